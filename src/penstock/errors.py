@@ -1,0 +1,31 @@
+"""The errors a user sees: each says what happened, where, and what to do next."""
+
+from __future__ import annotations
+
+
+class PenstockError(Exception):
+    """An error with its place and the next step; `retriable` tells whether trying again can help."""
+
+    retriable = False
+
+    def __init__(self, what: str, *, where: str = "", next: str = "") -> None:
+        self.what, self.where, self.next = what, where, next
+        super().__init__(what, where, next)
+
+    def __str__(self) -> str:
+        place = f" ({self.where})" if self.where else ""
+        step = f". Next: {self.next}" if self.next else ""
+        return f"{self.what}{place}{step}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.what, self.where, self.next)
+
+
+class SchemaChanged(PenstockError):
+    """The table's columns or types changed while a query was reading; a restart reads the same rows with the new ones."""
+
+    retriable = True
+
+
+def _rebuild(kind: type[PenstockError], what: str, where: str, next: str) -> PenstockError:
+    return kind(what, where=where, next=next)
