@@ -1,0 +1,67 @@
+"""Makes the lock files of `penstock.local.jars` again with Maven: `python scripts/lock.py [name ...]`.
+
+Only whoever raises a version runs this. A lock names every jar of one class path, in class path order, as Maven
+resolves it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+LOCKS = Path(__file__).parents[1] / "src/penstock/local/locks"
+
+# (coordinates, whether Maven adds what they depend on)
+WANTED: dict[str, tuple[list[str], bool]] = {
+    # Without a binding for SLF4J the broker's log is lost.
+    "kafka": (["org.apache.kafka:kafka_2.13:4.3.1", "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"], True),
+    "cassandra": (["org.apache.cassandra:cassandra-all:5.0.9"], True),
+    # All else that the connector needs is among Spark's own jars. The token provider is of 4.0.0 because later ones
+    # are missing from repositories; its classes are the same.
+    "spark": (
+        [
+            "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+            "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+            "org.apache.kafka:kafka-clients:3.9.2",
+            "org.apache.commons:commons-pool2:2.13.1",
+        ],
+        False,
+    ),
+    "compiler": (["org.eclipse.jdt:ecj:3.40.0"], False),
+}
+
+POM = """<project><modelVersion>4.0.0</modelVersion>
+<groupId>penstock</groupId><artifactId>lock</artifactId><version>1</version><dependencies>{}</dependencies></project>"""
+DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}</dependency>"
+ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+
+
+def class_path(coordinates: list[str], transitive: bool, repository: Path) -> list[Path]:
+    """Where Maven put each jar of the class path, below `repository`."""
+    tail = "" if transitive else ALONE
+    pom = POM.format("".join(DEPENDENCY.format(*item.split(":"), tail) for item in coordinates))
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "pom.xml").write_text(pom)
+        goal = ["dependency:build-classpath", "-Dmdep.outputFile=classpath", "-Dmdep.includeScope=runtime"]
+        subprocess.run(["mvn", "-q", "-B", f"-Dmaven.repo.local={repository}", *goal], cwd=folder, check=True)
+        return [Path(jar) for jar in Path(folder, "classpath").read_text().split(os.pathsep)]
+
+
+def main(names: list[str]) -> None:
+    repository = Path(os.environ.get("MAVEN_REPOSITORY", Path.home() / ".m2/repository"))
+    for name in names or list(WANTED):
+        coordinates, transitive = WANTED[name]
+        lines = [f"# {' '.join(coordinates)}"]
+        for jar in class_path(coordinates, transitive, repository):
+            content = jar.read_bytes()
+            lines.append(f"{jar.relative_to(repository)} {hashlib.sha256(content).hexdigest()} {len(content)}")
+        (LOCKS / f"{name}.lock").write_text("\n".join(lines) + "\n")
+        print(f"{name}: {len(lines) - 1} jars")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
