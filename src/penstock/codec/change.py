@@ -1,0 +1,92 @@
+"""What a change frame says about its table: keys, columns and CQL types, read from the metadata of its `key` field.
+
+The frame carries this description itself, so an encoder needs no connection, and `where`, `select` or a
+checkpoint in between lose nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pyspark.sql import types as st
+
+from penstock.errors import PenstockError
+from penstock.schema import CqlType, parse_type
+
+NEEDED = ("op", "key", "before", "after", "operation", "ts")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The table behind a change frame; `columns` are in the order of its images, which is the log's."""
+
+    keyspace: str
+    table: str
+    partition_key: tuple[str, ...]
+    clustering_key: tuple[str, ...]
+    columns: tuple[str, ...]
+    types: Mapping[str, CqlType]
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Key columns in record order: partition key, then clustering key, each group by name."""
+        return (*sorted(self.partition_key), *sorted(self.clustering_key))
+
+
+def is_change_frame(schema: st.StructType) -> bool:
+    """Whether the frame comes from `cdc.read`, perhaps with columns taken away or added."""
+    return "key" in schema.names and "penstock.table" in schema["key"].metadata
+
+
+def layout(schema: st.StructType) -> Layout:
+    """The table that a change frame's schema describes; refuses a frame that is none or that lost columns."""
+    if not is_change_frame(schema):
+        raise PenstockError(
+            "this frame holds no changes of a table",
+            where=f"columns {', '.join(schema.names)}",
+            next="pass a frame of penstock.cdc.read(...); a select() in between must keep its columns",
+        )
+    needed = (*NEEDED, "range") if schema["key"].metadata["penstock.clustering_key"] else NEEDED
+    missing = [name for name in needed if name not in schema.names]
+    table = str(schema["key"].metadata["penstock.table"])
+    if missing:
+        raise PenstockError(
+            f"the change frame has lost the columns {', '.join(missing)}",
+            where=f"changes of {table}",
+            next="keep these columns when selecting",
+        )
+    return _read(schema, table)
+
+
+def _read(schema: st.StructType, full_name: str) -> Layout:
+    about = schema["key"].metadata
+    image = schema["before"].dataType
+    assert isinstance(image, st.StructType)
+    udts = {name: (tuple(fields), tuple(fields.values())) for name, fields in about["penstock.udts"].items()}
+    types = {name: parse_type(text, udts) for name, text in about["penstock.cql"].items()}
+    keyspace, table = full_name.split(".", 1)
+    return Layout(
+        keyspace,
+        table,
+        tuple(about["penstock.partition_key"]),
+        tuple(about["penstock.clustering_key"]),
+        tuple(image.names),
+        {field.name: _in_order(types[field.name], field.dataType) for field in image.fields},
+    )
+
+
+def _in_order(kind: CqlType, spark: st.DataType) -> CqlType:
+    """`kind` with the fields of its user types in the order of the Spark type: metadata objects keep no order."""
+    if isinstance(spark, st.ArrayType):
+        return replace(kind, args=(_in_order(kind.args[0], spark.elementType),))
+    if isinstance(spark, st.MapType):
+        return replace(kind, args=(_in_order(kind.args[0], spark.keyType), _in_order(kind.args[1], spark.valueType)))
+    if not isinstance(spark, st.StructType):
+        return kind
+    if kind.name != "udt":
+        args = zip(kind.args, spark.fields, strict=True)
+        return replace(kind, args=tuple(_in_order(arg, field.dataType) for arg, field in args))
+    types = dict(zip(kind.fields, kind.args, strict=True))
+    ordered = tuple(_in_order(types[field.name], field.dataType) for field in spark.fields)
+    return replace(kind, args=ordered, fields=tuple(spark.names))

@@ -1,0 +1,181 @@
+"""The Kafka Connect schema of a table's events as JsonConverter writes it; pure data, no Spark.
+
+Names, order and optional flags are those of ScyllaDB's CDC source connector on Debezium 2.7, so that a consumer
+which registers or compares schemas sees no difference. The member order inside a schema object is JsonConverter's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from penstock.codec.change import Layout
+from penstock.schema import CqlType
+
+Schema = dict[str, Any]
+
+_PRIMITIVES = {
+    "bigint": "int64",
+    "blob": "bytes",
+    "boolean": "boolean",
+    "counter": "int64",
+    "double": "double",
+    "float": "float",
+    "int": "int32",
+    "smallint": "int16",
+    "time": "int64",
+    "tinyint": "int8",
+}
+_LOGICAL = {
+    "date": ("int32", "org.apache.kafka.connect.data.Date"),
+    "timestamp": ("int64", "org.apache.kafka.connect.data.Timestamp"),
+}
+
+
+def avro_name(name: str) -> str:
+    """Debezium's schema name adjuster: what Avro forbids becomes `_`; a leading digit is kept behind it."""
+    first = name[:1]
+    start = first if re.match("[A-Za-z_]", first) else f"_{first if first.isdigit() else ''}"
+    return start + re.sub("[^A-Za-z0-9_.]", "_", name[1:])
+
+
+def topic_name(name: str) -> str:
+    """Debezium's topic name: what Kafka forbids becomes `_`."""
+    return re.sub("[^A-Za-z0-9._-]", "_", name)
+
+
+def key_schema(table: Layout, prefix: str) -> Schema:
+    """The record key: key columns, all optional, in a required struct."""
+    return _struct(_key_fields(table, table.key), f"{_base(table, prefix)}.Key")
+
+
+def envelope_schema(
+    table: Layout, prefix: str, *, images: tuple[bool, bool], payload_key: str | None, ranged: bool
+) -> Schema:
+    """The event; `images` tells whether before and after hold the key columns, `ranged` adds the deleted range."""
+    base = _base(table, prefix)
+    fields = [
+        ("source", _source()),
+        ("before", _image(table, f"{base}.Before", base, images[0])),
+        ("after", _image(table, f"{base}.After", base, images[1])),
+    ]
+    if payload_key is not None:
+        fields.append((payload_key, key_schema(table, prefix)))
+    fields += [
+        ("op", _primitive("string")),
+        ("ts_ms", _primitive("int64")),
+        ("transaction", _transaction()),
+        ("ts_us", _primitive("int64")),
+        ("ts_ns", _primitive("int64")),
+    ]
+    if ranged:
+        fields.append(("range", _range(table, base)))
+    return _struct(fields, f"{base}.Envelope")
+
+
+def column_schema(kind: CqlType, namespace: str) -> Schema:
+    """The schema of one value; `namespace` (with its dot, or empty) precedes the names of the structs inside it."""
+    if kind.name in _LOGICAL:
+        primitive, name = _LOGICAL[kind.name]
+        return {"type": primitive, "optional": True, "name": name, "version": 1}
+    if kind.name in ("list", "set", "vector"):
+        return _array(column_schema(kind.args[0], namespace))
+    if kind.name == "map":
+        key, value = (column_schema(arg, namespace) for arg in kind.args)
+        name = f"{namespace}MapEntry_{_type_name(kind.args[0])}_{_type_name(kind.args[1])}"
+        return _array(_struct([("key", key), ("value", value)], name))
+    if kind.name in ("tuple", "udt"):
+        names = kind.fields or tuple(f"field_{i}" for i in range(len(kind.args)))
+        fields = [(n, column_schema(arg, namespace)) for n, arg in zip(names, kind.args, strict=True)]
+        return _struct(fields, namespace + _type_name(kind), optional=True)
+    return _primitive(_PRIMITIVES.get(kind.name, "string"))
+
+
+def _type_name(kind: CqlType) -> str:
+    if kind.name == "udt":
+        return "UDT_" + kind.udt.replace(".", "_").replace("-", "_")
+    if kind.args:
+        return "_".join([kind.name.capitalize(), *map(_type_name, kind.args)])
+    return "VARCHAR" if kind.name == "text" else kind.name.upper()
+
+
+def _base(table: Layout, prefix: str) -> str:
+    return avro_name(f"{prefix}.{table.keyspace}.{table.table}")
+
+
+def _primitive(name: str, optional: bool = True) -> Schema:
+    return {"type": name, "optional": optional}
+
+
+def _array(items: Schema) -> Schema:
+    return {"type": "array", "items": items, "optional": True}
+
+
+def _struct(
+    fields: Iterable[tuple[str, Schema]], name: str, *, optional: bool = False, version: int | None = None
+) -> Schema:
+    schema: Schema = {
+        "type": "struct",
+        "fields": [{**field, "field": field_name} for field_name, field in fields],
+        "optional": optional,
+        "name": name,
+    }
+    return schema if version is None else {**schema, "version": version}
+
+
+def _key_fields(table: Layout, names: Iterable[str]) -> list[tuple[str, Schema]]:
+    # The connector names structs inside key columns without the table's namespace.
+    return [(name, column_schema(table.types[name], "")) for name in names]
+
+
+def _image(table: Layout, name: str, base: str, with_key: bool) -> Schema:
+    fields = [
+        (column, column_schema(table.types[column], "" if column in table.key else f"{base}."))
+        for column in table.columns
+        if with_key or column not in table.key
+    ]
+    return _struct(fields, name, optional=True)
+
+
+def _source() -> Schema:
+    text, number = _primitive("string", optional=False), _primitive("int64")
+    snapshot = {
+        "type": "string",
+        "optional": True,
+        "name": "io.debezium.data.Enum",
+        "version": 1,
+        "parameters": {"allowed": "true,last,false,incremental"},
+        "default": "false",
+    }
+    fields = [
+        ("version", text),
+        ("connector", text),
+        ("name", text),
+        ("ts_ms", _primitive("int64", optional=False)),
+        ("snapshot", snapshot),
+        ("db", text),
+        ("sequence", _primitive("string")),
+        ("ts_us", number),
+        ("ts_ns", number),
+        ("keyspace_name", text),
+        ("table_name", text),
+    ]
+    return _struct(fields, "com.scylladb.cdc.debezium.connector", version=1)
+
+
+def _transaction() -> Schema:
+    number = _primitive("int64", optional=False)
+    fields = [
+        ("id", _primitive("string", optional=False)),
+        ("total_order", number),
+        ("data_collection_order", number),
+    ]
+    return _struct(fields, "event.block", optional=True, version=1)
+
+
+def _range(table: Layout, base: str) -> Schema:
+    bound = _struct(_key_fields(table, table.clustering_key), f"{base}.Bound", optional=True)
+    inclusive = _primitive("boolean", optional=False)
+    fields = [("start", bound), ("start_inclusive", inclusive), ("end", bound), ("end_inclusive", inclusive)]
+    return _struct(fields, f"{base}.Range")
