@@ -1,0 +1,45 @@
+"""A session with the demo's CQL node that outlives the node: it connects again as soon as the node is back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from cassandra import ConsistencyLevel
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
+from cassandra.policies import (
+    ConstantReconnectionPolicy,
+    FallthroughRetryPolicy,
+    WhiteListRoundRobinPolicy,
+)
+from cassandra.query import tuple_factory
+
+RECONNECT = 0.5
+REQUEST_TIMEOUT = 15.0
+
+
+@contextmanager
+def connect(hosts: str) -> Iterator[Any]:
+    """A driver session with `host:port`; no retry inside the driver, for it would reuse the write's timestamp."""
+    host, _, port = hosts.rpartition(":")
+    profile = ExecutionProfile(
+        load_balancing_policy=WhiteListRoundRobinPolicy([host]),
+        retry_policy=FallthroughRetryPolicy(),
+        consistency_level=ConsistencyLevel.ONE,
+        request_timeout=REQUEST_TIMEOUT,
+        row_factory=tuple_factory,
+    )
+    cluster = Cluster(
+        [host],
+        port=int(port),
+        # Version 5 puts every request into a frame with checksums, computed in Python.
+        protocol_version=4,
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        reconnection_policy=ConstantReconnectionPolicy(RECONNECT, max_attempts=None),
+        connect_timeout=REQUEST_TIMEOUT,
+    )
+    try:
+        yield cluster.connect()
+    finally:
+        cluster.shutdown()

@@ -1,0 +1,100 @@
+"""The demo's tables: what they look like in CQL, and what the load and the proof must know of their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+KEYSPACE = "shop"
+
+# Full preimages, so that `before` of an event is the whole row and can be compared with nothing left out.
+CDC = "cdc = {'enabled': true, 'preimage': 'full', 'postimage': true}"
+
+ADDRESS = ("street", "city", "zip")
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table: its columns by their part in the key, and those whose elements have no order in an event."""
+
+    name: str
+    partition: tuple[str, ...]
+    clustering: tuple[str, ...]
+    statics: tuple[str, ...]
+    regular: tuple[str, ...]
+    unordered: tuple[str, ...]
+    cql: str
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.partition + self.clustering
+
+
+ORDERS = Table(
+    name="orders",
+    partition=("customer",),
+    clustering=("number",),
+    statics=("name", "tier"),
+    regular=("status", "total", "placed", "lines", "tags", "notes", "address"),
+    unordered=("lines", "tags"),
+    cql=f"""
+        CREATE TABLE {KEYSPACE}.orders (
+            customer int, number int, name text STATIC, tier int STATIC,
+            status text, total decimal, placed timestamp,
+            lines map<text, int>, tags set<text>, notes list<text>, address address,
+            PRIMARY KEY (customer, number)
+        ) WITH {CDC}""",
+)
+
+CARTS = Table(
+    name="carts",
+    partition=("shopper",),
+    clustering=("product",),
+    statics=("coupon",),
+    regular=("quantity", "price", "gift", "options"),
+    unordered=(),
+    cql=f"""
+        CREATE TABLE {KEYSPACE}.carts (
+            shopper uuid, product text, coupon text STATIC,
+            quantity int, price bigint, gift boolean, options frozen<list<text>>,
+            PRIMARY KEY (shopper, product)
+        ) WITH {CDC}""",
+)
+
+VISITS = Table(
+    name="visits",
+    partition=("shopper",),
+    clustering=("day", "slot"),
+    statics=(),
+    regular=("page", "seconds", "score"),
+    unordered=(),
+    cql=f"""
+        CREATE TABLE {KEYSPACE}.visits (
+            shopper int, day date, slot int, page text, seconds bigint, score double,
+            PRIMARY KEY (shopper, day, slot)
+        ) WITH CLUSTERING ORDER BY (day DESC, slot ASC) AND {CDC}""",
+)
+
+PRODUCTS = Table(
+    name="products",
+    partition=("sku",),
+    clustering=(),
+    statics=(),
+    regular=("title", "price", "stock", "labels", "attributes"),
+    unordered=("labels", "attributes"),
+    cql=f"""
+        CREATE TABLE {KEYSPACE}.products (
+            sku text PRIMARY KEY, title text, price decimal, stock int,
+            labels set<text>, attributes map<text, text>
+        ) WITH {CDC}""",
+)
+
+TABLES = {table.name: table for table in (ORDERS, CARTS, VISITS, PRODUCTS)}
+
+
+def statements() -> Iterable[str]:
+    """The CQL that makes the shop, in order."""
+    yield f"CREATE KEYSPACE {KEYSPACE} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+    yield f"CREATE TYPE {KEYSPACE}.address (street text, city text, zip int)"
+    for table in TABLES.values():
+        yield table.cql
