@@ -22,7 +22,7 @@ class PenstockError(Exception):
 
 
 class SchemaChanged(PenstockError):
-    """The table's columns or types changed while a query was reading; a restart reads the same rows with the new ones."""
+    """The table's columns changed while a query was reading; a restart reads the same rows with the new ones."""
 
     retriable = True
 

@@ -1,0 +1,43 @@
+"""Durations as users write them: a `timedelta`, or Spark's text such as "10 minutes"."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from penstock.errors import PenstockError
+
+_UNITS = {
+    "microsecond": timedelta(microseconds=1),
+    "millisecond": timedelta(milliseconds=1),
+    "second": timedelta(seconds=1),
+    "minute": timedelta(minutes=1),
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+    "week": timedelta(weeks=1),
+}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+?)s?(?:\s+|$)")
+
+
+def duration(value: timedelta | str, *, name: str) -> timedelta:
+    """The duration that `value` means; `name` is the setting's, for the error."""
+    if isinstance(value, timedelta):
+        if value < timedelta(0):
+            raise PenstockError(f"{name} is negative: {value}", next="give a duration of zero or more")
+        return value
+    total, rest = timedelta(0), value.strip().lower()
+    while part := _PART.match(rest):
+        if part[2] not in _UNITS:
+            break
+        total += float(part[1]) * _UNITS[part[2]]
+        rest = rest[part.end() :]
+    if rest or not value.strip():
+        raise PenstockError(
+            f"{name} is no duration: {value!r}", next='write it as "10 minutes" or as a datetime.timedelta'
+        )
+    return total
+
+
+def duration_text(value: timedelta) -> str:
+    """The text that `duration` reads back as `value`."""
+    return f"{value // timedelta(microseconds=1)} microseconds"

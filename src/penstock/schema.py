@@ -1,0 +1,238 @@
+"""CQL types and tables as data, and the Spark types they become; knows no connection and no wire format.
+
+A type is parsed once from the text that `system_schema` gives (`frozen<map<timeuuid, text>>`) into a `CqlType`
+tree. Scalars without a Spark type of the same range become strings, so that no value is ever rounded:
+decimal, varint, uuid, timeuuid, inet and duration.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from pyspark.sql import types as st
+
+from penstock.errors import PenstockError
+
+LOG_SUFFIX = "_scylla_cdc_log"
+
+SCALARS: dict[str, st.DataType] = {
+    "ascii": st.StringType(),
+    "bigint": st.LongType(),
+    "blob": st.BinaryType(),
+    "boolean": st.BooleanType(),
+    "counter": st.LongType(),
+    "date": st.DateType(),
+    "decimal": st.StringType(),
+    "double": st.DoubleType(),
+    "duration": st.StringType(),
+    "float": st.FloatType(),
+    "inet": st.StringType(),
+    "int": st.IntegerType(),
+    "smallint": st.ShortType(),
+    "text": st.StringType(),
+    "time": st.LongType(),
+    "timestamp": st.TimestampType(),
+    "timeuuid": st.StringType(),
+    "tinyint": st.ByteType(),
+    "uuid": st.StringType(),
+    "varchar": st.StringType(),
+    "varint": st.StringType(),
+}
+
+# Widths on the wire; a vector of these has no lengths between its elements.
+FIXED_WIDTHS = {
+    "bigint": 8,
+    "boolean": 1,
+    "double": 8,
+    "float": 4,
+    "int": 4,
+    "timestamp": 8,
+    "timeuuid": 16,
+    "uuid": 16,
+}
+
+
+@dataclass(frozen=True)
+class CqlType:
+    """A CQL type: a scalar name, or list, set, map, tuple, vector or udt with its arguments."""
+
+    name: str
+    args: tuple[CqlType, ...] = ()
+    frozen: bool = False
+    fields: tuple[str, ...] = ()
+    udt: str = ""
+    size: int = 0
+
+    @property
+    def multi_cell(self) -> bool:
+        """Whether the database stores each element as a cell of its own (non-frozen collection or UDT)."""
+        return not self.frozen and self.name in ("list", "set", "map", "udt")
+
+    def __str__(self) -> str:
+        if self.name == "udt":
+            text = self.udt
+        elif self.name == "vector":
+            text = f"vector<{self.args[0]}, {self.size}>"
+        elif self.args:
+            text = f"{self.name}<{', '.join(map(str, self.args))}>"
+        else:
+            return self.name
+        return f"frozen<{text}>" if self.frozen else text
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a base table; `kind` is system_schema's: partition_key, clustering, static or regular."""
+
+    name: str
+    type: CqlType
+    kind: str
+    position: int = -1
+
+
+@dataclass(frozen=True)
+class Table:
+    """A base table whose changes are logged; columns stand in byte order of their names, as in the log."""
+
+    keyspace: str
+    name: str
+    columns: tuple[Column, ...]
+    cdc: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.keyspace}.{self.name}"
+
+    @property
+    def log_name(self) -> str:
+        return self.name + LOG_SUFFIX
+
+    @cached_property
+    def partition_key(self) -> tuple[Column, ...]:
+        return self._key("partition_key")
+
+    @cached_property
+    def clustering_key(self) -> tuple[Column, ...]:
+        return self._key("clustering")
+
+    @cached_property
+    def values(self) -> tuple[Column, ...]:
+        """Every column outside the primary key."""
+        return tuple(c for c in self.columns if c.kind in ("static", "regular"))
+
+    @cached_property
+    def udts(self) -> dict[str, CqlType]:
+        """Every user type that a column uses, by name."""
+        found: dict[str, CqlType] = {}
+        for column in self.columns:
+            _collect_udts(column.type, found)
+        return found
+
+    def option(self, name: str) -> str:
+        return dict(self.cdc).get(name, "")
+
+    def _key(self, kind: str) -> tuple[Column, ...]:
+        return tuple(sorted((c for c in self.columns if c.kind == kind), key=lambda c: c.position))
+
+
+def _collect_udts(kind: CqlType, found: dict[str, CqlType]) -> None:
+    if kind.name == "udt":
+        found[kind.udt] = kind
+    for arg in kind.args:
+        _collect_udts(arg, found)
+
+
+_TOKEN = re.compile(r"""\s*("(?:[^"]|"")*"|'[^']*'|[\w.$]+|[<>,])""")
+
+Udts = Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]
+"""User types of one keyspace as `system_schema.types` has them: name -> (field names, field types)."""
+
+
+def parse_type(text: str, udts: Udts) -> CqlType:
+    """Read a type as `system_schema` writes it; names that are no CQL type are looked up in `udts`."""
+    tokens = _TOKEN.findall(text)
+    kind, rest = _parse(tokens, udts, text)
+    if rest:
+        raise PenstockError(f"cannot read the CQL type {text!r}", where=f"at {rest[0]!r}")
+    return kind
+
+
+def _parse(tokens: list[str], udts: Udts, text: str) -> tuple[CqlType, list[str]]:
+    if not tokens:
+        raise PenstockError(f"cannot read the CQL type {text!r}", where="it ends too early")
+    name, rest = tokens[0], tokens[1:]
+    if rest[:1] != ["<"]:
+        return _named(name, udts, text), rest
+    args: list[CqlType] = []
+    size = 0
+    while rest[0] != ">":
+        if name.lower() == "vector" and args:
+            size, rest = int(rest[1]), rest[2:]
+            continue
+        arg, rest = _parse(rest[1:], udts, text)
+        args.append(arg)
+        if not rest:
+            raise PenstockError(f"cannot read the CQL type {text!r}", where="a '>' is missing")
+    return _with_arguments(name.lower(), tuple(args), size, text), rest[1:]
+
+
+def _named(name: str, udts: Udts, text: str) -> CqlType:
+    if name.lower() in SCALARS:
+        return CqlType(name.lower())
+    plain = name[1:-1].replace('""', '"') if name.startswith('"') else name
+    if plain not in udts:
+        raise PenstockError(
+            f"the CQL type {text!r} is not supported",
+            where=f"{name} is neither a built-in nor a user type of this keyspace",
+            next="leave the column's table out, or change the column's type",
+        )
+    fields, kinds = udts[plain]
+    return CqlType("udt", tuple(parse_type(kind, udts) for kind in kinds), fields=fields, udt=plain)
+
+
+def _with_arguments(name: str, args: tuple[CqlType, ...], size: int, text: str) -> CqlType:
+    if name == "frozen":
+        inner = args[0]
+        return CqlType(inner.name, inner.args, True, inner.fields, inner.udt, inner.size)
+    if name == "vector" and args[0].name not in FIXED_WIDTHS:
+        raise PenstockError(
+            f"the CQL type {text!r} is not supported",
+            where="only vectors of fixed-width elements are",
+            next="leave the column's table out, or change the column's type",
+        )
+    if name not in ("list", "set", "map", "tuple", "vector"):
+        raise PenstockError(f"the CQL type {text!r} is not supported", where=f"{name} takes no arguments known here")
+    # A tuple or vector is one cell, whether it says frozen or not.
+    return CqlType(name, args, name in ("tuple", "vector"), size=size)
+
+
+def spark_type(kind: CqlType) -> st.DataType:
+    """The Spark type that holds every value of `kind` without loss."""
+    if kind.name in SCALARS:
+        return SCALARS[kind.name]
+    inner = [spark_type(arg) for arg in kind.args]
+    if kind.name in ("list", "set", "vector"):
+        return st.ArrayType(inner[0])
+    if kind.name == "map":
+        return st.MapType(inner[0], inner[1])
+    names = kind.fields if kind.name == "udt" else tuple(f"field_{i}" for i in range(len(inner)))
+    return st.StructType([st.StructField(name, field) for name, field in zip(names, inner, strict=True)])
+
+
+TIMEUUID = CqlType("timeuuid")
+
+
+def log_value_type(kind: CqlType) -> CqlType:
+    """The type of a base column's value in the log: collections frozen, a non-frozen list keyed by its element ids."""
+    if kind.multi_cell and kind.name == "list":
+        return CqlType("map", (TIMEUUID, kind.args[0]), True)
+    return CqlType(kind.name, kind.args, True, kind.fields, kind.udt, kind.size) if kind.multi_cell else kind
+
+
+def deleted_elements_type(kind: CqlType) -> CqlType:
+    """The type of `cdc$deleted_elements_X`: the keys of removed elements of a non-frozen column."""
+    keys = {"list": TIMEUUID, "udt": CqlType("smallint")}
+    return CqlType("set", (keys.get(kind.name) or kind.args[0],), True)

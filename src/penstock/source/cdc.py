@@ -1,0 +1,54 @@
+"""`cdc.read`: the changes of a ScyllaDB or Cassandra table as a streaming frame."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.config import duration, duration_text
+from penstock.errors import PenstockError
+from penstock.source.cdc_options import settings
+from penstock.source.cdc_plan import describe
+from penstock.source.cdc_stream import ScyllaCdc
+
+
+def read(
+    spark: SparkSession,
+    table: str,
+    *,
+    hosts: str,
+    name: str,
+    images: str | tuple[str, str] = "none",
+    start: str = "earliest",
+    confidence: timedelta | str = timedelta(seconds=30),
+    **options: str | int | timedelta,
+) -> DataFrame:
+    """The changes of `table` ("keyspace.table"), one row a change; docs/cdc.md describes its columns.
+
+    `images` asks for the row before and after each change: "none", "full", or a pair (before, after). What was
+    written less than `confidence` ago is left for a later batch. `options` are the other fields of the source's
+    `Settings`, such as `user`, `consistency` or `max_rows`. Wrong settings, a missing table or one without a change
+    log raise here. Changes of one primary key arrive in order, each once in every run of a batch.
+    """
+    before, after = (images, images) if isinstance(images, str) else images
+    given = {
+        "table": table,
+        "hosts": hosts,
+        "name": name,
+        "before": before,
+        "after": after,
+        "start": start,
+        "confidence": duration_text(duration(confidence, name="confidence")),
+        "partitions": str(spark.sparkContext.defaultParallelism),
+        **{key: _option(key, value) for key, value in options.items()},
+    }
+    if not name:
+        raise PenstockError("cdc.read needs a name", where=table, next='give the source one, such as name="orders"')
+    describe(settings(given))
+    spark.dataSource.register(ScyllaCdc)
+    return spark.readStream.format("scylla-cdc").options(**given).load()
+
+
+def _option(key: str, value: str | int | timedelta) -> str:
+    return duration_text(duration(value, name=key)) if isinstance(value, timedelta) else str(value)

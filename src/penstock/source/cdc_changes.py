@@ -1,0 +1,351 @@
+"""Pages of log rows to Arrow batches of changes: the frame that `cdc.read` gives, one row per change.
+
+The page stays as bytes until the rows are paired (`log_groups`); then each column of the frame is decoded once,
+from just the cells that belong in it. A group that a page's end cuts in two is carried, as bytes, in front of the
+next page, so that a change always meets its images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import types as st
+
+from penstock.errors import PenstockError
+from penstock.schema import Column, CqlType, Table, deleted_elements_type, log_value_type, spark_type
+from penstock.source import log_groups
+from penstock.source.cells import Array, index_cells
+from penstock.source.columns import Cells, decode, decode_list_in_log
+from penstock.source.log_groups import OPERATION, SEQUENCE, STREAM, TIME, TTL, Groups
+from penstock.source.pages import Page
+
+FIXED_COLUMNS = ("cdc$stream_id", "cdc$time", "cdc$batch_seq_no", "cdc$operation", "cdc$ttl")
+_FIXED_TYPES = ("blob", "timeuuid", "int", "tinyint", "bigint")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns asked of a log table, in order, with their types; and where those of each base column stand."""
+
+    table: Table
+    names: tuple[str, ...]
+    kinds: tuple[CqlType, ...]
+
+    def at(self, name: str) -> int:
+        return self.names.index(name)
+
+
+def layout(table: Table) -> Layout:
+    """What to SELECT from the log of `table`: the fixed columns, then each base column with its deletion columns."""
+    names, kinds = list(FIXED_COLUMNS), [CqlType(name) for name in _FIXED_TYPES]
+    for column in table.columns:
+        names.append(column.name)
+        kinds.append(log_value_type(column.type))
+        if column.kind in ("static", "regular"):
+            names.append(f"cdc$deleted_{column.name}")
+            kinds.append(CqlType("boolean"))
+            if column.type.multi_cell:
+                names.append(f"cdc$deleted_elements_{column.name}")
+                kinds.append(deleted_elements_type(column.type))
+    return Layout(table, tuple(names), tuple(kinds))
+
+
+def _struct(fields: Iterable[tuple[str, CqlType]]) -> st.StructType:
+    return st.StructType([st.StructField(name, spark_type(kind)) for name, kind in fields])
+
+
+def multi_cell(table: Table) -> list[Column]:
+    return [column for column in table.values if column.type.multi_cell]
+
+
+def frame_schema(table: Table) -> st.StructType:
+    """The Spark schema of the changes of `table`; the field `key` carries the table's description as metadata."""
+    row = _struct((c.name, c.type) for c in table.columns)
+    key = _struct((c.name, c.type) for c in (*table.partition_key, *table.clustering_key))
+    bounds = _struct((c.name, c.type) for c in table.clustering_key)
+    names = st.ArrayType(st.StringType())
+    fields = [
+        ("op", st.StringType()),
+        ("key", key),
+        ("before", row),
+        ("after", row),
+        ("delta", _struct((c.name, log_value_type(c.type)) for c in table.values)),
+        ("written", names),
+        ("deleted", names),
+        ("deleted_elements", _struct((c.name, deleted_elements_type(c.type)) for c in multi_cell(table))),
+        ("range", _range_type(bounds)),
+        ("operation", st.ByteType()),
+        ("ttl", st.LongType()),
+        ("ts", st.TimestampType()),
+        ("stream_id", st.BinaryType()),
+        ("time", st.StringType()),
+        ("batch_seq_no", st.IntegerType()),
+        ("end_of_batch", st.BooleanType()),
+        ("keyspace", st.StringType()),
+        ("table", st.StringType()),
+    ]
+    # Spark has no columns without a field in them: a table without values, collections or clustering has none to show.
+    absent = {name for name, kind in fields if isinstance(kind, st.StructType) and not kind.fields}
+    if not bounds.fields:
+        absent.add("range")
+    metadata = {"key": _metadata(table)}
+    return st.StructType(
+        [st.StructField(name, kind, True, metadata.get(name)) for name, kind in fields if name not in absent]
+    )
+
+
+def _range_type(bounds: st.StructType) -> st.StructType:
+    return (
+        st.StructType()
+        .add("start", bounds)
+        .add("start_inclusive", st.BooleanType())
+        .add("end", bounds)
+        .add("end_inclusive", st.BooleanType())
+    )
+
+
+def _metadata(table: Table) -> dict[str, object]:
+    return {
+        "penstock.table": table.full_name,
+        "penstock.partition_key": [c.name for c in table.partition_key],
+        "penstock.clustering_key": [c.name for c in table.clustering_key],
+        "penstock.cql": {c.name: str(c.type) for c in table.columns},
+        "penstock.udts": {
+            name: dict(zip(udt.fields, map(str, udt.args), strict=True)) for name, udt in table.udts.items()
+        },
+    }
+
+
+@dataclass(frozen=True)
+class Images:
+    """Which images a reader wants in a change: each "none" or "full"."""
+
+    before: str = "none"
+    after: str = "none"
+
+
+class ChangeDecoder:
+    """Turns the pages of one query, in order, into record batches of the frame; holds the group that a page cut."""
+
+    def __init__(self, columns: Layout, images: Images, schema: pa.Schema) -> None:
+        self.layout, self.images, self.schema = columns, images, schema
+        self.table = columns.table
+        self.key_columns = np.array([columns.at(c.name) for c in self.table.clustering_key], np.int64)
+        self.carried = (b"", 0)
+
+    def decode(self, page: Page) -> pa.RecordBatch | None:
+        """The changes that are whole with this page; None if there are none yet."""
+        data, rows = self.carried[0] + page.data, self.carried[1] + page.rows
+        view = View.of(data, rows, self.layout)
+        groups, rest = log_groups.pair(
+            view.buffer,
+            view.starts,
+            view.lengths,
+            self.key_columns,
+            final=page.final,
+            preimages=self.images.before != "none",
+            postimages=self.images.after != "none",
+        )
+        self.carried = (data[view.starts[rest, 0] - 4 :], rows - rest) if rest < rows else (b"", 0)
+        return self._batch(view, groups) if len(groups.change) else None
+
+    def _batch(self, view: View, groups: Groups) -> pa.RecordBatch:
+        build = _Build(self, view, groups)
+        return pa.RecordBatch.from_arrays(
+            [getattr(build, "column_" + field.name)(field.type) for field in self.schema], schema=self.schema
+        )
+
+
+@dataclass(frozen=True)
+class View:
+    """A page with its cells found."""
+
+    layout: Layout
+    buffer: Array
+    starts: Array
+    lengths: Array
+
+    @classmethod
+    def of(cls, data: bytes, rows: int, columns: Layout) -> View:
+        # Never an empty buffer: the first byte is read where a cell is absent, and the value thrown away.
+        buffer = np.frombuffer(data or b"\0", np.uint8)
+        shape = rows, len(columns.names)
+        starts, lengths = np.empty(shape, np.int64), np.empty(shape, np.int32)
+        if index_cells(buffer, *shape, starts, lengths) < 0:
+            raise PenstockError(
+                "a result page ends inside a row",
+                where=f"{columns.table.keyspace}.{columns.table.log_name}",
+                next="check the connection to the database; the batch is read again",
+            )
+        return cls(columns, buffer, starts, lengths)
+
+    def cells(self, column: int, rows: Array) -> Cells:
+        """The cells of a column at `rows`; null where the row is -1."""
+        starts, lengths = self.starts[:, column], self.lengths[:, column]
+        return Cells(self.buffer, starts[rows], np.where(rows < 0, np.int32(-1), lengths[rows]))
+
+    def present(self, column: int, rows: Array) -> Array:
+        found: Array = self.lengths[rows, column] >= 0
+        return found
+
+
+class _Build:
+    """The columns of one batch, a method each; `t` is the column's Arrow type."""
+
+    def __init__(self, decoder: ChangeDecoder, view: View, groups: Groups) -> None:
+        self.table, self.images, self.view, self.groups = decoder.table, decoder.images, view, groups
+        self.layout = decoder.layout
+        self.rows = groups.change
+        self.code = view.buffer[view.starts[self.rows, OPERATION]].view(np.int8)
+        self.is_range = self.code >= 5
+        self.is_write = (self.code == 1) | (self.code == 2)
+        self.values = [c.name for c in self.table.values]
+        self.deleted = np.column_stack([self._flags(name) for name in self.values] or [self.is_range[:0]])
+        self.written = np.column_stack([self._written(name) for name in self.values] or [self.is_range[:0]])
+
+    def _flags(self, name: str) -> Array:
+        column = self.layout.at(f"cdc$deleted_{name}")
+        flags: Array = self.view.lengths[self.rows, column] == 1
+        flags &= self.view.buffer[np.where(flags, self.view.starts[self.rows, column], 0)] == 1
+        return flags
+
+    def _written(self, name: str) -> Array:
+        written: Array = self.view.present(self.layout.at(name), self.rows) | self._flags(name)
+        elements = f"cdc$deleted_elements_{name}"
+        if elements in self.layout.names:
+            written |= self.view.present(self.layout.at(elements), self.rows)
+        written &= self.is_write
+        return written
+
+    def _decode(self, name: str, rows: Array, t: pa.DataType) -> pa.Array:
+        column = self.layout.at(name)
+        return decode(self.layout.kinds[column], self.view.cells(column, rows), t)
+
+    def _struct(self, t: pa.DataType, children: list[pa.Array], present: Array) -> pa.Array:
+        return pa.StructArray.from_arrays(children, fields=list(t), mask=pa.array(~present))
+
+    def column_op(self, t: pa.DataType) -> pa.Array:
+        letters = pa.array(["d", "u", "c"], t)
+        return letters.take(pa.array(np.where(self.is_write, self.code, 0)))
+
+    def column_key(self, t: pa.DataType) -> pa.Array:
+        # A range's bounds are no row's key: they stand in `range`.
+        clustering = np.where(self.is_range, -1, self.rows)
+        partition = {c.name for c in self.table.partition_key}
+        rows = [self.rows if field.name in partition else clustering for field in t]
+        children = [self._decode(field.name, row, field.type) for field, row in zip(t, rows, strict=True)]
+        return pa.StructArray.from_arrays(children, fields=list(t))
+
+    def column_before(self, t: pa.DataType) -> pa.Array:
+        pre = self.groups.preimage
+        return self._image(t, pre, [self._before_rows(c) for c in self.table.columns])
+
+    def _before_rows(self, column: Column) -> Array:
+        """Rows with a column's old value: with `preimage: true` an untouched column stands in the postimage only."""
+        pre, post = self.groups.preimage, self.groups.postimage
+        if column.name not in self.values:
+            return pre
+        untouched = (post >= 0) & ~self.written[:, self.values.index(column.name)]
+        return np.where(untouched & (pre >= 0), post, pre)
+
+    def column_after(self, t: pa.DataType) -> pa.Array:
+        return self._image(t, self.groups.postimage, [self.groups.postimage] * len(self.table.columns))
+
+    def _image(self, t: pa.DataType, present: Array, rows: list[Array]) -> pa.Array:
+        children = []
+        for column, field, at in zip(self.table.columns, t, rows, strict=True):
+            if column.type.multi_cell and column.type.name == "list":
+                cells = self.view.cells(self.layout.at(column.name), at)
+                children.append(decode_list_in_log(column.type, cells, field.type))
+            else:
+                children.append(self._decode(column.name, at, field.type))
+        return self._struct(t, children, present >= 0)
+
+    def column_delta(self, t: pa.DataType) -> pa.Array:
+        return self._struct(t, [self._decode(f.name, self.rows, f.type) for f in t], self.is_write)
+
+    def _names(self, marks: Array, t: pa.DataType) -> pa.Array:
+        rows, columns = np.nonzero(marks) if self.values else (self.rows[:0], self.rows[:0])
+        offsets = np.searchsorted(rows, np.arange(len(self.rows) + 1)).astype(np.int32)
+        names = pa.array(self.values, pa.string()).take(pa.array(columns))
+        return pa.Array.from_buffers(t, len(self.rows), [None, pa.py_buffer(offsets)], children=[names])
+
+    def column_written(self, t: pa.DataType) -> pa.Array:
+        return self._names(self.written, t)
+
+    def column_deleted(self, t: pa.DataType) -> pa.Array:
+        return self._names(self.deleted, t)
+
+    def column_deleted_elements(self, t: pa.DataType) -> pa.Array:
+        children = [self._decode(f"cdc$deleted_elements_{f.name}", self.rows, f.type) for f in t]
+        return self._struct(t, children, self.is_write)
+
+    def column_range(self, t: pa.DataType) -> pa.Array:
+        # The end may be gone (expired) while its start is left, or the other way round: an unknown side has no bound.
+        lone_end = self.code >= 7
+        start = np.where(self.is_range & ~lone_end, self.rows, -1)
+        end = np.where(lone_end, self.rows, self.groups.range_end)
+        end_code = self.view.buffer[self.view.starts[np.where(end < 0, 0, end), OPERATION]]
+        children = [
+            self._bound(t.field("start").type, start),
+            pa.array(self.code != 6),
+            self._bound(t.field("end").type, end),
+            pa.array((end < 0) | (end_code != 8)),
+        ]
+        return self._struct(t, children, self.is_range)
+
+    def _bound(self, t: pa.DataType, rows: Array) -> pa.Array:
+        children = [self._decode(field.name, rows, field.type) for field in t]
+        # A side without a single bound column is open.
+        bounded = np.zeros(len(rows), np.bool_)
+        for child in children:
+            bounded |= ~np.asarray(child.is_null())
+        return self._struct(t, children, bounded)
+
+    def column_operation(self, t: pa.DataType) -> pa.Array:
+        return pa.array(np.where(self.is_range, np.int8(5), self.code), t)
+
+    def column_ttl(self, t: pa.DataType) -> pa.Array:
+        return self._fixed(TTL, t)
+
+    def column_ts(self, t: pa.DataType) -> pa.Array:
+        return pa.array(self.groups.micros).view(t)
+
+    def column_stream_id(self, t: pa.DataType) -> pa.Array:
+        return self._fixed(STREAM, t)
+
+    def column_time(self, t: pa.DataType) -> pa.Array:
+        return self._fixed(TIME, t)
+
+    def column_batch_seq_no(self, t: pa.DataType) -> pa.Array:
+        return self._fixed(SEQUENCE, t)
+
+    def _fixed(self, column: int, t: pa.DataType) -> pa.Array:
+        return decode(self.layout.kinds[column], self.view.cells(column, self.rows), t)
+
+    def column_end_of_batch(self, t: pa.DataType) -> pa.Array:
+        return pa.array(self.groups.last != 0)
+
+    def column_keyspace(self, t: pa.DataType) -> pa.Array:
+        return pa.repeat(self.table.keyspace, len(self.rows))
+
+    def column_table(self, t: pa.DataType) -> pa.Array:
+        return pa.repeat(self.table.name, len(self.rows))
+
+
+def log_schema(columns: Layout) -> st.StructType:
+    """The Spark schema of the log's rows as they are (`rows=log`)."""
+    return _struct(zip(columns.names, columns.kinds, strict=True))
+
+
+def decode_log(pages: Iterator[Page], columns: Layout, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of a log as they are, a batch a page."""
+    for page in pages:
+        if page.rows:
+            view = View.of(page.data, page.rows, columns)
+            every = np.arange(page.rows)
+            arrays = [decode(kind, view.cells(i, every), schema.field(i).type) for i, kind in enumerate(columns.kinds)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,111 @@
+"""The settings of the change log source, checked when they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+
+from penstock.config import duration
+from penstock.errors import PenstockError
+from penstock.source.cdc_changes import Images
+from penstock.source.cql import Access
+
+IMAGES = ("none", "full")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to read, from where and how; each field is an option of `format("scylla-cdc")`.
+
+    start: "earliest" (what the log still holds), "latest", or a point in time (ISO 8601, UTC unless it says otherwise).
+    confidence: how far behind now to stay; a write must be visible this long after its timestamp, or it is missed.
+    max_rows, max_time: how much a batch takes when there is more to read, in log rows and in time.
+    patience: how long a node may be away before the query fails.
+    """
+
+    access: Access
+    table: str
+    name: str
+    images: Images
+    rows: str = "changes"
+    start: str = "earliest"
+    confidence: timedelta = timedelta(seconds=30)
+    max_rows: int = 100_000
+    max_time: timedelta = timedelta(hours=1)
+    partitions: int = 2
+    page_size: int = 5000
+    patience: timedelta = timedelta(minutes=5)
+
+    def start_micros(self) -> int | None:
+        """The point in time that `start` names; None for "earliest"."""
+        if self.start == "earliest":
+            return None
+        if self.start == "latest":
+            return now_micros() - self.confidence // timedelta(microseconds=1)
+        at = datetime.fromisoformat(self.start)
+        at = at if at.tzinfo else at.replace(tzinfo=UTC)
+        return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def now_micros() -> int:
+    return (datetime.now(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+_REQUIRED = ("table", "hosts")
+_TEXTS = ("user", "password", "local_dc", "consistency")
+_DURATIONS = ("confidence", "max_time", "patience")
+_COUNTS = ("max_rows", "partitions", "page_size")
+KNOWN = (*_REQUIRED, "name", *_TEXTS, "before", "after", "rows", "start", *_DURATIONS, *_COUNTS)
+
+
+def settings(options: Mapping[str, str]) -> Settings:
+    """Settings from Spark's options; refuses what is missing, unknown or no value of its kind."""
+    given = {key.lower(): value for key, value in options.items()}
+    for key in given:
+        if key not in KNOWN:
+            close = get_close_matches(key, KNOWN, 1)
+            raise PenstockError(
+                f"the change log source has no option {key!r}",
+                next=f"did you mean {close[0]!r}?" if close else f"its options are {', '.join(KNOWN)}",
+            )
+    for key in _REQUIRED:
+        if not given.get(key):
+            raise PenstockError(f"the change log source needs the option {key!r}", next=_EXAMPLE)
+    made: dict[str, object] = {key: duration(given[key], name=key) for key in _DURATIONS if key in given}
+    made |= {key: _count(key, given[key]) for key in _COUNTS if key in given}
+    made |= {key: given[key] for key in ("start", "rows") if key in given}
+    access = Access(given["hosts"], **{key: given[key] for key in _TEXTS if key in given})
+    access.endpoints()
+    images = Images(
+        _one_of("before", given.get("before", "none"), IMAGES), _one_of("after", given.get("after", "none"), IMAGES)
+    )
+    result = Settings(access, given["table"], given.get("name") or given["table"], images, **made)  # type: ignore[arg-type]
+    _one_of("rows", result.rows, ("changes", "log"))
+    _check_start(result)
+    return result
+
+
+_EXAMPLE = '.option("table", "shop.orders").option("hosts", "127.0.0.1:9042")'
+
+
+def _count(key: str, text: str) -> int:
+    if not text.isdigit() or int(text) == 0:
+        raise PenstockError(f"{key} is no whole number above zero: {text!r}", next=f'write .option("{key}", "1000")')
+    return int(text)
+
+
+def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise PenstockError(f"{key} cannot be {value!r}", next=f"use one of {', '.join(allowed)}")
+    return value
+
+
+def _check_start(made: Settings) -> None:
+    try:
+        made.start_micros()
+    except ValueError:
+        raise PenstockError(
+            f"start cannot be {made.start!r}", next='use "earliest", "latest" or a time such as "2026-01-31T12:00:00"'
+        ) from None

@@ -1,0 +1,141 @@
+"""Planning micro-batches over a change log: where to begin, how far the next batch goes, which task reads what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from penstock.errors import PenstockError, SchemaChanged
+from penstock.schema import Table
+from penstock.source import cql
+from penstock.source.cdc_generations import Generations, Position, first_micros
+from penstock.source.cdc_options import Settings, now_micros
+from penstock.source.cdc_read import Span, last_time_within
+from penstock.source.cdc_tables import find_table
+
+T = TypeVar("T")
+
+MICROSECOND = timedelta(microseconds=1)
+
+COUNT_FROM = timedelta(seconds=2)
+"""A batch that covers no more time than this is planned without counting its rows first."""
+
+
+def describe(chosen: Settings) -> Table:
+    """The table to read, checked against what is asked of its log."""
+
+    def find() -> Table:
+        return find_table(cql.connection(chosen.access).rows, chosen.table)
+
+    table = retrying(chosen, "describing the table", find)
+    _check_images(chosen, table)
+    return table
+
+
+def retrying(chosen: Settings, what: str, call: Callable[[], T]) -> T:
+    where = f"{chosen.table} at {chosen.access.hosts}"
+    return cql.retrying(call, what=what, where=where, patience=chosen.patience)
+
+
+def _check_images(chosen: Settings, table: Table) -> None:
+    for image, option in ((chosen.images.before, "preimage"), (chosen.images.after, "postimage")):
+        if image != "none" and table.option(option).lower() in ("", "false", "0"):
+            raise PenstockError(
+                f"the change log has no {option}s",
+                where=table.full_name,
+                next=f"ALTER TABLE {table.full_name} WITH cdc = {{'enabled': true, '{option}': true, ...}}, "
+                "or read without them",
+            )
+
+
+class Planner:
+    """Plans for one query; lives in the process that Spark keeps beside the driver, between batches."""
+
+    def __init__(self, chosen: Settings, table: Table) -> None:
+        self.settings, self.table = chosen, table
+        self.generations = Generations(cql.connection(chosen.access).rows)
+        self.schema_version: Any = None
+
+    def confident(self) -> int:
+        """The last microsecond that is complete in the log by now."""
+        return now_micros() - self.settings.confidence // MICROSECOND
+
+    def held_from(self) -> int:
+        """The time from which the log still holds its rows."""
+        ttl = int(self.table.option("ttl") or 0)
+        return now_micros() - ttl * 1_000_000 if ttl else 0
+
+    def first(self) -> Position:
+        """Where a new query begins."""
+        starts = self.generations.starts()
+        chosen = self.settings.start_micros()
+        begin = self.held_from() if chosen is None else chosen
+        generation = covering(starts, begin)
+        # Writes older than the first generation of all went to its streams.
+        earliest = 0 if generation == starts[0] else first_micros(generation) + 1
+        return Position(generation, max(begin, earliest) - 1)
+
+    def next(self, at: Position, target: int, most: int) -> Position:
+        """How far the batch after `at` goes: not past `target`, its generation, `most` rows, or the longest time."""
+        self.check_schema()
+        following = self.generations.after(at.generation)
+        while following is not None and at.time >= first_micros(following):
+            at = Position(following, at.time)
+            following = self.generations.after(at.generation)
+        until = target if following is None else min(target, first_micros(following))
+        if until <= at.time:
+            return at
+        if until - at.time > COUNT_FROM // MICROSECOND:
+            span = Span(self.generations.streams(at.generation), at.time, until)
+            until = last_time_within(self.settings, self.table, span, most)
+        return Position(at.generation, until)
+
+    def spans(self, begin: Position, until: Position) -> list[Span]:
+        """The batch's streams in as many groups as there are to be tasks, neighbours in token order together."""
+        if begin.generation != until.generation and begin.time < first_micros(until.generation):
+            raise PenstockError(
+                f"a batch from {begin} to {until} would skip the rest of a generation",
+                where=self.settings.name,
+                next="start the query with a checkpoint of its own",
+            )
+        streams = self.generations.streams(until.generation)
+        size = -(-len(streams) // self.settings.partitions)
+        return [Span(streams[i : i + size], begin.time, until.time) for i in range(0, len(streams), size)]
+
+    def check_age(self, at: Position) -> None:
+        """Refuse to go on from a point that the log has let expire: rows would be missing without a word."""
+        if at.time < self.held_from():
+            raise PenstockError(
+                f"the log has let rows expire that were not read: it holds {self.table.option('ttl')} s",
+                where=f"{self.settings.name}, read up to {at.time} microseconds since 1970",
+                next="read the table anew with a checkpoint of its own, and give the log a longer cdc ttl",
+            )
+
+    def check_schema(self) -> None:
+        """Refuse to read on with columns of before: what the new ones hold would be missing."""
+        version = self.generations.session.execute("SELECT schema_version FROM system.local WHERE key = 'local'").one()
+        if version == self.schema_version:
+            return
+        table = find_table(self.generations.session, self.settings.table)
+        if table.columns != self.table.columns:
+            raise SchemaChanged(
+                f"the columns of the table changed: {_difference(self.table, table)}",
+                where=table.full_name,
+                next="restart the query: it goes on with the same rows and the new columns",
+            )
+        _check_images(self.settings, table)
+        self.table, self.schema_version = table, version
+
+
+def covering(starts: list[int], micros: int) -> int:
+    """The generation that a write at `micros` went to; the first one for earlier writes."""
+    return max((start for start in starts if start * 1000 <= micros), default=starts[0])
+
+
+def _difference(old: Table, new: Table) -> str:
+    before, after = ({c.name: str(c.type) for c in table.columns} for table in (old, new))
+    words = [f"{name} {kind} added" for name, kind in after.items() if name not in before]
+    words += [f"{name} dropped" for name in before if name not in after]
+    words += [f"{name} is now {after[name]}" for name in before if name in after and before[name] != after[name]]
+    return ", ".join(words) or "a user type has other fields"

@@ -1,0 +1,104 @@
+"""The change log as a Spark streaming source, `format("scylla-cdc")`.
+
+A batch is the time (start, end] of one generation in every stream. `end` stays `confidence` behind now, so that
+what it covers is complete, and Spark keeps both ends in its checkpoint: a batch that is run again after a crash
+reads the same rows. Each task reads some of the streams; a stream's rows stay in order, and all changes of a row
+are in one stream, so changes of one primary key keep their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from penstock.schema import Table
+from penstock.source.cdc_changes import frame_schema, layout, log_schema
+from penstock.source.cdc_generations import Position
+from penstock.source.cdc_options import Settings, settings
+from penstock.source.cdc_plan import Planner, covering, describe, retrying
+from penstock.source.cdc_read import Span, read_span
+
+T = TypeVar("T")
+
+
+@dataclass
+class SpanPartition(InputPartition):
+    """What one task reads."""
+
+    span: Span
+
+
+class ScyllaCdc(DataSource):
+    """The source by its name; its options are described with `Settings`."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self.settings = settings(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "scylla-cdc"
+
+    @cached_property
+    def table(self) -> Table:
+        return describe(self.settings)
+
+    def schema(self) -> StructType:
+        return log_schema(layout(self.table)) if self.settings.rows == "log" else frame_schema(self.table)
+
+    def streamReader(self, schema: StructType) -> CdcStreamReader:
+        return CdcStreamReader(self.settings, self.table, schema)
+
+
+class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans batches in a process beside the driver, and reads them in the executors' Python workers."""
+
+    def __init__(self, chosen: Settings, table: Table, schema: StructType) -> None:
+        self.settings, self.table, self.schema = chosen, table, schema
+        self.target: int | None = None
+        self.age_known = False
+
+    @cached_property
+    def planner(self) -> Planner:
+        return retrying(self.settings, "connecting", lambda: Planner(self.settings, self.table))
+
+    def initialOffset(self) -> dict[str, int]:
+        self.age_known = True
+        return self._plan(self.planner.first).offset()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, int]:
+        at = Position.of(start)
+        if not self.age_known:
+            self.planner.check_age(at)
+            self.age_known = True
+        target = self.planner.confident() if self.target is None else self.target
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else self.settings.max_rows
+        return self._plan(lambda: self.planner.next(at, target, most)).offset()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self.settings.max_rows)
+
+    def reportLatestOffset(self) -> dict[str, int]:
+        target = self.planner.confident()
+        return self._plan(lambda: Position(covering(self.planner.generations.starts(), target), target)).offset()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.target = self.planner.confident()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        begin, until = Position.of(start), Position.of(end)
+        return [SpanPartition(span) for span in self._plan(lambda: self.planner.spans(begin, until))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, SpanPartition)
+        return read_span(self.settings, self.table, self.schema, partition.span)
+
+    def _plan(self, plan: Callable[[], T]) -> T:
+        return retrying(self.settings, "planning a batch", plan)

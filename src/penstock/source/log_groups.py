@@ -1,0 +1,144 @@
+"""Compiled loops over the rows of a change log: which rows form one mutation, and which images belong to which change.
+
+All rows of one stream with one `cdc$time` are one mutation's group and stand side by side in a page:
+preimages (operation 0), changes (1..8, -3, -4), postimages (9). A change's images are the rows of its group
+with the same clustering key (byte for byte; both null for the static row). A range delete is a pair of rows,
+start (5, 6) and end (7, 8). Row numbers are all that goes in and out; -1 is "none".
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from penstock.source.cells import Array, compiled
+
+STREAM, TIME, SEQUENCE, OPERATION, TTL = range(5)
+"""Where the fixed columns stand in a page of log rows; the others follow."""
+
+UUID_EPOCH = 0x01B21DD213814000
+"""Ticks of 100 ns between 1582-10-15, where version-1 UUIDs begin, and 1970-01-01 (RFC 9562, section 5.1)."""
+
+
+class Groups(NamedTuple):
+    """One entry a change: its row, the row of a range's end, its images' rows, its write time and group position."""
+
+    change: Array
+    range_end: Array
+    preimage: Array
+    postimage: Array
+    micros: Array
+    last: Array
+
+
+@compiled
+def _same(buffer: Array, starts: Array, lengths: Array, a: int, b: int, column: int) -> bool:
+    if lengths[a, column] != lengths[b, column]:
+        return False
+    same = True
+    for i in range(lengths[a, column]):
+        same &= buffer[starts[a, column] + i] == buffer[starts[b, column] + i]
+    return same
+
+
+@compiled
+def _same_row(buffer: Array, starts: Array, lengths: Array, a: int, b: int, key: Array) -> bool:
+    same = True
+    for column in key:
+        same = same and _same(buffer, starts, lengths, a, b, column)
+    return same
+
+
+@compiled
+def _operation(buffer: Array, starts: Array, row: int) -> np.int8:
+    return np.int8(buffer[starts[row, OPERATION]])
+
+
+@compiled
+def _image(
+    buffer: Array, starts: Array, lengths: Array, key: Array, row: int, kind: int, first: int, end: int, hint: int
+) -> int:
+    # Images and changes of a group both stand in clustering order, so the search goes on where the last one ended.
+    for step in range(end - first):
+        candidate = hint + step
+        if candidate >= end:
+            candidate -= end - first
+        if _operation(buffer, starts, candidate) == kind and _same_row(buffer, starts, lengths, row, candidate, key):
+            return candidate
+    return -1
+
+
+@compiled
+def _micros(buffer: Array, starts: Array, row: int) -> np.int64:
+    at = starts[row, TIME]
+    ticks = np.int64(buffer[at + 6] & 0x0F)
+    for i in (7, 4, 5, 0, 1, 2, 3):
+        ticks = (ticks << 8) | np.int64(buffer[at + i])
+    return (ticks - UUID_EPOCH) // 10
+
+
+@compiled
+def micros_of(buffer: Array, starts: Array) -> Array:
+    """The write time of each row in microseconds since 1970."""
+    out = np.empty(len(starts), np.int64)
+    for row in range(len(starts)):
+        out[row] = _micros(buffer, starts, row)
+    return out
+
+
+@compiled
+def _group_end(buffer: Array, starts: Array, lengths: Array, first: int) -> int:
+    row = first + 1
+    while (
+        row < len(starts)
+        and _same(buffer, starts, lengths, first, row, TIME)
+        and _same(buffer, starts, lengths, first, row, STREAM)
+    ):
+        row += 1
+    return row
+
+
+@compiled
+def _pair(
+    buffer: Array, starts: Array, lengths: Array, key: Array, final: bool, pre: bool, post: bool, out: Array
+) -> tuple[int, int]:
+    rows, first, n = len(starts), 0, 0
+    while first < rows:
+        end = _group_end(buffer, starts, lengths, first)
+        if end == rows and not final:
+            break
+        begin, micros = n, _micros(buffer, starts, first)
+        before, after = first, first
+        row = first
+        while row < end:
+            operation = _operation(buffer, starts, row)
+            if operation != 0 and operation != 9:
+                out[:, n] = -1
+                out[0, n], out[4, n], out[5, n] = row, micros, 0
+                if operation == 5 or operation == 6:
+                    if row + 1 < end and 7 <= _operation(buffer, starts, row + 1) <= 8:
+                        row += 1
+                        out[1, n] = row
+                elif operation < 5:
+                    if pre:
+                        out[2, n] = _image(buffer, starts, lengths, key, out[0, n], 0, first, end, before)
+                        before = max(before, out[2, n])
+                    if post:
+                        out[3, n] = _image(buffer, starts, lengths, key, out[0, n], 9, first, end, after)
+                        after = max(after, out[3, n])
+                n += 1
+            row += 1
+        if n > begin:
+            out[5, n - 1] = 1
+        first = end
+    return n, first
+
+
+def pair(
+    buffer: Array, starts: Array, lengths: Array, key: Array, *, final: bool, preimages: bool, postimages: bool
+) -> tuple[Groups, int]:
+    """The changes of a page's whole groups, and the row where its last group begins if that may go on (not `final`)."""
+    out = np.empty((6, len(starts)), np.int64)
+    count, rest = _pair(buffer, starts, lengths, key, final, preimages, postimages, out)
+    return Groups(*(out[i, :count] for i in range(6))), rest

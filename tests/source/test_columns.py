@@ -1,0 +1,91 @@
+"""Every CQL type from the driver's bytes to Arrow and Spark's types, with nothing lost on the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from cql_values import TYPES, VALUES, in_spark, to_bytes, values
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql.pandas.types import to_arrow_type
+
+from penstock.errors import PenstockError
+from penstock.schema import Column, CqlType, Table, parse_type, spark_type
+from penstock.source.columns import Cells, decode
+
+
+def cells_of(items: list[bytes | None]) -> Cells:
+    """Cells as they would stand in a page, nulls among them."""
+    lengths = np.array([-1 if item is None else len(item) for item in items], np.int32)
+    starts = np.concatenate([[0], np.cumsum(np.maximum(lengths, 0))])[:-1].astype(np.int64)
+    return Cells(np.frombuffer(b"".join(item or b"" for item in items) + b"\0", np.uint8), starts, lengths)
+
+
+def decoded(kind: CqlType, items: list[bytes | None]) -> pa.Array:
+    array = decode(kind, cells_of(items), to_arrow_type(spark_type(kind), timezone="UTC"))
+    array.validate(full=True)
+    return array
+
+
+@st.composite
+def typed_values(draw: st.DrawFn) -> tuple[CqlType, list[Any]]:
+    kind = draw(TYPES)
+    return kind, draw(st.lists(st.none() | values(kind), min_size=1, max_size=6))
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(typed_values())
+def test_values_of_any_type_arrive_whole(case: tuple[CqlType, list[Any]]) -> None:
+    kind, items = case
+    assert decoded(kind, [to_bytes(kind, item) for item in items]).to_pylist() == [in_spark(kind, v) for v in items]
+
+
+@pytest.mark.parametrize("name", sorted(set(VALUES) - {"ascii", "blob", "text", "varchar"}))
+def test_an_empty_cell_of_a_type_without_empty_values_is_null(name: str) -> None:
+    assert decoded(CqlType(name), [b"", None]).to_pylist() == [None, None]
+
+
+def test_empty_text_is_not_null() -> None:
+    assert decoded(CqlType("text"), [b"", None]).to_pylist() == ["", None]
+
+
+def test_a_user_type_that_has_grown_reads_old_values() -> None:
+    kind = parse_type("u", {"u": (("a", "b"), ("int", "text"))})
+    old = to_bytes(CqlType("tuple", (CqlType("int"),), True), (1,))
+    assert decoded(kind, [old]).to_pylist() == [{"a": 1, "b": None}]
+
+
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [
+        ("int", b"\0\0\1"),
+        ("uuid", b"\1" * 15),
+        ("list<int>", b"\0\0\0\2\0\0\0\4\0\0\0\1"),
+        ("map<int, int>", b"\0\0\0\1\0\0\0\4\0\0\0\1\0\0\0\x7f"),
+        ("tuple<int, int>", b"\0\0\0\7\0\0\0\1"),
+        ("vector<float, 3>", b"\0" * 11),
+        ("timestamp", b"\x7f" + b"\xff" * 7),
+    ],
+)
+def test_bytes_that_are_no_value_are_an_error_and_not_a_guess(text: str, data: bytes) -> None:
+    with pytest.raises(PenstockError, match=r"cannot be read|outside"):
+        decoded(parse_type(text, {}), [data])
+
+
+@pytest.mark.parametrize(
+    ("text", "word"), [("'org.example.Odd'", "Odd"), ("nosuch", "nosuch"), ("vector<text, 2>", "fixed-width")]
+)
+def test_types_that_are_not_supported_are_named(text: str, word: str) -> None:
+    with pytest.raises(PenstockError, match=word):
+        parse_type(text, {})
+
+
+@settings(max_examples=100, deadline=None)
+@given(TYPES)
+def test_a_type_reads_back_from_its_own_text(kind: CqlType) -> None:
+    table = Table("ks", "t", (Column("c", kind, "regular"),))
+    udts = {name: (udt.fields, tuple(map(str, udt.args))) for name, udt in table.udts.items()}
+    assert parse_type(str(kind), udts) == kind
