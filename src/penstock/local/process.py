@@ -1,0 +1,99 @@
+"""Server processes that outlive their starter: started in a session of their own, known again by pid and start time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+POLL = 0.05
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process and when it started: a pid alone may meanwhile belong to another program."""
+
+    pid: int
+    started: str
+
+    def alive(self) -> bool:
+        return _started(self.pid) == self.started
+
+    def memory(self) -> int | None:
+        """Resident bytes, where the system tells."""
+        with suppress(OSError):
+            for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+                if line.startswith("VmRSS:"):
+                    return int(line.split()[1]) * 1024
+        return None
+
+
+def start(command: list[str], log: Path, environment: Mapping[str, str]) -> Process:
+    """Run a command with its output in `log`, out of reach of the terminal's Ctrl-C."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if log.exists():
+        log.rename(log.with_suffix(log.suffix + ".1"))
+    output = (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    nothing = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+    errors = (os.POSIX_SPAWN_DUP2, 1, 2)
+    actions = [nothing, output, errors]
+    pid = os.posix_spawn(command[0], command, environment, file_actions=actions, setsid=True, setsigmask=[])
+    return Process(pid, _started(pid) or "")
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold back Ctrl-C and SIGTERM, so that a process cannot be started and then not remembered."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def stop(processes: Iterable[Process], patience: float) -> None:
+    """End these processes: SIGTERM to all, then SIGKILL to those that still run after `patience` seconds."""
+    running = [process for process in processes if process.alive()]
+    for process in running:
+        _signal(process, signal.SIGTERM)
+    deadline = time.monotonic() + patience
+    while running and time.monotonic() < deadline:
+        time.sleep(POLL)
+        running = [process for process in running if process.alive()]
+    for process in running:
+        _signal(process, signal.SIGKILL)
+    while any(process.alive() for process in running):
+        time.sleep(POLL)
+
+
+def tail(log: Path, lines: int = 12) -> str:
+    """The last lines of a log, without the frames of stack traces."""
+    if not log.exists():
+        return ""
+    kept = [line for line in log.read_text(errors="replace").splitlines() if not line.startswith("\tat ")]
+    return "\n".join(line[:400] for line in kept[-lines:])
+
+
+def _signal(process: Process, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        if process.alive():
+            os.kill(process.pid, number)
+
+
+def _started(pid: int) -> str | None:
+    """When a living process started, in the system's own terms."""
+    with suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)  # a child of ours that ended would else stay in the table
+    if not Path("/proc/self").exists():
+        answer = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+        return answer.stdout.strip() or None
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else fields[19]

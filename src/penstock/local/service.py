@@ -1,0 +1,62 @@
+"""What a service is: how to write its configuration, how to start it and how to tell that it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.local.java import Java
+
+Ports = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one service lives: its folder and its ports by name; `client` is the one that applications use."""
+
+    folder: Path
+    ports: Ports
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log" / f"{self.folder.name}.log"
+
+    def write(self, name: str, content: str) -> Path:
+        """A configuration file of the service."""
+        path = self.folder / "conf" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+        return path
+
+
+@dataclass(frozen=True)
+class Service:
+    """One kind of server: `jars` finds its class path, `command` prepares a place, `ready` asks the running server."""
+
+    name: str
+    ports: tuple[str, ...]
+    option: str
+    jars: Callable[[Callable[[str], None]], list[Path]]
+    command: Callable[[Java, list[Path], Place], list[str]]
+    ready: Callable[[Place], bool]
+
+
+def java_command(java: Java, heap: str, place: Place) -> list[str]:
+    """The start of every command line: a small heap, one collector thread, and an end when memory is out."""
+    place.log.parent.mkdir(parents=True, exist_ok=True)
+    return [
+        str(java.bin),
+        f"-Xmx{heap}",
+        "-Xms64m",
+        "-XX:+UseSerialGC",
+        "-XX:+ExitOnOutOfMemoryError",
+        "-XX:-UsePerfData",
+        f"-XX:ErrorFile={place.log.parent}/crash-%p.log",
+        "-Djava.awt.headless=true",
+        "-Dfile.encoding=UTF-8",
+    ]

@@ -1,0 +1,246 @@
+"""Starts and stops the local services, and knows them again: `up`, `down`, `status`.
+
+`<root>/services.json` remembers each service's ports and process. It is written before a service has finished its
+start, so that nothing started is ever forgotten; one file lock lets only one `up` or `down` work on a root.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from penstock.errors import PenstockError
+from penstock.local import cql, java, kafka, ports, process
+from penstock.local.process import Process
+from penstock.local.service import Place, Service
+
+# The slowest first: it is already starting while the others prepare.
+ALL = (cql.SERVICE, kafka.SERVICE)
+ROOT = Path(".penstock")
+SPACE = 512 << 20  # bytes that must be free before a service starts
+PATIENCE = 180.0  # seconds for a start
+STOP_PATIENCE = 20.0
+
+Say = Callable[[str], None]
+
+
+def _silent(line: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Status:
+    """One service as it is now; `state` is "running", "stopped" or "died" (it ended without `down`)."""
+
+    name: str
+    state: str
+    address: str | None
+    pid: int | None
+    memory: int | None
+    log: Path
+
+
+@dataclass
+class Record:
+    """What services.json keeps of one service."""
+
+    ports: dict[str, int] = field(default_factory=dict)
+    process: Process | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.alive()
+
+
+@dataclass(frozen=True)
+class Services:
+    """The services that run under a root."""
+
+    root: Path
+    records: dict[str, Record]
+
+    @property
+    def kafka(self) -> str:
+        return self._address(kafka.SERVICE)
+
+    @property
+    def cql(self) -> str:
+        return self._address(cql.SERVICE)
+
+    @property
+    def pids(self) -> dict[str, int]:
+        return {name: record.process.pid for name, record in self.records.items() if record.process}
+
+    def _address(self, service: Service) -> str:
+        if service.name not in self.records:
+            raise PenstockError(f"{service.name} is not running", where=str(self.root), next="run: penstock up")
+        return f"{ports.HOST}:{self.records[service.name].ports['client']}"
+
+
+def up(
+    root: Path = ROOT,
+    *,
+    kafka_port: int | None = None,
+    cql_port: int | None = None,
+    clean: bool = False,
+    only: Iterable[str] | None = None,
+    say: Say = _silent,
+) -> Services:
+    """Start what does not run yet and return when all serve; if one fails, those that this call started are stopped.
+
+    Ports are those of the last start, or free ones. Data stay between starts unless `clean` is set.
+    """
+    wanted = [service for service in ALL if only is None or service.name in set(only)]
+    given = {kafka.SERVICE.name: kafka_port, cql.SERVICE.name: cql_port}
+    root = root.absolute()
+    with _locked(root):
+        records = _load(root)
+        if clean:
+            _stop(records.values())
+            for service in ALL:
+                shutil.rmtree(root / service.name, ignore_errors=True)
+        started: list[Record] = []
+        try:
+            for service in wanted:
+                record = records.setdefault(service.name, Record())
+                _require_same_port(service, record, given[service.name])
+                if not record.alive:
+                    started.append(record)
+                    command, log = _prepare(service, record, root, given[service.name], _taken(records), say)
+                    with process.uninterrupted():
+                        record.process = process.start(command, log, os.environ)
+                        _save(root, records)
+            _await([(service, records[service.name]) for service in wanted], root)
+        except BaseException:
+            _stop(started)
+            _save(root, records)
+            raise
+        return Services(root, {name: record for name, record in records.items() if record.alive})
+
+
+def down(root: Path = ROOT) -> list[str]:
+    """Stop the services that `up` started under this root; their names."""
+    root = root.absolute()
+    if not root.exists():
+        return []
+    with _locked(root):
+        records = _load(root)
+        names = [name for name, record in records.items() if record.alive]
+        _stop(records.values())
+        _save(root, records)
+    return names
+
+
+def status(root: Path = ROOT) -> list[Status]:
+    """How each service is, whether or not it was ever started."""
+    root = root.absolute()
+    records = _load(root)
+    return [_status(service, records.get(service.name, Record()), root) for service in ALL]
+
+
+def _status(service: Service, record: Record, root: Path) -> Status:
+    log = Place(root / service.name, record.ports).log
+    if record.process is None:
+        return Status(service.name, "stopped", None, None, None, log)
+    address = f"{ports.HOST}:{record.ports['client']}"
+    state = "running" if record.alive else "died"
+    return Status(service.name, state, address, record.process.pid, record.process.memory(), log)
+
+
+def _prepare(
+    service: Service, record: Record, root: Path, port: int | None, taken: set[int], say: Say
+) -> tuple[list[str], Path]:
+    """Give a service its ports and files; the command that starts it and the file for its log."""
+    _require_space(root)
+    runtime, classpath = java.find(), service.jars(say)
+    if port is not None:
+        ports.require_free(port, service.name, service.option)
+        record.ports["client"] = port
+    for name in service.ports:
+        if name not in record.ports or not ports.is_free(record.ports[name]):
+            record.ports[name] = ports.free(taken)
+            taken.add(record.ports[name])
+    say(f"starting {service.name} with Java {runtime.version}")
+    place = Place(root / service.name, record.ports)
+    place.data.mkdir(parents=True, exist_ok=True)
+    return service.command(runtime, classpath, place), place.log
+
+
+def _await(services: list[tuple[Service, Record]], root: Path) -> None:
+    deadline = time.monotonic() + PATIENCE
+    waiting = list(services)
+    while waiting:
+        service, record = waiting[0]
+        place = Place(root / service.name, record.ports)
+        if service.ready(place):
+            waiting.pop(0)
+        elif not record.alive or time.monotonic() > deadline:
+            what = "did not serve in time" if record.alive else "ended while it started"
+            raise PenstockError(
+                f"{service.name} {what}; its log ends with\n{process.tail(place.log)}\n",
+                where=str(place.log),
+                next="correct what the log says and run again; penstock up --clean starts without the old data",
+            )
+        else:
+            time.sleep(process.POLL)
+
+
+def _stop(records: Iterable[Record]) -> None:
+    records = list(records)
+    process.stop((record.process for record in records if record.process), STOP_PATIENCE)
+    for record in records:
+        record.process = None
+
+
+def _require_same_port(service: Service, record: Record, port: int | None) -> None:
+    if port is not None and record.alive and record.ports["client"] != port:
+        raise PenstockError(
+            f"{service.name} already runs on port {record.ports['client']}, not {port}",
+            next="run: penstock down, and then up again",
+        )
+
+
+def _require_space(root: Path) -> None:
+    available = shutil.disk_usage(root).free
+    if available < SPACE:
+        raise PenstockError(
+            f"No disk space: {available >> 20} MiB are free and the services need {SPACE >> 20} MiB",
+            where=str(root),
+            next="free some space or give another folder with --root",
+        )
+
+
+def _taken(records: dict[str, Record]) -> set[int]:
+    return {port for record in records.values() for port in record.ports.values()}
+
+
+@contextmanager
+def _locked(root: Path) -> Iterator[None]:
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / "lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _load(root: Path) -> dict[str, Record]:
+    try:
+        content = json.loads((root / "services.json").read_text())
+    except FileNotFoundError:
+        return {}
+    return {
+        name: Record(entry["ports"], Process(**entry["process"]) if entry["process"] else None)
+        for name, entry in content.items()
+    }
+
+
+def _save(root: Path, records: dict[str, Record]) -> None:
+    fresh = root / "services.json.new"
+    fresh.write_text(json.dumps({name: asdict(record) for name, record in records.items()}, indent=1) + "\n")
+    fresh.replace(root / "services.json")
