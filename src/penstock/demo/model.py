@@ -17,7 +17,7 @@ Clustering = tuple[Any, ...]
 
 
 class Event(NamedTuple):
-    """One expected event; `range` is set for the delete of a clustering range only."""
+    """One expected event; `range` is set for the delete of a clustering range or of a partition of rows."""
 
     key: Image
     op: str
@@ -102,19 +102,15 @@ class Partition:
         """Without clustering columns this is the delete of a row, yet the log has no preimage for it."""
         self.rows.clear()
         self.static = None
-        return Event(self._key(self._no_ck), "d", None, None)
+        everything = Bound(())
+        described = self._range(everything, everything) if self.table.clustering else None
+        return Event(self._key(self._no_ck), "d", None, None, described)
 
     def delete_range(self, start: Bound, end: Bound, inside: Callable[[Clustering], bool]) -> Event:
         """Delete the rows whose clustering key is `inside`; `start` comes before `end` in clustering order."""
         for ck in [ck for ck in self.rows if inside(ck)]:
             del self.rows[ck]
-        described = {
-            "start": self._bound(start),
-            "start_inclusive": start.inclusive,
-            "end": self._bound(end),
-            "end_inclusive": end.inclusive,
-        }
-        return Event(self._key(self._no_ck), "d", None, None, described)
+        return Event(self._key(self._no_ck), "d", None, None, self._range(start, end))
 
     @property
     def _no_ck(self) -> Clustering:
@@ -125,6 +121,14 @@ class Partition:
 
     def _empty(self, ck: Clustering) -> Image:
         return self._key(ck) | dict.fromkeys(self.table.statics + self.table.regular)
+
+    def _range(self, start: Bound, end: Bound) -> Image:
+        return {
+            "start": self._bound(start),
+            "start_inclusive": start.inclusive,
+            "end": self._bound(end),
+            "end_inclusive": end.inclusive,
+        }
 
     def _bound(self, bound: Bound) -> Image | None:
         if not bound.prefix:
