@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from penstock.errors import SchemaChanged
 from penstock.schema import Table
 from penstock.source import cql
-from penstock.source.cdc_changes import ChangeDecoder, decode_log, layout
+from penstock.source.cdc_changes import ChangeDecoder, Layout, decode_log, layout
 from penstock.source.cdc_generations import upper_bound
 from penstock.source.cdc_options import Settings
 from penstock.source.cdc_tables import quoted
@@ -48,8 +48,7 @@ def read_span(chosen: Settings, table: Table, schema: StructType, span: Span) ->
     """The span's rows as record batches of `schema`, those of each stream in the log's order."""
     columns = layout(table)
     arrow = to_arrow_schema(schema, timezone="UTC")
-    names = ", ".join(quoted(name) for name in columns.names)
-    text = f"SELECT {names} FROM {_log(table)} WHERE {_IN_SPAN}"
+    text = select(columns)
     for query in span.queries():
         pages = fetch_pages(chosen, text, query)
         if chosen.rows == "log":
@@ -60,6 +59,12 @@ def read_span(chosen: Settings, table: Table, schema: StructType, span: Span) ->
             batch = decoder.decode(page)
             if batch is not None:
                 yield batch
+
+
+def select(columns: Layout) -> str:
+    """The SELECT that a span's `queries` are the values of."""
+    names = ", ".join(quoted(name) for name in columns.names)
+    return f"SELECT {names} FROM {_log(columns.table)} WHERE {_IN_SPAN}"
 
 
 _IN_SPAN = '"cdc$stream_id" IN ? AND "cdc$time" > ? AND "cdc$time" <= ?'

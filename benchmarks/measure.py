@@ -1,0 +1,87 @@
+"""What the benchmarks share: timing runs in turn, the CPU of a process tree, and the rows of the report."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: how many rows, in how many seconds of wall clock and of CPU."""
+
+    rows: int
+    seconds: float
+    cpu: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a report; `ratio` is ours over the peer's rate in the same case, 1.0 for the peer itself."""
+
+    case: str
+    subject: str
+    rate_per_s: float
+    cpu_s_per_million: float
+    ratio: float
+
+
+def tree_cpu(root: int) -> float:
+    """CPU seconds used so far by a process and all that descend from it (Linux), the ended ones they waited for too."""
+    parents: dict[int, list[int]] = {}
+    used: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            pid = int(entry.name)
+            parents.setdefault(int(fields[1]), []).append(pid)
+            used[pid] = sum(map(int, fields[11:15]))
+    total, left = 0, [root]
+    while left:
+        pid = left.pop()
+        total += used.get(pid, 0)
+        left += parents.get(pid, [])
+    return total / TICKS
+
+
+def timed(work: Callable[[], int]) -> Run:
+    """Run `work`, which returns how many rows it handled."""
+    began, cpu = time.perf_counter(), tree_cpu(os.getpid())
+    rows = work()
+    return Run(rows, time.perf_counter() - began, tree_cpu(os.getpid()) - cpu)
+
+
+def alternate(subjects: Mapping[str, Callable[[], int]], rounds: int) -> dict[str, list[Run]]:
+    """Run every subject once a round, in the order given and the other way round in turn."""
+    runs: dict[str, list[Run]] = {name: [] for name in subjects}
+    for number in range(rounds):
+        for name in sorted(subjects, key=list(subjects).index, reverse=number % 2 == 1):
+            runs[name].append(timed(subjects[name]))
+    return runs
+
+
+def rows_of(case: str, runs: Mapping[str, list[Run]], peer: str) -> list[Row]:
+    """Medians of a case; the ratio is each subject's rate over the peer's."""
+    rate = {name: statistics.median(run.rows / run.seconds for run in each) for name, each in runs.items()}
+    cpu = {name: statistics.median(run.cpu / run.rows * 1e6 for run in each) for name, each in runs.items()}
+    return [
+        Row(case, name, round(rate[name], 1), round(cpu[name], 3), round(rate[name] / rate[peer], 3)) for name in runs
+    ]
+
+
+def report(rows: list[Row], file: Path | None) -> None:
+    """Print each row as a JSON line, and write them all as one list."""
+    for row in rows:
+        print(json.dumps(asdict(row)), flush=True)
+    if file:
+        file.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")

@@ -1,0 +1,273 @@
+"""The source on a real node, through Spark: what arrives, in what order, and what happens when something is wrong."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from penstock import cdc
+from penstock.errors import PenstockError
+
+KEYSPACE = "source_live"
+
+
+@pytest.fixture(scope="module")
+def keyspace(cql: Any) -> str:
+    cql.execute(f"CREATE KEYSPACE {KEYSPACE} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}")
+    return KEYSPACE
+
+
+@pytest.fixture
+def table(cql: Any, keyspace: str, request: pytest.FixtureRequest) -> Iterator[Callable[[str], str]]:
+    """Makes the test's table, with images, from its column definitions; gives its full name."""
+    name = f"{keyspace}.{request.node.originalname[-30:]}"
+
+    def create(columns: str) -> str:
+        images = "{'enabled': true, 'preimage': 'full', 'postimage': true}"
+        cql.execute(f"CREATE TABLE {name} ({columns}) WITH cdc = {images}")
+        return name
+
+    yield create
+    cql.execute(f"DROP TABLE IF EXISTS {name}")
+
+
+@pytest.fixture
+def read(spark: SparkSession, services: Any) -> Callable[..., DataFrame]:
+    def reader(table: str, **options: Any) -> DataFrame:
+        given = {"hosts": services.cql, "name": table, "confidence": dt.timedelta(0)} | options
+        return cdc.read(spark, table, **given)
+
+    return reader
+
+
+class Sink:
+    """Keeps the rows of each batch; fails once before batch `fail_at` is kept."""
+
+    def __init__(self, fail_at: int = -1) -> None:
+        self.batches: dict[int, list[Row]] = {}
+        self.seen: list[tuple[int, list[Row]]] = []
+        self.fail_at = fail_at
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        rows = frame.collect()
+        self.seen.append((batch, rows))
+        if batch == self.fail_at:
+            raise RuntimeError("the sink broke")
+        self.batches[batch] = rows
+
+    @property
+    def rows(self) -> list[Row]:
+        return [row for batch in sorted(self.batches) for row in self.batches[batch]]
+
+
+def run(frame: DataFrame, sink: Sink, checkpoint: Path) -> None:
+    """Read all there is now, in as many batches as it takes."""
+    writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def test_every_type_arrives(cql: Any, table: Any, read: Any, tmp_path: Path) -> None:
+    cql.execute(f"CREATE TYPE IF NOT EXISTS {KEYSPACE}.address (street text, lines frozen<list<int>>)")
+    name = table(
+        """id int PRIMARY KEY, a ascii, b bigint, c blob, d boolean, e date, f decimal, g double, h duration, i float,
+           j inet, k smallint, l text, m time, n timestamp, o timeuuid, p tinyint, q uuid, r varchar, s varint,
+           fl frozen<list<int>>, fs frozen<set<text>>, fm frozen<map<int, text>>, t tuple<int, text>,
+           ud address, fu frozen<address>, li list<int>, se set<text>, ma map<text, int>, v vector<float, 2>"""
+    )
+    cql.execute(
+        f"""INSERT INTO {name} (id, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, fl, fs, fm, t, ud, fu,
+            li, se, ma, v) VALUES (1, 'ascii', -9223372036854775808, 0x00ff, true, '1969-12-31', 12345.670, 0.1,
+            -1mo2d3ns, 1.5, '2001:db8::1', -32768, 'üñï', '23:59:59.999999999', '2026-01-31T12:00:00.123Z',
+            50554d6e-29bb-11e5-b345-feff819cdc9f, -128, 123e4567-e89b-12d3-a456-426614174000, 'v',
+            170141183460469231731687303715884105727000, [3, 1], {{'b', 'a'}}, {{2: 'two'}}, (1, null),
+            {{street: 'x', lines: [1]}}, {{street: null, lines: [2]}}, [3, 1, 2], {{'b', 'a'}}, {{'k': 1}}, [1, 2])"""
+    )
+    sink = Sink()
+    run(read(name, images="full"), sink, tmp_path)
+    (change,) = sink.rows
+    assert change.before is None
+    assert change.after.asDict(recursive=True) == {
+        "id": 1,
+        "a": "ascii",
+        "b": -(2**63),
+        "c": bytearray(b"\x00\xff"),
+        "d": True,
+        "e": dt.date(1969, 12, 31),
+        "f": "12345.670",
+        "g": 0.1,
+        "h": "-1mo2d3ns",
+        "i": 1.5,
+        "j": "2001:db8:0:0:0:0:0:1",
+        "k": -32768,
+        "l": "üñï",
+        "m": 86399999999999,
+        "n": dt.datetime(2026, 1, 31, 12, 0, 0, 123000),  # noqa: DTZ001 (Spark gives naive local time, here UTC)
+        "o": "50554d6e-29bb-11e5-b345-feff819cdc9f",
+        "p": -128,
+        "q": "123e4567-e89b-12d3-a456-426614174000",
+        "r": "v",
+        "s": "170141183460469231731687303715884105727000",
+        "fl": [3, 1],
+        "fs": ["a", "b"],
+        "fm": {2: "two"},
+        "t": {"field_0": 1, "field_1": None},
+        "ud": {"street": "x", "lines": [1]},
+        "fu": {"street": None, "lines": [2]},
+        "li": [3, 1, 2],
+        "se": ["a", "b"],
+        "ma": {"k": 1},
+        "v": [1.0, 2.0],
+    }
+
+
+def test_changes_of_a_row_keep_their_order_and_their_images(cql: Any, table: Any, read: Any, tmp_path: Path) -> None:
+    name = table("id int, n int, v int, PRIMARY KEY (id, n)")
+    update = cql.prepare(f"UPDATE {name} SET v = ? WHERE id = ? AND n = 0")
+    for value in range(40):
+        for key in range(5):
+            cql.execute(update, (value, key))
+    sink = Sink()
+    run(read(name, images="full", partitions=3), sink, tmp_path)
+    for key in range(5):
+        changes = [(row.before and row.before.v, row.after.v) for row in sink.rows if row.key.id == key]
+        assert changes == [(value - 1 if value else None, value) for value in range(40)]
+
+
+def test_a_query_that_lags_takes_its_rows_in_bounded_batches(cql: Any, table: Any, read: Any, tmp_path: Path) -> None:
+    name = table("id int PRIMARY KEY, v int")
+    insert = cql.prepare(f"INSERT INTO {name} (id, v) VALUES (?, ?) USING TIMESTAMP ?")
+    old = int(dt.datetime.now(dt.UTC).timestamp() - 600) * 1_000_000
+    for number in range(400):
+        cql.execute(insert, (number, number, old + number * 1_000_000))
+    sink = Sink()
+    run(read(name, max_rows=100), sink, tmp_path)
+    assert sorted(row.key.id for row in sink.rows) == list(range(400))
+    sizes = [len(rows) for rows in sink.batches.values()]
+    assert max(sizes) <= 100
+    assert len(sizes) < 40
+
+
+def test_a_batch_covers_no_more_time_than_it_may(cql: Any, table: Any, read: Any, tmp_path: Path) -> None:
+    name = table("id int PRIMARY KEY, v int")
+    insert = cql.prepare(f"INSERT INTO {name} (id, v) VALUES (?, ?) USING TIMESTAMP ?")
+    old = int(dt.datetime.now(dt.UTC).timestamp() - 3600) * 1_000_000
+    for number in range(60):
+        cql.execute(insert, (number, number, old + number * 60_000_000))
+    sink = Sink()
+    run(read(name, max_time=dt.timedelta(minutes=10)), sink, tmp_path)
+    assert len(sink.rows) == 60
+    for rows in sink.batches.values():
+        times = [row.ts for row in rows]
+        assert not times or max(times) - min(times) <= dt.timedelta(minutes=10)
+
+
+def test_a_batch_that_broke_is_read_again_with_the_same_rows(cql: Any, table: Any, read: Any, tmp_path: Path) -> None:
+    name = table("id int PRIMARY KEY, v int")
+    for number in range(50):
+        cql.execute(f"INSERT INTO {name} (id, v) VALUES (%s, 1)", (number,))
+    broken = Sink(fail_at=0)
+    with pytest.raises(StreamingQueryException, match="the sink broke"):
+        run(read(name), broken, tmp_path)
+    for number in range(50, 80):
+        cql.execute(f"INSERT INTO {name} (id, v) VALUES (%s, 1)", (number,))
+    healed = Sink()
+    run(read(name), healed, tmp_path)
+    assert sorted(healed.batches[0]) == sorted(broken.seen[0][1])
+    assert sorted(row.key.id for row in healed.rows) == list(range(80))
+
+
+def test_a_column_added_while_reading_stops_the_query_and_loses_nothing(
+    cql: Any, table: Any, read: Any, tmp_path: Path
+) -> None:
+    name = table("id int PRIMARY KEY, v int")
+    cql.execute(f"INSERT INTO {name} (id, v) VALUES (1, 1)")
+    stale = read(name)
+    sink = Sink()
+    run(stale, sink, tmp_path)
+    cql.execute(f"ALTER TABLE {name} ADD w text")
+    cql.execute(f"INSERT INTO {name} (id, v, w) VALUES (2, 2, 'new')")
+    with pytest.raises(StreamingQueryException, match=r"SchemaChanged.*w text added"):
+        run(stale, sink, tmp_path)
+    run(read(name), sink, tmp_path)
+    cql.execute(f"ALTER TABLE {name} DROP w")
+    cql.execute(f"INSERT INTO {name} (id, v) VALUES (3, 3)")
+    run(read(name), sink, tmp_path)
+    found = [(row.key.id, row.delta.asDict().get("w")) for row in sink.rows]
+    assert found == [(1, None), (2, "new"), (3, None)]
+
+
+def test_a_new_generation_of_streams_follows_the_old_one(cql: Any, table: Any, read: Any, tmp_path: Path) -> None:
+    name = table("id int PRIMARY KEY, v int")
+    for number in range(20):
+        cql.execute(f"INSERT INTO {name} (id, v) VALUES (%s, 1)", (number,))
+    descriptions = "system_distributed.cdc_streams_descriptions_v2"
+    times = [
+        row[0]
+        for row in cql.execute("SELECT time FROM system_distributed.cdc_generation_timestamps WHERE key = 'timestamps'")
+    ]
+    switch = dt.datetime.now(dt.UTC).replace(tzinfo=None, microsecond=0) + dt.timedelta(milliseconds=1)
+    for end, streams in cql.execute(f"SELECT range_end, streams FROM {descriptions} WHERE time = %s", (max(times),)):
+        # The same streams, so that the node's writes are still found under the new generation.
+        cql.execute(
+            f"INSERT INTO {descriptions} (time, range_end, streams) VALUES (%s, %s, %s)", (switch, end, streams)
+        )
+    cql.execute(
+        "INSERT INTO system_distributed.cdc_generation_timestamps (key, time) VALUES ('timestamps', %s)", (switch,)
+    )
+    for number in range(20, 40):
+        cql.execute(f"INSERT INTO {name} (id, v) VALUES (%s, 1)", (number,))
+    sink = Sink()
+    run(read(name), sink, tmp_path)
+    assert sorted(row.key.id for row in sink.rows) == list(range(40))
+    spans = [(min(r.ts for r in rows), max(r.ts for r in rows)) for rows in sink.batches.values() if rows]
+    assert all(not first < switch <= last for first, last in spans)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("source_live.nosuch", {}, "there is no table source_live.nosuch"),
+        ("nosuch.nosuch", {}, "does not exist or is empty"),
+        ("source_live", {}, "names no table"),
+        ("source_live.plain", {}, r"has no change log.*ALTER TABLE source_live.plain WITH cdc"),
+        ("source_live.bare", {"images": "full"}, r"has no preimages.*'preimage': true"),
+        ("source_live.bare", {"images": "some"}, "before cannot be 'some'"),
+        ("source_live.bare", {"hosts": "a:b:c"}, "is no address"),
+        ("source_live.bare", {"start": "yesterday"}, "start cannot be 'yesterday'"),
+        ("source_live.bare", {"confidence": "5 apples"}, "confidence is no duration"),
+        ("source_live.bare", {"max_rows": 0}, "max_rows is no whole number above zero"),
+        ("source_live.bare", {"consistency": "MOST"}, "is no consistency level"),
+        ("source_live.bare", {"confidense": "1 second"}, "did you mean 'confidence'"),
+        ("source_live.bare", {"name": ""}, "needs a name"),
+    ],
+)
+def test_what_is_wrong_is_said_when_the_frame_is_made(
+    cql: Any, keyspace: str, read: Any, name: str, options: dict[str, Any], message: str
+) -> None:
+    cql.execute(f"CREATE TABLE IF NOT EXISTS {keyspace}.plain (id int PRIMARY KEY)")
+    cql.execute(
+        f"CREATE TABLE IF NOT EXISTS {keyspace}.bare (id int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}"
+    )
+    with pytest.raises(PenstockError, match=message):
+        read(name, **options)
+
+
+def test_no_node_at_start_is_an_error_that_may_heal(read: Any) -> None:
+    with pytest.raises(PenstockError, match=r"127\.0\.0\.1:1") as failure:
+        read("source_live.any", hosts="127.0.0.1:1", patience=dt.timedelta(milliseconds=200))
+    assert failure.value.retriable
+
+
+def test_a_checkpoint_older_than_the_log_is_refused(cql: Any, table: Any, read: Any, tmp_path: Path) -> None:
+    name = table("id int PRIMARY KEY, v int")
+    begin = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
+    run(read(name, start=begin.isoformat(), confidence=dt.timedelta(minutes=30)), Sink(), tmp_path)
+    cql.execute(f"ALTER TABLE {name} WITH cdc = {{'enabled': true, 'ttl': 60}}")
+    with pytest.raises(StreamingQueryException, match="let rows expire that were not read"):
+        run(read(name), Sink(), tmp_path)
