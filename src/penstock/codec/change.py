@@ -29,6 +29,10 @@ class Layout:
     types: Mapping[str, CqlType]
 
     @property
+    def full_name(self) -> str:
+        return f"{self.keyspace}.{self.table}"
+
+    @property
     def key(self) -> tuple[str, ...]:
         """Key columns in record order: partition key, then clustering key, each group by name."""
         return (*sorted(self.partition_key), *sorted(self.clustering_key))

@@ -101,7 +101,7 @@ def _type_name(kind: CqlType) -> str:
 
 
 def _base(table: Layout, prefix: str) -> str:
-    return avro_name(f"{prefix}.{table.keyspace}.{table.table}")
+    return avro_name(f"{prefix}.{table.full_name}")
 
 
 def _primitive(name: str, optional: bool = True) -> Schema:

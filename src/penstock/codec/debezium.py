@@ -40,7 +40,7 @@ def events(
     changes: DataFrame,
     *,
     prefix: str,
-    topic: str | None = None,
+    topic: str | Column | None = None,
     schemas: bool = False,
     tombstones: bool = True,
     placement: Sequence[str] = ("kafka-key", "payload-after", "payload-before"),
@@ -48,15 +48,16 @@ def events(
 ) -> DataFrame:
     """Encode a change frame as records: `topic string, key string, value string`, and `headers` if placed there.
 
-    `prefix` is Debezium's logical name; without `topic` records go to `<prefix>.<keyspace>.<table>`. `schemas`
-    puts the Connect schema into each key and value. `placement` lists where the primary key goes: `kafka-key`,
-    `kafka-headers`, `payload-key` (a member named `payload_key_name`), `payload-before`, `payload-after`.
+    `prefix` is Debezium's logical name; without `topic` (a name, or a column of the change frame) records go to
+    `<prefix>.<keyspace>.<table>`. `schemas` puts the Connect schema into each key and value. `placement` lists where
+    the primary key goes: `kafka-key`, `kafka-headers`, `payload-key` (a member named `payload_key_name`),
+    `payload-before`, `payload-after`.
     Rows keep their order; a tombstone follows its delete.
     """
     table = layout(changes.schema)
     style = Format(prefix, schemas, _places(placement), payload_key_name)
     columns = [
-        F.lit(topic or topic_name(f"{prefix}.{table.keyspace}.{table.table}")).alias("topic"),
+        F.lit(topic_name(f"{prefix}.{table.full_name}") if topic is None else topic).alias("topic"),
         _key(table, style).alias("key"),
         _value(table, style).alias("value"),
     ]

@@ -1,0 +1,5 @@
+"""Kafka for pipelines: `kafka.sink(...)`."""
+
+from penstock.sink.kafka import KafkaSink, sink
+
+__all__ = ["KafkaSink", "sink"]

@@ -1,0 +1,30 @@
+"""Errors of a user's file told with the user's own line, not with ours or Spark's."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from penstock.errors import PenstockError
+
+
+@contextmanager
+def blame(file: str | Path) -> Iterator[None]:
+    """Turn whatever is raised inside into a `PenstockError` that names the last line of `file` on its way."""
+    try:
+        yield
+    except PenstockError as error:
+        places = [place for place in (_line(error, file), error.where) if place]
+        raise type(error)(error.what, where=", ".join(places), next=error.next) from error
+    except SyntaxError as error:
+        raise PenstockError(f"SyntaxError: {error.msg}", where=f"{error.filename}, line {error.lineno}") from error
+    except Exception as error:
+        said = "".join(traceback.format_exception_only(error)).strip()
+        raise PenstockError(said, where=_line(error, file) or str(file)) from error
+
+
+def _line(error: BaseException, file: str | Path) -> str:
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    return f"{file}, line {frames[-1].lineno}: {frames[-1].line}" if frames else ""

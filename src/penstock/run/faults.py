@@ -1,0 +1,83 @@
+"""Why a query failed, and whether trying again can help.
+
+Spark hands an error over as text wrapped in Java exceptions. Two things in it are reliable: the last line of a
+Python traceback, which names our error class in full, and the classes in the chain of Java causes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from penstock.errors import PenstockError, SchemaChanged
+
+# Kafka's own mark for an error that passes; and the end of a Python process that Spark talked to.
+RETRIABLE_CAUSES = (
+    "org.apache.kafka.common.errors.RetriableException",
+    "java.io.EOFException",
+    "java.net.SocketException",
+)
+RETRIABLE_TEXT = re.compile(r"Python worker exited unexpectedly|Python worker failed to connect back")
+
+_OURS = re.compile(r"^(penstock(?:\.\w+)+): (.*(?:\n(?!\s*SQLSTATE|\s+at |\n).*)*)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A failure in words; `at_once` if waiting before the next attempt has no use."""
+
+    text: str
+    retriable: bool
+    at_once: bool = False
+
+
+def of_query(query: StreamingQuery) -> Fault | None:
+    """The failure that ended this query, or None if it runs or was stopped."""
+    found = query._jsq.exception()
+    if not found.isDefined():
+        return None
+    causes = list(_causes(found.get()))
+    for _, text in reversed(causes):
+        if ours := _from_traceback(text):
+            return ours
+    retriable = any(set(RETRIABLE_CAUSES) & kinds or RETRIABLE_TEXT.search(text) for kinds, text in causes)
+    return Fault(_summary(causes), retriable)
+
+
+def of_error(error: PenstockError) -> Fault:
+    return Fault(str(error), error.retriable, isinstance(error, SchemaChanged))
+
+
+def _from_traceback(text: str) -> Fault | None:
+    """The last of our errors that a Python traceback in `text` ends with."""
+    for name, message in reversed(_OURS.findall(text)):
+        module, _, attribute = name.rpartition(".")
+        kind = getattr(import_module(module), attribute, None)
+        if isinstance(kind, type) and issubclass(kind, PenstockError):
+            return Fault(message.strip(), kind.retriable, issubclass(kind, SchemaChanged))
+    return None
+
+
+def _causes(error: Any) -> Iterator[tuple[set[str], str]]:
+    """Each Java exception of the chain: its class with all super-classes, and its message."""
+    while error is not None:
+        kinds, kind = set(), error.getClass()
+        while kind is not None:
+            kinds.add(str(kind.getName()))
+            kind = kind.getSuperclass()
+        yield kinds, str(error.getMessage() or "")
+        error = error.getCause()
+
+
+def _summary(causes: list[tuple[set[str], str]]) -> str:
+    """The innermost message; for an error in a Python function its last line, which names it."""
+    told = [text for _, text in causes if text.strip()]
+    lines = [line for line in told[-1].splitlines() if line.strip() and "SQLSTATE" not in line] if told else []
+    if not lines:
+        return "Spark gave no reason"
+    return lines[-1].strip() if "Traceback (most recent call last)" in told[-1] else lines[0].strip()

@@ -1,0 +1,138 @@
+"""Keeps the queries of a pipeline running until they are done, stopped, or failing for good.
+
+A failure that can pass (see `faults`) stops all queries of the pipeline, waits, builds them again and starts them
+from their checkpoints. The wait doubles from try to try; after `TRIES` starts of which none got a batch through, the
+failure is final.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from penstock.errors import PenstockError
+from penstock.run import faults
+from penstock.run.faults import Fault
+from penstock.run.pipeline import Pipeline
+from penstock.sink.write import ONCE
+
+TRIES = 10
+FIRST_PAUSE = timedelta(seconds=1)
+LONGEST_PAUSE = timedelta(seconds=30)
+# How often the queries are looked at; a look is one call into the JVM.
+LOOK = timedelta(milliseconds=200)
+
+Progress = Callable[[str, dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Requests from outside: `gently` lets the batch in flight finish, `now` does not."""
+
+    gently: threading.Event
+    now: threading.Event
+
+
+@dataclass(frozen=True)
+class Run:
+    """One pipeline on one session; `say` gets a line for the user, `progress` each finished batch."""
+
+    pipeline: Pipeline
+    spark: SparkSession
+    checkpoint: Path
+    stop: Stop
+    say: Callable[[str], None]
+    progress: Progress
+    once: bool = False
+
+    def supervise(self) -> None:
+        """Run until stopped or, with `once`, until all data that is present now is written."""
+        queries = self._start()
+        tries = 0
+        while (fault := self._watch(queries)) and not self.stop.gently.is_set():
+            tries = 1 if any(query.lastProgress for query in queries) else tries + 1
+            halt(self.spark, queries, self.stop)
+            queries = self._start_again(fault, tries)
+        halt(self.spark, queries, self.stop)
+
+    def _start(self) -> list[StreamingQuery]:
+        trigger = ONCE if self.once else self.pipeline.every
+        started: list[StreamingQuery] = []
+        try:
+            for name, query in self.pipeline.queries(self.spark).items():
+                full_name = f"{self.pipeline.name}.{name}" if name else self.pipeline.name
+                started.append(query.start(checkpoint=self.checkpoint / name, trigger=trigger, name=full_name))
+        except Exception:
+            halt(self.spark, started, self.stop)
+            raise
+        return started
+
+    def _start_again(self, fault: Fault, tries: int) -> list[StreamingQuery]:
+        """Build and start anew after the pause that this fault asks for; an error in that counts as the next fault."""
+        while True:
+            self._require_hope(fault, tries)
+            pause = timedelta(0) if fault.at_once else min(FIRST_PAUSE * 2 ** (tries - 1), LONGEST_PAUSE)
+            self.say(f"{self.pipeline.name}: {fault.text}; starting again in {pause.total_seconds():g} s")
+            if self.stop.gently.wait(pause.total_seconds()):
+                return []
+            try:
+                return self._start()
+            except PenstockError as error:
+                fault, tries = faults.of_error(error), tries + 1
+
+    def _require_hope(self, fault: Fault, tries: int) -> None:
+        if not fault.retriable:
+            raise PenstockError(fault.text, where=f"pipeline {self.pipeline.name}")
+        if tries >= TRIES:
+            raise PenstockError(
+                f"gave up after {TRIES} tries without a finished batch: {fault.text}",
+                where=f"pipeline {self.pipeline.name}",
+                next="remove the cause and run again: it goes on from its checkpoint",
+            )
+
+    def _watch(self, queries: list[StreamingQuery]) -> Fault | None:
+        """Wait for a failure (returned), the end of all queries, or a request to stop."""
+        seen = dict.fromkeys((query.name for query in queries), -1)
+        while not self.stop.gently.is_set():
+            ended = [query for query in queries if not query.isActive]
+            for query in queries:
+                seen[query.name] = self._tell(query, seen[query.name])
+            for query in ended:
+                if fault := faults.of_query(query):
+                    return fault
+            if len(ended) == len(queries):
+                return None
+            self.stop.gently.wait(LOOK.total_seconds())
+        return None
+
+    def _tell(self, query: StreamingQuery, seen: int) -> int:
+        """Report the newest batch if it is news; an idle query repeats its last number."""
+        batch = query.lastProgress
+        if batch is None or batch["batchId"] <= seen or batch["numInputRows"] == 0:
+            return seen
+        self.progress(query.name or "", dict(batch))
+        return int(batch["batchId"])
+
+
+def halt(spark: SparkSession, queries: list[StreamingQuery], stop: Stop) -> None:
+    """Stop the queries after the batch in flight, or at once when `stop.now` asks for it.
+
+    Spark's own `stop()` cancels a running batch, whose rows would be written again at the next start. Setting the
+    query's state first, as `stop()` itself does, makes its thread leave after the batch; then nothing is cancelled.
+    """
+    jvm: Any = spark.sparkContext._jvm
+    states = jvm.org.apache.spark.sql.execution.streaming.runtime
+    terminated = getattr(getattr(states, "TERMINATED$"), "MODULE$")
+    for query in queries:
+        query._jsq.streamingQuery().state().set(terminated)
+    for query in queries:
+        while query.status["isTriggerActive"] and not stop.now.wait(0.05):
+            pass
+        query.stop()

@@ -1,0 +1,139 @@
+"""Frames to Kafka topics through Spark's own Kafka sink: as Debezium events, or records as they are.
+
+A row may be written twice when a batch is repeated after a failure (at least once); rows keep the order they have
+in their partition of the frame. Connections are Spark's: one producer per executor.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from penstock.codec import change, debezium
+from penstock.errors import PenstockError
+
+# Order and durability stand on these; nobody overrides them.
+FIXED = {
+    # A record counts as written when every replica in sync has it.
+    "acks": "all",
+    # The broker drops the copies that a retry makes and keeps the order of what is in flight.
+    "enable.idempotence": "true",
+}
+# Better than the client's defaults for batches of small events; options override them.
+DEFAULTS = {
+    # A broker that restarts is away for about a minute; until then records wait instead of failing the batch.
+    "delivery.timeout.ms": "180000",
+    "max.block.ms": "180000",
+    # A micro-batch hands over its rows at once: waiting a little fills the record batches ...
+    "linger.ms": "10",
+    # ... up to this size, which events with images reach after some hundred rows.
+    "batch.size": "262144",
+    # Events repeat their field names: lz4 makes them several times smaller for little CPU.
+    "compression.type": "lz4",
+}
+REFUSED = {
+    "bootstrap.servers": "give servers=",
+    "key.serializer": "keys are written as they are",
+    "value.serializer": "values are written as they are",
+    "acks": "it is always all; a lower level loses records",
+    "enable.idempotence": "it is always on; without it retries duplicate and reorder records",
+    "transactional.id": "Spark's Kafka sink writes without transactions",
+    "topic": "give topic=",
+    "includeHeaders": "a column `headers` is written when the frame has one",
+}
+FORMATS = ("json",)
+LOGICAL_NAME = "penstock"
+
+
+@dataclass(frozen=True)
+class KafkaSink:
+    """Where and how records are written; made and checked by `sink`."""
+
+    topic: str | Column | None
+    servers: str
+    format: str
+    schemas: bool
+    prefix: str | None
+    options: Mapping[str, str]
+
+    def records(self, frame: DataFrame) -> DataFrame:
+        """The rows to write: topic, key, value and perhaps headers."""
+        if not change.is_change_frame(frame.schema):
+            return self._as_they_are(frame)
+        if self.topic is None and self.prefix is None:
+            raise _no_topic(frame, "give the sink topic=, or prefix= for topics named <prefix>.<keyspace>.<table>")
+        prefix = LOGICAL_NAME if self.prefix is None else self.prefix
+        return debezium.events(frame, prefix=prefix, topic=self.topic, schemas=self.schemas)
+
+    def stream(self, frame: DataFrame) -> DataStreamWriter:
+        """The write of a query that has only this sink."""
+        return self.records(frame).writeStream.format("kafka").options(**self.spark_options)
+
+    def save(self, frame: DataFrame) -> None:
+        """Write one batch."""
+        self.records(frame).write.format("kafka").options(**self.spark_options).save()
+
+    @property
+    def spark_options(self) -> dict[str, str]:
+        producer = {**DEFAULTS, **self.options, **FIXED, "bootstrap.servers": self.servers}
+        return {f"kafka.{name}": value for name, value in producer.items()}
+
+    def _as_they_are(self, frame: DataFrame) -> DataFrame:
+        if "value" not in frame.columns:
+            raise PenstockError(
+                "the Kafka sink cannot tell what to write from this frame",
+                where=f"columns {', '.join(frame.columns)}",
+                next="give it a frame of cdc.read(...), or one with a column `value` (and perhaps key, headers, topic)",
+            )
+        if self.topic is not None:
+            frame = frame.withColumn("topic", F.lit(self.topic))
+        elif "topic" not in frame.columns:
+            raise _no_topic(frame, "give the sink topic=, or the frame a column `topic`")
+        return frame.select([name for name in ("topic", "key", "value", "headers") if name in frame.columns])
+
+
+def sink(
+    topic: str | Column | None = None,
+    *,
+    servers: str,
+    format: str = "json",
+    schemas: bool = False,
+    prefix: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> KafkaSink:
+    """A Kafka sink for `penstock.write`.
+
+    A frame of `cdc.read` becomes Debezium events (`schemas` and `prefix` as in `cdc.events`); any other frame must
+    have a column `value`, and may have `key`, `headers` and `topic`. `topic` is a name or a column of the frame.
+    `options` are settings of Kafka's producer, such as `security.protocol`.
+    """
+    if format not in FORMATS:
+        raise PenstockError(
+            f"unknown format {format!r}",
+            where="kafka.sink",
+            next=f"use {' or '.join(map(repr, FORMATS))}; the connector's legacy and only-updated shapes are not made",
+        )
+    if not re.fullmatch(r"[^\s,:]+:\d+(,[^\s,:]+:\d+)*", servers):
+        raise PenstockError(
+            f"servers is no list of host:port: {servers!r}",
+            where="kafka.sink",
+            next='write it as "host:9092,other:9092"',
+        )
+    return KafkaSink(topic, servers, format, schemas, prefix, _producer_options(options or {}))
+
+
+def _producer_options(options: Mapping[str, str]) -> dict[str, str]:
+    plain = {name.removeprefix("kafka."): str(value) for name, value in options.items()}
+    for name in plain:
+        if name in REFUSED:
+            raise PenstockError(f"the option {name} cannot be set", where="kafka.sink", next=REFUSED[name])
+    return plain
+
+
+def _no_topic(frame: DataFrame, next: str) -> PenstockError:
+    return PenstockError("the Kafka sink has no topic", where=f"columns {', '.join(frame.columns)}", next=next)
