@@ -5,6 +5,7 @@ Newer ones are refused because Cassandra 5.0 needs the Security Manager, which J
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -19,14 +20,15 @@ from pathlib import Path
 from penstock.errors import PenstockError
 
 ACCEPTED = (17, 21)
-VECTOR = "jdk.incubator.vector"
 HOMES = ("/usr/lib/jvm/*", "/Library/Java/JavaVirtualMachines/*/Contents/Home")
 
-# Spark starts its JVM with a module that a small runtime may lack; nothing we run needs it.
-SHIM = """#!/bin/sh
+# Spark asks for an incubating module that smaller runtimes lack, that nothing we run needs, and of which every other
+# Java warns at each start.
+SHIM = """\
+#!/bin/sh
 for argument do
   shift
-  [ "$argument" = "--add-modules={module}" ] || set -- "$@" "$argument"
+  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
 done
 exec "{java}" "$@"
 """
@@ -39,19 +41,19 @@ class Java:
     home: Path
     version: int
     bin: Path
-    vector: bool = True
 
-    def home_for_spark(self, folder: Path) -> Path:
-        """What JAVA_HOME must be for Spark; a runtime without the vector module gets a launcher written to `folder`."""
-        if self.vector:
-            return self.home
-        launcher = folder / f"java-{self.version}/bin/java"
+
+def home_for_spark(java: Java, folder: Path) -> Path:
+    """A JAVA_HOME for Spark below `folder`, whose launcher leaves out the argument that not every runtime takes."""
+    content = SHIM.format(java=java.bin)
+    launcher = folder / hashlib.sha256(content.encode()).hexdigest()[:12] / "bin/java"
+    if not launcher.exists():
         launcher.parent.mkdir(parents=True, exist_ok=True)
         fresh = launcher.with_name(f"java.{os.getpid()}")
-        fresh.write_text(SHIM.format(module=VECTOR, java=self.bin))
+        fresh.write_text(content)
         fresh.chmod(0o755)
         fresh.rename(launcher)
-        return launcher.parents[1]
+    return launcher.parents[1]
 
 
 def find() -> Java:
@@ -95,10 +97,7 @@ def _inspect(launcher: Path) -> Java | None:
         facts = _ask(launcher)
         home = Path(_value(facts, r"java\.home = (.+)") or home)
     version = _value(facts, r'JAVA_VERSION="(\d+)') or _value(facts, r"java\.specification\.version = (?:1\.)?(\d+)")
-    modules = _value(facts, r'MODULES="([^"]*)"')
-    if not version:
-        return None
-    return Java(home, int(version), home / "bin/java", modules is None or VECTOR in modules.split())
+    return Java(home, int(version), home / "bin/java") if version else None
 
 
 def _ask(launcher: Path) -> str:

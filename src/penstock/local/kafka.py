@@ -15,6 +15,7 @@ from penstock.local.java import Java
 from penstock.local.ports import HOST
 from penstock.local.service import Place, Service, java_command
 
+# A broker that was killed may not return before its old session has ended, by default 9 seconds.
 # The log cleaner's buffer alone is half of the heap unless it is told otherwise.
 PROPERTIES = """\
 process.roles=broker,controller
@@ -25,6 +26,8 @@ listeners=PLAINTEXT://{host}:{client},CONTROLLER://{host}:{controller}
 advertised.listeners=PLAINTEXT://{host}:{client}
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 log.dirs={data}
+broker.session.timeout.ms=4000
+broker.heartbeat.interval.ms=500
 num.partitions=4
 num.network.threads=2
 num.io.threads=4

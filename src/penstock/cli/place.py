@@ -1,0 +1,18 @@
+"""What the commands for local services share: the option for their folder, and how a service is shown."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from penstock.local.services import ROOT, Status
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--root", type=Path, default=ROOT, help="folder of data, logs and pids (default: %(default)s)")
+
+
+def line(status: Status) -> str:
+    memory = f"{status.memory >> 20} MiB" if status.memory else ""
+    process = f"pid {status.pid}" if status.pid else ""
+    return f"{status.name:<10} {status.state:<8} {status.address or '':<16} {process:<12} {memory}".rstrip()

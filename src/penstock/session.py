@@ -1,0 +1,52 @@
+"""The Spark session of penstock: local, quiet, on the loopback address, with the Kafka connector from the lock file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.resources import files
+from importlib.util import find_spec
+
+from pyspark.sql import SparkSession
+
+from penstock.errors import PenstockError
+from penstock.local import jars, java
+from penstock.local.ports import HOST
+
+
+def spark(app: str = "penstock", cores: int = 2, memory: str = "1g", **conf: str) -> SparkSession:
+    """The running session, or a new one with `cores` worker threads; `conf` overrides what is set here.
+
+    A new session sets JAVA_HOME, PYSPARK_PYTHON and SPARK_LOCAL_IP of this process, from which Spark starts its parts.
+    """
+    if not find_spec("pyarrow"):
+        raise PenstockError("Spark needs pyarrow to exchange data with Python", next="run: pip install pyarrow")
+    settings = _settings(app, cores, memory) | conf
+    if SparkSession.getActiveSession() is None:
+        os.environ["JAVA_HOME"] = str(java.home_for_spark(java.find(), jars.cache() / "java"))
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["SPARK_LOCAL_IP"] = HOST
+    builder = SparkSession.Builder()
+    for name, value in settings.items():
+        builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _settings(app: str, cores: int, memory: str) -> dict[str, str]:
+    logging = files("penstock") / "log4j2.properties"
+    return {
+        "spark.app.name": app,
+        "spark.master": f"local[{cores}]",
+        "spark.driver.memory": memory,
+        "spark.driver.host": HOST,
+        "spark.driver.bindAddress": HOST,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging} -XX:-UsePerfData",
+        "spark.jars": ",".join(map(str, jars.fetch("spark"))),
+        "spark.python.worker.reuse": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
