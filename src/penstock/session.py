@@ -36,7 +36,8 @@ def _settings(app: str, cores: int, memory: str) -> dict[str, str]:
     logging = files("penstock") / "log4j2.properties"
     return {
         "spark.app.name": app,
-        "spark.master": f"local[{cores}]",
+        # A task may fail three times before its batch does: a Python worker that dies is replaced.
+        "spark.master": f"local[{cores},4]",
         "spark.driver.memory": memory,
         "spark.driver.host": HOST,
         "spark.driver.bindAddress": HOST,
