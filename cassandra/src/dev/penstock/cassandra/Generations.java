@@ -1,0 +1,131 @@
+package dev.penstock.cassandra;
+
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import org.apache.cassandra.concurrent.ScheduledExecutors;
+import org.apache.cassandra.db.ConsistencyLevel;
+import org.apache.cassandra.db.DecoratedKey;
+import org.apache.cassandra.dht.Token;
+import org.apache.cassandra.exceptions.InvalidRequestException;
+import org.apache.cassandra.service.StorageService;
+
+/**
+ * The generations this node knows, and the choice of a write's stream.
+ *
+ * A write with timestamp W goes to the generation that operates at W. Readers leave a generation a little after its end, so a
+ * write far from the present could be missed: it is refused.
+ */
+public final class Generations {
+    private static final Logger logger = LoggerFactory.getLogger(Generations.class);
+    private static final long LEEWAY_MICROS = 5_000_000;
+    private static final long LEEWAY_MILLIS = LEEWAY_MICROS / 1000;
+    private static final long RELOAD_SECONDS = 10;
+
+    /** Ascending by start; null until the first request. */
+    private static volatile Generation[] known;
+
+    private Generations() {}
+
+    /** Makes sure there is a generation for the ring as it is. The first request does this: the schema is ready by then. */
+    static void start() {
+        if (known == null)
+            load();
+    }
+
+    private static synchronized void load() {
+        if (known != null)
+            return;
+        GenerationTables.create();
+        Generation[] loaded = read(new Generation[0]);
+        long[] ring = ring();
+        if (loaded.length == 0 || !loaded[loaded.length - 1].hasRanges(ring))
+            loaded = with(loaded, publish(loaded, ring));
+        known = loaded;
+        ScheduledExecutors.optionalTasks.scheduleWithFixedDelay(Generations::reload, RELOAD_SECONDS, RELOAD_SECONDS,
+                                                                TimeUnit.SECONDS);
+    }
+
+    /** Another node publishes a generation some time before it starts. */
+    private static void reload() {
+        try {
+            known = read(known);
+        }
+        catch (RuntimeException e) {
+            logger.warn("Could not look for new CDC generations, trying again in {} s", RELOAD_SECONDS, e);
+        }
+    }
+
+    private static Generation[] read(Generation[] loaded) {
+        List<Generation> all = new ArrayList<>(List.of(loaded));
+        for (long start : GenerationTables.starts(level()))
+            if (all.stream().noneMatch(g -> g.start == start))
+                all.add(GenerationTables.read(start, level()));
+        all.sort(Comparator.comparingLong(g -> g.start));
+        return all.toArray(new Generation[0]);
+    }
+
+    /**
+     * A ring's first generation begins a little in the past, for clients whose clock is behind. A later one begins when every
+     * node had the time to learn of it.
+     */
+    private static Generation publish(Generation[] earlier, long[] ring) {
+        long now = System.currentTimeMillis();
+        long start = earlier.length == 0 ? now - LEEWAY_MILLIS
+                                         : Math.max(now + 2 * StorageService.RING_DELAY_MILLIS + LEEWAY_MILLIS,
+                                                    earlier[earlier.length - 1].start + 1);
+        Generation generation = Generation.create(start, ring);
+        GenerationTables.publish(generation, level());
+        logger.info("New CDC generation with {} streams from {} ms", ring.length, start);
+        return generation;
+    }
+
+    private static Generation[] with(Generation[] earlier, Generation last) {
+        List<Generation> all = new ArrayList<>(List.of(earlier));
+        all.add(last);
+        return all.toArray(new Generation[0]);
+    }
+
+    private static long[] ring() {
+        return StorageService.instance.getTokenMetadata().sortedTokens().stream().mapToLong(Token::getLongValue).toArray();
+    }
+
+    private static ConsistencyLevel level() {
+        return StorageService.instance.getTokenMetadata().getAllEndpoints().size() > 1 ? ConsistencyLevel.QUORUM
+                                                                                       : ConsistencyLevel.ONE;
+    }
+
+    /** The stream for a write to a token at a time in microseconds. */
+    static DecoratedKey stream(long timestamp, Token token) {
+        long now = System.currentTimeMillis() * 1000;
+        if (timestamp > now + LEEWAY_MICROS)
+            throw refused(timestamp, now, "future");
+        Generation generation = operating(timestamp);
+        if (timestamp <= now - LEEWAY_MICROS && (generation == null || generation != operating(now)))
+            throw refused(timestamp, now, "past");
+        if (generation == null)
+            throw new InvalidRequestException("cdc::metadata::get_stream: could not find any CDC stream for timestamp "
+                                              + timestamp);
+        return generation.stream(token.getLongValue());
+    }
+
+    private static Generation operating(long timestamp) {
+        Generation[] generations = known;
+        for (int i = generations.length - 1; i >= 0; i--)
+            if (generations[i].startMicros() <= timestamp)
+                return generations[i];
+        return null;
+    }
+
+    private static InvalidRequestException refused(long timestamp, long now, String when) {
+        return new InvalidRequestException(String.format(
+            "cdc: attempted to get a stream \"from the %s\" (%d; current server time: %d). With CDC you cannot send writes"
+            + " with timestamps arbitrarily into the %s, because the log of that time may have been read already.",
+            when, timestamp, now, when));
+    }
+}

@@ -1,0 +1,53 @@
+package dev.penstock.cassandra;
+
+import com.github.benmanes.caffeine.cache.Cache;
+import com.github.benmanes.caffeine.cache.Caffeine;
+
+import org.apache.cassandra.cql3.CQLStatement;
+import org.apache.cassandra.cql3.QueryHandler;
+import org.apache.cassandra.cql3.QueryProcessor;
+import org.apache.cassandra.cql3.ResultSet;
+import org.apache.cassandra.cql3.statements.QualifiedStatement;
+import org.apache.cassandra.cql3.statements.schema.AlterSchemaStatement;
+import org.apache.cassandra.cql3.statements.schema.LoggedSchemaStatement;
+import org.apache.cassandra.service.ClientState;
+import org.apache.cassandra.transport.messages.ResultMessage;
+import org.apache.cassandra.utils.MD5Digest;
+
+/**
+ * Prepared statements with {@code cdc = {...}}. The node checks the options of a table when it prepares a statement and takes a
+ * map for an error, so these are prepared and kept here. A client whose statement was forgotten prepares it again.
+ */
+final class PreparedSchemaStatements {
+    private static final int KEPT = 1000;
+
+    private final Cache<MD5Digest, QueryHandler.Prepared> prepared = Caffeine.newBuilder().maximumSize(KEPT).build();
+
+    QueryHandler.Prepared get(MD5Digest id) {
+        return prepared.getIfPresent(id);
+    }
+
+    /** The prepared statement, or null if it is one that the node can prepare. */
+    ResultMessage.Prepared prepare(String query, ClientState client) {
+        if (!query.contains("cdc") && !query.contains("CDC"))
+            return null;
+        CQLStatement.Raw raw = QueryProcessor.parseStatement(query);
+        if (raw instanceof QualifiedStatement)
+            ((QualifiedStatement) raw).setKeyspace(client);
+        CQLStatement statement = raw.prepare(client);
+        if (!(statement instanceof AlterSchemaStatement))
+            return null;
+        CQLStatement logged = LoggedSchemaStatement.of((AlterSchemaStatement) statement);
+        if (logged == statement)
+            return null;
+        return keep(query, logged, client.getRawKeyspace());
+    }
+
+    private ResultMessage.Prepared keep(String query, CQLStatement statement, String keyspace) {
+        MD5Digest id = MD5Digest.compute(keyspace == null ? query : keyspace + query);
+        prepared.put(id, new QueryHandler.Prepared(statement, query, false, keyspace));
+        ResultSet.ResultMetadata result = ResultSet.ResultMetadata.fromPrepared(statement);
+        return new ResultMessage.Prepared(id, result.getResultMetadataId(),
+                                          ResultSet.PreparedMetadata.fromPrepared(statement), result);
+    }
+}
