@@ -21,7 +21,8 @@ def blame(file: str | Path) -> Iterator[None]:
     except SyntaxError as error:
         raise PenstockError(f"SyntaxError: {error.msg}", where=f"{error.filename}, line {error.lineno}") from error
     except Exception as error:
-        said = "".join(traceback.format_exception_only(error)).strip()
+        # Spark's messages go on with the whole query plan.
+        said = "".join(traceback.format_exception_only(error)).strip().splitlines()[0]
         raise PenstockError(said, where=_line(error, file) or str(file)) from error
 
 

@@ -1,0 +1,151 @@
+"""`penstock run FILE.py:PIPELINE`: loads a pipeline from a file and runs it until it is stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import signal
+import sys
+import threading
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import cloudpickle
+
+from penstock.errors import PenstockError
+from penstock.run.blame import blame
+from penstock.run.checkpoint import lock
+from penstock.run.pipeline import Pipeline
+from penstock.run.supervise import Run, Stop
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def add(parser: ArgumentParser) -> None:
+    parser.add_argument("target", metavar="FILE.py:PIPELINE", help="the file and the function marked with @pipeline")
+    parser.add_argument(
+        "--checkpoints",
+        type=Path,
+        default=Path(".penstock/checkpoints"),
+        metavar="DIR",
+        help="where the pipeline's position is kept, in a folder of its name (default: %(default)s)",
+    )
+    parser.add_argument("--once", action="store_true", help="handle the data that is there now, then end")
+    parser.add_argument("--cores", type=int, default=2, metavar="N", help="cores for Spark (default: %(default)s)")
+    parser.add_argument("--verbose", action="store_true", help="a line for each batch, and Spark's warnings")
+
+
+def run(args: Namespace) -> int:
+    pipeline = load(args.target)
+    stop = Stop(threading.Event(), threading.Event())
+    _listen(stop)
+    checkpoint = args.checkpoints.resolve() / pipeline.name
+    with lock(checkpoint) as note_jvm:
+        spark = _session(pipeline.name, args.cores, args.verbose)
+        # Spark's own handler of Ctrl-C cancels jobs and raises in the middle of whatever runs.
+        _listen(stop)
+        note_jvm(_jvm_process(spark).pid)
+        progress = _print_batch if args.verbose or sys.stdout.isatty() else _quiet
+        try:
+            Run(pipeline, spark, checkpoint, stop, _warn, progress, args.once).supervise()
+        except (Py4JError, OSError):
+            # The JVM is gone; on a stop request that went to all our processes this is how it ends.
+            if not stop.gently.is_set():
+                raise
+        finally:
+            _end(spark)
+    return 0
+
+
+def load(target: str) -> Pipeline:
+    """The pipeline that `FILE.py:NAME` means."""
+    file, colon, name = target.rpartition(":")
+    if not colon or not name.isidentifier():
+        raise PenstockError(
+            f"{target!r} names no pipeline", next="write FILE.py:NAME, with the name of a function marked @pipeline"
+        )
+    module = _load_file(Path(file))
+    found = getattr(module, name, None)
+    if isinstance(found, Pipeline):
+        return found
+    names = [key for key, value in vars(module).items() if isinstance(value, Pipeline)]
+    step = f"choose from: {', '.join(names)}" if names else "mark one with @penstock.pipeline(every=...)"
+    what = f"there is no {name} in {file}" if found is None else f"{name} in {file} is not a pipeline"
+    raise PenstockError(what, next=step)
+
+
+def _load_file(file: Path) -> ModuleType:
+    if not file.is_file():
+        raise PenstockError(f"there is no file {file}", where=f"in {Path.cwd()}", next="check the path")
+    path = file.resolve()
+    _import_beside(path)
+    # The prefix keeps a file called json.py from replacing that module.
+    name = f"pipeline_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise PenstockError(f"{file} is no Python file", next="give a file whose name ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    # Spark's workers get the file's functions and classes themselves: under this name they could not import them.
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    with blame(path):
+        spec.loader.exec_module(module)
+    return module
+
+
+def _import_beside(path: Path) -> None:
+    """Let the file import the modules beside it, as with `python FILE.py`; Spark's workers too."""
+    folder = str(path.parent)
+    sys.path.insert(0, folder)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
+
+
+def _listen(stop: Stop) -> None:
+    """On the first SIGTERM or Ctrl-C finish the batch in flight, on the second leave at once."""
+
+    def heard(number: int, frame: object) -> None:
+        (stop.now if stop.gently.is_set() else stop.gently).set()
+
+    signal.signal(signal.SIGTERM, heard)
+    signal.signal(signal.SIGINT, heard)
+
+
+def _session(name: str, cores: int, verbose: bool) -> SparkSession:
+    from penstock.session import spark
+
+    session = spark(name, cores=cores)
+    # What matters of a failure is told in our own words; Spark's log repeats it with a hundred lines of stack.
+    session.sparkContext.setLogLevel("WARN" if verbose else "OFF")
+    return session
+
+
+def _jvm_process(spark: SparkSession) -> Any:
+    """The process that PySpark started; it ends when its standard input closes, also when we are killed."""
+    return spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+
+
+def _end(spark: SparkSession) -> None:
+    """Leave no process behind: Spark, its JVM and, with that, its Python workers have ended when this returns."""
+    jvm = _jvm_process(spark)
+    with contextlib.suppress(Py4JError, OSError):
+        spark.stop()
+    jvm.stdin.close()
+    jvm.wait()
+
+
+def _print_batch(query: str, batch: dict[str, Any]) -> None:
+    rows, seconds = batch["numInputRows"], batch["batchDuration"] / 1000
+    print(f"{query}  batch {batch['batchId']}: {rows} rows in {seconds:.2f} s", flush=True)
+
+
+def _quiet(query: str, batch: dict[str, Any]) -> None:
+    pass
+
+
+def _warn(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

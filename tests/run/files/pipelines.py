@@ -1,0 +1,35 @@
+"""Pipelines that the tests run with `penstock run`; the environment says where to write and what happens on the way."""
+
+from __future__ import annotations
+
+import os
+
+from counting import Counting  # type: ignore[import-not-found]
+from pyspark.sql import SparkSession
+
+import penstock as ps
+from penstock import kafka
+from penstock.sink.write import Query
+
+
+@ps.pipeline(every="100 milliseconds")
+def count(spark: SparkSession) -> Query:
+    spark.dataSource.register(Counting)
+    options = {
+        name.removeprefix("COUNT_").lower(): value for name, value in os.environ.items() if name.startswith("COUNT_")
+    }
+    rows = spark.readStream.format("counting").options(**options).load()
+    return ps.write(rows, kafka.sink(os.environ["TOPIC"], servers=os.environ["KAFKA"]))
+
+
+@ps.pipeline(every="1 second")
+def no_query(spark: SparkSession) -> Query:
+    return spark.range(3)  # type: ignore[return-value]
+
+
+@ps.pipeline(every="1 second")
+def broken(spark: SparkSession) -> Query:
+    raise ValueError("not today")
+
+
+not_a_pipeline = 5

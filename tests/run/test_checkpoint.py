@@ -1,0 +1,98 @@
+"""The lock of a checkpoint, against live, ended and orphaned processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import PenstockError
+from penstock.run import checkpoint
+from penstock.run.checkpoint import lock
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "checkpoints" / "orders"
+
+
+@pytest.fixture
+def java() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that looks like a Spark JVM."""
+    process = subprocess.Popen(["java", "60"], executable="/bin/sleep")
+    yield process
+    process.kill()
+    process.wait()
+
+
+def leave_behind(folder: Path, **pids: int) -> None:
+    folder.parent.mkdir(parents=True)
+    folder.with_name("orders.lock").write_text(json.dumps(pids))
+
+
+def test_a_second_run_is_refused_and_told_which_process_runs(folder: Path) -> None:
+    with (
+        lock(folder),
+        pytest.raises(PenstockError, match=f"process {os.getpid()} already runs this pipeline"),
+        lock(folder),
+    ):
+        pass
+
+
+def test_a_lock_falls_with_the_run(folder: Path) -> None:
+    with lock(folder):
+        pass
+    with lock(folder):
+        pass
+
+
+def test_the_lock_of_a_dead_process_is_stale(folder: Path) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    leave_behind(folder, pid=dead.pid, jvm=dead.pid)
+    with lock(folder):
+        pass
+
+
+def test_an_orphaned_jvm_is_waited_for(
+    folder: Path, java: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_behind(folder, pid=1, jvm=java.pid)
+    looks = iter((None, None, java))
+
+    def look_and_end(seconds: float) -> None:
+        if found := next(looks):
+            found.kill()
+            found.wait()
+
+    monkeypatch.setattr(time, "sleep", look_and_end)
+    with lock(folder):
+        assert java.poll() is not None
+
+
+def test_an_orphaned_jvm_that_stays_is_named(
+    folder: Path, java: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_behind(folder, pid=1, jvm=java.pid)
+    monkeypatch.setattr(checkpoint, "ORPHAN_PATIENCE", timedelta(0))
+    with pytest.raises(PenstockError, match=f"process {java.pid}, the Spark JVM of a killed run"), lock(folder):
+        pass
+
+
+def test_a_number_that_now_belongs_to_another_program_is_no_orphan(folder: Path) -> None:
+    leave_behind(folder, pid=1, jvm=os.getpid())
+    with lock(folder):
+        pass
+
+
+def test_a_damaged_lock_file_does_not_matter(folder: Path) -> None:
+    folder.parent.mkdir(parents=True)
+    folder.with_name("orders.lock").write_text("{")
+    with lock(folder):
+        pass
