@@ -53,15 +53,17 @@ class Request:
 
 @dataclass
 class Status:
-    """What the load has done so far; `going` once it runs at its full rate."""
+    """What the load has done so far; `going` once it runs at its full rate, `seconds` of it, from `started_us` on."""
 
     writes: int = 0
     events: int = 0
     retries: int = 0
     late: int = 0
     in_flight: int = 0
+    warm_up_writes: int = 0
     going: bool = False
     started_us: int = 0
+    seconds: float = 0.0
     finished: bool = False
 
 
@@ -201,8 +203,11 @@ def run(load: Load, *, warm_rate: float, rate: float | None, seconds: float) -> 
         now = time.perf_counter()
         if go.is_set() and not load.status.going:
             pace, until = Pace(rate), now + seconds
+            load.status.warm_up_writes = load.status.writes + load.status.in_flight
             load.status.going, load.status.started_us = True, time.time_ns() // 1000
-        load.status.finished = load.status.finished or stop.is_set() or now >= until
+        if not load.status.finished:
+            load.status.finished = stop.is_set() or now >= until
+            load.status.seconds = seconds - (until - now) if load.status.going else 0.0
         load.turn(pace, new=not load.status.finished)
         if now - reported >= STATUS_EVERY:
             reported = now
@@ -219,7 +224,7 @@ def main() -> None:
     parser.add_argument("--warm-rate", type=float, default=200)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--in-flight", type=int, default=256, help="most writes without an answer at a time")
-    parser.add_argument("--partitions", type=int, default=2000, help="partitions of each table")
+    parser.add_argument("--partitions", type=int, default=600, help="partitions of each table")
     parser.add_argument("--first", type=int, default=0, help="number of the first partition")
     given = parser.parse_args()
     mix = Mix(Random(given.first), first=given.first, partitions=given.partitions)

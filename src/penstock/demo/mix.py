@@ -59,7 +59,7 @@ WEIGHTS: dict[str, Weighted] = {
         (ranges.batch(VISITS, "page", "seconds"), 3),
     ],
     "products": [
-        (op.insert(PRODUCTS, ("title", "price", "stock", "labels", "attributes")), 8),
+        (op.insert(PRODUCTS, ("title", "cost", "stock", "labels", "attributes")), 8),
         (op.update(PRODUCTS, ("stock",)), 16),
         (op.add_to_set(PRODUCTS, "labels"), 3),
         (op.remove_from_set(PRODUCTS, "labels"), 2),

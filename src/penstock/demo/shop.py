@@ -80,11 +80,11 @@ PRODUCTS = Table(
     partition=("sku",),
     clustering=(),
     statics=(),
-    regular=("title", "price", "stock", "labels", "attributes"),
+    regular=("title", "cost", "stock", "labels", "attributes"),
     unordered=("labels", "attributes"),
     cql=f"""
         CREATE TABLE {KEYSPACE}.products (
-            sku text PRIMARY KEY, title text, price decimal, stock int,
+            sku text PRIMARY KEY, title text, cost decimal, stock int,
             labels set<text>, attributes map<text, text>
         ) WITH {CDC}""",
 )

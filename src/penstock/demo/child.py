@@ -1,0 +1,122 @@
+"""Processes that end with the demo, however the demo ends, and the trees of processes below them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import IO, NamedTuple
+
+from penstock.local.process import POLL
+
+PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+class Listed(NamedTuple):
+    """One process of the system's list; `cpu` in seconds."""
+
+    pid: int
+    parent: int
+    cpu: float
+    command: str
+
+
+def start(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    stdin: int,
+    stdout: int | IO[bytes],
+    stderr: IO[bytes],
+    stay: bool = False,
+) -> subprocess.Popen[bytes]:
+    """Start a process out of reach of the terminal's Ctrl-C; unless it may `stay`, it gets SIGTERM when we die.
+
+    Call it from the main thread only: Linux takes the end of the calling thread for that of the process.
+    """
+
+    def prepare() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        if _LIBC is not None and not stay:
+            _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+    return subprocess.Popen(
+        command,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        env={**os.environ, **environment},
+        start_new_session=True,
+        preexec_fn=prepare,
+    )
+
+
+def listed() -> list[Listed]:
+    """All processes."""
+    answer = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,time=,args="], capture_output=True, text=True, check=True)
+    found = []
+    for line in answer.stdout.splitlines():
+        pid, parent, cpu, *command = line.split(None, 3)
+        found.append(Listed(int(pid), int(parent), _seconds(cpu), " ".join(command)))
+    return found
+
+
+def _seconds(time: str) -> float:
+    """`[days-]hours:minutes:seconds` as ps writes it."""
+    days, _, clock = time.rpartition("-")
+    seconds = 0.0
+    for part in clock.split(":"):
+        seconds = seconds * 60 + float(part)
+    return seconds + int(days or 0) * 86_400
+
+
+def below(pid: int) -> list[Listed]:
+    """The descendants of a process."""
+    children: dict[int, list[Listed]] = defaultdict(list)
+    for one in listed():
+        children[one.parent].append(one)
+    found, parents = [], [pid]
+    while parents:
+        for one in children[parents.pop()]:
+            found.append(one)
+            parents.append(one.pid)
+    return found
+
+
+def stop(child: subprocess.Popen[bytes], patience: float) -> None:
+    """SIGTERM and, when patience is out, SIGKILL; then nothing of what ran below it is left either."""
+    tree = below(child.pid)
+    child.terminate()
+    try:
+        child.wait(patience)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+    _end(tree, patience=1)
+
+
+def kill(child: subprocess.Popen[bytes]) -> None:
+    """kill -9 for the process and all that run below it."""
+    tree = below(child.pid)
+    child.kill()
+    _end(tree, patience=0)
+    child.wait()
+
+
+def _end(tree: Iterable[Listed], patience: float) -> None:
+    """Give those that still run `patience` seconds, then kill them; return when they are gone."""
+    commands = {one.pid: one.command for one in tree}
+    deadline = time.monotonic() + patience
+    while left := [one for one in listed() if commands.get(one.pid) == one.command]:
+        if time.monotonic() > deadline:
+            for one in left:
+                with suppress(ProcessLookupError):
+                    os.kill(one.pid, signal.SIGKILL)
+        time.sleep(POLL)

@@ -1,0 +1,55 @@
+"""What an earlier demo with `--keep` left behind: a pipeline that runs, and files."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+from penstock.errors import PenstockError
+from penstock.local.process import POLL
+
+PATIENCE = 60.0
+
+
+def stop(checkpoints: Path) -> None:
+    """Stop the pipeline that holds the lock on these checkpoints, if any, and wait until it is gone."""
+    path = checkpoints / "changes.lock"
+    if not path.exists():
+        return
+    deadline = time.monotonic() + PATIENCE
+    with path.open() as file:
+        asked = False
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                pass
+            if not asked:
+                os.kill(pid(checkpoints), signal.SIGTERM)
+                asked = True
+            if time.monotonic() > deadline:
+                raise PenstockError(
+                    f"the pipeline of an earlier demo does not stop (pid {pid(checkpoints)})",
+                    where=str(path),
+                    next=f"end it with: kill -9 {pid(checkpoints)}",
+                )
+            time.sleep(POLL)
+
+
+def pid(checkpoints: Path) -> int:
+    """The process that runs the demo's pipeline on these checkpoints."""
+    return int(json.loads((checkpoints / "changes.lock").read_text())["pid"])
+
+
+def remove(path: Path) -> None:
+    """Delete a file or a folder, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

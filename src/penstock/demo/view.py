@@ -1,0 +1,100 @@
+"""What the demo shows while it runs: a live table on a terminal, one line every five seconds elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+PLAIN_EVERY = 5.0
+
+
+@dataclass
+class Board:
+    """The newest numbers; delays in seconds, `batch` as rows and seconds, `parts` with the state of each."""
+
+    phase: str = ""
+    elapsed: float = 0.0
+    writes: int = 0
+    writes_per_s: float = 0.0
+    events: int = 0
+    events_per_s: float = 0.0
+    delay_p50: float = 0.0
+    delay_p99: float = 0.0
+    lag: int = 0
+    batch: tuple[int, float] | None = None
+    retries: int = 0
+    parts: dict[str, str] = field(default_factory=dict)
+
+
+class View(Protocol):
+    def show(self, board: Board) -> None:
+        """Show these numbers now."""
+
+    def say(self, line: str) -> None:
+        """Add a line that stays."""
+
+
+class _Plain:
+    def __init__(self, console: Console) -> None:
+        self._console, self._shown, self._phase = console, 0.0, ""
+
+    def show(self, board: Board) -> None:
+        now = time.monotonic()
+        if now - self._shown < PLAIN_EVERY and board.phase == self._phase:
+            return
+        self._shown, self._phase = now, board.phase
+        batch = f"{board.batch[0]} rows in {board.batch[1]:.2f} s" if board.batch else "none yet"
+        rates = f"{board.writes_per_s:.0f} writes/s, {board.events_per_s:.0f} events/s"
+        delay = f"delay P50 {board.delay_p50:.2f} s P99 {board.delay_p99:.2f} s"
+        self.say(f"{board.elapsed:6.1f} s  {board.phase}: {rates}, {delay}, lag {board.lag}, batch {batch}")
+
+    def say(self, line: str) -> None:
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+class _Terminal:
+    def __init__(self, live: Live) -> None:
+        self._live = live
+
+    def show(self, board: Board) -> None:
+        self._live.update(_table(board), refresh=True)
+
+    def say(self, line: str) -> None:
+        self._live.console.print(line, highlight=False, markup=False)
+
+
+@contextmanager
+def view(console: Console) -> Iterator[View]:
+    """The view that suits this console."""
+    if not console.is_terminal:
+        yield _Plain(console)
+        return
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        yield _Terminal(live)
+
+
+def _table(board: Board) -> Table:
+    table = Table(title=f"penstock demo: {board.phase}, {board.elapsed:.0f} s", min_width=60, title_justify="left")
+    table.add_column("")
+    table.add_column("total", justify="right")
+    table.add_column("now", justify="right")
+    table.add_row("writes", f"{board.writes}", f"{board.writes_per_s:.0f}/s")
+    table.add_row("events", f"{board.events}", f"{board.events_per_s:.0f}/s")
+    table.add_row("written, not yet seen", f"{board.lag}", "")
+    table.add_row("delay P50", "", f"{board.delay_p50:.2f} s")
+    table.add_row("delay P99", "", f"{board.delay_p99:.2f} s")
+    rows, seconds = board.batch or (0, 0.0)
+    table.add_row("last batch", f"{rows} rows", f"{seconds:.2f} s")
+    if board.retries:
+        table.add_row("writes sent again", f"{board.retries}", "")
+    table.add_section()
+    for name, state in board.parts.items():
+        table.add_row(name, "", state)
+    return table
