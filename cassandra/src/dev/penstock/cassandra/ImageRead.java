@@ -11,10 +11,11 @@ import org.apache.cassandra.db.ConsistencyLevel;
 import org.apache.cassandra.db.RegularAndStaticColumns;
 import org.apache.cassandra.db.SinglePartitionReadCommand;
 import org.apache.cassandra.db.Slices;
-import org.apache.cassandra.db.filter.ClusteringIndexFilter;
 import org.apache.cassandra.db.filter.ClusteringIndexNamesFilter;
 import org.apache.cassandra.db.filter.ClusteringIndexSliceFilter;
 import org.apache.cassandra.db.filter.ColumnFilter;
+import org.apache.cassandra.db.filter.DataLimits;
+import org.apache.cassandra.db.filter.RowFilter;
 import org.apache.cassandra.db.partitions.PartitionIterator;
 import org.apache.cassandra.db.rows.RowIterator;
 
@@ -62,7 +63,7 @@ final class ImageRead {
         try (RowIterator partition = found.next()) {
             if (readsStatics)
                 state.loadStatics(partition.staticRow(), wantedStatics());
-            while (partition.hasNext())
+            while (!rows.isEmpty() && partition.hasNext())
                 state.loadRow(partition.next(), wanted);
         }
     }
@@ -72,9 +73,12 @@ final class ImageRead {
         // All regular columns: a row exists if any of them has a value, not only those that the image shows.
         ColumnFilter columns = ColumnFilter.selection(
             new RegularAndStaticColumns(readsStatics ? all.statics : Columns.NONE, rows.isEmpty() ? Columns.NONE : all.regulars));
-        ClusteringIndexFilter filter = rows.isEmpty() ? new ClusteringIndexSliceFilter(Slices.NONE, false)
-                                                      : new ClusteringIndexNamesFilter(rows, false);
-        return SinglePartitionReadCommand.create(table.base, nowInSeconds, change.key, columns, filter);
+        if (!rows.isEmpty())
+            return SinglePartitionReadCommand.create(table.base, nowInSeconds, change.key, columns,
+                                                     new ClusteringIndexNamesFilter(rows, false));
+        // The node returns no static row for an empty selection of rows, so it is read with the first row.
+        return SinglePartitionReadCommand.create(table.base, nowInSeconds, columns, RowFilter.none(), DataLimits.cqlLimits(1),
+                                                 change.key, new ClusteringIndexSliceFilter(Slices.ALL, false));
     }
 
     private boolean readsAll() {

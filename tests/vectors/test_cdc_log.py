@@ -1,0 +1,163 @@
+"""Each vector of cdc_log.json on a real node: statements through the Python driver, then the whole log compared.
+
+PENSTOCK_VECTORS names a folder whose file of the same name runs instead.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import cassandra
+import pytest
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
+from cassandra.protocol import ConfigurationException
+from cassandra.query import dict_factory
+from log_rows import expected_rows, found_rows, matching, partitions
+
+from penstock.local.services import Services
+
+VECTORS = "cdc_log.json"
+IMPOSSIBLE = {"scylla-row-ttl": "the per-row TTL is syntax and a background process of ScyllaDB that Cassandra has not"}
+ERRORS = {
+    "ConfigurationException": ConfigurationException,
+    "InvalidRequest": cassandra.InvalidRequest,
+    "Unauthorized": cassandra.Unauthorized,
+}
+KEYSPACE = "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
+SUFFIX = "_scylla_cdc_log"
+
+Vector = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def node(services: Services) -> Iterator[Session]:
+    """A session that knows no schema: the vectors change it faster than a driver follows."""
+    host, port = services.cql.split(":")
+    profile = ExecutionProfile(row_factory=dict_factory, request_timeout=60)
+    cluster = Cluster(
+        [host],
+        port=int(port),
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        schema_metadata_enabled=False,
+        token_metadata_enabled=False,
+    )
+    try:
+        yield cluster.connect()
+    finally:
+        cluster.shutdown()
+
+
+@pytest.fixture
+def keyspace(node: Session) -> Session:
+    node.execute("DROP KEYSPACE IF EXISTS ks")
+    node.execute(KEYSPACE)
+    return node
+
+
+def test_vector(keyspace: Session, vector: Vector) -> None:
+    base_time = time.time_ns() // 1000 - 2_000_000
+    run(keyspace, vector, base_time)
+    table = first_table(vector)
+    if table is None or not exists(keyspace, table + SUFFIX):
+        assert vector["expect_log"] == []
+        return
+    check_rows(keyspace, table, vector["expect_log"], base_time)
+    for other, rows in vector.get("expect_log_other", {}).items():
+        check_rows(keyspace, other, rows, base_time)
+    if "expect_log_schema" in vector:
+        assert log_schema(keyspace, table) == vector["expect_log_schema"]
+    if "expect_log_options" in vector:
+        check_options(keyspace, table, vector["expect_log_options"])
+    if "expect_cell_ttl" in vector:
+        check_cell_ttl(keyspace, table, vector["expect_cell_ttl"])
+
+
+def run(node: Session, vector: Vector, base_time: int) -> None:
+    """All statements; an expected error must come from the one named, and be the last thing that happens."""
+    for statement in vector["ddl"]:
+        node.execute(statement)
+    failing = vector.get("expect_error")
+    for number, statement in enumerate(vector["statements"]):
+        assert not statement.startswith("--"), f"no way to do: {statement}"
+        if failing and number == failing["statement"]:
+            with pytest.raises(ERRORS[failing["class"]], match=re.escape(failing["message_contains"])):
+                node.execute(timed(statement, base_time))
+        else:
+            node.execute(timed(statement, base_time))
+
+
+def timed(statement: str, base_time: int) -> str:
+    """The statement with {T}, {T+n} and {T-n} as microseconds."""
+    return re.sub(r"\{T([+-]\d+)?\}", lambda found: str(base_time + int(found[1] or 0)), statement)
+
+
+def first_table(vector: Vector) -> str | None:
+    """The name of the first table that the vector creates."""
+    for statement in [*vector["ddl"], *vector["statements"]]:
+        created = re.match(r'CREATE TABLE (?:IF NOT EXISTS )?ks\.("?)(\w+)\1', statement)
+        if created:
+            return created[2]
+    return None
+
+
+def columns(node: Session, table: str) -> list[dict[str, Any]]:
+    query = "SELECT * FROM system_schema.columns WHERE keyspace_name = 'ks' AND table_name = %s"
+    return sorted(node.execute(query, (table,)), key=lambda column: column["position"])
+
+
+def exists(node: Session, table: str) -> bool:
+    return bool(columns(node, table))
+
+
+def check_rows(node: Session, table: str, expected: list[dict[str, Any]], base_time: int) -> None:
+    key = [column["column_name"] for column in columns(node, table) if column["kind"] == "partition_key"]
+    rows = list(node.execute(f'SELECT * FROM ks."{table}{SUFFIX}"'))
+    wanted = expected_rows(expected)
+    found = found_rows(rows, base_time, list(partitions(expected, key)), key)
+    assert matching(found, wanted) == wanted
+
+
+def log_schema(node: Session, table: str) -> dict[str, str]:
+    return {column["column_name"]: described(column) for column in columns(node, table + SUFFIX)}
+
+
+def described(column: dict[str, Any]) -> str:
+    """A column's type and its place in the key."""
+    if column["kind"] == "partition_key":
+        return f"{column['type']} (partition key)"
+    if column["kind"] == "clustering":
+        return f"{column['type']} (clustering {column['position'] + 1}, {column['clustering_order'].upper()})"
+    return str(column["type"])
+
+
+def check_options(node: Session, table: str, expected: dict[str, Any]) -> None:
+    query = "SELECT * FROM system_schema.tables WHERE keyspace_name = 'ks' AND table_name = %s"
+    (found,) = node.execute(query, (table + SUFFIX,))
+    assert {name: option(found, name) for name in expected} == expected
+
+
+def option(table: dict[str, Any], name: str) -> Any:
+    """A table option as the vectors write it: `compaction.x` of a map, the short name of a class, caching on or off."""
+    if name == "caching":
+        return "disabled" if set(table["caching"].values()) == {"NONE"} else "enabled"
+    if "." not in name:
+        return table[name]
+    first, second = name.split(".")
+    value = table[first].get(second)
+    return value.rpartition(".")[2] if second == "class" else value
+
+
+def check_cell_ttl(node: Session, table: str, expected: dict[str, int] | None) -> None:
+    """The TTL of each log cell that is not part of the key."""
+    names = [column["column_name"] for column in columns(node, table + SUFFIX) if column["kind"] == "regular"]
+    for name in names:
+        for row in node.execute(f'SELECT "{name}" AS value, TTL("{name}") AS ttl FROM ks."{table}{SUFFIX}"'):
+            if row["value"] is None:
+                continue
+            if expected is None:
+                assert row["ttl"] is None, name
+            else:
+                assert expected["min"] <= row["ttl"] <= expected["max"], name
