@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
 from penstock.local import jars, plugin
 from penstock.local.java import Java
 from penstock.local.ports import HOST
-from penstock.local.service import Place, Service, java_command
+from penstock.local.service import Place, Service, ask, java_command
 
 HANDLER = "dev.penstock.cassandra.CdcQueryHandler"
 
@@ -133,12 +132,7 @@ def _command(java: Java, classpath: list[Path], place: Place) -> list[str]:
 
 
 def _ready(place: Place) -> bool:
-    try:
-        with socket.create_connection((HOST, place.ports["client"]), timeout=2) as connection:
-            connection.sendall(OPTIONS_REQUEST)
-            header = connection.recv(5)
-    except OSError:
-        return False
+    header = ask(place.ports["client"], OPTIONS_REQUEST, 5)
     return len(header) == 5 and header[4] == SUPPORTED
 
 

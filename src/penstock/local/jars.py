@@ -176,7 +176,11 @@ def _open(artifact: Artifact, have: int) -> tuple[BinaryIO, int]:
         nested, flat = offline / artifact.path, offline / Path(artifact.path).name
         return (nested if nested.exists() else flat).open("rb"), 0
     headers = {"Range": f"bytes={have}-"} if have else {}
-    answer = urlopen(Request(_root() + artifact.path, headers=headers), timeout=TIMEOUT)
+    try:
+        answer = urlopen(Request(_root() + artifact.path, headers=headers), timeout=TIMEOUT)
+    except HTTPError as refusal:
+        refusal.close()  # it carries the connection
+        raise
     return answer, have if answer.status == HTTPStatus.PARTIAL_CONTENT else 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import struct
 import subprocess
 import uuid
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from penstock.errors import PenstockError
 from penstock.local import jars
 from penstock.local.java import Java
 from penstock.local.ports import HOST
-from penstock.local.service import Place, Service, java_command
+from penstock.local.service import Place, Service, ask, java_command
 
 # A broker that was killed may not return before its old session has ended, by default 9 seconds.
 # The log cleaner's buffer alone is half of the heap unless it is told otherwise.
@@ -56,7 +57,9 @@ logger.config.name=org.apache.kafka.common.config.AbstractConfig
 logger.config.level=WARN
 """
 
-STARTED = "Kafka Server started"
+# Kafka's ApiVersions request: length, request 18 in version 0, correlation id, no client id.
+CORRELATION = b"pens"
+API_VERSIONS = struct.pack(">ihh4sh", 10, 18, 0, CORRELATION, -1)
 
 
 def _command(java: Java, classpath: list[Path], place: Place) -> list[str]:
@@ -89,8 +92,8 @@ def _format(launch: list[str], properties: Path, place: Place) -> None:
 
 
 def _ready(place: Place) -> bool:
-    # The port opens before the broker has joined its own cluster; this line is written after.
-    return place.log.exists() and STARTED in place.log.read_text(errors="replace")
+    # The port opens early, but requests are answered only after the broker has joined its own cluster.
+    return ask(place.ports["client"], API_VERSIONS, 8)[4:] == CORRELATION
 
 
 def _jars(say: Callable[[str], None]) -> list[Path]:

@@ -87,13 +87,23 @@ def _signal(process: Process, number: signal.Signals) -> None:
 
 def _started(pid: int) -> str | None:
     """When a living process started, in the system's own terms."""
-    with suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)  # a child of ours that ended would else stay in the table
-    if not Path("/proc/self").exists():
-        answer = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
-        return answer.stdout.strip() or None
+    state, started = _linux_state(pid) if Path("/proc/self").exists() else _state(pid)
+    if state[:1] in ("Z", "X"):
+        with suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)  # a child of ours that ended, and would else stay in the table
+        return None
+    return started or None
+
+
+def _linux_state(pid: int) -> tuple[str, str]:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except OSError:
-        return None
-    return None if fields[0] in "ZX" else fields[19]
+        return "", ""
+    return fields[0], fields[19]
+
+
+def _state(pid: int) -> tuple[str, str]:
+    command = ["ps", "-o", "state=,lstart=", "-p", str(pid)]
+    state, _, started = subprocess.run(command, capture_output=True, text=True, check=False).stdout.partition(" ")
+    return state, started.strip()

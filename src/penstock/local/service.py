@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.local.java import Java
+from penstock.local.ports import HOST
 
 Ports = Mapping[str, int]
 
@@ -44,6 +46,16 @@ class Service:
     jars: Callable[[Callable[[str], None]], list[Path]]
     command: Callable[[Java, list[Path], Place], list[str]]
     ready: Callable[[Place], bool]
+
+
+def ask(port: int, request: bytes, size: int) -> bytes:
+    """The first bytes of a server's answer; none when there is no answer."""
+    try:
+        with socket.create_connection((HOST, port), timeout=2) as connection:
+            connection.sendall(request)
+            return connection.recv(size)
+    except OSError:
+        return b""
 
 
 def java_command(java: Java, heap: str, place: Place) -> list[str]:

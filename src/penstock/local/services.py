@@ -111,13 +111,17 @@ def up(
             for service in wanted:
                 record = records.setdefault(service.name, Record())
                 _require_same_port(service, record, given[service.name])
-                if not record.alive:
+                if not _serves(service, record, root):
+                    if record.alive:
+                        raise _failed(service, record, root)
                     started.append(record)
                     command, log = _prepare(service, record, root, given[service.name], _taken(records), say)
                     with process.uninterrupted():
                         record.process = process.start(command, log, os.environ)
                         _save(root, records)
-            _await([(service, records[service.name]) for service in wanted], root)
+            for service in wanted:
+                if not _serves(service, records[service.name], root):
+                    raise _failed(service, records[service.name], root)
         except BaseException:
             _stop(started)
             _save(root, records)
@@ -173,23 +177,25 @@ def _prepare(
     return service.command(runtime, classpath, place), place.log
 
 
-def _await(services: list[tuple[Service, Record]], root: Path) -> None:
+def _serves(service: Service, record: Record, root: Path) -> bool:
+    """Wait until a service serves, or until it is clear that it will not."""
+    place = Place(root / service.name, record.ports)
     deadline = time.monotonic() + PATIENCE
-    waiting = list(services)
-    while waiting:
-        service, record = waiting[0]
-        place = Place(root / service.name, record.ports)
+    while record.alive and time.monotonic() < deadline:
         if service.ready(place):
-            waiting.pop(0)
-        elif not record.alive or time.monotonic() > deadline:
-            what = "did not serve in time" if record.alive else "ended while it started"
-            raise PenstockError(
-                f"{service.name} {what}; its log ends with\n{process.tail(place.log)}\n",
-                where=str(place.log),
-                next="correct what the log says and run again; penstock up --clean starts without the old data",
-            )
-        else:
-            time.sleep(process.POLL)
+            return True
+        time.sleep(process.POLL)
+    return False
+
+
+def _failed(service: Service, record: Record, root: Path) -> PenstockError:
+    log = Place(root / service.name, record.ports).log
+    what = f"did not serve within {PATIENCE:.0f} s" if record.alive else "ended while it started"
+    return PenstockError(
+        f"{service.name} {what}; its log ends with\n{process.tail(log)}\n",
+        where=str(log),
+        next="correct what the log says and run again; penstock up --clean starts without the old data",
+    )
 
 
 def _stop(records: Iterable[Record]) -> None:

@@ -1,0 +1,64 @@
+"""The command line as a user meets it: help at once, one line for an error, exit codes."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock import __version__
+from penstock.cli.main import COMMANDS
+
+
+def penstock(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "penstock", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_help_names_every_command() -> None:
+    answer = penstock("--help")
+    assert answer.returncode == 0
+    assert all(f"    {name} " in answer.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str) -> None:
+    answer = penstock(name, "--help")
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.startswith(f"usage: penstock {name} ")
+
+
+def test_help_does_not_load_spark() -> None:
+    code = "import sys; from penstock.cli.main import _parser; _parser('up'); assert 'pyspark' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_version() -> None:
+    assert penstock("--version").stdout == f"penstock {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [(), ("nonsense",), ("up", "--kafka-port", "99999"), ("up", "--only", "redis")])
+def test_wrong_usage_exits_with_2(arguments: tuple[str, ...]) -> None:
+    answer = penstock(*arguments)
+    assert answer.returncode == 2
+    assert answer.stderr.startswith("usage: penstock")
+
+
+def test_an_error_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        answer = penstock("up", "--root", tmp_path, "--only", "kafka", "--kafka-port", server.getsockname()[1])
+    assert answer.returncode == 1
+    assert answer.stderr.startswith("penstock: Port ")
+    assert answer.stderr.count("\n") == 1
+
+
+def test_status_and_down_where_nothing_ever_ran(tmp_path: Path) -> None:
+    root = tmp_path / "never"
+    status = penstock("status", "--root", root)
+    assert (status.returncode, status.stdout) == (1, "cassandra  stopped\nkafka      stopped\n")
+    down = penstock("down", "--root", root)
+    assert (down.returncode, down.stdout) == (0, "nothing was running\n")
+    assert not root.exists()

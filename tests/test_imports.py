@@ -1,0 +1,54 @@
+"""Imports go one way only: which part of the package may know which other."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "src/penstock"
+
+# What each part may import of ours, beside itself. A part that is not listed sits on top and may import all but `cli`.
+BELOW = {"schema", "config", "errors", "codec", "wire"}
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "wire": set(),
+    "schema": {"errors"},
+    "config": {"errors"},
+    "codec": {"schema", "config", "errors"},
+    "source": BELOW,
+    "stream": BELOW,
+    "sink": BELOW,
+    "local": {"errors"},
+}
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def part(module: Path) -> str:
+    """The first name below the package: a folder or a module of it."""
+    return module.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(module: Path) -> set[str]:
+    """The parts of the package that a module imports, at its top or inside a function."""
+    found = set()
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}:{node.lineno} imports relatively"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        found |= {name.split(".")[1] for name in names if name.startswith("penstock.")}
+    return found - {part(module), "__version__"}
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(PACKAGE)))
+def test_imports_go_one_way(module: Path) -> None:
+    parts = imported(module)
+    if part(module) in MAY_IMPORT:
+        assert parts <= MAY_IMPORT[part(module)]
+    if part(module) not in ("cli", "__main__"):
+        assert "cli" not in parts
