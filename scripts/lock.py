@@ -31,7 +31,7 @@ WANTED: dict[str, tuple[list[str], bool]] = {
         ],
         False,
     ),
-    "compiler": (["org.eclipse.jdt:ecj:3.40.0"], False),
+    "compiler": (["org.eclipse.jdt:ecj:3.45.0"], False),
 }
 
 POM = """<project><modelVersion>4.0.0</modelVersion>
@@ -47,7 +47,11 @@ def class_path(coordinates: list[str], transitive: bool, repository: Path) -> li
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "pom.xml").write_text(pom)
         goal = ["dependency:build-classpath", "-Dmdep.outputFile=classpath", "-Dmdep.includeScope=runtime"]
-        subprocess.run(["mvn", "-q", "-B", f"-Dmaven.repo.local={repository}", *goal], cwd=folder, check=True)
+        subprocess.run(
+            ["mvn", "-q", "-B", "-Dstyle.color=never", f"-Dmaven.repo.local={repository}", *goal],
+            cwd=folder,
+            check=True,
+        )
         return [Path(jar) for jar in Path(folder, "classpath").read_text().split(os.pathsep)]
 
 

@@ -14,10 +14,11 @@ SOURCES = Path(__file__).parents[3] / "cassandra"
 
 
 def jar(say: Callable[[str], None] = lambda line: None) -> Path:
-    """The plugin's jar; a checkout builds it when it is missing or older than a source file."""
+    """The plugin's jar; in a checkout its build script first brings it up to date with its sources."""
     build = SOURCES / "build.py"
-    if build.exists() and _stale():
-        say("building the Cassandra plugin")
+    if build.exists():
+        if not JAR.exists():
+            say("building the Cassandra plugin")
         answer = subprocess.run([sys.executable, str(build)], capture_output=True, text=True, check=False)
         if answer.returncode != 0:
             raise PenstockError(
@@ -30,10 +31,3 @@ def jar(say: Callable[[str], None] = lambda line: None) -> Path:
             "The Cassandra plugin is missing from this installation", where=str(JAR), next="install penstock again"
         )
     return JAR
-
-
-def _stale() -> bool:
-    if not JAR.exists():
-        return True
-    built = JAR.stat().st_mtime
-    return any(source.stat().st_mtime > built for source in SOURCES.rglob("*.java"))

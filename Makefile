@@ -1,0 +1,47 @@
+# make setup   a virtual environment with everything, the jars and the plugin; make demo, test, check and bench do it first
+# make demo    ARGS="--seconds 60 --rate 3000"
+# make test    ARGS="tests/local -k jars"
+# make bench   ARGS="--json results.json"
+
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+PLUGIN := src/penstock/local/penstock-cassandra.jar
+LOCKS := $(wildcard src/penstock/local/locks/*.lock)
+JAVA_FOUND := from penstock.local import java; java.find()
+FETCH := from penstock.local import jars; [jars.fetch(name, print) for name in ("kafka", "cassandra", "spark")]
+
+.PHONY: setup demo test check bench
+
+setup: .venv/installed .venv/fetched $(PLUGIN)
+
+# The extra `jre` brings a Java runtime to machines without Java 17 or 21.
+.venv/installed: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed; set PYTHON to one"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	$(BIN)/python -c '$(JAVA_FOUND)' 2>/dev/null || $(BIN)/pip install --quiet --editable '.[dev,jre]'
+	@touch $@
+
+.venv/fetched: .venv/installed $(LOCKS)
+	$(BIN)/python -c '$(FETCH)'
+	@touch $@
+
+$(PLUGIN): .venv/installed $(shell find cassandra -type f)
+	$(BIN)/python cassandra/build.py
+	@touch $@
+
+demo: setup
+	$(BIN)/penstock demo $(ARGS)
+
+test: setup
+	$(BIN)/pytest $(ARGS)
+
+check: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/pytest --quiet tests/test_imports.py
+
+bench: setup
+	@set -e; for file in benchmarks/*.py; do echo "$$file"; $(BIN)/python $$file $(ARGS); done
