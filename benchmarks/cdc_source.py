@@ -34,11 +34,12 @@ from pyspark.sql.types import StructType
 from penstock.local import services
 from penstock.session import spark as spark_session
 from penstock.source import cql
-from penstock.source.cdc_changes import layout, log_schema
-from penstock.source.cdc_generations import Generations
-from penstock.source.cdc_options import Settings, now_micros, settings
+from penstock.source.cdc_frame import layout, log_schema
+from penstock.source.cdc_generations import Generations, Span
+from penstock.source.cdc_options import Settings, settings
 from penstock.source.cdc_plan import describe
-from penstock.source.cdc_read import Span, fetch_pages, read_span, select
+from penstock.source.cdc_read import fetch_pages, read_span, select
+from penstock.source.times import now_micros
 
 DDL = (
     "CREATE KEYSPACE IF NOT EXISTS bench WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",

@@ -12,7 +12,8 @@ from log_pages import log_row, page, stream_id, table, time_of
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.schema import Table
-from penstock.source.cdc_changes import ChangeDecoder, Images, frame_schema, layout
+from penstock.source.cdc_changes import ChangeDecoder
+from penstock.source.cdc_frame import Images, frame_schema, layout
 
 FULL = Images("full", "full")
 CLUSTERED = table("pk int", "ck int", "s text", "v int; tags set<text>; items list<int>")

@@ -10,9 +10,9 @@ from typing import Any
 from cql_values import to_bytes
 
 from penstock.schema import Column, Table, parse_type
-from penstock.source.cdc_changes import Layout
-from penstock.source.cdc_generations import upper_bound
+from penstock.source.cdc_frame import Layout
 from penstock.source.pages import Page
+from penstock.source.times import upper_bound
 
 
 def table(keys: str, clustering: str = "", static: str = "", regular: str = "", **udts: str) -> Table:

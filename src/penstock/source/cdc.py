@@ -10,7 +10,6 @@ from penstock.config import duration, duration_text
 from penstock.errors import PenstockError
 from penstock.source.cdc_options import settings
 from penstock.source.cdc_plan import describe
-from penstock.source.cdc_stream import ScyllaCdc
 
 
 def read(
@@ -46,7 +45,6 @@ def read(
     if not name:
         raise PenstockError("cdc.read needs a name", where=table, next='give the source one, such as name="orders"')
     describe(settings(given))
-    spark.dataSource.register(ScyllaCdc)
     return spark.readStream.format("scylla-cdc").options(**given).load()
 
 

@@ -7,124 +7,20 @@ next page, so that a change always meets its images.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import types as st
 
 from penstock.errors import PenstockError
-from penstock.schema import Column, CqlType, Table, deleted_elements_type, log_value_type, spark_type
+from penstock.schema import Column
 from penstock.source import log_groups
+from penstock.source.cdc_frame import Images, Layout
 from penstock.source.cells import Array, index_cells
 from penstock.source.columns import Cells, decode, decode_list_in_log
 from penstock.source.log_groups import OPERATION, SEQUENCE, STREAM, TIME, TTL, Groups
 from penstock.source.pages import Page
-
-FIXED_COLUMNS = ("cdc$stream_id", "cdc$time", "cdc$batch_seq_no", "cdc$operation", "cdc$ttl")
-_FIXED_TYPES = ("blob", "timeuuid", "int", "tinyint", "bigint")
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The columns asked of a log table, in order, with their types; and where those of each base column stand."""
-
-    table: Table
-    names: tuple[str, ...]
-    kinds: tuple[CqlType, ...]
-
-    def at(self, name: str) -> int:
-        return self.names.index(name)
-
-
-def layout(table: Table) -> Layout:
-    """What to SELECT from the log of `table`: the fixed columns, then each base column with its deletion columns."""
-    names, kinds = list(FIXED_COLUMNS), [CqlType(name) for name in _FIXED_TYPES]
-    for column in table.columns:
-        names.append(column.name)
-        kinds.append(log_value_type(column.type))
-        if column.kind in ("static", "regular"):
-            names.append(f"cdc$deleted_{column.name}")
-            kinds.append(CqlType("boolean"))
-            if column.type.multi_cell:
-                names.append(f"cdc$deleted_elements_{column.name}")
-                kinds.append(deleted_elements_type(column.type))
-    return Layout(table, tuple(names), tuple(kinds))
-
-
-def _struct(fields: Iterable[tuple[str, CqlType]]) -> st.StructType:
-    return st.StructType([st.StructField(name, spark_type(kind)) for name, kind in fields])
-
-
-def multi_cell(table: Table) -> list[Column]:
-    return [column for column in table.values if column.type.multi_cell]
-
-
-def frame_schema(table: Table) -> st.StructType:
-    """The Spark schema of the changes of `table`; the field `key` carries the table's description as metadata."""
-    row = _struct((c.name, c.type) for c in table.columns)
-    key = _struct((c.name, c.type) for c in (*table.partition_key, *table.clustering_key))
-    bounds = _struct((c.name, c.type) for c in table.clustering_key)
-    names = st.ArrayType(st.StringType())
-    fields = [
-        ("op", st.StringType()),
-        ("key", key),
-        ("before", row),
-        ("after", row),
-        ("delta", _struct((c.name, log_value_type(c.type)) for c in table.values)),
-        ("written", names),
-        ("deleted", names),
-        ("deleted_elements", _struct((c.name, deleted_elements_type(c.type)) for c in multi_cell(table))),
-        ("range", _range_type(bounds)),
-        ("operation", st.ByteType()),
-        ("ttl", st.LongType()),
-        ("ts", st.TimestampType()),
-        ("stream_id", st.BinaryType()),
-        ("time", st.StringType()),
-        ("batch_seq_no", st.IntegerType()),
-        ("end_of_batch", st.BooleanType()),
-        ("keyspace", st.StringType()),
-        ("table", st.StringType()),
-    ]
-    # Spark has no columns without a field in them: a table without values, collections or clustering has none to show.
-    absent = {name for name, kind in fields if isinstance(kind, st.StructType) and not kind.fields}
-    if not bounds.fields:
-        absent.add("range")
-    metadata = {"key": _metadata(table)}
-    return st.StructType(
-        [st.StructField(name, kind, True, metadata.get(name)) for name, kind in fields if name not in absent]
-    )
-
-
-def _range_type(bounds: st.StructType) -> st.StructType:
-    return (
-        st.StructType()
-        .add("start", bounds)
-        .add("start_inclusive", st.BooleanType())
-        .add("end", bounds)
-        .add("end_inclusive", st.BooleanType())
-    )
-
-
-def _metadata(table: Table) -> dict[str, object]:
-    return {
-        "penstock.table": table.full_name,
-        "penstock.partition_key": [c.name for c in table.partition_key],
-        "penstock.clustering_key": [c.name for c in table.clustering_key],
-        "penstock.cql": {c.name: str(c.type) for c in table.columns},
-        "penstock.udts": {
-            name: dict(zip(udt.fields, map(str, udt.args), strict=True)) for name, udt in table.udts.items()
-        },
-    }
-
-
-@dataclass(frozen=True)
-class Images:
-    """Which images a reader wants in a change: each "none" or "full"."""
-
-    before: str = "none"
-    after: str = "none"
 
 
 class ChangeDecoder:
@@ -334,11 +230,6 @@ class _Build:
 
     def column_table(self, t: pa.DataType) -> pa.Array:
         return pa.repeat(self.table.name, len(self.rows))
-
-
-def log_schema(columns: Layout) -> st.StructType:
-    """The Spark schema of the log's rows as they are (`rows=log`)."""
-    return _struct(zip(columns.names, columns.kinds, strict=True))
 
 
 def decode_log(pages: Iterator[Page], columns: Layout, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -7,22 +7,18 @@ one point in time within one generation: all rows up to and including it have be
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from cassandra import ConsistencyLevel
 from cassandra.query import SimpleStatement
 
 from penstock.errors import PenstockError
-from penstock.source.log_groups import UUID_EPOCH
+from penstock.source.times import micros, upper_bound
 
 GENERATIONS = "system_distributed.cdc_generation_timestamps"
 STREAMS = "system_distributed.cdc_streams_descriptions_v2"
-
-_LARGEST_LOW_HALF = 0x7F7F7F7F7F7F7F7F
-"""Timeuuids of one tick are ordered by these eight bytes, each signed."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +48,25 @@ def first_micros(generation: int) -> int:
     return generation * 1000 - 1
 
 
-def upper_bound(micros: int) -> uuid.UUID:
-    """The greatest timeuuid of a microsecond: `> upper_bound(a) AND <= upper_bound(b)` is the time (a, b]."""
-    ticks = micros * 10 + 9 + UUID_EPOCH
-    high = (ticks & 0xFFFFFFFF) << 32 | (ticks >> 32 & 0xFFFF) << 16 | 0x1000 | ticks >> 48 & 0x0FFF
-    return uuid.UUID(int=high << 64 | _LARGEST_LOW_HALF)
+STREAMS_PER_QUERY = 32
+"""Streams read by one SELECT: enough to spare round trips, few enough that one query's answer stays small."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Some streams of a log, and the time (after, until] in microseconds."""
+
+    streams: tuple[bytes, ...]
+    after: int
+    until: int
+
+    def queries(self) -> list[tuple[list[bytes], Any, Any]]:
+        """The values of the SELECTs that read this span, each for some of the streams."""
+        bounds = upper_bound(self.after), upper_bound(self.until)
+        return [
+            (list(self.streams[i : i + STREAMS_PER_QUERY]), *bounds)
+            for i in range(0, len(self.streams), STREAMS_PER_QUERY)
+        ]
 
 
 class Generations:
@@ -105,7 +115,7 @@ class Generations:
 
 
 def _millis(time: datetime) -> int:
-    return (time.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    return micros(time) // 1000
 
 
 def _token(stream: bytes) -> int:

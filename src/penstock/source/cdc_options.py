@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from difflib import get_close_matches
 
 from penstock.config import duration
 from penstock.errors import PenstockError
-from penstock.source.cdc_changes import Images
+from penstock.source.cdc_frame import Images
 from penstock.source.cql import Access
+from penstock.source.times import MICROSECOND, micros, now_micros
 
 IMAGES = ("none", "full")
 
@@ -43,14 +44,8 @@ class Settings:
         if self.start == "earliest":
             return None
         if self.start == "latest":
-            return now_micros() - self.confidence // timedelta(microseconds=1)
-        at = datetime.fromisoformat(self.start)
-        at = at if at.tzinfo else at.replace(tzinfo=UTC)
-        return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-
-
-def now_micros() -> int:
-    return (datetime.now(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+            return now_micros() - self.confidence // MICROSECOND
+        return micros(datetime.fromisoformat(self.start))
 
 
 _REQUIRED = ("table", "hosts")

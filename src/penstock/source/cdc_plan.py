@@ -9,14 +9,12 @@ from typing import Any, TypeVar
 from penstock.errors import PenstockError, SchemaChanged
 from penstock.schema import Table
 from penstock.source import cql
-from penstock.source.cdc_generations import Generations, Position, first_micros
-from penstock.source.cdc_options import Settings, now_micros
-from penstock.source.cdc_read import Span, last_time_within
+from penstock.source.cdc_generations import Generations, Position, Span, first_micros
+from penstock.source.cdc_options import Settings
 from penstock.source.cdc_tables import find_table
+from penstock.source.times import MICROSECOND, now_micros
 
 T = TypeVar("T")
-
-MICROSECOND = timedelta(microseconds=1)
 
 COUNT_FROM = timedelta(seconds=2)
 """A batch that covers no more time than this is planned without counting its rows first."""
@@ -87,6 +85,9 @@ class Planner:
         if until <= at.time:
             return at
         if until - at.time > COUNT_FROM // MICROSECOND:
+            # Here, since the compiled loops take longer to load than all else and a query that keeps up needs none.
+            from penstock.source.cdc_probe import last_time_within
+
             span = Span(self.generations.streams(at.generation), at.time, until)
             until = last_time_within(self.settings, self.table, span, most)
         return Position(at.generation, until)

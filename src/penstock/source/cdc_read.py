@@ -1,12 +1,10 @@
-"""Reading spans of time out of log streams: pages in order, the next ones under way while one is decoded."""
+"""Reading spans of time out of log streams: pages in order, the next one under way while one is decoded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
-import numpy as np
 import pyarrow as pa
 from cassandra import InvalidRequest
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -15,33 +13,28 @@ from pyspark.sql.types import StructType
 from penstock.errors import SchemaChanged
 from penstock.schema import Table
 from penstock.source import cql
-from penstock.source.cdc_changes import ChangeDecoder, Layout, decode_log, layout
-from penstock.source.cdc_generations import upper_bound
+from penstock.source.cdc_changes import ChangeDecoder, decode_log
+from penstock.source.cdc_frame import Layout, layout
+from penstock.source.cdc_generations import Span
 from penstock.source.cdc_options import Settings
 from penstock.source.cdc_tables import quoted
-from penstock.source.cells import Array, index_cells
-from penstock.source.log_groups import micros_of
 from penstock.source.pages import Page
 
-STREAMS_PER_QUERY = 32
-"""Streams read by one SELECT: enough to spare round trips, few enough that one query's answer stays small."""
+T = TypeVar("T")
+
+IN_SPAN = '"cdc$stream_id" IN ? AND "cdc$time" > ? AND "cdc$time" <= ?'
+"""The rows of a span, whose `queries` are the values."""
 
 
-@dataclass(frozen=True)
-class Span:
-    """Some streams of a log, and the time (after, until] in microseconds."""
+def log_name(table: Table) -> str:
+    """The table's log as CQL names it."""
+    return f"{quoted(table.keyspace)}.{quoted(table.log_name)}"
 
-    streams: tuple[bytes, ...]
-    after: int
-    until: int
 
-    def queries(self) -> list[tuple[list[bytes], Any, Any]]:
-        """The values of the SELECTs that read this span, each for some of the streams."""
-        bounds = upper_bound(self.after), upper_bound(self.until)
-        return [
-            (list(self.streams[i : i + STREAMS_PER_QUERY]), *bounds)
-            for i in range(0, len(self.streams), STREAMS_PER_QUERY)
-        ]
+def select(columns: Layout) -> str:
+    """The SELECT of these columns of a span."""
+    names = ", ".join(quoted(name) for name in columns.names)
+    return f"SELECT {names} FROM {log_name(columns.table)} WHERE {IN_SPAN}"
 
 
 def read_span(chosen: Settings, table: Table, schema: StructType, span: Span) -> Iterator[pa.RecordBatch]:
@@ -59,19 +52,6 @@ def read_span(chosen: Settings, table: Table, schema: StructType, span: Span) ->
             batch = decoder.decode(page)
             if batch is not None:
                 yield batch
-
-
-def select(columns: Layout) -> str:
-    """The SELECT that a span's `queries` are the values of."""
-    names = ", ".join(quoted(name) for name in columns.names)
-    return f"SELECT {names} FROM {_log(columns.table)} WHERE {_IN_SPAN}"
-
-
-_IN_SPAN = '"cdc$stream_id" IN ? AND "cdc$time" > ? AND "cdc$time" <= ?'
-
-
-def _log(table: Table) -> str:
-    return f"{quoted(table.keyspace)}.{quoted(table.log_name)}"
 
 
 def fetch_pages(chosen: Settings, text: str, values: tuple[Any, ...]) -> Iterator[Page]:
@@ -100,13 +80,14 @@ class _Request:
         self.future = self._retrying(self._execute)
 
     def receive(self) -> tuple[Page, bytes | None]:
-        self._retrying(self._wait)
-        return self.future._final_result[0], self.future._paging_state
+        """The page, and the state to ask for the next one with; None if it is the last."""
+        return self._retrying(self._wait)
 
-    def _wait(self) -> None:
+    def _wait(self) -> tuple[Page, bytes | None]:
+        # A request that failed is not waited for twice, but sent anew.
         future, self.future = self.future or self._execute(), None
-        future.result()
-        self.future = future
+        result = future.result()
+        return result.current_rows[0], result.paging_state
 
     def _execute(self) -> Any:
         link = cql.connection(self.chosen.access)
@@ -114,7 +95,7 @@ class _Request:
         bound.fetch_size = self.chosen.page_size
         return link.pages.execute_async(bound, paging_state=self.state)
 
-    def _retrying(self, call: Any) -> Any:
+    def _retrying(self, call: Callable[[], T]) -> T:
         where = f"{self.chosen.table} at {self.chosen.access.hosts}"
         try:
             return cql.retrying(call, what="reading the change log", where=where, patience=self.chosen.patience)
@@ -122,41 +103,5 @@ class _Request:
             raise SchemaChanged(
                 f"the change log cannot be read as it was described: {error}",
                 where=where,
-                next="restart the query: it reads the same rows with the table's columns of now",
+                next="restart the query: it reads the same rows with the columns that the table has now",
             ) from error
-
-
-def last_time_within(chosen: Settings, table: Table, span: Span, most: int) -> int:
-    """A point in time up to which the span holds no more than about `most` rows; its end if there are no more.
-
-    Each stream may give an equal share. Asking for no more times than that share tells where a stream would go
-    beyond it; the earliest such point ends the batch. At least one row is always within.
-    """
-    share = max(most // len(span.streams), 1)
-    text = f'SELECT "cdc$stream_id", "cdc$time" FROM {_log(table)} WHERE {_IN_SPAN} PER PARTITION LIMIT ?'
-    until, first = span.until, span.until
-    limit = chosen.max_time.total_seconds() * 1e6
-    for query in span.queries():
-        ids, times = _ids_and_times(chosen, text, (*query, share))
-        if len(times):
-            first = min(first, int(times.min()))
-            until = min([until, *_ends_of_full(ids, times, share)])
-    return min(until, first + int(limit))
-
-
-def _ids_and_times(chosen: Settings, text: str, values: tuple[Any, ...]) -> tuple[Array, Array]:
-    ids, times = [np.empty(0, "V16")], [np.empty(0, np.int64)]
-    for page in fetch_pages(chosen, text, values):
-        buffer = np.frombuffer(page.data or b"\0", np.uint8)
-        starts, lengths = np.empty((page.rows, 2), np.int64), np.empty((page.rows, 2), np.int32)
-        index_cells(buffer, page.rows, 2, starts, lengths)
-        ids.append(buffer[starts[:, :1] + np.arange(16)].copy().view("V16").ravel())
-        times.append(micros_of(buffer, starts))
-    return np.concatenate(ids), np.concatenate(times)
-
-
-def _ends_of_full(ids: Array, times: Array, share: int) -> list[int]:
-    """The last time asked for of each stream that gave its whole share."""
-    ends = np.flatnonzero(np.append(ids[1:] != ids[:-1], True))
-    counts = np.diff(ends, prepend=-1)
-    return [int(times[end]) for end in ends[counts >= share]]

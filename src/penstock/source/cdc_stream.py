@@ -19,11 +19,10 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from penstock.schema import Table
-from penstock.source.cdc_changes import frame_schema, layout, log_schema
-from penstock.source.cdc_generations import Position
+from penstock.source.cdc_frame import frame_schema, layout, log_schema
+from penstock.source.cdc_generations import Position, Span
 from penstock.source.cdc_options import Settings, settings
 from penstock.source.cdc_plan import Planner, covering, describe, retrying
-from penstock.source.cdc_read import Span, read_span
 
 T = TypeVar("T")
 
@@ -97,6 +96,9 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [SpanPartition(span) for span in self._plan(lambda: self.planner.spans(begin, until))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Here, since Spark makes a process for each plan and each frame, and only the workers decode.
+        from penstock.source.cdc_read import read_span
+
         assert isinstance(partition, SpanPartition)
         return read_span(self.settings, self.table, self.schema, partition.span)
 

@@ -13,12 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from penstock.source.cells import Array, compiled
+from penstock.source.times import UUID_EPOCH
 
 STREAM, TIME, SEQUENCE, OPERATION, TTL = range(5)
 """Where the fixed columns stand in a page of log rows; the others follow."""
-
-UUID_EPOCH = 0x01B21DD213814000
-"""Ticks of 100 ns between 1582-10-15, where version-1 UUIDs begin, and 1970-01-01 (RFC 9562, section 5.1)."""
 
 
 class Groups(NamedTuple):
