@@ -1,0 +1,65 @@
+"""Change frames made by hand: the columns and metadata of `cdc.read`, without a database."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as st
+
+from penstock.schema import CqlType, parse_type, spark_type
+
+AT = dt.datetime(2024, 2, 29, 12, 0, 0, 123456, tzinfo=dt.UTC)
+INSERT, UPDATE, ROW_DELETE, PARTITION_DELETE, RANGE_DELETE = ("c", 2), ("u", 1), ("d", 3), ("d", 4), ("d", 5)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as the metadata of its change frame describes it."""
+
+    columns: Mapping[str, str]
+    partition_key: Sequence[str]
+    clustering_key: Sequence[str] = ()
+    udts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    name: str = "shop.orders"
+
+    def frame(self, spark: SparkSession, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+        """One change a mapping: `kind` (see above), `key`, and if given before, after and range."""
+        values = [
+            (row["kind"][0], row["key"], row.get("before"), row.get("after"), row.get("range"), row["kind"][1], AT)
+            for row in rows
+        ]
+        return spark.createDataFrame(values, self._schema()).drop(*([] if self.clustering_key else ["range"]))
+
+    def _schema(self) -> st.StructType:
+        about = {
+            "penstock.table": self.name,
+            "penstock.partition_key": list(self.partition_key),
+            "penstock.clustering_key": list(self.clustering_key),
+            "penstock.cql": dict(self.columns),
+            "penstock.udts": {name: dict(fields) for name, fields in self.udts.items()},
+        }
+        row, bound = self._struct(sorted(self.columns)), self._struct(self.clustering_key)
+        inclusive = st.BooleanType()
+        bounds = [("start", bound), ("start_inclusive", inclusive), ("end", bound), ("end_inclusive", inclusive)]
+        return st.StructType(
+            [
+                st.StructField("op", st.StringType()),
+                st.StructField("key", self._struct([*self.partition_key, *self.clustering_key]), metadata=about),
+                st.StructField("before", row),
+                st.StructField("after", row),
+                st.StructField("range", st.StructType([st.StructField(name, kind) for name, kind in bounds])),
+                st.StructField("operation", st.ByteType()),
+                st.StructField("ts", st.TimestampType()),
+            ]
+        )
+
+    def _struct(self, names: Sequence[str]) -> st.StructType:
+        return st.StructType([st.StructField(name, spark_type(self._kind(name))) for name in names])
+
+    def _kind(self, column: str) -> CqlType:
+        udts = {name: (tuple(fields), tuple(fields.values())) for name, fields in self.udts.items()}
+        return parse_type(self.columns[column], udts)

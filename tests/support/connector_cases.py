@@ -1,0 +1,122 @@
+"""The connector's acceptance cases as data: which are in scope, what they write, and what they expect.
+
+The cases are a file of vectors (its `legend` explains them), so this module holds rules only: nothing here may know
+a single case.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+Json = Any
+
+FILE = "connector_events.json"
+BEFORE, AFTER = "cdc.include.before", "cdc.include.after"
+PLACEMENT, KEY_NAME = "cdc.include.primary-key.placement", "cdc.include.primary-key.payload-key-name"
+KNOWN = {"cdc.output.format", BEFORE, AFTER, PLACEMENT, KEY_NAME, "tombstones.on.delete"}
+VERBS = ("INSERT ", "UPDATE ", "DELETE ", "BEGIN ", "ALTER ", "TRUNCATE ")
+# What changes from run to run; `key` is compared where the placement puts it.
+VARYING = ("source", "ts_ms", "ts_us", "ts_ns", "transaction")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case: tables, what is done to them (statements, or rows of the log), and the records that must come."""
+
+    id: str
+    kind: str
+    config: dict[str, str]
+    ddl: tuple[str, ...]
+    statements: tuple[str, ...]
+    expect: Json
+    log: Json
+    headers: Json
+
+    @property
+    def tables(self) -> list[str]:
+        return re.findall(r"CREATE TABLE ks\.(\w+)", "\n".join(self.ddl))
+
+    @property
+    def images(self) -> tuple[str, str]:
+        return self.config.get(BEFORE, "none"), self.config.get(AFTER, "none")
+
+    @property
+    def out_of_scope(self) -> str | None:
+        """Why this case says nothing about events of one pipeline, if so."""
+        if not self.config:
+            return "no event configuration: it validates options"
+        if unknown := sorted(set(self.config) - KNOWN):
+            return f"about the connector's own settings: {', '.join(unknown)}"
+        if self.config.get("cdc.output.format") != "advanced":
+            return "legacy format"
+        if "only-updated" in self.images:
+            return "only-updated images"
+        if not isinstance(self.expect, list):
+            return f"expectation in prose: {self.expect}"
+        if self.log is None and not all(map(_is_cql, self.statements)):
+            return f"statements in prose: {'; '.join(self.statements)}"
+        return None
+
+    def options(self) -> dict[str, Any]:
+        """The arguments of `cdc.events` that the case's configuration means."""
+        options: dict[str, Any] = {"tombstones": self.config.get("tombstones.on.delete", "true") == "true"}
+        if PLACEMENT in self.config:
+            options["placement"] = self.config[PLACEMENT].split(",")
+        if KEY_NAME in self.config:
+            options["payload_key_name"] = self.config[KEY_NAME]
+        return options
+
+
+def _is_cql(statement: str) -> bool:
+    return statement.upper().startswith(VERBS) and not re.search(r"<\w+[+-]", statement)
+
+
+def load() -> list[Case]:
+    """The cases of $PENSTOCK_VECTORS if set, else those of this repository."""
+    folder = Path(os.environ.get("PENSTOCK_VECTORS") or Path(__file__).parent.parent / "vectors")
+    found = json.loads((folder / FILE).read_text())["cases"]
+    return [
+        Case(
+            case["id"],
+            case["kind"],
+            case["config"] or {},
+            tuple(case["ddl"]),
+            tuple(case["statements"]),
+            case["expect"],
+            case.get("log"),
+            case.get("headers"),
+        )
+        for case in found
+    ]
+
+
+def log_row(columns: dict[str, Json], operation: int, extra: dict[str, Json], lists: frozenset[str]) -> dict[str, Json]:
+    """A row of the log as CQL's `INSERT ... JSON` takes it; a list is a map with element ids in the log."""
+    row = {name: _elements(value) if name in lists else value for name, value in columns.items()}
+    row |= {f"cdc$deleted_{name}": True for name in extra.get("deleted", ())}
+    row |= {f"cdc$deleted_elements_{name}": keys for name, keys in extra.get("deleted_elements", {}).items()}
+    return {**row, "cdc$operation": operation}
+
+
+def _elements(value: Json) -> Json:
+    if not isinstance(value, list):
+        return value
+    # Element ids that sort as the list does: version 1 uuids of ascending time.
+    return {f"{i:08x}-0000-1000-8000-000000000000": element for i, element in enumerate(value, 1)}
+
+
+def quoted(row: dict[str, Json]) -> str:
+    """The JSON of a row with its column names quoted inside, so that CQL keeps their case."""
+    return json.dumps({f'"{name}"': value for name, value in row.items()})
+
+
+def comparable(value: Json) -> Json:
+    """An event without what varies."""
+    if value is None:
+        return None
+    return {name: member for name, member in cast(dict[str, Json], value).items() if name not in VARYING}

@@ -1,0 +1,254 @@
+"""ScyllaDB's connector, case by case: changes on a real node, through Spark, become the same records in Kafka.
+
+All cases run in few Spark queries, then each is compared for itself. A case with log rows puts exactly these into the
+log table; the others run their statements. Events that the connector does not know (deleted ranges) are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cassandra.cluster import Session
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from connector_cases import Case, Json, comparable, load, log_row, quoted
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock import cdc, kafka, write
+from penstock.codec.change import Layout, layout
+from penstock.local.services import Services
+from penstock.schema import CqlType
+
+Types = dict[str, list[CqlType]]
+
+PREFIX = "vectors"
+# Each table of a query has a Python process of its own: more at once need memory, fewer need more queries.
+TABLES_AT_ONCE = 8
+CASES = load()
+IN_SCOPE = [case for case in CASES if case.out_of_scope is None]
+
+
+@dataclass(frozen=True)
+class Record:
+    key: Json
+    value: Json
+    headers: list[list[str]] | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a case gave: records in the order of its topic, or why it could not run."""
+
+    records: list[Record]
+    tables: list[Layout]
+    error: Exception | None = None
+
+
+@pytest.fixture(scope="module")
+def results(
+    spark: SparkSession, cql: Session, services: Services, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Result]:
+    """Every case in scope, run."""
+    run = f"v{uuid.uuid4().hex[:8]}"
+    results: dict[str, Result] = {}
+    frames: dict[str, list[DataFrame]] = {}
+    for number, case in enumerate(IN_SCOPE):
+        keyspace = f"{run}_{number}"
+        try:
+            prepare(cql, case, keyspace)
+            frames[case.id] = [read(spark, services, case, keyspace, table) for table in case.tables]
+        except Exception as error:
+            results[case.id] = Result([], [], error)
+    create_topics(services, [topic(run, id) for id in frames])
+    for ids in groups(frames):
+        deliver(spark, services, run, {id: frames[id] for id in ids}, tmp_path_factory.mktemp("checkpoint"), results)
+    for id, tables in frames.items():
+        layouts = [layout(frame.schema) for frame in tables]
+        results.setdefault(id, Result(list(consume(services, topic(run, id))), layouts))
+    return results
+
+
+def topic(run: str, case: str) -> str:
+    return f"{run}.{case}"
+
+
+def prepare(cql: Session, case: Case, keyspace: str) -> None:
+    cql.execute(f"CREATE KEYSPACE {keyspace} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}")
+    for statement in case.ddl:
+        cql.execute(statement.replace("ks.", f"{keyspace}."))
+    if case.log is None:
+        for statement in case.statements:
+            cql.execute(statement.replace("ks.", f"{keyspace}."))
+    else:
+        write_log(cql, keyspace, case.tables[0], case.log)
+
+
+def write_log(cql: Session, keyspace: str, table: str, mutations: list[Json]) -> None:
+    """Put the rows of each mutation under one time into one stream of the current generation."""
+    generations = cql.execute("SELECT time, streams FROM system_distributed.cdc_streams_descriptions_v2")
+    stream = "0x" + sorted(max(generations, key=lambda row: row[0])[1])[0].hex()
+    columns = "SELECT column_name, type FROM system_schema.columns WHERE keyspace_name = %s AND table_name = %s"
+    lists = frozenset(name for name, kind in cql.execute(columns, (keyspace, table)) if kind.startswith("list<"))
+    for rows in mutations:
+        time = str(uuid.uuid1())
+        for number, (operation, values, *extra) in enumerate(rows):
+            row = log_row(values, operation, extra[0] if extra else {}, lists)
+            row |= {"cdc$stream_id": stream, "cdc$time": time, "cdc$batch_seq_no": number}
+            row |= {"cdc$end_of_batch": True} if number == len(rows) - 1 else {}
+            cql.execute(f"INSERT INTO {keyspace}.{table}_scylla_cdc_log JSON %s", (quoted(row),))
+
+
+def read(spark: SparkSession, services: Services, case: Case, keyspace: str, table: str) -> DataFrame:
+    # Everything is written before the query starts: nothing can arrive late.
+    return cdc.read(
+        spark, f"{keyspace}.{table}", hosts=services.cql, name=case.id, images=case.images, confidence="0 seconds"
+    )
+
+
+def groups(frames: dict[str, list[DataFrame]]) -> Iterator[list[str]]:
+    group: list[str] = []
+    for id, tables in frames.items():
+        group.append(id)
+        if sum(len(frames[each]) for each in group) + len(tables) > TABLES_AT_ONCE:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def deliver(
+    spark: SparkSession,
+    services: Services,
+    run: str,
+    frames: dict[str, list[DataFrame]],
+    checkpoint: Path,
+    results: dict[str, Result],
+) -> None:
+    """All events of these cases in one query; if it fails, one query a case, so that only the cause fails."""
+    options = {case.id: case.options() for case in IN_SCOPE}
+    events = [
+        cdc.events(frame, prefix=PREFIX, topic=topic(run, id), **options[id])
+        for id, tables in frames.items()
+        for frame in tables
+    ]
+    together = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), events)
+    query = write(together, kafka.sink(servers=services.kafka)).start(checkpoint=checkpoint, trigger="once")
+    try:
+        query.awaitTermination()
+    except Exception as error:
+        if len(frames) == 1:
+            results[next(iter(frames))] = Result([], [], error)
+            return
+        for id, tables in frames.items():
+            deliver(spark, services, run, {id: tables}, checkpoint / id, results)
+
+
+def create_topics(services: Services, names: list[str]) -> None:
+    """One partition each: the whole order of a case can be seen."""
+    admin = AdminClient({"bootstrap.servers": services.kafka})
+    for future in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
+        future.result()
+
+
+def consume(services: Services, name: str) -> Iterator[Record]:
+    settings = {"bootstrap.servers": services.kafka, "group.id": name, "enable.partition.eof": True}
+    consumer = Consumer(settings)
+    consumer.assign([TopicPartition(name, 0, OFFSET_BEGINNING)])
+    try:
+        while (message := consumer.poll(30)) is not None and not message.error():
+            headers = message.headers()
+            yield Record(
+                decoded(message.key()),
+                decoded(message.value()),
+                headers and [[header, value.decode()] for header, value in headers],
+            )
+    finally:
+        consumer.close()
+
+
+def decoded(data: bytes | None) -> Json:
+    return None if data is None else json.loads(data)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_records_are_those_of_the_connector(case: Case, request: pytest.FixtureRequest) -> None:
+    if reason := case.out_of_scope:
+        pytest.skip(reason)
+    result: Result = request.getfixturevalue("results")[case.id]
+    if result.error:
+        raise result.error
+    records = [record for record in result.records if not (record.value and "range" in record.value)]
+    types: Types = defaultdict(list)
+    for table in result.tables:
+        for name, kind in table.types.items():
+            types[name].append(kind)
+    expected = [Record(each["key"], each["value"], case.headers) for each in case.expect]
+    assert by_key(records, types) == by_key(expected, types)
+    for record in result.records:
+        check_stable_members(record.value)
+
+
+def by_key(records: list[Record], types: Types) -> dict[str, list[Json]]:
+    """Each key's records in order, without what varies, and with sets and maps in one order."""
+    found: dict[str, list[Json]] = defaultdict(list)
+    for record in records:
+        value = comparable(record.value)
+        for name, member in (value or {}).items():
+            if isinstance(member, dict):
+                value[name] = ordered_row(member, types)
+        key = ordered_row(record.key, types)
+        found[json.dumps(key, sort_keys=True)].append({"value": value, "headers": record.headers})
+    return dict(found)
+
+
+def ordered_row(row: Json, types: Types) -> Json:
+    return row and {name: ordered(value, next(k for k in types[name] if fits(value, k))) for name, value in row.items()}
+
+
+def fits(value: Json, kind: CqlType) -> bool:
+    """Whether a value has the shape of this type; a case's tables may have columns of one name and several types."""
+    shape = dict if kind.name in ("tuple", "udt") else list if kind.args else (str, int, float, bool)
+    return value is None or isinstance(value, shape)
+
+
+def ordered(value: Json, kind: CqlType) -> Json:
+    """The value with its sets and maps sorted: their order means nothing."""
+    if value is None or not kind.args:
+        return value
+    if kind.name == "map":
+        pairs = [{"key": ordered(e["key"], kind.args[0]), "value": ordered(e["value"], kind.args[1])} for e in value]
+        return sorted(pairs, key=_text)
+    if kind.name in ("tuple", "udt"):
+        names = kind.fields or [f"field_{i}" for i in range(len(kind.args))]
+        return {name: ordered(value[name], arg) for name, arg in zip(names, kind.args, strict=True)}
+    elements = [ordered(element, kind.args[0]) for element in value]
+    return sorted(elements, key=_text) if kind.name == "set" else elements
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def check_stable_members(value: Json) -> None:
+    if value is None:
+        return
+    source = value["source"]
+    assert (source["connector"], source["name"], source["snapshot"]) == ("scylla", PREFIX, "false")
+    assert source["db"] == source["keyspace_name"]
+    assert source["ts_ms"] <= value["ts_ms"]
+    assert [value[name] for name in ("transaction", "ts_us", "ts_ns")] == [None, None, None]
+
+
+def test_all_kinds_of_cases_ran(capsys: pytest.CaptureFixture[str]) -> None:
+    ran, skipped = Counter(case.kind for case in IN_SCOPE), Counter(c.kind for c in CASES if c.out_of_scope)
+    with capsys.disabled():
+        print(f"\nconnector cases: ran {dict(ran)}, out of scope {dict(skipped)}")
+    assert ran
