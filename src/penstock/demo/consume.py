@@ -51,13 +51,13 @@ class Reader(threading.Thread):
         self._keys: dict[bytes, tuple[Any, ...]] = {}
         self._ends: dict[tuple[str, int], int] = {}
         self._recent: deque[tuple[int, int]] = deque(maxlen=20_000)
-        self._stop = threading.Event()
+        self._closing = threading.Event()
         self._servers = servers
         self._consumer = self._open()
 
     def run(self) -> None:
         try:
-            while not self._stop.is_set():
+            while not self._closing.is_set():
                 messages = self._consumer.consume(BATCH, WAIT)
                 now = time.time_ns() // 1000
                 for message in messages:
@@ -68,7 +68,7 @@ class Reader(threading.Thread):
             self._consumer.close()
 
     def close(self) -> None:
-        self._stop.set()
+        self._closing.set()
         self.join()
 
     def recent(self, since: int) -> list[int]:

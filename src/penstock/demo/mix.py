@@ -83,14 +83,13 @@ class Mix:
         }
 
     def next(self) -> Write:
-        """A write to a partition that was not busy; it is now, until its `busy` is set back."""
-        name, operation = draw(self._rng, self._choices)
-        target = draw(self._rng, self._targets[name])
-        while target.partition.busy:
+        """A write to a partition that was not busy; it is now, until its `busy` is set back. Some must be free."""
+        while True:
+            name, operation = draw(self._rng, self._choices)
             target = draw(self._rng, self._targets[name])
-        write = operation(self._rng, target)
-        target.partition.busy = True
-        return write
+            if not target.partition.busy:
+                target.partition.busy = True
+                return operation(self._rng, target)
 
     def partitions(self) -> Iterable[tuple[tuple[object, ...], Partition]]:
         """Every partition with its key as the driver binds it."""

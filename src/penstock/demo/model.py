@@ -99,12 +99,12 @@ class Partition:
         return Event(self._key(ck), "d", before.image if before else None, None)
 
     def delete_partition(self) -> Event:
-        """Without clustering columns this is the delete of a row, yet the log has no preimage for it."""
-        self.rows.clear()
-        self.static = None
+        """Without clustering columns this is the delete of a row, else the range without bounds."""
+        if not self.table.clustering:
+            return self.delete_row(())
         everything = Bound(())
-        described = self._range(everything, everything) if self.table.clustering else None
-        return Event(self._key(self._no_ck), "d", None, None, described)
+        self.static = None
+        return self.delete_range(everything, everything, lambda ck: True)
 
     def delete_range(self, start: Bound, end: Bound, inside: Callable[[Clustering], bool]) -> Event:
         """Delete the rows whose clustering key is `inside`; `start` comes before `end` in clustering order."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from cassandra import ConsistencyLevel
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
 from cassandra.policies import (
     ConstantReconnectionPolicy,
     FallthroughRetryPolicy,
@@ -17,6 +18,7 @@ from cassandra.query import tuple_factory
 
 RECONNECT = 0.5
 PATIENCE = 15.0
+START_PATIENCE = 60.0
 
 
 @contextmanager
@@ -44,8 +46,20 @@ def connect(hosts: str) -> Iterator[Any]:
         idle_heartbeat_timeout=PATIENCE,
     )
     try:
-        session = cluster.connect()
+        session = _session(cluster)
         session.use_client_timestamp = False  # every statement names its own
         yield session
     finally:
         cluster.shutdown()
+
+
+def _session(cluster: Any) -> Any:
+    """A node that has just started, on a busy machine, may time out on the driver's first questions."""
+    deadline = time.monotonic() + START_PATIENCE
+    while True:
+        try:
+            return cluster.connect()
+        except NoHostAvailable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(RECONNECT)

@@ -31,6 +31,7 @@ WINDOW = 3.0
 """Seconds over which the numbers of the view are taken."""
 WARM_DELAY = 3.0
 WARM_EVENTS = 200
+WARM_UP = 240.0
 PATIENCE = 90.0
 
 
@@ -90,7 +91,7 @@ class _Demo:
     def run(self) -> Verdict:
         self._start()
         self._phase("warming up", load="warm-up rate")
-        self._until(self._warm, "the first events did not arrive")
+        self._until(self._warm, "the first events did not arrive in time", WARM_UP)
         self._load.go()
         self._until(lambda: self._load.status.going, "the load does not answer")
         self._lag, cpu = 0, Cpu.now(self._services, self._pipeline, self._load)
