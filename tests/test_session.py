@@ -1,0 +1,39 @@
+"""The Spark session: loopback, UTC, our Python, and the Kafka connector in place."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+from pyspark.sql import SparkSession
+
+import penstock.session
+from penstock.errors import PenstockError
+from penstock.local.services import Services
+
+
+def test_spark_keeps_to_this_machine_and_to_utc(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.driver.host") == "127.0.0.1"
+    assert spark.conf.get("spark.driver.bindAddress") == "127.0.0.1"
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+def test_a_second_call_gives_the_same_session(spark: SparkSession) -> None:
+    assert penstock.session.spark("again").sparkContext is spark.sparkContext
+
+
+def test_spark_writes_to_kafka_and_reads_it_back(spark: SparkSession, services: Services) -> None:
+    rows = [("k1", "a"), ("k2", "b")]
+    frame = spark.createDataFrame(rows, "key string, value string")
+    kafka = {"kafka.bootstrap.servers": services.kafka}
+    frame.write.format("kafka").options(**kafka).option("topic", "session").save()
+    stored = spark.read.format("kafka").options(**kafka).option("subscribe", "session").load()
+    assert sorted(stored.selectExpr("string(key)", "string(value)").collect()) == rows
+
+
+def test_a_missing_pyarrow_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(penstock.session, "find_spec", lambda name: None)
+    with pytest.raises(PenstockError, match=r"Spark needs pyarrow .*\. Next: run: pip install pyarrow"):
+        penstock.session.spark()
