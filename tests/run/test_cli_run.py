@@ -1,0 +1,174 @@
+"""`penstock run` as a process of its own, on a real broker: restarts, stops, deaths, and errors of users' files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer
+
+from penstock.cli.run import load
+from penstock.errors import PenstockError
+from penstock.local.services import Services
+
+FILE = Path(__file__).parent / "files" / "pipelines.py"
+ROWS, BATCH = 50, 10
+# Long enough for a loaded machine; nothing waits that long when all is well.
+PATIENCE = 300
+
+
+class Runs:
+    """Runs of one pipeline with one checkpoint and one topic."""
+
+    def __init__(self, folder: Path, kafka: str) -> None:
+        self.folder, self.kafka, self.topic = folder, kafka, f"run-{uuid.uuid4().hex}"
+        self.lock = folder / "checkpoints" / "count.lock"
+        self.started: list[subprocess.Popen[str]] = []
+
+    def start(self, *arguments: str, **settings: int) -> subprocess.Popen[str]:
+        counting = {f"COUNT_{name.upper()}": str(value) for name, value in {"limit": ROWS, **settings}.items()}
+        environment = {"TOPIC": self.topic, "KAFKA": self.kafka, "COUNT_FOLDER": str(self.folder), **counting}
+        command = ["run", f"{FILE}:count", "--checkpoints", str(self.folder / "checkpoints"), *arguments]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "penstock", *command],
+            env=os.environ | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.started.append(process)
+        return process
+
+    def hold(self, process: subprocess.Popen[str]) -> None:
+        """Wait until a batch of this run stands still in the middle."""
+        await_that((self.folder / "held").exists, process)
+
+    def go(self) -> None:
+        (self.folder / "go").touch()
+
+    def jvm(self) -> int:
+        return int(json.loads(self.lock.read_text())["jvm"])
+
+    def batches(self) -> list[int]:
+        return sorted(int(file.name) for file in (self.folder / "checkpoints" / "count" / "commits").glob("[0-9]*"))
+
+    def delivered(self, rows: int) -> list[int]:
+        settings = {"bootstrap.servers": self.kafka, "group.id": self.topic, "auto.offset.reset": "earliest"}
+        consumer = Consumer(settings)
+        consumer.subscribe([self.topic])
+        found: list[int] = []
+        try:
+            while len(set(found)) < rows and (message := consumer.poll(PATIENCE)):
+                if not message.error():
+                    found.append(int(message.value()))
+        finally:
+            consumer.close()
+        return sorted(found)
+
+
+@pytest.fixture
+def runs(tmp_path: Path, services: Services) -> Iterator[Runs]:
+    runs = Runs(tmp_path, services.kafka)
+    yield runs
+    for process in runs.started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
+def await_that(condition: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
+    """Wait for something another process does; fail when it takes far too long or that process ends."""
+    for _ in range(PATIENCE * 10):
+        if condition():
+            return
+        if process is None:
+            subprocess.run(["sleep", "0.1"], check=True)
+        else:
+            try:
+                process.wait(0.1)
+            except subprocess.TimeoutExpired:
+                continue
+            raise AssertionError(f"ended: {process.communicate()}")
+    raise AssertionError("waited too long")
+
+
+def group(leader: int) -> list[str]:
+    """The processes of a session, without the ended."""
+    listed = subprocess.run(["ps", "-o", "stat=,args=", "-s", str(leader)], capture_output=True, text=True, check=False)
+    return [line for line in listed.stdout.splitlines() if not line.startswith("Z")]
+
+
+def test_a_run_survives_a_changed_schema_and_stops_after_the_batch_in_flight(runs: Runs) -> None:
+    process = runs.start(fail_at=15, hold_at=35)
+    runs.hold(process)
+    second = runs.start()
+    _, said = second.communicate(timeout=PATIENCE)
+    assert second.returncode == 1
+    assert f"process {process.pid} already runs this pipeline" in said
+    process.send_signal(signal.SIGTERM)
+    runs.go()
+    out, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0
+    assert "count: the columns changed (a test); starting again in 0 s" in said
+    assert "Traceback" not in said
+    assert out == ""
+    assert runs.batches() == [0, 1, 2, 3]
+    assert runs.delivered(40) == list(range(40))
+    assert group(process.pid) == []
+
+
+def test_a_killed_run_leaves_no_process_and_loses_nothing(runs: Runs) -> None:
+    process = runs.start(hold_at=25)
+    runs.hold(process)
+    jvm = runs.jvm()
+    process.kill()
+    process.communicate()
+    again = runs.start("--once", "--verbose")
+    out, said = again.communicate(timeout=PATIENCE)
+    assert again.returncode == 0, said
+    # The lock was given only when the first run's Java process had ended.
+    assert not Path(f"/proc/{jvm}/exe").exists()
+    await_that(lambda: group(process.pid) == [])
+    assert f"count  batch 2: {BATCH} rows in " in out
+    found = runs.delivered(30)
+    assert sorted(set(found)) == list(range(30))
+    assert {row for row in found if found.count(row) > 1} <= set(range(20, 30))
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("pipelines.py", "'pipelines.py' names no pipeline.*FILE.py:NAME"),
+        ("nowhere.py:count", "there is no file nowhere.py"),
+        (f"{FILE}:counts", "there is no counts in .*choose from: count, no_query, broken"),
+        (f"{FILE}:not_a_pipeline", "not_a_pipeline in .* is not a pipeline. Next: choose from"),
+    ],
+)
+def test_a_target_that_is_no_pipeline_is_explained(target: str, said: str) -> None:
+    with pytest.raises(PenstockError, match=said):
+        load(target)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import nothing_of_this_name", "ModuleNotFoundError: .*line 1: import nothing_of_this_name"),
+        ("x = (1", "SyntaxError: .*line 1"),
+        ("def f():\n    return 1 / 0\nf()", "ZeroDivisionError: .*line 2: return 1 / 0"),
+        ("x = 1", "there is no orders in .*mark one with @penstock.pipeline"),
+    ],
+)
+def test_an_error_in_the_file_shows_its_line(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "json.py"
+    file.write_text(text)
+    with pytest.raises(PenstockError, match=said):
+        load(f"{file}:orders")
+    assert "json" in sys.modules and json.dumps({}) == "{}"

@@ -1,0 +1,68 @@
+"""Failures of real queries, as `faults` reads them out of what Spark gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from penstock import kafka, write
+from penstock.errors import PenstockError, SchemaChanged
+from penstock.run.faults import Fault, of_error, of_query
+
+
+@pytest.fixture
+def rows(spark: SparkSession, tmp_path: Path) -> DataFrame:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "rows.txt").write_text("1\n0\n")
+    return spark.readStream.text(str(tmp_path / "in"))
+
+
+def failed(query: StreamingQuery) -> Fault:
+    with pytest.raises(StreamingQueryException):
+        query.awaitTermination()
+    fault = of_query(query)
+    assert fault
+    return fault
+
+
+def raising(rows: DataFrame, error: Exception) -> StreamingQuery:
+    def save(batch: DataFrame, number: int) -> None:
+        raise error
+
+    return rows.writeStream.foreachBatch(save).start()
+
+
+def test_our_errors_are_found_in_a_traceback(rows: DataFrame) -> None:
+    changed = SchemaChanged("the columns changed", where="ks.t", next="wait")
+    assert failed(raising(rows, changed)) == Fault("the columns changed (ks.t). Next: wait", True, at_once=True)
+    refused = PenstockError("no permission", where="ks.t")
+    assert failed(raising(rows, refused)) == Fault("no permission (ks.t)", False)
+
+
+def test_an_error_of_ours_reads_the_same_in_the_driver() -> None:
+    changed = SchemaChanged("the columns changed", where="ks.t", next="wait")
+    assert of_error(changed) == Fault("the columns changed (ks.t). Next: wait", True, at_once=True)
+
+
+def test_other_errors_are_final_and_told_in_one_line(rows: DataFrame) -> None:
+    python = failed(raising(rows, KeyError("amount")))
+    assert not python.retriable and "KeyError: 'amount'" in python.text and "\n" not in python.text
+    sql = failed(rows.selectExpr("1 / CAST(value AS int) AS v").writeStream.format("noop").start())
+    assert not sql.retriable and sql.text.startswith("[DIVIDE_BY_ZERO]") and "\n" not in sql.text
+
+
+def test_a_broker_that_is_away_can_come_back(rows: DataFrame, tmp_path: Path) -> None:
+    sink = kafka.sink("t", servers="127.0.0.1:1", options={"max.block.ms": "300"})
+    fault = failed(write(rows, sink).start(checkpoint=tmp_path / "checkpoint", trigger="once"))
+    assert fault.retriable and not fault.at_once
+    assert "not present in metadata" in fault.text
+
+
+def test_a_query_that_was_stopped_has_no_fault(rows: DataFrame) -> None:
+    query = rows.writeStream.format("noop").start()
+    query.stop()
+    assert of_query(query) is None
