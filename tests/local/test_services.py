@@ -76,6 +76,11 @@ def test_up_again_with_another_port_says_what_to_do(broker: Path) -> None:
         services.up(broker, only=["kafka"], kafka_port=9)
 
 
+def test_an_unknown_service_is_named(root: Path) -> None:
+    with pytest.raises(PenstockError, match=r"No service cql\. Next: choose of cassandra, kafka"):
+        services.up(root, only=["cql"])
+
+
 def test_the_server_is_out_of_reach_of_the_terminal(broker: Path) -> None:
     assert os.getsid(recorded(broker).pid) == recorded(broker).pid
 

@@ -97,28 +97,22 @@ def up(
 
     Ports are those of the last start, or free ones. Data stay between starts unless `clean` is set.
     """
-    wanted = [service for service in ALL if only is None or service.name in set(only)]
+    wanted = _named(only)
     given = {kafka.SERVICE.name: kafka_port, cql.SERVICE.name: cql_port}
     root = root.absolute()
     with _locked(root):
         records = _load(root)
         if clean:
             _stop(records.values())
-            for service in ALL:
-                shutil.rmtree(root / service.name, ignore_errors=True)
+            for folder in filter(Path.exists, (root / service.name for service in ALL)):
+                shutil.rmtree(folder)
         started: list[Record] = []
         try:
             for service in wanted:
                 record = records.setdefault(service.name, Record())
-                _require_same_port(service, record, given[service.name])
-                if not _serves(service, record, root):
-                    if record.alive:
-                        raise _failed(service, record, root)
+                if not _runs_already(service, record, root, given[service.name]):
                     started.append(record)
-                    command, log = _prepare(service, record, root, given[service.name], _taken(records), say)
-                    with process.uninterrupted():
-                        record.process = process.start(command, log, os.environ)
-                        _save(root, records)
+                    _start(service, records, root, given[service.name], say)
             for service in wanted:
                 if not _serves(service, records[service.name], root):
                     raise _failed(service, records[service.name], root)
@@ -158,23 +152,43 @@ def _status(service: Service, record: Record, root: Path) -> Status:
     return Status(service.name, state, address, record.process.pid, record.process.memory(), log)
 
 
-def _prepare(
-    service: Service, record: Record, root: Path, port: int | None, taken: set[int], say: Say
-) -> tuple[list[str], Path]:
-    """Give a service its ports and files; the command that starts it and the file for its log."""
+def _named(only: Iterable[str] | None) -> list[Service]:
+    known = [service.name for service in ALL]
+    names = set(known if only is None else only)
+    if unknown := names.difference(known):
+        raise PenstockError(f"No service {', '.join(sorted(unknown))}", next=f"choose of {', '.join(known)}")
+    return [service for service in ALL if service.name in names]
+
+
+def _runs_already(service: Service, record: Record, root: Path, port: int | None) -> bool:
+    if port is not None and record.alive and record.ports["client"] != port:
+        raise PenstockError(
+            f"{service.name} already runs on port {record.ports['client']}, not {port}",
+            next="run: penstock down, and then up again",
+        )
+    serves = _serves(service, record, root)
+    if record.alive and not serves:
+        raise _failed(service, record, root)
+    return serves
+
+
+def _start(service: Service, records: dict[str, Record], root: Path, port: int | None, say: Say) -> None:
+    """Give a service its ports and files, and start its process."""
     _require_space(root)
-    runtime, classpath = java.find(), service.jars(say)
+    record, runtime, classpath = records[service.name], java.find(), service.jars(say)
     if port is not None:
         ports.require_free(port, service.name, service.option)
         record.ports["client"] = port
     for name in service.ports:
         if name not in record.ports or not ports.is_free(record.ports[name]):
-            record.ports[name] = ports.free(taken)
-            taken.add(record.ports[name])
+            record.ports[name] = ports.free({port for other in records.values() for port in other.ports.values()})
     say(f"starting {service.name} with Java {runtime.version}")
     place = Place(root / service.name, record.ports)
     place.data.mkdir(parents=True, exist_ok=True)
-    return service.command(runtime, classpath, place), place.log
+    command = service.command(runtime, classpath, place)
+    with process.uninterrupted():
+        record.process = process.start(command, place.log, os.environ)
+        _save(root, records)
 
 
 def _serves(service: Service, record: Record, root: Path) -> bool:
@@ -205,14 +219,6 @@ def _stop(records: Iterable[Record]) -> None:
         record.process = None
 
 
-def _require_same_port(service: Service, record: Record, port: int | None) -> None:
-    if port is not None and record.alive and record.ports["client"] != port:
-        raise PenstockError(
-            f"{service.name} already runs on port {record.ports['client']}, not {port}",
-            next="run: penstock down, and then up again",
-        )
-
-
 def _require_space(root: Path) -> None:
     available = shutil.disk_usage(root).free
     if available < SPACE:
@@ -221,10 +227,6 @@ def _require_space(root: Path) -> None:
             where=str(root),
             next="free some space or give another folder with --root",
         )
-
-
-def _taken(records: dict[str, Record]) -> set[int]:
-    return {port for record in records.values() for port in record.ports.values()}
 
 
 @contextmanager
