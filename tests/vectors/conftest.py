@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-FOLDER = Path(os.environ.get("PENSTOCK_VECTORS", Path(__file__).parent))
+FOLDER = Path(os.environ.get("PENSTOCK_VECTORS") or Path(__file__).parent)
 RAN = pytest.StashKey[Counter[int]]()
 
 

@@ -33,6 +33,7 @@ public final class CdcQueryHandler implements QueryHandler {
 
     public CdcQueryHandler() {
         NodeVersion.check();
+        Generations.startWithNode();
     }
 
     @Override

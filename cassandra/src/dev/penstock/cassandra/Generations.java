@@ -5,6 +5,8 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 
+import com.google.common.util.concurrent.Uninterruptibles;
+
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -26,13 +28,32 @@ public final class Generations {
     private static final long LEEWAY_MICROS = 5_000_000;
     private static final long LEEWAY_MILLIS = LEEWAY_MICROS / 1000;
     private static final long RELOAD_SECONDS = 10;
+    private static final long POLL_MILLIS = 50;
 
     /** Ascending by start; null until the first request. */
     private static volatile Generation[] known;
 
     private Generations() {}
 
-    /** Makes sure there is a generation for the ring as it is. The first request does this: the schema is ready by then. */
+    /** Begins to look for the node to join its ring, so that the generation is there when clients are let in. */
+    static void startWithNode() {
+        Thread starter = new Thread(Generations::startWhenJoined, "CDC generations");
+        starter.setDaemon(true);
+        starter.start();
+    }
+
+    private static void startWhenJoined() {
+        while (!StorageService.instance.isNormal())
+            Uninterruptibles.sleepUninterruptibly(POLL_MILLIS, TimeUnit.MILLISECONDS);
+        try {
+            start();
+        }
+        catch (RuntimeException e) {
+            logger.warn("Could not prepare the CDC generations, the next request tries again", e);
+        }
+    }
+
+    /** Makes sure that there is a generation for the ring as it is; requests wait for that. */
     static void start() {
         if (known == null)
             load();

@@ -50,11 +50,9 @@ public final class LogSchemaChange {
         return after.withSwapped(change.tables);
     }
 
-    /** Refuses what users may not do to a log or to the tables of the generations. */
+    /** Refuses what users may not do to a log. */
     private void guard(TableMetadata old) {
         TableMetadata now = after.tables.getNullable(old.name);
-        if (GenerationTables.contains(old.keyspace, old.name) && !old.equals(now))
-            throw new UnauthorizedException("Cannot ALTER or DROP " + old);
         if (!LogSchema.isLog(old))
             return;
         TableMetadata base = after.tables.getNullable(LogSchema.baseName(old.name));

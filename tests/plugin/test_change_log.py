@@ -1,0 +1,291 @@
+"""The change log on Cassandra beyond single writes: a log's life, refusals, prepared and conditional statements."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import uuid1
+
+import pytest
+from cassandra import ConsistencyLevel, InvalidRequest, Unauthorized
+from cassandra.cluster import Session
+from cassandra.metadata import Murmur3Token
+from cassandra.query import BatchStatement
+from log_rows import microseconds
+
+KEYSPACE = "change_log"
+ON = "cdc = {'enabled': true}"
+IMAGES = "cdc = {'enabled': true, 'preimage': 'full', 'postimage': true}"
+
+
+@pytest.fixture(scope="module")
+def session(cql: Session) -> Iterator[Session]:
+    cql.execute(f"CREATE KEYSPACE {KEYSPACE} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}")
+    yield cql
+    cql.execute(f"DROP KEYSPACE {KEYSPACE}")
+
+
+@pytest.fixture
+def table(session: Session, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of a table for the test to create."""
+    name = f"{KEYSPACE}.{request.node.name.removeprefix('test_')}"
+    yield name
+    session.execute(f"DROP TABLE IF EXISTS {name}")
+
+
+def log(table: str) -> str:
+    return table + "_scylla_cdc_log"
+
+
+def rows(session: Session, table: str, columns: str) -> list[tuple[Any, ...]]:
+    """Columns of the log's rows, in the order of their times and places."""
+    found = session.execute(f'SELECT "cdc$time", "cdc$batch_seq_no", {columns} FROM {log(table)}')
+    return [row[2:] for row in sorted(found, key=lambda row: (row[0].time, row[0].bytes, row[1]))]
+
+
+def log_columns(session: Session, table: str) -> set[str]:
+    query = "SELECT column_name FROM system_schema.columns WHERE keyspace_name = %s AND table_name = %s"
+    return {name for (name,) in session.execute(query, tuple(log(table).split(".")))}
+
+
+def table_id(session: Session, table: str) -> Any:
+    query = "SELECT id FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s"
+    found = session.execute(query, tuple(table.split("."))).one()
+    return found and found[0]
+
+
+def stored_options(session: Session, table: str) -> dict[str, str]:
+    """extensions['cdc']: a count, then length and bytes of each text, little-endian."""
+    query = "SELECT extensions FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s"
+    data = session.execute(query, tuple(table.split("."))).one()[0]["cdc"]
+    texts, at = [], 4
+    while at < len(data):
+        (size,) = struct.unpack_from("<I", data, at)
+        texts.append(data[at + 4 : at + 4 + size].decode())
+        at += 4 + size
+    assert struct.unpack_from("<I", data)[0] == len(texts) / 2
+    return dict(zip(texts[::2], texts[1::2], strict=True))
+
+
+def test_options_are_stored_as_scylladb_stores_them(session: Session, table: str) -> None:
+    session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int) WITH cdc = {{'enabled': 'TRUE', 'ttl': '12x'}}")
+    expected = {"delta": "full", "enabled": "true", "postimage": "false", "preimage": "false", "ttl": "12"}
+    assert stored_options(session, table) == expected
+
+
+def test_alter_replaces_all_options(session: Session, table: str) -> None:
+    session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int) WITH {IMAGES}")
+    session.execute(f"ALTER TABLE {table} WITH cdc = {{'enabled': true, 'delta': 'keys'}} AND comment = 'x'")
+    assert stored_options(session, table)["preimage"] == "false"
+    with pytest.raises(InvalidRequest, match='"enabled" flag'):
+        session.execute(f"ALTER TABLE {table} WITH cdc = {{'preimage': true}}")
+
+
+def test_describe_gives_what_creates_the_table_again(session: Session, table: str) -> None:
+    session.execute(f"CREATE TABLE {table} (k int, c int, v int, PRIMARY KEY (k, c)) WITH {IMAGES}")
+    session.execute(f"ALTER TABLE {log(table)} WITH comment = 'mine'")
+    (described,) = session.execute(f"DESCRIBE TABLE {table}")
+    session.execute(f"DROP TABLE {table}")
+    for statement in described[3].split(";\n"):
+        session.execute(statement)
+    assert stored_options(session, table)["preimage"] == "full"
+    (again,) = session.execute(f"DESCRIBE TABLE {table}")
+    assert again == described
+    listed = {name for _, _, name in session.execute("DESCRIBE TABLES")}
+    assert table.split(".")[1] in listed
+    assert log(table).split(".")[1] not in listed
+
+
+def test_attached_log_cannot_be_changed_or_dropped(session: Session, table: str) -> None:
+    session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int) WITH {ON}")
+    with pytest.raises(Unauthorized, match="Cannot DROP cdc log table"):
+        session.execute(f"DROP TABLE {log(table)}")
+    for change in ("ADD x int", "DROP v"):
+        with pytest.raises(InvalidRequest, match="set of columns of a CDC log"):
+            session.execute(f"ALTER TABLE {log(table)} {change}")
+    with pytest.raises(InvalidRequest, match="Cannot rename a column of a CDC log"):
+        session.execute(f'ALTER TABLE {log(table)} RENAME "cdc$time" TO t')
+    session.execute(f"ALTER TABLE {log(table)} WITH comment = 'allowed'")
+
+
+def test_attached_log_takes_rows(session: Session, table: str) -> None:
+    session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int) WITH {ON}")
+    session.execute(
+        f'INSERT INTO {log(table)} ("cdc$stream_id", "cdc$time", "cdc$batch_seq_no", "cdc$operation", k)'
+        " VALUES (%s, %s, 0, 2, 77)",
+        (bytes(16), uuid1()),
+    )
+    assert rows(session, table, 'k, "cdc$operation"') == [(77, 2)]
+
+
+def test_log_outlives_being_switched_off(session: Session, table: str) -> None:
+    session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int, w int) WITH {ON}")
+    session.execute(f"INSERT INTO {table} (k, v) VALUES (1, 1)")
+    kept = table_id(session, log(table))
+    session.execute(f"ALTER TABLE {table} WITH cdc = {{'enabled': false}}")
+    session.execute(f"INSERT INTO {table} (k, v) VALUES (2, 2)")
+    session.execute(f"ALTER TABLE {table} DROP w")
+    session.execute(f"ALTER TABLE {table} ADD x text")
+    assert "w" in log_columns(session, table)
+    session.execute(f"ALTER TABLE {table} WITH {ON}")
+    assert table_id(session, log(table)) == kept
+    session.execute(f"INSERT INTO {table} (k, x) VALUES (3, 'c')")
+    assert rows(session, table, "k, v, x") == [(1, 1, None), (3, None, "c")]
+    assert not {"w", "cdc$deleted_w"} & log_columns(session, table)
+
+
+def test_detached_log_can_be_dropped_and_is_made_anew(session: Session, table: str) -> None:
+    session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int) WITH {ON}")
+    first = table_id(session, log(table))
+    session.execute(f"ALTER TABLE {table} WITH cdc = {{'enabled': false}}")
+    session.execute(f"DROP TABLE {log(table)}")
+    session.execute(f"ALTER TABLE {table} WITH {ON}")
+    assert table_id(session, log(table)) not in (first, None)
+
+
+@pytest.mark.parametrize("enabled", ["true", "false"])
+def test_log_goes_with_its_table(session: Session, enabled: str) -> None:
+    table = f"{KEYSPACE}.gone_{enabled}"
+    session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int) WITH {ON}")
+    session.execute(f"ALTER TABLE {table} WITH cdc = {{'enabled': {enabled}}}")
+    session.execute(f"DROP TABLE {table}")
+    assert table_id(session, log(table)) is None
+
+
+def test_renamed_key_column_is_a_new_column(session: Session, table: str) -> None:
+    session.execute(f"CREATE TABLE {table} (k int, c int, v int, PRIMARY KEY (k, c)) WITH {ON}")
+    session.execute(f"INSERT INTO {table} (k, c, v) VALUES (1, 1, 1)")
+    session.execute(f"ALTER TABLE {table} RENAME c TO place")
+    session.execute(f"INSERT INTO {table} (k, place, v) VALUES (1, 2, 2)")
+    assert rows(session, table, "k, place, v") == [(1, None, 1), (1, 2, 2)]
+
+
+def test_type_follows(session: Session, table: str) -> None:
+    session.execute(f"CREATE TYPE {KEYSPACE}.place (street text)")
+    session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, at place) WITH {ON}")
+    session.execute(f"ALTER TYPE {KEYSPACE}.place ADD zip int")
+    session.execute(f"UPDATE {table} SET at.zip = 7 WHERE k = 1")
+    ((at,),) = rows(session, table, "at")
+    assert (at.street, at.zip) == (None, 7)
+
+
+def test_create_if_not_exists_changes_nothing(session: Session, table: str) -> None:
+    session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int)")
+    session.execute(f"CREATE TABLE IF NOT EXISTS {table} (k int PRIMARY KEY) WITH {ON}")
+    assert table_id(session, log(table)) is None
+
+
+def test_create_with_cdc_off_forgets_the_options(session: Session, table: str) -> None:
+    session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY) WITH cdc = {{'enabled': false, 'ttl': 7}}")
+    query = "SELECT extensions FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s"
+    assert "cdc" not in session.execute(query, tuple(table.split("."))).one()[0]
+
+
+def test_prepared_statements(session: Session, table: str) -> None:
+    session.execute(session.prepare(f"CREATE TABLE {table} (k int, c int, v int, PRIMARY KEY (k, c)) WITH {ON}"))
+    insert = session.prepare(f"INSERT INTO {table} (k, c, v) VALUES (?, ?, ?)")
+    session.execute(insert, (1, 1, 1))
+    batch = BatchStatement(consistency_level=ConsistencyLevel.ONE)
+    for c in (2, 3):
+        batch.add(insert, (1, c, c))
+    session.execute(batch)
+    # The prepared statement still holds the table without images.
+    session.execute(session.prepare(f"ALTER TABLE {table} WITH {IMAGES}"))
+    session.execute(insert, (1, 1, 5))
+    assert rows(session, table, '"cdc$operation", c, v') == [
+        (2, 1, 1),
+        *[(2, 2, 2), (2, 3, 3)],
+        *[(0, 1, 1), (2, 1, 5), (9, 1, 5)],
+    ]
+
+
+def test_unset_values_are_not_written(session: Session, table: str) -> None:
+    session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int, w int) WITH {ON}")
+    session.execute(session.prepare(f"INSERT INTO {table} (k, v) VALUES (:k, :v)"), {"k": 1})
+    assert rows(session, table, '"cdc$operation", v, "cdc$deleted_v"') == [(2, None, None)]
+
+
+def test_batch_with_a_table_without_log(session: Session, table: str) -> None:
+    session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int) WITH {ON}")
+    session.execute(f"CREATE TABLE {table}_plain (k int PRIMARY KEY, v int)")
+    session.execute(
+        f"BEGIN BATCH INSERT INTO {table}_plain (k, v) VALUES (1, 1);"
+        f" INSERT INTO {table} (k, v) VALUES (2, 2); APPLY BATCH"
+    )
+    assert rows(session, table, "k") == [(2,)]
+    assert list(session.execute(f"SELECT k FROM {table}_plain")) == [(1,)]
+
+
+def test_row_written_and_deleted_by_one_batch_tells_both(session: Session, table: str) -> None:
+    session.execute(f"CREATE TABLE {table} (k int, c int, v int, PRIMARY KEY (k, c)) WITH {IMAGES}")
+    session.execute(
+        f"BEGIN BATCH INSERT INTO {table} (k, c, v) VALUES (1, 1, 7);"
+        f" DELETE FROM {table} WHERE k = 1 AND c = 1; APPLY BATCH"
+    )
+    assert rows(session, table, '"cdc$operation", v, "cdc$end_of_batch"') == [(2, 7, None), (3, None, True)]
+
+
+@pytest.mark.parametrize(("name", "shift"), [("future", 60), ("past", -86400 * 365 * 20)])
+def test_write_far_from_now_is_refused(session: Session, name: str, shift: int) -> None:
+    table = f"{KEYSPACE}.far_{name}"
+    session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int) WITH {ON}")
+    when = time.time_ns() // 1000 + shift * 1_000_000
+    with pytest.raises(InvalidRequest, match=f"from the {name}"):
+        session.execute(f"INSERT INTO {table} (k, v) VALUES (1, 1) USING TIMESTAMP {when}")
+    assert list(session.execute(f"SELECT * FROM {table}")) == []
+
+
+def test_compact_tables_have_no_inserts(session: Session, table: str) -> None:
+    session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int) WITH COMPACT STORAGE AND {IMAGES}")
+    session.execute(f"INSERT INTO {table} (k, v) VALUES (1, 1)")
+    session.execute(f"DELETE FROM {table} WHERE k = 1")
+    assert rows(session, table, '"cdc$operation", k, v') == [(1, 1, 1), (9, 1, 1), (0, 1, 1), (4, 1, None)]
+
+
+def test_each_write_is_in_the_stream_of_its_range(session: Session, table: str) -> None:
+    session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int) WITH {ON}")
+    for k in range(50):
+        session.execute(f"INSERT INTO {table} (k, v) VALUES ({k}, 0)")
+    query = "SELECT time FROM system_distributed.cdc_generation_timestamps WHERE key = 'timestamps'"
+    ((start,),) = session.execute(query)
+    query = "SELECT range_end, streams FROM system_distributed.cdc_streams_descriptions_v2 WHERE time = %s"
+    ranges = sorted((end, next(iter(streams))) for end, streams in session.execute(query, (start,)))
+    for stream, k in session.execute(f'SELECT "cdc$stream_id", k FROM {log(table)}'):
+        token = Murmur3Token.hash_fn(struct.pack(">i", k))
+        assert stream == next((stream for end, stream in ranges if end >= token), ranges[0][1])
+    assert {stream[-1] & 15 for _, stream in ranges} == {1}
+
+
+def test_conditional_writes_on_one_row_are_told_in_order(session: Session, table: str) -> None:
+    """Each applied write once, with the value before it, at the time of its ballot."""
+    session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int) WITH {IMAGES}")
+    session.execute(f"INSERT INTO {table} (k, v) VALUES (1, 0) IF NOT EXISTS")
+    raise_by_one = session.prepare(f"UPDATE {table} SET v = ? WHERE k = 1 IF v = ?")
+
+    def raise_some(count: int) -> int:
+        done = 0
+        while done < count:
+            value = session.execute(f"SELECT v FROM {table} WHERE k = 1").one()[0]
+            done += session.execute(raise_by_one, (value + 1, value)).was_applied
+        return done
+
+    with ThreadPoolExecutor(4) as pool:
+        applied = sum(pool.map(raise_some, [5] * 4))
+    told = rows(session, table, '"cdc$operation", v')
+    expected = [(2, 0), (9, 0)]
+    for value in range(applied):
+        expected += [(0, value), (1, value + 1), (9, value + 1)]
+    assert told == expected
+    last = max(time for (time,) in session.execute(f'SELECT "cdc$time" FROM {log(table)}'))
+    written = session.execute(f"SELECT WRITETIME(v) FROM {table} WHERE k = 1").one()[0]
+    assert microseconds(last) == written
+
+
+def test_condition_that_fails_tells_nothing(session: Session, table: str) -> None:
+    session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int) WITH {IMAGES}")
+    session.execute(f"UPDATE {table} SET v = 1 WHERE k = 1 IF v = 2")
+    session.execute(f"BEGIN BATCH UPDATE {table} SET v = 1 WHERE k = 1 IF EXISTS; APPLY BATCH")
+    assert rows(session, table, "k") == []
