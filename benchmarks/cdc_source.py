@@ -25,12 +25,12 @@ import pyarrow as pa
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
 from cassandra.query import BatchStatement, BatchType, tuple_factory
 from cassandra.util import SortedSet
-from measure import Row, alternate, report, rows_of
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from _measure import Row, alternate, report, rows_of
 from penstock.local import services
 from penstock.session import spark as spark_session
 from penstock.source import cql
@@ -67,14 +67,18 @@ def fill(hosts: str, rows: int) -> None:
     )
     free = Semaphore(BATCHES_IN_FLIGHT)
     failures: list[BaseException] = []
+
+    def failed(error: BaseException) -> None:
+        failures.append(error)
+        free.release()
+
     for number in range(rows // ROWS_PER_BATCH):
         free.acquire()
-        future = session.execute_async(batch(insert, number))
-        future.add_callbacks(lambda _: free.release(), lambda error: (failures.append(error), free.release()))
-        if failures:
-            raise failures[0]
+        session.execute_async(batch(insert, number)).add_callbacks(lambda _: free.release(), failed)
     for _ in range(BATCHES_IN_FLIGHT):
         free.acquire()
+    if failures:
+        raise failures[0]
     session.cluster.shutdown()
 
 

@@ -21,6 +21,7 @@ RETRIABLE_CAUSES = (
     "org.apache.kafka.common.errors.RetriableException",
     "java.io.EOFException",
     "java.net.SocketException",
+    "java.net.SocketTimeoutException",
 )
 RETRIABLE_TEXT = re.compile(r"Python worker exited unexpectedly|Python worker failed to connect back")
 
