@@ -221,7 +221,7 @@ def main() -> None:
     parser.add_argument("--hosts", required=True, help="host:port of the CQL node")
     parser.add_argument("--journal", type=Path, required=True)
     parser.add_argument("--rate", default="3000", help="writes a second, or max")
-    parser.add_argument("--warm-rate", type=float, default=200)
+    parser.add_argument("--warm-rate", type=float, default=100)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--in-flight", type=int, default=256, help="most writes without an answer at a time")
     parser.add_argument("--partitions", type=int, default=600, help="partitions of each table")

@@ -39,6 +39,11 @@ class Pipeline:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def reads(self) -> bool:
+        """Whether it has planned its first batch."""
+        return (self._checkpoints / "changes" / "offsets" / "0").exists()
+
     def look(self) -> None:
         """Read what it said since; raise if it has ended."""
         with self.log.open("rb") as file:

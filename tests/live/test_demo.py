@@ -1,0 +1,109 @@
+"""`penstock demo` as a user runs it: the proof, a kill of each part, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds what is left behind through /proc")
+
+PATIENCE = 600.0
+MARK = "PENSTOCK_TEST_DEMO"
+COUNTS = ("lost", "duplicated", "misordered", "wrong")
+
+
+def start(root: Path, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "penstock", "demo", "--root", str(root), *options]
+    mark = os.environ | {MARK: str(root)}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=mark)
+
+
+def finish(demo: subprocess.Popen[str]) -> str:
+    said, _ = demo.communicate(timeout=PATIENCE)
+    return said
+
+
+def left(root: Path) -> dict[int, str]:
+    """Command lines of the processes that a demo on this root has started, at any depth: they inherit its mark."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if f"{MARK}={root}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                found[int(process.name)] = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+    return found
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_short_demo(tmp_path: Path) -> None:
+    result = tmp_path / "demo.json"
+    demo = start(tmp_path / "root", "--seconds", "10", "--rate", "500", "--json", str(result))
+    said = finish(demo)
+    assert demo.returncode == 0, said
+    verdict: dict[str, Any] = json.loads(result.read_text())
+    assert {name: verdict[name] for name in (*COUNTS, "replayed")} == dict.fromkeys((*COUNTS, "replayed"), 0)
+    assert verdict["writes"] > 4000
+    assert verdict["events"] > verdict["writes"]
+    assert 0 < verdict["delay_p50_s"] <= verdict["delay_p99_s"]
+    assert left(tmp_path / "root") == {}
+
+
+@pytest.mark.parametrize("part", ["spark", "worker", "kafka", "cassandra"])
+def test_a_part_killed_in_the_middle(part: str, tmp_path: Path) -> None:
+    result = tmp_path / "demo.json"
+    demo = start(tmp_path / "root", "--seconds", "10", "--rate", "500", "--break", part, "--json", str(result))
+    said = finish(demo)
+    assert demo.returncode == 0, said
+    verdict = json.loads(result.read_text())
+    assert {name: verdict[name] for name in COUNTS} == dict.fromkeys(COUNTS, 0)
+    assert verdict["broken"] == part
+    assert verdict["writes"] > 2500
+    assert left(tmp_path / "root") == {}
+
+
+PHASES: dict[str, Callable[[Path], bool]] = {
+    "services are starting": lambda root: (root / "services.json").exists(),
+    "the pipeline is starting": lambda root: (root / "checkpoints" / "changes.lock").exists(),
+    "writes are under way": lambda root: any(path.stat().st_size for path in root.glob("journal.jsonl")),
+}
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_a_signal_leaves_no_process(phase: str, number: signal.Signals, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    demo = start(root, "--seconds", "60", "--rate", "200")
+    until(lambda: PHASES[phase](root))
+    demo.send_signal(number)
+    said = finish(demo)
+    assert demo.returncode == 130, said
+    assert "Traceback" not in said
+    assert left(root) == {}
+
+
+def test_a_killed_demo_takes_its_own_processes_with_it_and_the_next_one_cleans_up(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    demo = start(root, "--seconds", "60", "--rate", "200")
+    until(lambda: PHASES["writes are under way"](root))
+    demo.kill()
+    finish(demo)
+    services = {pid for pid, command in left(root).items() if "CassandraDaemon" in command or "kafka.Kafka" in command}
+    assert len(services) == 2
+    until(lambda: left(root).keys() == services)
+    subprocess.run([sys.executable, "-m", "penstock", "down", "--root", str(root)], check=True)
+    assert left(root) == {}
