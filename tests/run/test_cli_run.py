@@ -143,6 +143,16 @@ def test_a_killed_run_leaves_no_process_and_loses_nothing(runs: Runs) -> None:
     assert {row for row in found if found.count(row) > 1} <= set(range(20, 30))
 
 
+def test_a_run_without_its_jvm_ends_with_a_message(runs: Runs) -> None:
+    process = runs.start(hold_at=5)
+    runs.hold(process)
+    os.kill(runs.jvm(), signal.SIGKILL)
+    _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1
+    assert "penstock: Spark's Java process ended (exit code -9)" in said
+    assert "Traceback" not in said
+
+
 @pytest.mark.parametrize(
     ("target", "said"),
     [

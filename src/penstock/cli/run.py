@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import os
 import signal
+import subprocess
 import sys
 import threading
 from argparse import ArgumentParser, Namespace
@@ -49,16 +50,15 @@ def run(args: Namespace) -> int:
         spark = _session(pipeline.name, args.cores, args.verbose)
         # Spark's own handler of Ctrl-C cancels jobs and raises in the middle of whatever runs.
         _listen(stop)
-        note_jvm(_jvm_process(spark).pid)
+        jvm = _jvm_process(spark)
+        note_jvm(jvm.pid)
         progress = _print_batch if args.verbose or sys.stdout.isatty() else _quiet
         try:
             Run(pipeline, spark, checkpoint, stop, _warn, progress, args.once).supervise()
-        except (Py4JError, OSError):
-            # The JVM is gone; on a stop request that went to all our processes this is how it ends.
-            if not stop.gently.is_set():
-                raise
+        except (Py4JError, OSError) as error:
+            _explain(error, jvm, stop)
         finally:
-            _end(spark)
+            _end(spark, jvm)
     return 0
 
 
@@ -124,17 +124,32 @@ def _session(name: str, cores: int, verbose: bool) -> SparkSession:
     return session
 
 
-def _jvm_process(spark: SparkSession) -> Any:
+def _jvm_process(spark: SparkSession) -> subprocess.Popen[bytes]:
     """The process that PySpark started; it ends when its standard input closes, also when we are killed."""
-    return spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+    gateway: Any = spark.sparkContext._gateway
+    process: subprocess.Popen[bytes] = gateway.proc
+    return process
 
 
-def _end(spark: SparkSession) -> None:
+def _explain(error: Exception, jvm: subprocess.Popen[bytes], stop: Stop) -> None:
+    """An error of talking to the JVM: expected when a stop request went to all our processes and ended it, too."""
+    if stop.gently.is_set():
+        return
+    if jvm.poll() is None:
+        raise error
+    raise PenstockError(
+        "Spark's Java process ended",
+        where=f"exit code {jvm.returncode}",
+        next="run again: it goes on from its checkpoint; if this repeats, look for what kills it, such as memory",
+    ) from error
+
+
+def _end(spark: SparkSession, jvm: subprocess.Popen[bytes]) -> None:
     """Leave no process behind: Spark, its JVM and, with that, its Python workers have ended when this returns."""
-    jvm = _jvm_process(spark)
     with contextlib.suppress(Py4JError, OSError):
         spark.stop()
-    jvm.stdin.close()
+    if jvm.stdin:
+        jvm.stdin.close()
     jvm.wait()
 
 

@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -69,7 +70,11 @@ class Run:
             for name, query in self.pipeline.queries(self.spark).items():
                 full_name = f"{self.pipeline.name}.{name}" if name else self.pipeline.name
                 started.append(query.start(checkpoint=self.checkpoint / name, trigger=trigger, name=full_name))
-        except Exception:
+        except PySparkException as error:
+            halt(self.spark, started, self.stop)
+            said = str(error).splitlines()[0]
+            raise PenstockError(f"Spark refused the query: {said}", where=f"pipeline {self.pipeline.name}") from error
+        except PenstockError:
             halt(self.spark, started, self.stop)
             raise
         return started
