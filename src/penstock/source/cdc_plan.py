@@ -11,7 +11,7 @@ from penstock.schema import Table
 from penstock.source import cql
 from penstock.source.cdc_generations import Generations, Position, Span, first_micros
 from penstock.source.cdc_options import Settings
-from penstock.source.cdc_tables import find_table
+from penstock.source.cdc_tables import find_table, log_name
 from penstock.source.times import MICROSECOND, now_micros
 
 T = TypeVar("T")
@@ -21,10 +21,14 @@ COUNT_FROM = timedelta(seconds=2)
 
 
 def describe(chosen: Settings) -> Table:
-    """The table to read, checked against what is asked of its log."""
+    """The table to read, checked against what is asked of its log, and that it may be read."""
 
     def find() -> Table:
-        return find_table(cql.connection(chosen.access).rows, chosen.table)
+        session = cql.connection(chosen.access).rows
+        table = find_table(session, chosen.table)
+        session.execute(f'SELECT "cdc$time" FROM {log_name(table)} LIMIT 1')
+        Generations(session).starts()
+        return table
 
     table = retrying(chosen, "describing the table", find)
     _check_images(chosen, table)

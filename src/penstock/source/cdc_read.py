@@ -17,18 +17,13 @@ from penstock.source.cdc_changes import ChangeDecoder, decode_log
 from penstock.source.cdc_frame import Layout, layout
 from penstock.source.cdc_generations import Span
 from penstock.source.cdc_options import Settings
-from penstock.source.cdc_tables import quoted
+from penstock.source.cdc_tables import log_name, quoted
 from penstock.source.pages import Page
 
 T = TypeVar("T")
 
 IN_SPAN = '"cdc$stream_id" IN ? AND "cdc$time" > ? AND "cdc$time" <= ?'
 """The rows of a span, whose `queries` are the values."""
-
-
-def log_name(table: Table) -> str:
-    """The table's log as CQL names it."""
-    return f"{quoted(table.keyspace)}.{quoted(table.log_name)}"
 
 
 def select(columns: Layout) -> str:

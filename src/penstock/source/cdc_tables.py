@@ -28,6 +28,11 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def log_name(table: Table) -> str:
+    """The table's log as CQL names it."""
+    return f"{quoted(table.keyspace)}.{quoted(table.log_name)}"
+
+
 def find_table(session: Any, name: str) -> Table:
     """The table `name` with its columns and CDC options; refuses one that does not exist or has no change log."""
     keyspace, table = split_name(name)

@@ -209,5 +209,5 @@ def _forbidden(error: Any, where: str) -> PenstockError:
     return PenstockError(
         f"no permission: {error}",
         where=where,
-        next="GRANT SELECT on the table (its change log is covered by it) and on system_distributed to this user",
+        next="GRANT SELECT on the table, on its change log and on KEYSPACE system_distributed to this user",
     )
