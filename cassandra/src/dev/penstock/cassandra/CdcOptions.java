@@ -13,8 +13,8 @@ import org.apache.cassandra.exceptions.ConfigurationException;
 import org.apache.cassandra.schema.TableMetadata;
 
 /**
- * The table option {@code cdc = {...}}: parsed, checked with ScyllaDB's messages, and stored as ScyllaDB stores it, so that
- * its drivers and connectors find it in {@code system_schema.tables.extensions['cdc']}.
+ * The table option {@code cdc = {...}}: parsed, checked with ScyllaDB's messages, and stored as ScyllaDB stores it, so
+ * that its drivers and connectors find it in {@code system_schema.tables.extensions['cdc']}.
  */
 public final class CdcOptions {
     public static final String EXTENSION = "cdc";

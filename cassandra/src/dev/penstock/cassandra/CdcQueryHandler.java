@@ -24,8 +24,8 @@ import org.apache.cassandra.utils.MD5Digest;
 /**
  * The plugin's entrance: {@code -Dcassandra.custom_query_handler_class=dev.penstock.cassandra.CdcQueryHandler}.
  *
- * Every statement of a client passes here. Those that concern a change log are wrapped; the node's own processor executes all of them,
- * so permissions, metrics, auditing and limits stay its own.
+ * Every statement of a client passes here. Those that concern a change log are wrapped; the node's own processor
+ * executes all of them, so permissions, metrics, auditing and limits stay its own.
  */
 public final class CdcQueryHandler implements QueryHandler {
     private final QueryProcessor node = QueryProcessor.instance;
@@ -81,11 +81,10 @@ public final class CdcQueryHandler implements QueryHandler {
     }
 
     private static CQLStatement logged(CQLStatement statement) {
-        if (statement instanceof ModificationStatement)
-            return isLogged((ModificationStatement) statement) ? new LoggedModification((ModificationStatement) statement)
-                                                               : statement;
-        if (statement instanceof BatchStatement)
-            return isLogged((BatchStatement) statement) ? new LoggedBatch((BatchStatement) statement) : statement;
+        if (statement instanceof ModificationStatement && isLogged((ModificationStatement) statement))
+            return new LoggedModification((ModificationStatement) statement);
+        if (statement instanceof BatchStatement && isLogged((BatchStatement) statement))
+            return new LoggedBatch((BatchStatement) statement);
         if (statement instanceof AlterSchemaStatement)
             return LoggedSchemaStatement.of((AlterSchemaStatement) statement);
         if (statement instanceof DescribeStatement)

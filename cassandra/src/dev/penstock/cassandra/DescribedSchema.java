@@ -20,15 +20,17 @@ import org.apache.cassandra.transport.messages.ResultMessage;
 import org.apache.cassandra.utils.ByteBufferUtil;
 
 /**
- * A DESCRIBE whose output creates the same tables again: options of a log as {@code cdc = {...}} instead of the bytes that
- * store them, and a log's own options as an ALTER after its base table. A log is created with its base table, so its CREATE is
- * shown as a comment, and only when it is asked for by name.
+ * A DESCRIBE whose output creates the same tables again: options of a log as {@code cdc = {...}} instead of the bytes
+ * that store them, and a log's own options as an ALTER after its base table. A log is created with its base table, so
+ * its CREATE is shown as a comment, and only when it is asked for by name.
  */
 final class DescribedSchema extends ForwardingStatement {
     private static final int KEYSPACE = 0;
     private static final int TYPE = 1;
     private static final int NAME = 2;
     private static final int CREATE = 3;
+    /** Options are in alphabetical order, after those that only CREATE takes. */
+    private static final String FIRST_OPTION = "additional_write_policy";
 
     private final DescribeStatement<?> statement;
 
@@ -49,19 +51,22 @@ final class DescribedSchema extends ForwardingStatement {
     private static List<List<ByteBuffer>> rewrite(List<List<ByteBuffer>> rows) {
         List<List<ByteBuffer>> rewritten = new ArrayList<>(rows.size());
         for (List<ByteBuffer> row : rows) {
-            TableMetadata table = table(row);
-            if (table == null || row.size() <= CREATE) {
-                if (table == null || !LogSchema.isLog(table))
-                    rewritten.add(row);
-            }
-            else if (!LogSchema.isLog(table))
-                rewritten.add(withCreate(row, describeBase(text(row, CREATE), table)));
-            else if (rows.size() == 1)
-                rewritten.add(withCreate(row, "/* Do NOT execute this statement! It is only for informational purposes.\n"
-                                              + "   A CDC log table is created automatically when the base is created with CDC"
-                                              + " enabled.\n\n" + options(text(row, CREATE), table) + "\n*/"));
+            List<ByteBuffer> shown = shown(row, rows.size() == 1);
+            if (shown != null)
+                rewritten.add(shown);
         }
         return rewritten;
+    }
+
+    /** The row as it is to be shown, or null if it is not. */
+    private static List<ByteBuffer> shown(List<ByteBuffer> row, boolean alone) {
+        TableMetadata table = table(row);
+        boolean isListing = row.size() <= CREATE;
+        if (table == null)
+            return row;
+        if (LogSchema.isLog(table))
+            return isListing || !alone ? null : withCreate(row, describeLog(text(row, CREATE), table));
+        return isListing ? row : withCreate(row, describeBase(text(row, CREATE), table));
     }
 
     private static TableMetadata table(List<ByteBuffer> row) {
@@ -70,14 +75,18 @@ final class DescribedSchema extends ForwardingStatement {
         return Schema.instance.getTableMetadata(unquoted(text(row, KEYSPACE)), unquoted(text(row, NAME)));
     }
 
+    private static String describeLog(String create, TableMetadata log) {
+        return "/* Do NOT execute this statement! It only informs: a CDC log table is created together with its\n"
+               + "   base table, when that is created with CDC enabled.\n\n" + options(create, log) + "\n*/";
+    }
+
     private static String describeBase(String create, TableMetadata base) {
         String described = options(create, base);
         TableMetadata log = Schema.instance.getTableMetadata(base.keyspace, LogSchema.name(base.name));
         if (!CdcOptions.isEnabled(base) || log == null)
             return described;
-        String createLog = options(log.toCqlString(false, false), log);
-        return described + "\n\nALTER TABLE " + log + createLog.substring(createLog.indexOf(") WITH") + 1)
-                                                                .replaceFirst("(?s) WITH CLUSTERING ORDER BY.*?AND ", " WITH ");
+        String created = options(log.toCqlString(false, false), log);
+        return described + "\n\nALTER TABLE " + log + " WITH " + created.substring(created.indexOf(FIRST_OPTION));
     }
 
     /** The text of a table with this plugin's extensions taken out and the option they store put in. */

@@ -72,6 +72,7 @@ final class GenerationTables {
             values.addAll(List.of(time, end, Set.of(stream)));
         });
         QueryProcessor.execute(batch.append("APPLY BATCH").toString(), level, values.toArray());
-        QueryProcessor.execute("INSERT INTO " + KEYSPACE + '.' + TIMES + " (key, time) VALUES ('timestamps', ?)", level, time);
+        QueryProcessor.execute("INSERT INTO " + KEYSPACE + '.' + TIMES + " (key, time) VALUES ('timestamps', ?)",
+                               level, time);
     }
 }

@@ -20,8 +20,8 @@ import org.apache.cassandra.service.StorageService;
 /**
  * The generations this node knows, and the choice of a write's stream.
  *
- * A write with timestamp W goes to the generation that operates at W. Readers leave a generation a little after its end, so a
- * write far from the present could be missed: it is refused.
+ * A write with timestamp W goes to the generation that operates at W. Readers leave a generation a little after its
+ * end, so a write far from the present could be missed: it is refused.
  */
 public final class Generations {
     private static final Logger logger = LoggerFactory.getLogger(Generations.class);
@@ -92,8 +92,8 @@ public final class Generations {
     }
 
     /**
-     * A ring's first generation begins a little in the past, for clients whose clock is behind. A later one begins when every
-     * node had the time to learn of it.
+     * A ring's first generation begins a little in the past, for clients whose clock is behind. A later one begins when
+     * every node had the time to learn of it.
      */
     private static Generation publish(Generation[] earlier, long[] ring) {
         long now = System.currentTimeMillis();
@@ -113,7 +113,8 @@ public final class Generations {
     }
 
     private static long[] ring() {
-        return StorageService.instance.getTokenMetadata().sortedTokens().stream().mapToLong(Token::getLongValue).toArray();
+        return StorageService.instance.getTokenMetadata().sortedTokens().stream().mapToLong(Token::getLongValue)
+                                      .toArray();
     }
 
     private static ConsistencyLevel level() {
@@ -145,8 +146,8 @@ public final class Generations {
 
     private static InvalidRequestException refused(long timestamp, long now, String when) {
         return new InvalidRequestException(String.format(
-            "cdc: attempted to get a stream \"from the %s\" (%d; current server time: %d). With CDC you cannot send writes"
-            + " with timestamps arbitrarily into the %s, because the log of that time may have been read already.",
+            "cdc: attempted to get a stream \"from the %s\" (%d; current server time: %d). With CDC you cannot send"
+            + " writes with timestamps arbitrarily into the %s, because readers could miss them.",
             when, timestamp, now, when));
     }
 }

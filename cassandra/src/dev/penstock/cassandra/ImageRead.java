@@ -8,6 +8,8 @@ import java.util.TreeSet;
 import org.apache.cassandra.db.Clustering;
 import org.apache.cassandra.db.Columns;
 import org.apache.cassandra.db.ConsistencyLevel;
+import org.apache.cassandra.db.Keyspace;
+import org.apache.cassandra.db.ReadExecutionController;
 import org.apache.cassandra.db.RegularAndStaticColumns;
 import org.apache.cassandra.db.SinglePartitionReadCommand;
 import org.apache.cassandra.db.Slices;
@@ -18,6 +20,8 @@ import org.apache.cassandra.db.filter.DataLimits;
 import org.apache.cassandra.db.filter.RowFilter;
 import org.apache.cassandra.db.partitions.PartitionIterator;
 import org.apache.cassandra.db.rows.RowIterator;
+import org.apache.cassandra.locator.AbstractReplicationStrategy;
+import org.apache.cassandra.locator.Replica;
 
 /** Reads, before a request is applied, the rows whose images it needs. */
 final class ImageRead {
@@ -50,17 +54,40 @@ final class ImageRead {
         PartitionState state = new PartitionState(table);
         if (rows.isEmpty() && !readsStatics)
             return state;
-        try (PartitionIterator found = command(context.nowInSeconds).execute(readLevel(context.consistency), null,
-                                                                            context.requestTime)) {
-            while (found.hasNext())
-                load(state, found);
-        }
+        SinglePartitionReadCommand command = command(context.nowInSeconds);
+        ConsistencyLevel level = readLevel(context.consistency);
+        if (isAnsweredHere(level))
+            loadHere(state, command);
+        else
+            load(state, command.execute(level, null, context.requestTime));
         return state;
     }
 
-    private void load(PartitionState state, PartitionIterator found) {
+    /** Whether this node's own copy is all that the level asks for: then the read needs no request to replicas. */
+    private boolean isAnsweredHere(ConsistencyLevel level) {
+        AbstractReplicationStrategy strategy = Keyspace.open(table.base.keyspace).getReplicationStrategy();
+        if (level.blockFor(strategy) != 1)
+            return false;
+        Replica self = strategy.getNaturalReplicasForToken(change.key.getToken()).selfIfPresent();
+        return self != null && self.isFull();
+    }
+
+    private void loadHere(PartitionState state, SinglePartitionReadCommand command) {
+        try (ReadExecutionController controller = command.executionController()) {
+            load(state, command.executeInternal(controller));
+        }
+    }
+
+    private void load(PartitionState state, PartitionIterator partitions) {
+        try (PartitionIterator found = partitions) {
+            while (found.hasNext())
+                load(state, found.next());
+        }
+    }
+
+    private void load(PartitionState state, RowIterator found) {
         BitSet wanted = wantedRegulars();
-        try (RowIterator partition = found.next()) {
+        try (RowIterator partition = found) {
             if (readsStatics)
                 state.loadStatics(partition.staticRow(), wantedStatics());
             while (!rows.isEmpty() && partition.hasNext())
@@ -71,14 +98,16 @@ final class ImageRead {
     private SinglePartitionReadCommand command(long nowInSeconds) {
         RegularAndStaticColumns all = table.base.regularAndStaticColumns();
         // All regular columns: a row exists if any of them has a value, not only those that the image shows.
-        ColumnFilter columns = ColumnFilter.selection(
-            new RegularAndStaticColumns(readsStatics ? all.statics : Columns.NONE, rows.isEmpty() ? Columns.NONE : all.regulars));
+        Columns statics = readsStatics ? all.statics : Columns.NONE;
+        Columns regulars = rows.isEmpty() ? Columns.NONE : all.regulars;
+        ColumnFilter columns = ColumnFilter.selection(new RegularAndStaticColumns(statics, regulars));
         if (!rows.isEmpty())
             return SinglePartitionReadCommand.create(table.base, nowInSeconds, change.key, columns,
                                                      new ClusteringIndexNamesFilter(rows, false));
         // The node returns no static row for an empty selection of rows, so it is read with the first row.
-        return SinglePartitionReadCommand.create(table.base, nowInSeconds, columns, RowFilter.none(), DataLimits.cqlLimits(1),
-                                                 change.key, new ClusteringIndexSliceFilter(Slices.ALL, false));
+        return SinglePartitionReadCommand.create(table.base, nowInSeconds, columns, RowFilter.none(),
+                                                 DataLimits.cqlLimits(1), change.key,
+                                                 new ClusteringIndexSliceFilter(Slices.ALL, false));
     }
 
     private boolean readsAll() {
@@ -86,8 +115,8 @@ final class ImageRead {
     }
 
     /**
-     * With {@code preimage: true} alone ScyllaDB reads only the columns that the first row of the request writes, so other
-     * rows of a batch show their other columns as deleted. Readers built for one must see the same on the other.
+     * With {@code preimage: true} alone ScyllaDB reads only the columns that the first row of the request writes, so
+     * other rows of a batch show their other columns as deleted. Readers built for one must see the same on the other.
      */
     private BitSet wantedRegulars() {
         if (readsAll() || deletesRow || change.rows.isEmpty())

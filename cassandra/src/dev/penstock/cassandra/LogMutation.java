@@ -43,6 +43,7 @@ final class LogMutation {
     private final List<Row> rows = new ArrayList<>(4);
     private final List<Mutation> earlier = new ArrayList<>(0);
     private DecoratedKey stream;
+    private long firstTimestamp;
     private long timestamp;
     private ByteBuffer time;
     private int sequence;
@@ -60,6 +61,8 @@ final class LogMutation {
         if (stream != null && stream != next)
             flush();
         stream = next;
+        if (rows.isEmpty())
+            firstTimestamp = timestamp;
         this.timestamp = timestamp;
         // The same timestamp in two partitions must give two ids, hence the random half.
         long random = ThreadLocalRandom.current().nextLong() & RANDOM_BITS | VARIANT;
@@ -107,8 +110,9 @@ final class LogMutation {
     private Mutation mutation() {
         MutableDeletionInfo live = MutableDeletionInfo.live();
         int ttl = table.options.ttl;
-        // Known without a look at the cells, because all cells of the last group share them; any value would be correct.
-        EncodingStats stats = new EncodingStats(timestamp, ttl == 0 ? Cell.NO_DELETION_TIME : nowInSeconds + ttl, ttl);
+        // Known without a look at the cells: groups come in the order of their timestamps.
+        long expiry = ttl == 0 ? Cell.NO_DELETION_TIME : nowInSeconds + ttl;
+        EncodingStats stats = new EncodingStats(firstTimestamp, expiry, ttl);
         Object[] tree = BTree.build(BulkIterator.of(rows.iterator()), rows.size(), UpdateFunction.noOp());
         BTreePartitionData data = BTreePartitionData.unsafeConstruct(table.log.regularAndStaticColumns(), tree, live,
                                                                      Rows.EMPTY_STATIC_ROW, stats);

@@ -107,7 +107,7 @@ final class LogRow implements CellSink {
             values[column.deletedElements] = LoggedColumn.packSet(removed);
     }
 
-    /** A column of a row's state; in a preimage a column without a value is flagged, in a postimage it is just absent. */
+    /** A column of a row's state; without a value it is flagged in a preimage and just absent in a postimage. */
     void image(LoggedColumn column, RowState state, boolean flagNull) {
         ByteBuffer value = state.value(column);
         if (value != null)

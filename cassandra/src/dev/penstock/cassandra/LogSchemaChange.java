@@ -19,10 +19,11 @@ import org.apache.cassandra.schema.Tables;
 import org.apache.cassandra.service.ClientState;
 
 /**
- * Completes a change of a keyspace by what it means for logs: they are created, follow their base table's columns, and go with it.
+ * Completes a change of a keyspace by what it means for logs: they are created, follow their base table's columns, and
+ * go with it.
  *
- * Works on the keyspace before and after the user's statement, so it need not know the statement, and base table and log change in one
- * step of the schema.
+ * Works on the keyspace before and after the user's statement, so it need not know the statement, and base table and
+ * log change in one step of the schema.
  */
 public final class LogSchemaChange {
     /** Writes may come with timestamps this much ahead; a column dropped from a log hides all of them. */
@@ -74,10 +75,10 @@ public final class LogSchemaChange {
         String what = renames ? "Cannot rename a column of a CDC log table."
                               : "You cannot modify the set of columns of a CDC log table directly.";
         if (!attached)
-            return what + " Although the base table has deactivated CDC, this table will continue being a CDC log table"
-                   + " until it is dropped. If you want to modify the columns in it, you can only do that by reenabling CDC"
-                   + " on the base table, which will reattach this log table. Then you will be able to modify the columns in"
-                   + " the base table, and that will have effect on the log table too.";
+            return what + " Although the base table has deactivated CDC, this table will continue being a CDC log"
+                   + " table until it is dropped. If you want to modify the columns in it, you can only do that by"
+                   + " reenabling CDC on the base table, which will reattach this log table. Then you will be able to"
+                   + " modify the columns in the base table, and that will have effect on the log table too.";
         return renames ? what : what + " Modify the base table instead.";
     }
 
@@ -86,7 +87,8 @@ public final class LogSchemaChange {
         if (table == null)
             return;
         if (LogSchema.isLog(table))
-            throw new InvalidRequestException("Cannot enable CDC on " + table + ": it is a CDC log, and nested logs are not allowed");
+            throw new InvalidRequestException("Cannot enable CDC on " + table
+                                              + ": it is a CDC log, and nested logs are not allowed");
         if (options.enabled && table.isCounter())
             throw new InvalidRequestException(String.format(
                 "Cannot create CDC log for table %s.%s. Counter support not implemented", table.keyspace, table.name));
@@ -119,7 +121,8 @@ public final class LogSchemaChange {
             tables = tables.withSwapped(follow(base, log));
         else
             throw new InvalidRequestException(String.format(
-                "Cannot create CDC log table for table %s because a table of name %s already exists", base.name, log.name));
+                "Cannot create CDC log table for table %s because a table of name %s already exists",
+                base.name, log.name));
     }
 
     private static TableMetadata follow(TableMetadata base, TableMetadata log) {

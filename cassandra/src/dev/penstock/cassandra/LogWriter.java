@@ -22,7 +22,8 @@ public final class LogWriter {
     }
 
     /** Adds the mutations of the log for the change, none if it changes nothing. */
-    public static void write(LogTable table, PartitionChange change, LogContext context, Collection<? super Mutation> out) {
+    public static void write(LogTable table, PartitionChange change, LogContext context,
+                             Collection<? super Mutation> out) {
         Collection<Group> groups = Splitter.groups(change);
         if (groups.isEmpty())
             return;

@@ -45,8 +45,8 @@ public final class PartitionChange {
     }
 
     /**
-     * From the single writes of a batch that both writes and deletes rows of the partition. Merged, the node drops the cells
-     * that a row's deletion covers, while the log must still tell them.
+     * From the single writes of a batch that both writes and deletes rows of the partition. Merged, the node drops the
+     * cells that a row's deletion covers, while the log must still tell them.
      */
     public static PartitionChange of(PartitionUpdate update, List<Row> writes) {
         Map<Clustering<?>, RowChange> rows = new TreeMap<>(update.metadata().comparator);

@@ -21,7 +21,7 @@ final class PartitionState {
     }
 
     void loadRow(Row row, BitSet wanted) {
-        RowState state = new RowState(table, table.regulars.length);
+        RowState state = newRow(row.clustering());
         state.load(CellSource.of(row), wanted);
         rows.put(row.clustering(), state);
     }
@@ -30,6 +30,10 @@ final class PartitionState {
         statics.load(CellSource.of(row), wanted);
         for (LoggedColumn column : table.statics)
             hasStatics |= statics.hasValue(column);
+    }
+
+    private RowState newRow(Clustering<?> clustering) {
+        return new RowState(table, table.regulars.length);
     }
 
     /** The row, or null if it does not exist. */
@@ -60,7 +64,7 @@ final class PartitionState {
                 hasStatics = false;
                 break;
             default:
-                delta.cells.feed(rows.computeIfAbsent(delta.clustering, c -> new RowState(table, table.regulars.length)));
+                delta.cells.feed(rows.computeIfAbsent(delta.clustering, this::newRow));
         }
     }
 }

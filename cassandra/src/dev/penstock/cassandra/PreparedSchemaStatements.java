@@ -15,8 +15,9 @@ import org.apache.cassandra.transport.messages.ResultMessage;
 import org.apache.cassandra.utils.MD5Digest;
 
 /**
- * Prepared statements with {@code cdc = {...}}. The node checks the options of a table when it prepares a statement and takes a
- * map for an error, so these are prepared and kept here. A client whose statement was forgotten prepares it again.
+ * Prepared statements with {@code cdc = {...}}. The node checks the options of a table when it prepares a statement and
+ * takes a map for an error, so these are prepared and kept here. A client whose statement was forgotten prepares it
+ * again.
  */
 final class PreparedSchemaStatements {
     private static final int KEPT = 1000;

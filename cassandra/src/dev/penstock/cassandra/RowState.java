@@ -16,7 +16,8 @@ import org.apache.cassandra.utils.ByteBufferUtil;
  * The values of one row, first as read from the base table, then as the request changes them.
  *
  * A value is a ByteBuffer, a sorted map of a collection's elements, or an array of a UDT's fields; null is no value. A
- * collection that loses its last element by key stays, empty, and a UDT once touched stays, all null: both as in ScyllaDB.
+ * collection that loses its last element by key stays, empty, and a UDT once touched stays, all null: both as in
+ * ScyllaDB.
  */
 final class RowState implements CellSink {
     private final LogTable table;

@@ -9,8 +9,8 @@ import org.apache.cassandra.db.rows.Row;
 /**
  * Decides whether a partition's changes can be told as they stand, or must be split by time, TTL and kind.
  *
- * They stand if all has one timestamp and one TTL (none for tombstones) and is of one kind. Two details are ScyllaDB's: deleted
- * rows that sort before every written row do not mix kinds, and a live element after any row marker does.
+ * They stand if all has one timestamp and one TTL (none for tombstones) and is of one kind. Two details are ScyllaDB's:
+ * deleted rows that sort before every written row do not mix kinds, and a live element after any row marker does.
  */
 final class Shape {
     private boolean seen;

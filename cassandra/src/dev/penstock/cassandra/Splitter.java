@@ -14,9 +14,9 @@ import org.apache.cassandra.db.rows.Row;
 /**
  * Turns a partition's changes into groups, one per timestamp, oldest first.
  *
- * The common case keeps rows whole. Otherwise the cells of a row go to one part per timestamp and TTL; the part that agrees
- * with the row's marker is the insert. A collection's elements join an insert only together with their own tombstone,
- * because that is what an INSERT writes; else they are told as an update.
+ * The common case keeps rows whole. Otherwise the cells of a row go to one part per timestamp and TTL; the part that
+ * agrees with the row's marker is the insert. A collection's elements join an insert only together with their own
+ * tombstone, because that is what an INSERT writes; else they are told as an update.
  */
 final class Splitter {
     private final PartitionChange change;

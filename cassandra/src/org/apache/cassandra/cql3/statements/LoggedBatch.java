@@ -49,20 +49,22 @@ public final class LoggedBatch extends ForwardingStatement {
             throw new InvalidRequestException("Invalid empty consistency level");
         if (options.getSerialConsistency() == null)
             throw new InvalidRequestException("Invalid empty serial consistency level");
-        Guardrails.writeConsistencyLevels.guard(EnumSet.of(options.getConsistency(), options.getSerialConsistency()), client);
+        Guardrails.writeConsistencyLevels.guard(EnumSet.of(options.getConsistency(), options.getSerialConsistency()),
+                                                client);
         List<ModificationStatement> statements = batch.getStatements();
         for (int i = 0; i < statements.size(); i++)
             statements.get(i).validateDiskUsage(options.forStatement(i), client);
     }
 
-    private ResultMessage writeConditionally(QueryState state, BatchQueryOptions options, Dispatcher.RequestTime requestTime) {
+    private ResultMessage writeConditionally(QueryState state, BatchQueryOptions options,
+                                             Dispatcher.RequestTime requestTime) {
         Pair<CQL3CasRequest, Set<ColumnMetadata>> request = Hidden.casRequest(batch, options, state);
         return new LoggedCas(request.left, options.forStatement(0), state, requestTime).execute(request.right, true);
     }
 
     private void write(QueryState state, BatchQueryOptions options, Dispatcher.RequestTime requestTime) {
-        RecordedWrites writes = new RecordedWrites(
-            Hidden.columns(batch), new LogContext(options.getConsistency(), options.getNowInSeconds(state), requestTime));
+        LogContext context = new LogContext(options.getConsistency(), options.getNowInSeconds(state), requestTime);
+        RecordedWrites writes = new RecordedWrites(Hidden.columns(batch), context);
         addUpdates(writes, state, options, requestTime);
         List<IMutation> mutations = writes.toMutations(state.getClientState());
         if (mutations.isEmpty())

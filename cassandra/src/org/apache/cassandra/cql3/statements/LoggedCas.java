@@ -29,9 +29,10 @@ import org.apache.cassandra.transport.messages.ResultMessage;
 /**
  * A conditional write on a table with a log.
  *
- * Each attempt of the node asks for the updates under a new ballot; the log rows of the latest attempt are kept, with their images
- * read before the commit, and written after the commit, if the condition held. A node that dies between the two leaves a base row
- * without its log row, as does an attempt whose outcome stays unknown: the client gets no success for either.
+ * Each attempt of the node asks for the updates under a new ballot; the log rows of the latest attempt are kept, with
+ * their images read before the commit, and written after the commit, if the condition held. A node that dies between
+ * the two leaves a base row without its log row, as does an attempt whose outcome stays unknown: the client gets no
+ * success for either.
  */
 final class LoggedCas implements CASRequest {
     private final CQL3CasRequest request;

@@ -27,7 +27,7 @@ import org.apache.cassandra.service.ClientState;
 
 import static org.apache.cassandra.utils.MonotonicClock.Global.approxTime;
 
-/** Collects what the statements of one request write: first as mutations of the base tables, then as those of their logs. */
+/** Collects what the statements of one request write: mutations of the base tables, then those of their logs. */
 final class RecordedWrites implements UpdatesCollector {
     private final Map<TableId, RegularAndStaticColumns> columns;
     private final Map<DecoratedKey, List<RecordedUpdate>> partitions = new LinkedHashMap<>(4);
@@ -42,7 +42,8 @@ final class RecordedWrites implements UpdatesCollector {
     }
 
     @Override
-    public PartitionUpdate.Builder getPartitionUpdateBuilder(TableMetadata table, DecoratedKey key, ConsistencyLevel level) {
+    public PartitionUpdate.Builder getPartitionUpdateBuilder(TableMetadata table, DecoratedKey key,
+                                                             ConsistencyLevel level) {
         List<RecordedUpdate> updates = partitions.computeIfAbsent(key, k -> new ArrayList<>(1));
         for (RecordedUpdate update : updates)
             if (update.metadata().id.equals(table.id))
@@ -52,7 +53,7 @@ final class RecordedWrites implements UpdatesCollector {
         return update;
     }
 
-    /** All mutations, those of the base tables first. The images of the logs are read here, before anything is applied. */
+    /** All mutations, those of the base tables first. Images are read here, so before anything is applied. */
     @Override
     public List<IMutation> toMutations(ClientState state) {
         partitions.forEach(this::build);
@@ -77,7 +78,8 @@ final class RecordedWrites implements UpdatesCollector {
                 LogWriter.write(logTable, update.change(built), context, log);
         }
         // One mutation a partition and keyspace, whatever the number of tables, as the node itself does.
-        byKeyspace.forEach((keyspace, tables) -> base.add(new Mutation(keyspace, key, tables.build(), approxTime.now())));
+        byKeyspace.forEach((keyspace, tables) ->
+                               base.add(new Mutation(keyspace, key, tables.build(), approxTime.now())));
     }
 
     /** The mutations of the base tables, once all are built. */
