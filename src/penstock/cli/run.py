@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import logging
 import os
 import signal
 import subprocess
@@ -121,6 +122,8 @@ def _session(name: str, cores: int, verbose: bool) -> SparkSession:
     session = spark(name, cores=cores)
     # What matters of a failure is told in our own words; Spark's log repeats it with a hundred lines of stack.
     session.sparkContext.setLogLevel("WARN" if verbose else "OFF")
+    if not verbose:
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
     return session
 
 

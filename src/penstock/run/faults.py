@@ -78,7 +78,8 @@ def _causes(error: Any) -> Iterator[tuple[set[str], str]]:
 def _summary(causes: list[tuple[set[str], str]]) -> str:
     """The innermost message; for an error in a Python function its last line, which names it."""
     told = [text for _, text in causes if text.strip()]
-    lines = [line for line in told[-1].splitlines() if line.strip() and "SQLSTATE" not in line] if told else []
+    plain = re.sub(r"\s*SQLSTATE: \w+", "", told[-1]) if told else ""
+    lines = [line.strip() for line in plain.splitlines() if line.strip()]
     if not lines:
         return "Spark gave no reason"
-    return lines[-1].strip() if "Traceback (most recent call last)" in told[-1] else lines[0].strip()
+    return lines[-1] if "Traceback (most recent call last)" in plain else lines[0]
