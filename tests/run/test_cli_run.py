@@ -149,8 +149,7 @@ def test_a_run_without_its_jvm_ends_with_a_message(runs: Runs) -> None:
     os.kill(runs.jvm(), signal.SIGKILL)
     _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
-    assert "penstock: Spark's Java process ended (exit code -9)" in said
-    assert "Traceback" not in said
+    assert said.splitlines()[-1].startswith("penstock: Spark's Java process ended (exit code -9). Next: run again")
 
 
 @pytest.mark.parametrize(
