@@ -59,12 +59,14 @@ def start(
 
 
 def listed() -> list[Listed]:
-    """All processes."""
-    answer = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,time=,args="], capture_output=True, text=True, check=True)
+    """All processes that run; one that has ended stays in the system's list until its parent, or init, looks."""
+    command = ["ps", "-A", "-o", "pid=,ppid=,stat=,time=,args="]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
     found = []
     for line in answer.stdout.splitlines():
-        pid, parent, cpu, *command = line.split(None, 3)
-        found.append(Listed(int(pid), int(parent), _seconds(cpu), " ".join(command)))
+        pid, parent, state, cpu, *arguments = line.split(None, 4)
+        if not state.startswith("Z"):
+            found.append(Listed(int(pid), int(parent), _seconds(cpu), " ".join(arguments)))
     return found
 
 

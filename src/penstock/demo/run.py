@@ -31,7 +31,6 @@ TURN = 0.2
 WINDOW = 3.0
 """Seconds over which the numbers of the view are taken."""
 WARM_DELAY = 3.0
-WARM_EVENTS = 200
 WARM_LONGEST = 30.0
 START = 240.0
 PATIENCE = 90.0
@@ -139,8 +138,7 @@ class _Demo:
 
     def _warm(self) -> bool:
         """Whether events of all tables arrive, and soon after their writes; a slow machine need not wait for long."""
-        seen = {record.table for record in self._reader.records[:WARM_EVENTS]}
-        if len(self._reader.records) < WARM_EVENTS or len(seen) < len(shop.TABLES):
+        if len(self._reader.tables) < len(shop.TABLES):
             return False
         self._flowing = self._flowing or time.monotonic()
         return 0 < self._board.delay_p99 < WARM_DELAY or time.monotonic() - self._flowing > WARM_LONGEST
@@ -171,8 +169,9 @@ class _Demo:
             self._turn()
         if not self._options.keep:
             self._pipeline.close()
+        ends = consume.ends(self._services.kafka)
         deadline = time.monotonic() + PATIENCE
-        while not self._reader.at_end() and time.monotonic() < deadline:
+        while not self._reader.has_read(ends) and time.monotonic() < deadline:
             time.sleep(TURN)
 
     def _judge(self, cpu: dict[str, float]) -> Verdict:
@@ -192,6 +191,7 @@ class _Demo:
 
     def _turn(self) -> None:
         """Look at all parts, show the numbers, and wait a little."""
+        self._board.elapsed = time.monotonic() - self._began
         self._pipeline.look()
         if self._reader.fault:
             raise PenstockError(f"the consumer ended: {self._reader.fault}", where=self._services.kafka)
@@ -207,7 +207,6 @@ class _Demo:
         while now - self._history[0][0] > WINDOW:
             self._history.popleft()
         since, writes, events = self._history[0]
-        board.elapsed = now - self._began
         board.writes, board.events, board.retries = status.writes, len(self._reader.times) // 2, status.retries
         if now > since:
             board.writes_per_s = (board.writes - writes) / (now - since)
