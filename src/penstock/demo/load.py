@@ -53,7 +53,10 @@ class Request:
 
 @dataclass
 class Status:
-    """What the load has done so far; `going` once it runs at its full rate, `seconds` of it, from `started_us` on."""
+    """What the load has done so far; `going` once it runs at its full rate, `seconds` of it, from `started_us` on.
+
+    `cpu` is the process's CPU time in seconds.
+    """
 
     writes: int = 0
     events: int = 0
@@ -64,6 +67,7 @@ class Status:
     going: bool = False
     started_us: int = 0
     seconds: float = 0.0
+    cpu: float = 0.0
     finished: bool = False
 
 
@@ -190,6 +194,7 @@ def _listen(go: threading.Event, stop: threading.Event) -> None:
 
 
 def _report(status: Status) -> None:
+    status.cpu = time.process_time()
     sys.stdout.buffer.write(orjson.dumps(asdict(status), option=orjson.OPT_APPEND_NEWLINE))
     sys.stdout.buffer.flush()
 

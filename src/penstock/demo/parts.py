@@ -107,10 +107,6 @@ class Load:
         self._listener.start()
 
     @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
     def done(self) -> bool:
         return self._process.poll() is not None
 
@@ -151,7 +147,7 @@ class Cpu:
     @classmethod
     def now(cls, services: Services, pipeline: Pipeline, load: Load) -> Cpu:
         by_pid = {one.pid: one.cpu for one in child.listed()}
-        used = {name: by_pid.get(pid, 0.0) for name, pid in (services.pids | {"load": load.pid}).items()}
+        used = {name: by_pid.get(pid, 0.0) for name, pid in services.pids.items()} | {"load": load.status.cpu}
         tree = child.below(pipeline.pid)
         used["spark"] = sum(one.cpu for one in tree if "java" in one.command.split(" ", 1)[0])
         used["workers"] = sum(one.cpu for one in tree if WORKER in one.command)
