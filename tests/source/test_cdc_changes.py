@@ -111,6 +111,16 @@ def test_lists_are_in_the_order_of_their_element_ids() -> None:
     assert change["delta"]["items"] == [(str(ids[5]), 5)]
 
 
+def test_a_collection_whose_last_element_was_removed_is_null_as_the_table_has_it() -> None:
+    of = table("pk int", regular="tags set<text>; items list<int>; fixed frozen<set<text>>")
+    rows = [
+        log_row(1, T0, 0, 1, pk=1, deleted_elements_tags=["a"]),
+        log_row(1, T0, 1, 9, pk=1, tags=[], items=[], fixed=[]),
+    ]
+    (change,) = changes(of, rows)
+    assert change["after"] == {"fixed": [], "items": None, "pk": 1, "tags": None}
+
+
 def test_removed_elements_are_named() -> None:
     (change,) = changes(CLUSTERED, [log_row(1, T0, 0, 1, pk=1, ck=1, deleted_elements_tags=["x", "y"])])
     assert change["deleted_elements"] == {"tags": ["x", "y"], "items": None}

@@ -20,6 +20,7 @@ KEYSPACE = "source_live"
 
 @pytest.fixture(scope="module")
 def keyspace(cql: Any) -> str:
+    cql.execute(f"DROP KEYSPACE IF EXISTS {KEYSPACE}")
     cql.execute(f"CREATE KEYSPACE {KEYSPACE} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}")
     return KEYSPACE
 

@@ -153,11 +153,14 @@ class _Build:
     def _image(self, t: pa.DataType, present: Array, rows: list[Array]) -> pa.Array:
         children = []
         for column, field, at in zip(self.table.columns, t, rows, strict=True):
+            place = self.layout.at(column.name)
+            cells = self.view.cells(place, at)
+            if column.type.multi_cell and column.type.name != "udt":
+                cells = cells.without_empty_collections()
             if column.type.multi_cell and column.type.name == "list":
-                cells = self.view.cells(self.layout.at(column.name), at)
                 children.append(decode_list_in_log(column.type, cells, field.type))
             else:
-                children.append(self._decode(column.name, at, field.type))
+                children.append(decode(self.layout.kinds[place], cells, field.type))
         return self._struct(t, children, present >= 0)
 
     def column_delta(self, t: pa.DataType) -> pa.Array:

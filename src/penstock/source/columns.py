@@ -36,6 +36,11 @@ class Cells:
     def __len__(self) -> int:
         return len(self.starts)
 
+    def without_empty_collections(self) -> Cells:
+        """The same cells with null for collections of no element: a non-frozen column cannot tell the two apart."""
+        only_a_count = np.int32(4)
+        return Cells(self.buffer, self.starts, np.where(self.lengths == only_a_count, np.int32(-1), self.lengths))
+
     def text(self, row: int) -> bytes:
         start = int(self.starts[row])
         return self.buffer[start : start + max(int(self.lengths[row]), 0)].tobytes()
