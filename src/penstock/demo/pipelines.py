@@ -26,6 +26,8 @@ def changes(spark: SparkSession) -> Query:
                 images="full",
                 confidence=timedelta(seconds=1),
                 consistency="ONE",
+                # The four tables are read side by side: one task each keeps all cores busy.
+                partitions=1,
             ),
             prefix="shop",
         )

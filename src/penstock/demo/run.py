@@ -6,6 +6,7 @@ put on a stack and taken down in reverse order, whatever happens; while it is ta
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections import deque
@@ -118,6 +119,8 @@ class _Demo:
         for old in ("checkpoints", "pipeline.log"):
             kept.remove(root / old)
         self._stack.callback(services.down, root)
+        # In a run of minutes the JVMs' optimising compiler takes more CPU than it saves: half of Spark's on two cores.
+        os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
         self._services = services.up(root, clean=True, say=self._view.say)
         self._phase("creating tables and topics", cassandra=self._services.cql, kafka=self._services.kafka)
         with connect(self._services.cql) as session:

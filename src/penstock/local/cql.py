@@ -105,6 +105,8 @@ def _configuration(place: Place) -> str:
         "commitlog_total_space": "512MiB",
         "auto_snapshot": False,
         "materialized_views_enabled": True,
+        # Tries take fewer objects and less CPU than the default skip lists.
+        "memtable": {"configurations": {"trie": {"class_name": "TrieMemtable"}, "default": {"inherits": "trie"}}},
     }
     return json.dumps(settings, indent=1)
 
