@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +15,7 @@ HOST = "127.0.0.1"
 # Below the range from which systems take the ports of outgoing connections: a service that is started again
 # after a fault finds its port still free.
 RANGE = range(20_000, 32_000)
+PATIENCE = 5.0  # seconds
 LISTENING = "0A"  # the state column of /proc/net/tcp
 
 
@@ -24,6 +26,16 @@ def is_free(port: int) -> bool:
             probe.bind((HOST, port))
         except OSError:
             return False
+    return True
+
+
+def becomes_free(port: int) -> bool:
+    """Whether a port is free, or becomes it soon: a process that was just killed holds its own for a moment longer."""
+    deadline = time.monotonic() + PATIENCE
+    while not is_free(port):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
     return True
 
 

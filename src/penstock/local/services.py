@@ -180,7 +180,7 @@ def _start(service: Service, records: dict[str, Record], root: Path, port: int |
         ports.require_free(port, service.name, service.option)
         record.ports["client"] = port
     for name in service.ports:
-        if name not in record.ports or not ports.is_free(record.ports[name]):
+        if name not in record.ports or not ports.becomes_free(record.ports[name]):
             record.ports[name] = ports.free({port for other in records.values() for port in other.ports.values()})
     say(f"starting {service.name} with Java {runtime.version}")
     place = Place(root / service.name, record.ports)
