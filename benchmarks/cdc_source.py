@@ -128,7 +128,7 @@ class Log:
     def driver_arrow(self) -> int:
         schema = to_arrow_schema(log_schema(self.columns), timezone="UTC")
         rows = 0
-        for page in driver_pages(self.settings, self.select, self.span):
+        for page in filter(None, driver_pages(self.settings, self.select, self.span)):
             columns = zip(*(plain(row) for row in page), strict=True)
             arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
             rows += pa.RecordBatch.from_arrays(arrays, schema=schema).num_rows
@@ -242,7 +242,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         try:
-            hosts = services.up(root, only=["cql"]).cql
+            hosts = services.up(root, only=["cassandra"]).cql
             fill(hosts, args.rows)
             spark = spark_session("benchmark", cores=2)
             spark.dataSource.register(DriverRows)
