@@ -99,8 +99,10 @@ class _Build:
         self.is_range = self.code >= 5
         self.is_write = (self.code == 1) | (self.code == 2)
         self.values = [c.name for c in self.table.values]
-        self.deleted = np.column_stack([self._flags(name) for name in self.values] or [self.is_range[:0]])
-        self.written = np.column_stack([self._written(name) for name in self.values] or [self.is_range[:0]])
+        flags = {name: self._flags(name) for name in self.values}
+        written = [self._written(name, deleted) for name, deleted in flags.items()]
+        self.deleted = np.column_stack(list(flags.values()) or [self.is_range[:0]])
+        self.written = np.column_stack(written or [self.is_range[:0]])
 
     def _flags(self, name: str) -> Array:
         column = self.layout.at(f"cdc$deleted_{name}")
@@ -108,8 +110,8 @@ class _Build:
         flags &= self.view.buffer[np.where(flags, self.view.starts[self.rows, column], 0)] == 1
         return flags
 
-    def _written(self, name: str) -> Array:
-        written: Array = self.view.present(self.layout.at(name), self.rows) | self._flags(name)
+    def _written(self, name: str, deleted: Array) -> Array:
+        written: Array = self.view.present(self.layout.at(name), self.rows) | deleted
         elements = f"cdc$deleted_elements_{name}"
         if elements in self.layout.names:
             written |= self.view.present(self.layout.at(elements), self.rows)

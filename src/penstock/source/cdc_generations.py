@@ -75,7 +75,7 @@ class Generations:
     def __init__(self, session: Any) -> None:
         self.session = session
         # One node alone answers for all; otherwise a quorum has what the coordinator published.
-        self.level = "QUORUM" if len(session.hosts) > 1 else "ONE"
+        self.level = ConsistencyLevel.QUORUM if len(session.hosts) > 1 else ConsistencyLevel.ONE
         self.kept: dict[int, tuple[bytes, ...]] = {}
 
     def starts(self) -> list[int]:
@@ -110,8 +110,7 @@ class Generations:
         return self.kept[generation]
 
     def _execute(self, text: str) -> list[tuple[Any, ...]]:
-        level = ConsistencyLevel.name_to_value[self.level]
-        return list(self.session.execute(SimpleStatement(text, consistency_level=level)))
+        return list(self.session.execute(SimpleStatement(text, consistency_level=self.level)))
 
 
 def _millis(time: datetime) -> int:
