@@ -13,6 +13,8 @@ from penstock.errors import PenstockError
 from penstock.local import jars, java
 from penstock.local.ports import HOST
 
+FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
 
 def spark(app: str = "penstock", cores: int = 2, memory: str = "1g", **conf: str) -> SparkSession:
     """The running session, or a new one with `cores` worker threads; `conf` overrides what is set here.
@@ -48,6 +50,8 @@ def _settings(app: str, cores: int, memory: str) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
+        # The default one starts twenty processes a batch, readlink and chmod, to write two files to a local folder.
+        "spark.sql.streaming.checkpointFileManagerClass": FILE_MANAGER,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }

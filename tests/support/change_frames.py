@@ -29,7 +29,7 @@ class Table:
     def frame(self, spark: SparkSession, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
         """One change a mapping: `kind` (see above), `key`, and if given before, after and range."""
         values = [
-            (row["kind"][0], row["key"], row.get("before"), row.get("after"), row.get("range"), row["kind"][1], AT)
+            (row["kind"][0], row["key"], row.get("before"), row.get("after"), row.get("range"), row["kind"][1], AT, READ_AT)
             for row in rows
         ]
         return spark.createDataFrame(values, self._schema()).drop(*([] if self.clustering_key else ["range"]))
@@ -54,6 +54,7 @@ class Table:
                 st.StructField("range", st.StructType([st.StructField(name, kind) for name, kind in bounds])),
                 st.StructField("operation", st.ByteType()),
                 st.StructField("ts", st.TimestampType()),
+                st.StructField("read_ts", st.TimestampType()),
             ]
         )
 

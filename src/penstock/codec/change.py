@@ -14,7 +14,7 @@ from pyspark.sql import types as st
 from penstock.errors import PenstockError
 from penstock.schema import CqlType, parse_type
 
-NEEDED = ("op", "key", "before", "after", "operation", "ts")
+NEEDED = ("op", "key", "before", "after", "operation", "ts", "read_ts")
 
 
 @dataclass(frozen=True)

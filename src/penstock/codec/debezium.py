@@ -113,8 +113,8 @@ def _members(table: Layout, style: Format, images: tuple[Column, Column]) -> lis
         images[1].alias("after"),
         *payload_key,
         F.col("op"),
-        # The start of the micro-batch: Spark fixes the clock per batch, after the changes in it were written.
-        F.unix_millis(F.current_timestamp()).alias("ts_ms"),
+        # Not current_timestamp(): it is a new constant in each batch, for which Spark compiles all of this anew.
+        F.unix_millis("read_ts").alias("ts_ms"),
         nothing.alias("transaction"),
         nothing.alias("ts_us"),
         nothing.alias("ts_ns"),

@@ -21,6 +21,7 @@ from penstock.source.cells import Array, index_cells
 from penstock.source.columns import Cells, decode, decode_list_in_log
 from penstock.source.log_groups import OPERATION, SEQUENCE, STREAM, TIME, TTL, Groups
 from penstock.source.pages import Page
+from penstock.source.times import now_micros
 
 
 class ChangeDecoder:
@@ -214,6 +215,9 @@ class _Build:
 
     def column_ts(self, t: pa.DataType) -> pa.Array:
         return pa.array(self.groups.micros).view(t)
+
+    def column_read_ts(self, t: pa.DataType) -> pa.Array:
+        return pa.array(np.full(len(self.rows), now_micros())).view(t)
 
     def column_stream_id(self, t: pa.DataType) -> pa.Array:
         return self._fixed(STREAM, t)

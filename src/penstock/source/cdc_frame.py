@@ -67,6 +67,7 @@ def frame_schema(table: Table) -> st.StructType:
         ("operation", st.ByteType()),
         ("ttl", st.LongType()),
         ("ts", st.TimestampType()),
+        ("read_ts", st.TimestampType()),
         ("stream_id", st.BinaryType()),
         ("time", st.StringType()),
         ("batch_seq_no", st.IntegerType()),
