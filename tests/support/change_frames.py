@@ -13,6 +13,7 @@ from pyspark.sql import types as st
 from penstock.schema import CqlType, parse_type, spark_type
 
 AT = dt.datetime(2024, 2, 29, 12, 0, 0, 123456, tzinfo=dt.UTC)
+READ_AT = AT + dt.timedelta(milliseconds=1077)
 INSERT, UPDATE, ROW_DELETE, PARTITION_DELETE, RANGE_DELETE = ("c", 2), ("u", 1), ("d", 3), ("d", 4), ("d", 5)
 
 
@@ -29,7 +30,16 @@ class Table:
     def frame(self, spark: SparkSession, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
         """One change a mapping: `kind` (see above), `key`, and if given before, after and range."""
         values = [
-            (row["kind"][0], row["key"], row.get("before"), row.get("after"), row.get("range"), row["kind"][1], AT, READ_AT)
+            (
+                row["kind"][0],
+                row["key"],
+                row.get("before"),
+                row.get("after"),
+                row.get("range"),
+                row["kind"][1],
+                AT,
+                READ_AT,
+            )
             for row in rows
         ]
         return spark.createDataFrame(values, self._schema()).drop(*([] if self.clustering_key else ["range"]))
