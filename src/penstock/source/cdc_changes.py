@@ -21,14 +21,13 @@ from penstock.source.cells import Array, index_cells
 from penstock.source.columns import Cells, decode, decode_list_in_log
 from penstock.source.log_groups import OPERATION, SEQUENCE, STREAM, TIME, TTL, Groups
 from penstock.source.pages import Page
-from penstock.source.times import now_micros
 
 
 class ChangeDecoder:
     """Turns the pages of one query, in order, into record batches of the frame; holds the group that a page cut."""
 
-    def __init__(self, columns: Layout, images: Images, schema: pa.Schema) -> None:
-        self.layout, self.images, self.schema = columns, images, schema
+    def __init__(self, columns: Layout, images: Images, schema: pa.Schema, read_micros: int) -> None:
+        self.layout, self.images, self.schema, self.read_micros = columns, images, schema, read_micros
         self.table = columns.table
         self.key_columns = np.array([columns.at(c.name) for c in self.table.clustering_key], np.int64)
         self.carried = (b"", 0)
@@ -94,7 +93,7 @@ class _Build:
 
     def __init__(self, decoder: ChangeDecoder, view: View, groups: Groups) -> None:
         self.table, self.images, self.view, self.groups = decoder.table, decoder.images, view, groups
-        self.layout = decoder.layout
+        self.layout, self.read_micros = decoder.layout, decoder.read_micros
         self.rows = groups.change
         self.code = view.buffer[view.starts[self.rows, OPERATION]].view(np.int8)
         self.is_range = self.code >= 5
@@ -217,7 +216,7 @@ class _Build:
         return pa.array(self.groups.micros).view(t)
 
     def column_read_ts(self, t: pa.DataType) -> pa.Array:
-        return pa.array(np.full(len(self.rows), now_micros())).view(t)
+        return pa.array(np.full(len(self.rows), self.read_micros)).view(t)
 
     def column_stream_id(self, t: pa.DataType) -> pa.Array:
         return self._fixed(STREAM, t)

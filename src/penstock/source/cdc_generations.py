@@ -23,18 +23,22 @@ STREAMS = "system_distributed.cdc_streams_descriptions_v2"
 
 @dataclass(frozen=True)
 class Position:
-    """A Spark offset: milliseconds since 1970 of the generation's start, and microseconds of the last time read."""
+    """A Spark offset: milliseconds since 1970 of the generation's start, and microseconds of the last time read.
+
+    `planned`, in microseconds, is when it was chosen: a batch that is run again tells the same time of reading.
+    """
 
     generation: int
     time: int
+    planned: int = 0
 
     def offset(self) -> dict[str, int]:
-        return {"generation": self.generation, "time": self.time}
+        return {"generation": self.generation, "time": self.time, "planned": self.planned}
 
     @classmethod
     def of(cls, offset: dict[str, Any]) -> Position:
         try:
-            return cls(int(offset["generation"]), int(offset["time"]))
+            return cls(int(offset["generation"]), int(offset["time"]), int(offset["planned"]))
         except (KeyError, TypeError, ValueError) as error:
             raise PenstockError(
                 f"{offset!r} is no position in a change log",
@@ -54,11 +58,12 @@ STREAMS_PER_QUERY = 32
 
 @dataclass(frozen=True)
 class Span:
-    """Some streams of a log, and the time (after, until] in microseconds."""
+    """Some streams of a log, and the time (after, until] in microseconds; `planned` is when it was chosen."""
 
     streams: tuple[bytes, ...]
     after: int
     until: int
+    planned: int = 0
 
     def queries(self) -> list[tuple[list[bytes], Any, Any]]:
         """The values of the SELECTs that read this span, each for some of the streams."""

@@ -76,14 +76,14 @@ class Planner:
         generation = covering(starts, begin)
         # Writes older than the first generation of all went to its streams.
         earliest = 0 if generation == starts[0] else first_micros(generation) + 1
-        return Position(generation, max(begin, earliest) - 1)
+        return Position(generation, max(begin, earliest) - 1, now_micros())
 
     def next(self, at: Position, target: int, most: int) -> Position:
         """How far the batch after `at` goes: not past `target`, its generation, `most` rows, or the longest time."""
         self.check_schema()
         following = self.generations.after(at.generation)
         while following is not None and at.time >= first_micros(following):
-            at = Position(following, at.time)
+            at = Position(following, at.time, at.planned)
             following = self.generations.after(at.generation)
         until = target if following is None else min(target, first_micros(following))
         if until <= at.time:
@@ -94,7 +94,7 @@ class Planner:
 
             span = Span(self.generations.streams(at.generation), at.time, until)
             until = last_time_within(self.settings, self.table, span, most)
-        return Position(at.generation, until)
+        return Position(at.generation, until, now_micros())
 
     def spans(self, begin: Position, until: Position) -> list[Span]:
         """The batch's streams in as many groups as there are to be tasks, neighbours in token order together."""
@@ -106,7 +106,8 @@ class Planner:
             )
         streams = self.generations.streams(until.generation)
         size = -(-len(streams) // self.settings.partitions)
-        return [Span(streams[i : i + size], begin.time, until.time) for i in range(0, len(streams), size)]
+        groups = (streams[i : i + size] for i in range(0, len(streams), size))
+        return [Span(group, begin.time, until.time, until.planned) for group in groups]
 
     def check_age(self, at: Position) -> None:
         """Refuse to go on from a point that the log has let expire: rows would be missing without a word."""

@@ -42,7 +42,7 @@ def read_span(chosen: Settings, table: Table, schema: StructType, span: Span) ->
         if chosen.rows == "log":
             yield from decode_log(pages, columns, arrow)
             continue
-        decoder = ChangeDecoder(columns, chosen.images, arrow)
+        decoder = ChangeDecoder(columns, chosen.images, arrow, span.planned)
         for page in pages:
             batch = decoder.decode(page)
             if batch is not None:
