@@ -17,7 +17,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=60, help="how long to write (default: %(default)s)")
     parser.add_argument("--rate", type=_rate, default="3000", help="writes a second, or max (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result as one JSON object")
-    parser.add_argument("--break", dest="broken", choices=PARTS, help="kill -9 this part in the middle")
+    parser.add_argument(
+        "--break",
+        dest="broken",
+        action="append",
+        default=[],
+        choices=PARTS,
+        help="kill -9 this part in the middle; several are killed one after the other",
+    )
     parser.add_argument("--keep", action="store_true", help="leave the services and the pipeline running")
     parser.add_argument(
         "--root", type=Path, default=Path(".penstock/demo"), metavar="DIR", help="its folder (default: %(default)s)"
@@ -38,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     console = Console()
     root = args.root.absolute()
     with view(console) as shown:
-        verdict = demo(Options(root, args.seconds, args.rate, args.broken, args.keep), shown)
+        verdict = demo(Options(root, args.seconds, args.rate, tuple(args.broken), args.keep), shown)
     print_verdict(console, verdict)
     if args.json:
         args.json.write_text(json.dumps(verdict.as_json(), indent=1) + "\n")

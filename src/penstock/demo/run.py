@@ -43,12 +43,12 @@ class Interrupted(KeyboardInterrupt):
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for; `rate` is a number of writes a second or "max", `broken` the part to kill."""
+    """What the user asked for; `rate` is a number of writes a second or "max", `broken` the parts to kill."""
 
     root: Path
     seconds: float
     rate: str
-    broken: str | None
+    broken: tuple[str, ...]
     keep: bool
 
 
@@ -147,17 +147,20 @@ class _Demo:
         return 0 < self._board.delay_p99 < WARM_DELAY or time.monotonic() - self._flowing > WARM_LONGEST
 
     def _run_load(self) -> None:
-        part = self._options.broken
-        if part:
-            half = self._options.seconds / 2
-            self._until(lambda: self._load.status.seconds >= half, "the load stands still", half)
-            self._phase(f"killing {part}")
-            self._breaks.append(time.time_ns() // 1000)
-            breaks.kill(part, self._services, self._pipeline)
-            self._view.say(f"killed {part} with kill -9")
-            breaks.start_again(part, self._options.root, self._pipeline)
-            self._phase("running after the break")
+        parts = self._options.broken
+        for number, part in enumerate(parts, 1):
+            self._break(part, self._options.seconds * number / (len(parts) + 1))
         self._until(lambda: self._load.done, "the load does not end", self._options.seconds)
+
+    def _break(self, part: str, at: float) -> None:
+        """kill -9 `part` once the load has run for `at` seconds, and start it again."""
+        self._until(lambda: self._load.status.seconds >= at, "the load stands still", at)
+        self._phase(f"killing {part}")
+        self._breaks.append(time.time_ns() // 1000)
+        breaks.kill(part, self._services, self._pipeline)
+        self._view.say(f"killed {part} with kill -9")
+        breaks.start_again(part, self._options.root, self._pipeline)
+        self._phase("running after the break")
 
     def _drain(self) -> None:
         """Wait until every certain event was seen, as long as there is progress; then for the end of all topics."""
@@ -181,7 +184,7 @@ class _Demo:
         self._phase("comparing every write with every event")
         report = reconcile(self._expected, list(self._reader.records), breaks=self._breaks)
         verdict = judge(report, self._load.status, self._reader.times, cpu)
-        verdict.lag_max, verdict.broken = self._lag, self._options.broken
+        verdict.lag_max, verdict.broken = self._lag, list(self._options.broken)
         verdict.examples = examples(report, self._load.journal, self._services.kafka)
         return verdict
 

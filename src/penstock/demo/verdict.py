@@ -47,7 +47,7 @@ class Verdict:
     late: int
     cpu_s: dict[str, float]
     lag_max: int = 0
-    broken: str | None = None
+    broken: list[str] = field(default_factory=list)
     examples: list[dict[str, Any]] = field(default_factory=list)
 
     @property
