@@ -1,19 +1,24 @@
-"""Kafka's own Java classes as the judge of our bytes: a jar of kafka-clients, loaded beside the one of Spark.
-
-The classes live in a class loader of their own, so that several versions can be asked in one JVM.
-"""
+"""Kafka's own Java classes as the judge of our bytes: one JVM for each version of kafka-clients that is asked."""
 
 from __future__ import annotations
 
 import json
+import re
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyspark.sql import SparkSession
+import pyspark
+from py4j.java_gateway import (  # type: ignore[import-untyped]  # py4j ships no types
+    GatewayParameters,
+    JavaGateway,
+    launch_gateway,
+)
 
+from penstock.local import jars, java
 from penstock.wire.schema import Api, Direction
-
-COMMON = "org.apache.kafka.common"
 
 
 class Parsed(NamedTuple):
@@ -25,86 +30,92 @@ class Parsed(NamedTuple):
     left: int
 
 
-class JavaKafka:
-    """The classes of one kafka-clients jar."""
+def client_jar(service: str) -> Path:
+    """The kafka-clients jar of a lock file: "kafka" has the broker's, "spark" an older one."""
+    (found,) = (jar for jar in jars.fetch(service) if jar.name.startswith("kafka-clients-"))
+    return found
 
-    def __init__(self, spark: SparkSession, jar: Path) -> None:
-        gateway: Any = spark.sparkContext._gateway
-        self._jvm, self._array = gateway.jvm, gateway.new_array
-        urls = self._array(self._jvm.java.net.URL, 1)
-        urls[0] = self._jvm.java.io.File(str(jar)).toURI().toURL()
-        system = self._jvm.java.lang.ClassLoader.getSystemClassLoader()
-        self._loader = self._jvm.java.net.URLClassLoader(urls, system)
-        self._json = self._jvm.com.fasterxml.jackson.databind.ObjectMapper()
-        (self._accessor,) = self._class("protocol.ByteBufferAccessor").getConstructors()
-        self._cache = self._new("protocol.ObjectSerializationCache")
-        keys = self._class("protocol.ApiKeys").getEnumConstants()
-        self._keys = {key.id: key for key in map(_Key, keys)}
+
+def definition(api: Api, direction: Direction) -> Any:
+    """Kafka's own definition of a message, which its newest jar carries as JSON with comments."""
+    with zipfile.ZipFile(client_jar("kafka")) as jar:
+        text = jar.read(f"common/message/{api.name}{direction.title()}.json").decode()
+    return json.loads(re.sub(r"^\s*//.*$|//[^\"\n]*$", "", text, flags=re.MULTILINE))
+
+
+@contextmanager
+def java_kafka(service: str) -> Iterator[JavaKafka]:
+    """The classes of that kafka-clients, in a JVM of their own: py4j keeps one class a name."""
+    others = [jar for jar in jars.fetch("kafka") if not jar.name.startswith("kafka-clients-")]
+    (bridge,) = (Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar")
+    port, process = launch_gateway(
+        jarpath=str(bridge),
+        classpath=":".join(map(str, [client_jar(service), *others])),
+        java_path=str(java.find().bin),
+        die_on_exit=True,
+        return_proc=True,
+    )
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port))
+    try:
+        yield JavaKafka(gateway.jvm)
+    finally:
+        gateway.shutdown()
+        process.stdin.close()
+        process.wait()
+
+
+class JavaKafka:
+    """Java's messages, by our APIs and directions."""
+
+    def __init__(self, jvm: Any) -> None:
+        self._common, self._buffers = jvm.org.apache.kafka.common, jvm.java.nio.ByteBuffer
+        self._json = jvm.com.fasterxml.jackson.databind.ObjectMapper()
+        self._cache = self._common.protocol.ObjectSerializationCache()
+        self._keys = self._common.protocol.ApiKeys
+        self._class = jvm.java.lang.Class
 
     @property
     def version(self) -> str:
-        parser = self._class("utils.AppInfoParser")
-        found: str = parser.getMethod("getVersion", self._array(self._jvm.Class, 0)).invoke(None, self._objects())
+        found: str = self._common.utils.AppInfoParser.getVersion()
         return found
 
     def versions(self, api: Api) -> tuple[int, int]:
         """The lowest version of an API that this Java client can speak, and its highest stable one."""
-        key = self._keys[api.key].key
+        key = self._keys.forId(api.key)
         return key.oldestVersion(), key.latestVersion(False)
 
     def message(self, api: Api, direction: Direction, version: int, body: dict[str, Any]) -> Any:
         """Java's object for a body in Java's JSON."""
-        converter = self._new(self._name(api, direction) + "JsonConverter")
+        converter = getattr(self._common.message, f"{api.name}{direction.title()}DataJsonConverter")
         return converter.read(self._json.readTree(json.dumps(body)), version)
 
     def written(self, message: Any, version: int) -> bytes:
         """The bytes that Java makes of a message."""
-        buffer = self._jvm.java.nio.ByteBuffer.allocate(message.size(self._cache, version))
-        message.write(self._accessor.newInstance(self._objects(buffer)), self._cache, version)
+        size = self._common.protocol.MessageSizeAccumulator()
+        message.addSize(size, self._cache, version)
+        buffer = self._buffers.allocate(size.totalSize())
+        message.write(self._common.protocol.ByteBufferAccessor(buffer), self._cache, version)
         return bytes(buffer.array())
 
     def parsed(self, api: Api, direction: Direction, version: int, frame: bytes, expected: Any) -> Parsed:
         """What Java finds in a frame, which comes without its length."""
-        buffer = self._jvm.java.nio.ByteBuffer.wrap(frame)
-        readable = self._accessor.newInstance(self._objects(buffer))
-        key, kind = self._keys[api.key].key, direction.title()
-        header = self._new(f"message.{kind}HeaderData")
-        header.read(readable, getattr(key, f"{direction}HeaderVersion")(version))
+        buffer = self._buffers.wrap(frame)
+        readable = self._common.protocol.ByteBufferAccessor(buffer)
+        header = getattr(self._common.message, f"{direction.title()}HeaderData")()
+        header.read(readable, getattr(self._keys.forId(api.key), f"{direction}HeaderVersion")(version))
         if direction == "request":
             assert (header.requestApiKey(), header.requestApiVersion()) == (api.key, version)
-        message = self._new(self._name(api, direction))
+        message = getattr(self._common.message, f"{api.name}{direction.title()}Data")()
         message.read(readable, version)
         client_id = header.clientId() if direction == "request" else None
         return Parsed(header.correlationId(), client_id, message.equals(expected), buffer.remaining())
 
     def errors(self) -> dict[int, tuple[str, bool, bool]]:
         """Each error code's name, whether it is retriable, and whether it makes metadata invalid."""
-        retriable = self._class("errors.RetriableException")
-        stale = self._class("errors.InvalidMetadataException")
+        retriable = self._class.forName("org.apache.kafka.common.errors.RetriableException")
+        stale = self._class.forName("org.apache.kafka.common.errors.InvalidMetadataException")
         found = {}
-        for one in self._class("protocol.Errors").getEnumConstants():
+        for one in self._common.protocol.Errors.values():
             error = one.exception()
             found[one.code()] = (one.name(), retriable.isInstance(error), stale.isInstance(error))
         return found
-
-    def _name(self, api: Api, direction: Direction) -> str:
-        return f"message.{api.name}{direction.title()}Data"
-
-    def _class(self, name: str) -> Any:
-        return self._jvm.java.lang.Class.forName(f"{COMMON}.{name}", True, self._loader)
-
-    def _new(self, name: str) -> Any:
-        return self._class(name).newInstance()
-
-    def _objects(self, *values: Any) -> Any:
-        array = self._array(self._jvm.Object, len(values))
-        for at, value in enumerate(values):
-            array[at] = value
-        return array
-
-
-class _Key:
-    """An API key of Java with its number, which is a field and not a method."""
-
-    def __init__(self, key: Any) -> None:
-        self.key, self.id = key, key.messageType.apiKey() if False else key.id

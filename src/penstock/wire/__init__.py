@@ -1,0 +1,7 @@
+"""A client for Kafka on its wire protocol, which imports nothing else of penstock."""
+
+from penstock.wire.pending import RecordMetadata
+from penstock.wire.producer import Producer
+from penstock.wire.tables import Receipt, TableFailed
+
+__all__ = ["Producer", "Receipt", "RecordMetadata", "TableFailed"]

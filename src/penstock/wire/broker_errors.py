@@ -1,0 +1,211 @@
+"""The errors that a broker answers with, one exception class for each code of Kafka 4.3, made from one table.
+
+`_final` errors stay when the request is sent again; `_again` errors may pass; after `_moved` errors the client asks for
+the cluster's metadata before it tries again. Codes and flags are those of the protocol guide, section "Error Codes",
+and of Java's client; the sentences are ours: what it means and what to do.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+CODES: dict[int, type[KafkaError]] = {}
+
+
+class KafkaError(Exception):
+    """Something failed between us and Kafka; `retriable` says whether the same request may succeed later.
+
+    `refresh_metadata` says that what we know about topics and leaders is out of date. The code of an error that no
+    broker sent is 0.
+    """
+
+    code: int = 0
+    name: str = ""
+    retriable: bool = False
+    refresh_metadata: bool = False
+    says: str = ""
+
+    def __init__(self, detail: str = "", *, topic: str | None = None, partition: int | None = None) -> None:
+        super().__init__(detail, topic, partition)
+        self.detail, self.topic, self.partition = detail, topic, partition
+
+    def __str__(self) -> str:
+        places = {"topic": self.topic, "partition": self.partition}
+        where = ", ".join(f"{kind} {place}" for kind, place in places.items() if place is not None)
+        text = f"{self.name}{f' ({where})' if where else ''}: {self.says}"
+        return f"{text}: {self.detail}" if self.detail else text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (self.code or type(self), self.detail, self.topic, self.partition)
+
+
+def error_of(code: int) -> type[KafkaError]:
+    """The class of a broker's error code; an unknown code gets an `UnknownServerError` that names the number."""
+    if code not in CODES:
+        says = f"the broker answered error code {code}, which is newer than this client; see the broker's log"
+        body = {"code": code, "name": f"ERROR_{code}", "says": says, "__module__": __name__}
+        CODES[code] = type(f"Error{code}", (UnknownServerError,), body)
+    return CODES[code]
+
+
+def _rebuilt(kind: int | type[KafkaError], detail: str, topic: str | None, partition: int | None) -> KafkaError:
+    return (error_of(kind) if isinstance(kind, int) else kind)(detail, topic=topic, partition=partition)
+
+
+def _final(code: int, says: str, name: str = "", retriable: bool = False, refresh: bool = False) -> type[KafkaError]:
+    body = {"code": code, "name": name, "says": says, "retriable": retriable, "refresh_metadata": refresh}
+    CODES[code] = type("", (KafkaError,), body | {"__module__": __name__, "__doc__": says})
+    return CODES[code]
+
+
+def _again(code: int, says: str) -> type[KafkaError]:
+    return _final(code, says, retriable=True)
+
+
+def _moved(code: int, says: str) -> type[KafkaError]:
+    return _final(code, says, retriable=True, refresh=True)
+
+
+UnknownServerError = _final(-1, "the broker failed in a way it has no code for; see its log")
+OffsetOutOfRange = _final(1, "the log holds no such offset; start from its beginning or end")
+CorruptMessage = _again(2, "the records arrived damaged, or lack the key that a compacted topic needs")
+UnknownTopicOrPartition = _moved(3, "the broker knows no such topic or partition (yet); create it, or check the name")
+InvalidFetchSize = _final(4, "the fetch size is negative or too large")
+LeaderNotAvailable = _moved(5, "the partition is electing a leader")
+NotLeaderOrFollower = _moved(6, "the partition's leader has moved to another broker")
+RequestTimedOut = _again(7, "the broker did not finish in the time the request allowed")
+BrokerNotAvailable = _final(8, "the broker is not available")
+ReplicaNotAvailable = _moved(9, "the replica is not on this broker")
+MessageTooLarge = _final(10, "a record is larger than the topic takes; raise max.message.bytes")
+StaleControllerEpoch = _final(11, "the controller has moved to another broker")
+OffsetMetadataTooLarge = _final(12, "the metadata of the committed offset is too large; shorten it")
+NetworkException = _moved(13, "the broker closed the connection before it answered")
+CoordinatorLoadInProgress = _again(14, "the coordinator is still loading its log")
+CoordinatorNotAvailable = _again(15, "the coordinator is not available yet")
+NotCoordinator = _again(16, "the coordinator has moved to another broker")
+InvalidTopic = _final(17, "the topic's name is not allowed, or that of an internal one", name="INVALID_TOPIC_EXCEPTION")
+RecordListTooLarge = _final(18, "the batch is larger than a log segment; send smaller batches")
+NotEnoughReplicas = _again(19, "too few replicas are in sync for acks=all; nothing was written")
+NotEnoughReplicasAfterAppend = _again(20, "written, but to fewer replicas in sync than acks=all needs")
+InvalidRequiredAcks = _final(21, "acks must be 0, 1 or all")
+IllegalGeneration = _final(22, "the group has moved on to another generation; rejoin it")
+InconsistentGroupProtocol = _final(23, "the group's members have no assignor in common")
+InvalidGroupId = _final(24, "the group id is empty or not allowed")
+UnknownMemberId = _final(25, "the group does not know this member; rejoin it")
+InvalidSessionTimeout = _final(26, "the session timeout is outside the broker's limits")
+RebalanceInProgress = _final(27, "the group is rebalancing; rejoin it")
+InvalidCommitOffsetSize = _final(28, "the committed offset's data is too large")
+TopicAuthorizationFailed = _final(29, "not allowed on this topic; grant the user an ACL for it")
+GroupAuthorizationFailed = _final(30, "not allowed in this group; grant the user an ACL for it")
+ClusterAuthorizationFailed = _final(31, "not allowed on this cluster; grant the user an ACL for it")
+InvalidTimestamp = _final(32, "a timestamp is outside the range that the topic allows")
+UnsupportedSaslMechanism = _final(33, "the broker does not offer this SASL mechanism; choose one that it names")
+IllegalSaslState = _final(34, "the request does not fit the state of the SASL exchange; is the port one with SASL?")
+UnsupportedVersion = _final(35, "the broker does not support this version of the request, or a feature that it needs")
+TopicAlreadyExists = _final(36, "a topic of this name exists")
+InvalidPartitions = _final(37, "the number of partitions is not allowed: below 1, or fewer than there are")
+InvalidReplicationFactor = _final(38, "the replication factor is below 1 or above the number of brokers")
+InvalidReplicaAssignment = _final(39, "the assignment of replicas to brokers is not valid")
+InvalidConfig = _final(40, "a configuration value is not valid; check its name and value")
+NotController = _again(41, "this broker is not the controller any more")
+InvalidRequest = _final(42, "the broker finds the request malformed; see its log")
+UnsupportedForMessageFormat = _final(43, "the topic's message format is too old for this request")
+PolicyViolation = _final(44, "a policy of the cluster forbids it; ask who runs the cluster")
+OutOfOrderSequenceNumber = _final(45, "batches before this one are missing; order cannot be kept")
+DuplicateSequenceNumber = _final(46, "the broker has written this batch before")
+InvalidProducerEpoch = _final(47, "a newer producer has taken this producer's place, or its transaction timed out")
+InvalidTxnState = _final(48, "the transaction is in a state that does not allow this")
+InvalidProducerIdMapping = _final(
+    49, "the producer id is not that of the transactional id (any more); initialise again"
+)
+InvalidTransactionTimeout = _final(50, "the timeout exceeds the broker's transaction.max.timeout.ms; lower it")
+ConcurrentTransactions = _again(51, "the transaction before is still being completed")
+TransactionCoordinatorFenced = _final(52, "the transaction coordinator has been replaced by another one")
+TransactionalIdAuthorizationFailed = _final(53, "not allowed to use this transactional id; grant an ACL for it")
+SecurityDisabled = _final(54, "the cluster runs without security features; no ACLs can be kept")
+OperationNotAttempted = _final(55, "not tried, because another part of the request failed")
+KafkaStorageError = _moved(56, "the broker's disk failed; another replica takes over")
+LogDirNotFound = _final(57, "the broker has no such log directory")
+SaslAuthenticationFailed = _final(58, "the broker refused the credentials; check user and password")
+UnknownProducerId = _final(59, "the broker has forgotten this producer, whose records are gone")
+ReassignmentInProgress = _final(60, "a reassignment of the partition is under way")
+DelegationTokenAuthDisabled = _final(61, "the cluster has delegation tokens switched off")
+DelegationTokenNotFound = _final(62, "the broker knows no such delegation token")
+DelegationTokenOwnerMismatch = _final(63, "the delegation token belongs to another user")
+DelegationTokenRequestNotAllowed = _final(64, "delegation tokens cannot be asked for over this kind of connection")
+DelegationTokenAuthorizationFailed = _final(65, "not allowed to use this delegation token")
+DelegationTokenExpired = _final(66, "the delegation token has expired; get a new one")
+InvalidPrincipalType = _final(67, "the kind of principal is not supported")
+NonEmptyGroup = _final(68, "the group still has members")
+GroupIdNotFound = _final(69, "there is no such group")
+FetchSessionIdNotFound = _again(70, "the broker has dropped the fetch session")
+InvalidFetchSessionEpoch = _again(71, "the fetch session's epoch is not the next one")
+ListenerNotFound = _moved(72, "the partition's leader lacks the listener that was asked; check advertised.listeners")
+TopicDeletionDisabled = _final(73, "the cluster has the deletion of topics switched off")
+FencedLeaderEpoch = _moved(74, "our leader epoch is older than the broker's")
+UnknownLeaderEpoch = _again(75, "our leader epoch is newer than the broker's")
+UnsupportedCompressionType = _final(76, "the compression is too new for this version of the request")
+StaleBrokerEpoch = _final(77, "the broker has restarted since")
+OffsetNotAvailable = _again(78, "a new leader has not caught up with its high watermark yet")
+MemberIdRequired = _final(79, "the group needs a member id first")
+PreferredLeaderNotAvailable = _moved(80, "the preferred leader is not available")
+GroupMaxSizeReached = _final(81, "the group is full")
+FencedInstanceId = _final(82, "another member with this group.instance.id has joined")
+EligibleLeadersNotAvailable = _moved(83, "no eligible leader is available")
+ElectionNotNeeded = _moved(84, "the partition needs no election")
+NoReassignmentInProgress = _final(85, "no reassignment is under way")
+GroupSubscribedToTopic = _final(86, "the group is subscribed to the topic, whose offsets cannot be deleted now")
+InvalidRecord = _final(87, "the broker rejects a record of the batch; see the error of that record")
+UnstableOffsetCommit = _again(88, "offsets of a transaction that is still open are in the way")
+ThrottlingQuotaExceeded = _again(89, "the quota is used up")
+ProducerFenced = _final(90, "a newer producer with this transactional id has taken this one's place; close this one")
+ResourceNotFound = _final(91, "the resource does not exist")
+DuplicateResource = _final(92, "the resource is named twice in the request")
+UnacceptableCredential = _final(93, "the new credential is not acceptable; choose a stronger one")
+InconsistentVoterSet = _final(94, "a sender or receiver is not among the voters")
+InvalidUpdateVersion = _final(95, "the new version of the feature is not valid")
+FeatureUpdateFailed = _final(96, "the cluster could not update its features")
+PrincipalDeserializationFailure = _final(97, "the brokers could not pass on who asked; see their logs")
+SnapshotNotFound = _final(98, "there is no such snapshot")
+PositionOutOfRange = _final(99, "the position is outside the snapshot")
+UnknownTopicId = _moved(100, "the broker knows no topic of this id: deleted, or not yet there")
+DuplicateBrokerRegistration = _final(101, "another broker with this id is registered")
+BrokerIdNotRegistered = _final(102, "no broker with this id is registered")
+InconsistentTopicId = _moved(103, "the topic's id has changed: it was deleted and made again")
+InconsistentClusterId = _final(104, "this is another cluster than expected; check the addresses")
+TransactionalIdNotFound = _final(105, "the cluster knows no such transactional id")
+FetchSessionTopicIdError = _again(106, "topic ids were mixed with names in a fetch session")
+IneligibleReplica = _final(107, "a replica is not eligible to be in sync")
+NewLeaderElected = _final(108, "the partition has changed and has a new leader")
+OffsetMovedToTieredStorage = _final(109, "the offset is in tiered storage now")
+FencedMemberEpoch = _final(110, "the group has moved on from this member's epoch; rejoin it")
+UnreleasedInstanceId = _final(111, "the group.instance.id is still in use by a member that has not left")
+UnsupportedAssignor = _final(112, "the group does not support this assignor")
+StaleMemberEpoch = _final(113, "the member's epoch is out of date")
+MismatchedEndpointType = _final(114, "the request went to a controller's port instead of a broker's, or the other way")
+UnsupportedEndpointType = _final(115, "this kind of endpoint is not supported")
+UnknownControllerId = _final(116, "there is no controller of this id")
+UnknownSubscriptionId = _final(117, "the telemetry subscription is out of date")
+TelemetryTooLarge = _final(118, "the telemetry is larger than the broker takes")
+InvalidRegistration = _final(119, "the controller does not accept the broker's registration")
+TransactionAbortable = _final(120, "the transaction cannot go on; abort it, then begin another")
+InvalidRecordState = _final(121, "the record's delivery can no longer be acknowledged")
+ShareSessionNotFound = _again(122, "there is no such share session")
+InvalidShareSessionEpoch = _again(123, "the share session's epoch is not the next one")
+FencedStateEpoch = _final(124, "the share group's state has moved on to another epoch")
+InvalidVoterKey = _final(125, "the voter's key is not that of the replica")
+DuplicateVoter = _final(126, "the voter is in the set already")
+VoterNotFound = _final(127, "the voter is not in the set")
+InvalidRegularExpression = _final(128, "the regular expression is not valid")
+RebootstrapRequired = _final(129, "too much has changed; connect again from the bootstrap addresses")
+StreamsInvalidTopology = _final(130, "the topology is not valid")
+StreamsInvalidTopologyEpoch = _final(131, "the topology's epoch is not valid")
+StreamsTopologyFenced = _final(132, "the topology's epoch is out of date")
+ShareSessionLimitReached = _again(133, "the broker has no room for another share session")
+
+# A class is named once, by its line; Kafka's own name for it is the same in capitals, with one exception.
+for _name, _class in list(globals().items()):
+    if isinstance(_class, type) and issubclass(_class, KafkaError) and _class is not KafkaError:
+        _class.__name__ = _class.__qualname__ = _name
+        _class.name = _class.name or re.sub(r"(?<!^)(?=[A-Z])", "_", _name).upper()

@@ -1,0 +1,177 @@
+"""What a cluster looks like now: its brokers, the leader of each partition, and a connection to each broker.
+
+Metadata is read at the first use of a topic, again when an error says that it is stale, and when it grows old.
+Reads that are asked for at the same time become one. Brokers that cannot be reached are tried again after a pause
+that doubles, with jitter, so that a cluster that comes back is not met by all clients at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from penstock.wire import protocol
+from penstock.wire.connection import Connection, Link
+from penstock.wire.errors import ConnectionLost, KafkaError, MalformedResponse, UnknownTopicOrPartition, error_of
+from penstock.wire.protocol import Api, Message
+
+
+class Broker(NamedTuple):
+    """Where a broker listens."""
+
+    node: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as the newest metadata has it; `leaders[p]` is a node, or -1 while partition p has none."""
+
+    name: str
+    id: bytes
+    leaders: tuple[int, ...]
+    read_at: float
+
+
+@dataclass
+class Backoff:
+    """A pause that doubles from failure to failure, drawn from its upper half."""
+
+    first: float
+    longest: float
+    failures: int = 0
+    until: float = 0.0
+
+    def failed(self) -> None:
+        pause = min(self.first * 2**self.failures, self.longest)
+        self.failures += 1
+        self.until = time.monotonic() + random.uniform(pause / 2, pause)
+
+    async def wait(self) -> None:
+        await asyncio.sleep(max(0.0, self.until - time.monotonic()))
+
+    def reset(self) -> None:
+        self.failures, self.until = 0, 0.0
+
+
+@dataclass
+class _Peer:
+    """The connection to one address, opened by whoever needs it first."""
+
+    backoff: Backoff
+    connection: Connection | None = None
+    opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+def addresses(servers: str) -> list[Broker]:
+    """The brokers to begin with, of "host:port,[v6]:port"; their nodes are not known yet."""
+    found = [
+        re.fullmatch(r"\s*(?:\[([0-9A-Fa-f:.]+)\]|([^\s,:\[\]]+)):(\d{1,5})\s*", one) for one in servers.split(",")
+    ]
+    if not all(found):
+        raise ValueError(f'servers is no list of host:port: {servers!r}; write it as "host:9092,other:9092"')
+    return [Broker(-1, one[1] or one[2], int(one[3])) for one in found if one]
+
+
+class Cluster:
+    """Connections and metadata, for one event loop."""
+
+    def __init__(self, servers: str, link: Link, *, max_age: float = 300.0, pauses: tuple[float, float] = (0.1, 5.0)):
+        self.bootstrap, self.link = addresses(servers), link
+        self.brokers: dict[int, Broker] = {}
+        self.topics: dict[str, Topic] = {}
+        self._max_age, self._pauses = max_age, pauses
+        self._peers: dict[tuple[str, int], _Peer] = {}
+        self._reads: dict[str, asyncio.Task[None]] = {}
+
+    async def topic(self, name: str) -> Topic:
+        """The topic, read if it is not known or too old; raises if there is none that we may use."""
+        known = self.topics.get(name)
+        if known is None or time.monotonic() - known.read_at > self._max_age:
+            await self.refresh(name)
+        return self.topics[name]
+
+    async def refresh(self, name: str) -> None:
+        """Read the topic's metadata anew; callers at the same time share one read."""
+        if name not in self._reads:
+            task = asyncio.create_task(self._read(name))
+            self._reads[name] = task
+            task.add_done_callback(lambda _: self._reads.pop(name, None))
+        await asyncio.shield(self._reads[name])
+
+    async def connection(self, node: int) -> Connection:
+        """The connection to a broker, opened if need be; `ConnectionLost` when that fails now."""
+        if node not in self.brokers:
+            raise ConnectionLost(f"broker {node} is not in the cluster's metadata")
+        return await self._connect(self.brokers[node])
+
+    async def any_connection(self) -> Connection:
+        """A connection to whichever broker answers; open ones first."""
+        known = [*self.brokers.values(), *self.bootstrap]
+        for peer in self._peers.values():
+            if peer.connection and not peer.connection.closed:
+                return peer.connection
+        failure = ConnectionLost("no broker is known")
+        for broker in random.sample(known, len(known)):
+            try:
+                return await self._connect(broker)
+            except ConnectionLost as error:
+                failure = error
+        raise failure
+
+    async def ask(self, api: Api, body: dict[str, Any], node: int | None = None) -> Message:
+        """One request to one broker, or to any."""
+        connection = await (self.any_connection() if node is None else self.connection(node))
+        return await connection.ask(api, body)
+
+    async def close(self) -> None:
+        for task in self._reads.values():
+            task.cancel()
+        for peer in self._peers.values():
+            if peer.connection:
+                await peer.connection.close()
+
+    async def _connect(self, broker: Broker) -> Connection:
+        address = broker.host, broker.port
+        peer = self._peers.setdefault(address, _Peer(Backoff(*self._pauses)))
+        async with peer.opening:
+            if peer.connection and not peer.connection.closed:
+                return peer.connection
+            await peer.backoff.wait()
+            try:
+                peer.connection = await Connection.open(*address, self.link)
+            except KafkaError:
+                peer.backoff.failed()
+                raise
+            peer.backoff.reset()
+            return peer.connection
+
+    async def _read(self, name: str) -> None:
+        connection = await self.any_connection()
+        body = {"topics": [{"name": name}], "allow_auto_topic_creation": True}
+        self._take(await connection.ask(protocol.METADATA, body), (name,))
+
+    def _take(self, found: Message, asked: Iterable[str]) -> None:
+        self.brokers = {b["node_id"]: Broker(b["node_id"], b["host"], b["port"]) for b in found["brokers"]}
+        by_name = {one["name"]: one for one in found["topics"]}
+        for name in asked:
+            if name not in by_name:
+                raise UnknownTopicOrPartition(topic=name)
+            if code := by_name[name]["error_code"]:
+                raise error_of(code)(topic=name)
+            self.topics[name] = _topic(name, by_name[name])
+
+
+def _topic(name: str, found: Message) -> Topic:
+    leaders = {one["partition_index"]: one["leader_id"] for one in found["partitions"]}
+    if sorted(leaders) != list(range(len(leaders))) or not leaders:
+        raise MalformedResponse(topic=name, detail=f"its partitions are {sorted(leaders)}")
+    return Topic(
+        name, found.get("topic_id") or bytes(16), tuple(leaders[p] for p in range(len(leaders))), time.monotonic()
+    )

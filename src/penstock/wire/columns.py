@@ -1,0 +1,201 @@
+"""Record batches v2 straight from the columns of Arrow: partitions rows, cuts them into batches, accounts for each row.
+
+Rows of one partition keep their order. A row goes to the partition that its `partition` column names, else to the one
+its key is hashed to. Rows without both are sticky (KIP-480): as many as fill a batch go to one partition, and the next
+ones to the partition that was given the fewest bytes so far, which rotates, and evens out batches that were cut short.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.wire.arrays import NO_BYTES, NO_OFFSETS, NO_ROWS, cells, headers, milliseconds, no_cells, read_only, widen
+from penstock.wire.batch import HEADER_SIZE, finish
+from penstock.wire.compression import CODECS, MAX_SIZE
+from penstock.wire.kernels import Array, Cells, fixed_sizes, group, measure, write
+from penstock.wire.partition import Partitioner, partitions_for
+
+COLUMNS = ("key", "value", "headers", "timestamp", "partition")
+
+# What a record takes at most besides what `fixed_sizes` counts: its length and the two deltas.
+_SLACK = 5 + 10 + 5
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """One record batch without producer and checksum; `rows` are the rows of the Arrow batch in it, in their order."""
+
+    partition: int
+    rows: range | Array
+    data: memoryview
+
+    @property
+    def count(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """The columns of one Arrow batch as flat arrays."""
+
+    key: Cells
+    value: Cells
+    header_offsets: Array
+    header_data: Array
+    times: Array
+    sizes: Array
+
+
+class TableEncoder:
+    """Encodes Arrow batches for one topic; keeps how many bytes each partition was given.
+
+    `batch_size` bounds a batch before compression, header included; a record that is larger gets a batch of its own.
+    """
+
+    def __init__(
+        self,
+        partitions: int,
+        *,
+        batch_size: int,
+        compression: int,
+        level: int | None = None,
+        partitioner: Partitioner = partitions_for,
+    ) -> None:
+        if partitions < 1 or not HEADER_SIZE < batch_size <= MAX_SIZE:
+            raise ValueError(f"{partitions} partitions and batches of {batch_size} bytes cannot be")
+        if compression not in CODECS.values():
+            raise ValueError(f"no codec has the number {compression}; the codecs are {CODECS}")
+        self.partitions, self._partitioner = partitions, partitioner
+        self._limit, self._compression, self._level = batch_size - HEADER_SIZE, compression, level
+        # Begins anywhere, so that many short-lived encoders do not all give to partition 0.
+        self._first = random.randrange(partitions)
+        self._given = np.zeros(partitions, np.int64)
+
+    def encode(self, batch: pa.RecordBatch) -> Iterator[Encoded]:
+        """Batches for all rows, made one at a time as they are asked for.
+
+        Columns: `value`; optional `key`, `headers` (list of key and value, or map), `timestamp` (any unit, or int64
+        in milliseconds; null is now), `partition` (integer; null is chosen).
+        """
+        if unknown := set(batch.schema.names) - set(COLUMNS):
+            raise ValueError(f"columns {sorted(unknown)} are not part of a record, whose columns are {COLUMNS}")
+        if "value" not in batch.schema.names:
+            raise ValueError(f"there is no column value among {batch.schema.names}; tombstones have nulls in it")
+        if batch.num_rows == 0:
+            return
+        records = _records(batch)
+        partition = self._choose(batch, records)
+        if partition is None:
+            yield from self._sticky(records)
+            return
+        starts, rows = np.empty(self.partitions + 1, np.int64), np.empty(len(partition), np.int32)
+        group(partition, starts, rows)
+        read_only(rows)
+        for p in np.flatnonzero(np.diff(starts)):
+            yield from self._run(records, int(p), rows, int(starts[p]), int(starts[p + 1]))
+
+    def _choose(self, batch: pa.RecordBatch, records: _Records) -> Array | None:
+        """The partition of each row; None if all rows are sticky, and need not be moved."""
+        names = batch.schema.names
+        has_key = len(records.key.lengths) > 0
+        if self.partitions == 1 and "partition" not in names:
+            return None
+        chosen = np.array(self._partitioner(records.key, self.partitions), np.int32) if has_key else None
+        if chosen is not None and chosen.shape != (batch.num_rows,):
+            raise ValueError(f"the partitioner gave {chosen.shape} partitions for {batch.num_rows} keys")
+        if "partition" in names:
+            given = batch.column("partition")
+            chosen = _overlay(given, chosen, batch.num_rows)
+        if chosen is None or chosen.max() < 0:
+            return None
+        self._check(chosen)
+        self._spread(chosen, records)
+        return chosen
+
+    def _check(self, chosen: Array) -> None:
+        if chosen.max() >= self.partitions or chosen.min() < -1:
+            row = int(np.flatnonzero((chosen >= self.partitions) | (chosen < -1))[0])
+            raise ValueError(f"row {row} is for partition {chosen[row]}; the topic has {self.partitions} partitions")
+
+    def _spread(self, chosen: Array, records: _Records) -> None:
+        """Give the rows that may go anywhere to one partition per batch that they fill."""
+        free = np.flatnonzero(chosen < 0)
+        if not len(free):
+            return
+        ends = np.cumsum(records.sizes[free])
+        cuts = np.searchsorted(ends, np.arange(0, ends[-1], self._limit), side="right")
+        for start, stop in zip(cuts, [*cuts[1:], len(free)], strict=True):
+            p = self._next()
+            chosen[free[start:stop]] = p
+            self._give(p, int(records.sizes[free[start:stop]].sum()))
+
+    def _sticky(self, records: _Records) -> Iterator[Encoded]:
+        first, stop = 0, len(records.sizes)
+        while first < stop:
+            p = self._next()
+            encoded = self._one(records, p, NO_ROWS, first, stop)
+            self._give(p, len(encoded.data))
+            yield encoded
+            first += encoded.count
+
+    def _run(self, records: _Records, p: int, rows: Array, first: int, stop: int) -> Iterator[Encoded]:
+        while first < stop:
+            encoded = self._one(records, p, rows, first, stop)
+            yield encoded
+            first += encoded.count
+
+    def _one(self, records: _Records, p: int, rows: Array, first: int, stop: int) -> Encoded:
+        """The batch of the rows from `first` on."""
+        count, size, base, largest = measure(records.sizes, records.times, rows, first, stop, self._limit)
+        r, buffer = records, np.empty(HEADER_SIZE + size, np.uint8)
+        sources = r.key, r.value, r.header_offsets, r.header_data, r.sizes, r.times
+        write(*sources, rows, first, count, buffer[HEADER_SIZE:])
+        data = finish(
+            buffer.data,
+            count=count,
+            base_timestamp=base,
+            max_timestamp=largest,
+            compression=self._compression,
+            level=self._level,
+        )
+        return Encoded(p, rows[first : first + count] if len(rows) else range(first, first + count), data)
+
+    def _next(self) -> int:
+        return (int(self._given.argmin()) + self._first) % self.partitions
+
+    def _give(self, p: int, size: int) -> None:
+        self._given[(p - self._first) % self.partitions] += size
+
+
+def _records(batch: pa.RecordBatch) -> _Records:
+    names = batch.schema.names
+    value = cells(batch.column("value"), "value")
+    key = cells(batch.column("key"), "key") if "key" in names else no_cells(value)
+    if key.offsets.dtype != value.offsets.dtype:
+        key, value = widen(key), widen(value)
+    offsets, data = headers(batch.column("headers")) if "headers" in names else (NO_OFFSETS, NO_BYTES)
+    times = milliseconds(batch.column("timestamp") if "timestamp" in names else None, batch.num_rows)
+    sizes = np.empty(batch.num_rows, np.int64)
+    fixed_sizes(key.lengths, value.lengths, offsets, sizes)
+    if (largest := int(sizes.max())) > MAX_SIZE - HEADER_SIZE - _SLACK:
+        raise ValueError(f"row {sizes.argmax()} takes {largest} bytes; a record batch ends at {MAX_SIZE}")
+    return _Records(key, value, offsets, data, times, read_only(sizes))
+
+
+def _overlay(given: pa.Array, chosen: Array | None, rows: int) -> Array:
+    """The partitions that were given, and where they are null those that were chosen."""
+    if not pa.types.is_integer(given.type) and not pa.types.is_null(given.type):
+        raise TypeError(f"column partition is {given.type}, not an integer")
+    out = np.full(rows, -1, np.int32) if chosen is None else chosen
+    wanted = given.cast(pa.int32())
+    is_given = wanted.is_valid().to_numpy(zero_copy_only=False)
+    values = wanted.fill_null(0).to_numpy(zero_copy_only=False)
+    if len(bad := np.flatnonzero(is_given & (values < 0))):
+        raise ValueError(f"row {bad[0]} is for partition {values[bad[0]]}; partitions are numbered from 0")
+    out[is_given] = values[is_given]
+    return out

@@ -1,0 +1,140 @@
+"""Kafka's compression codecs by number: one buffer in, one buffer out; knows nothing of record batches.
+
+Two formats are Kafka's own choice. lz4 is a frame of independent blocks: Java refuses linked ones, which Arrow writes
+for more than 64 KiB, so each 64 KiB are compressed as a frame of their own and the blocks are joined into one frame.
+snappy is the xerial framing: a header (0x82 "SNAPPY" 0, version 1, compatible 1, both int32), then blocks of raw
+snappy, each after its length as int32. Readers also find raw snappy, which some clients write.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from penstock.wire.crc import Data
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+CODECS = {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
+_NAMES = {number: name for name, number in CODECS.items()}
+
+# No batch of records is longer: its length is an int32.
+MAX_SIZE = 2**31 - 1
+
+_LZ4_BLOCK, _LZ4_HEADER, _LZ4_END = 64 * 1024, 7, 4
+_XERIAL = struct.pack(">8sii", b"\x82SNAPPY\0", 1, 1)
+_XERIAL_BLOCK = 32 * 1024
+_INT32 = struct.Struct(">i")
+
+
+class CorruptRecords(ValueError):
+    """Bytes that are no record batch, or not the one that was written."""
+
+
+def codec_number(name: str) -> int:
+    """The number of a codec in a batch's attributes."""
+    if name not in CODECS:
+        raise ValueError(f"there is no compression {name!r}; take one of {', '.join(CODECS)}")
+    return CODECS[name]
+
+
+def compress(codec: int, level: int | None, data: Data) -> Data:
+    """The bytes of `data` in a codec's format; without a level, the library's own (snappy and none have no level)."""
+    if codec == NONE:
+        return data
+    arrow = pa.Codec(_NAMES[codec], compression_level=level)
+    if codec == LZ4:
+        return _lz4(arrow, memoryview(data))
+    if codec == SNAPPY:
+        return _xerial(arrow, memoryview(data))
+    return _pack(arrow, data)
+
+
+def _pack(arrow: pa.Codec, data: Data) -> bytes:
+    # As a pa.Buffer the result would show its length before it was cut to size to memoryview (seen with pyarrow 26).
+    packed: bytes = arrow.compress(data, asbytes=True)
+    return packed
+
+
+def _lz4(arrow: pa.Codec, data: memoryview) -> bytes:
+    frames = [_pack(arrow, data[at : at + _LZ4_BLOCK]) for at in range(0, len(data) or 1, _LZ4_BLOCK)]
+    blocks = (memoryview(frame)[_LZ4_HEADER:-_LZ4_END] for frame in frames)
+    return b"".join([frames[0][:_LZ4_HEADER], *blocks, frames[0][-_LZ4_END:]])
+
+
+def _xerial(arrow: pa.Codec, data: memoryview) -> bytes:
+    parts: list[Data] = [_XERIAL]
+    for at in range(0, len(data), _XERIAL_BLOCK):
+        block = _pack(arrow, data[at : at + _XERIAL_BLOCK])
+        parts += _INT32.pack(len(block)), block
+    return b"".join(parts)
+
+
+def decompress(codec: int, data: Data, *, max_size: int = MAX_SIZE) -> Data:
+    """What was compressed; CorruptRecords for bytes that are not in the codec's format or grow over `max_size`."""
+    if codec == NONE:
+        return data
+    if codec not in _NAMES:
+        raise CorruptRecords(f"no codec has the number {codec}; the codecs are {CODECS}")
+    try:
+        return _unsnap(memoryview(data), max_size) if codec == SNAPPY else _stream(codec, data, max_size)
+    except OSError as error:
+        raise CorruptRecords(f"the {_NAMES[codec]} data of {len(data)} bytes is damaged: {error}") from error
+
+
+def _stream(codec: int, data: Data, max_size: int) -> memoryview:
+    with pa.CompressedInputStream(pa.BufferReader(data), _NAMES[codec]) as stream:
+        parts, size = [], 0
+        # Asked for all at once, the stream would allocate all of it: a small batch could take gigabytes.
+        while part := stream.read(min(1 << 20, max_size + 1 - size)):
+            parts.append(part)
+            size += len(part)
+            _check_size(size, max_size)
+    return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
+
+
+def _unsnap(data: memoryview, max_size: int) -> memoryview:
+    if data[:8] != _XERIAL[:8]:
+        return memoryview(_raw_snappy(data, 0, max_size))
+    parts, size = [], 0
+    for block in _xerial_blocks(data):
+        parts.append(_raw_snappy(block, size, max_size))
+        size += len(parts[-1])
+    return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
+
+
+def _xerial_blocks(data: memoryview) -> Iterator[memoryview]:
+    at = len(_XERIAL)
+    while at != len(data):
+        length = _INT32.unpack_from(data, at)[0] if at + 4 <= len(data) else -1
+        at += 4
+        if not 0 <= length <= len(data) - at:
+            raise CorruptRecords(f"the snappy data of {len(data)} bytes ends within a block")
+        yield data[at : at + length]
+        at += length
+
+
+def _raw_snappy(data: memoryview, before: int, max_size: int) -> bytes:
+    size = _snappy_size(data)
+    _check_size(before + size, max_size)
+    # A copy of 3 bytes makes at most 64: what claims to be more is damaged, and is not worth the memory.
+    if size > 22 * len(data) + 64:
+        raise CorruptRecords(f"{len(data)} bytes of snappy claim to be {size}")
+    plain: bytes = pa.Codec("snappy").decompress(data, size, asbytes=True)
+    return plain
+
+
+def _snappy_size(data: memoryview) -> int:
+    """The varint that raw snappy begins with."""
+    size = 0
+    for i, byte in enumerate(data[:5]):
+        size |= (byte & 127) << 7 * i
+        if byte < 128:
+            return size
+    raise CorruptRecords("snappy data begins without its size")
+
+
+def _check_size(size: int, max_size: int) -> None:
+    if size > max_size:
+        raise CorruptRecords(f"the decompressed records take more than {max_size} bytes; raise the limit to read them")

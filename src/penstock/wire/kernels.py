@@ -1,0 +1,229 @@
+"""Compiled loops that turn columns of bytes into records of a Kafka record batch v2; they know nothing of Arrow.
+
+A record is (Kafka protocol guide, "Record Batch"; all numbers but the attributes are zig-zag varints):
+
+    length, attributes (one byte, 0), timestamp delta, offset delta, key length (-1 = null), key,
+    value length (-1 = null), value, number of headers, then for each: key length, key, value length (-1 = null), value
+
+A column is `offsets`, where each cell begins in `data`, and `lengths`, -1 for null. `measure` finds how many records
+fit into a batch, `write` then writes them: one copy per key and value. Rows are taken in the order of `rows`, or as
+they stand when it is empty. An absent array is empty, not None: one machine code serves all, and a branch that always
+goes the same way costs nothing. The loops take the arrays out of their tuple first and call only functions of few
+numbers: with the tuple passed down, reference counts made a record cost 340 ns where it costs 16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+
+import numpy as np
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def compiled(function: F) -> F:
+    """The function in machine code: compiled at its first call, kept on disk for the processes that come after."""
+    return cast(F, njit(cache=True, nogil=True)(function))
+
+
+class Cells(NamedTuple):
+    """A column of bytes; all arrays are empty if there is none. Offsets have 32 or 64 bits, lengths 64."""
+
+    offsets: Array
+    data: Array
+    lengths: Array
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def copy(typing: Any, out: Any, at: Any, data: Any, start: Any, size: Any) -> Any:
+    """`out[at : at + size] = data[start : start + size]` by memcpy, unchecked.
+
+    A slice assignment is compiled to a loop over bytes: 15 ns for 10 bytes and 420 ns for 1000, against 2 and 29.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        to, source = (context.make_array(signature.args[i])(context, builder, arguments[i]).data for i in (0, 2))
+        to, source = builder.gep(to, [arguments[1]]), builder.gep(source, [arguments[3]])
+        cgutils.raw_memcpy(builder, to, source, arguments[4], 1)
+        return context.get_dummy_value()
+
+    return types.void(out, types.int64, data, types.int64, types.int64), generate
+
+
+@compiled
+def varint_size(number: int) -> int:
+    zigzag = np.uint64((number << 1) ^ (number >> 63))
+    size = 1
+    while zigzag > np.uint64(127):
+        zigzag >>= np.uint64(7)
+        size += 1
+    return size
+
+
+@compiled
+def put_varint(out: Array, at: int, number: int) -> int:
+    """Write a zig-zag varint; returns where it ends."""
+    zigzag = np.uint64((number << 1) ^ (number >> 63))
+    while zigzag > np.uint64(127):
+        out[at] = np.uint8(zigzag) | np.uint8(128)
+        zigzag >>= np.uint64(7)
+        at += 1
+    out[at] = np.uint8(zigzag)
+    return at + 1
+
+
+@compiled
+def fixed_sizes(key_lengths: Array, value_lengths: Array, header_offsets: Array, out: Array) -> None:
+    """Bytes of each record that do not depend on its batch: all but its length and the two deltas."""
+    for row in range(len(value_lengths)):
+        k = key_lengths[row] if len(key_lengths) else -1
+        v = value_lengths[row]
+        headers = header_offsets[row + 1] - header_offsets[row] if len(header_offsets) else 1
+        out[row] = 1 + varint_size(k) + max(k, 0) + varint_size(v) + max(v, 0) + headers
+
+
+@compiled
+def measure(sizes: Array, times: Array, rows: Array, first: int, stop: int, limit: int) -> tuple[int, int, int, int]:
+    """How many records from `first` on fit into `limit` bytes, but at least one: count, bytes, base and largest time.
+
+    `sizes` are those of `fixed_sizes`, `times` are in milliseconds; the first record's is the base of the batch.
+    """
+    size = 0
+    base = times[rows[first] if len(rows) else first]
+    largest = base
+    for i in range(first, stop):
+        row = rows[i] if len(rows) else i
+        time = times[row]
+        body = sizes[row] + varint_size(time - base) + varint_size(i - first)
+        record = varint_size(body) + body
+        if i > first and size + record > limit:
+            return i - first, size, base, largest
+        size += record
+        largest = max(largest, time)
+    return stop - first, size, base, largest
+
+
+@compiled
+def write(
+    key: Cells,
+    value: Cells,
+    header_offsets: Array,
+    header_data: Array,
+    sizes: Array,
+    times: Array,
+    rows: Array,
+    first: int,
+    count: int,
+    out: Array,
+) -> int:
+    """Write `count` records from `first` on; returns where they end. `out` is as large as `measure` said."""
+    key_offsets, key_data, key_lengths = key
+    value_offsets, value_data, value_lengths = value
+    at = 0
+    base = times[rows[first] if len(rows) else first]
+    for delta in range(count):
+        row = rows[first + delta] if len(rows) else first + delta
+        since = times[row] - base
+        at = put_varint(out, at, sizes[row] + varint_size(since) + varint_size(delta))
+        out[at] = 0
+        at = put_varint(out, put_varint(out, at + 1, since), delta)
+        length = key_lengths[row] if len(key_lengths) else -1
+        at = put_varint(out, at, length)
+        if length > 0:
+            copy(out, at, key_data, key_offsets[row], length)
+            at += length
+        length = value_lengths[row]
+        at = put_varint(out, at, length)
+        if length > 0:
+            copy(out, at, value_data, value_offsets[row], length)
+            at += length
+        if len(header_offsets):
+            length = header_offsets[row + 1] - header_offsets[row]
+            copy(out, at, header_data, header_offsets[row], length)
+            at += length
+        else:
+            out[at] = 0
+            at += 1
+    return at
+
+
+@compiled
+def header_ends(starts: Array, counts: Array, key_lengths: Array, value_lengths: Array, ends: Array) -> None:
+    """Where the encoded headers of each row end; `starts` and `counts` tell which headers a row has."""
+    at = 0
+    ends[0] = 0
+    for row in range(len(starts)):
+        at += varint_size(counts[row])
+        for i in range(starts[row], starts[row] + counts[row]):
+            k, v = key_lengths[i], value_lengths[i]
+            at += varint_size(k) + k + varint_size(v) + max(v, 0)
+        ends[row + 1] = at
+
+
+@compiled
+def write_headers(starts: Array, counts: Array, key: Cells, value: Cells, out: Array) -> None:
+    """Write the headers of all rows, each with its count in front."""
+    key_offsets, key_data, key_lengths = key
+    value_offsets, value_data, value_lengths = value
+    at = 0
+    for row in range(len(starts)):
+        at = put_varint(out, at, counts[row])
+        for i in range(starts[row], starts[row] + counts[row]):
+            length = key_lengths[i]
+            at = put_varint(out, at, length)
+            copy(out, at, key_data, key_offsets[i], length)
+            at += length
+            length = value_lengths[i]
+            at = put_varint(out, at, length)
+            if length > 0:
+                copy(out, at, value_data, value_offsets[i], length)
+                at += length
+
+
+@compiled
+def group(partition: Array, starts: Array, rows: Array) -> None:
+    """Counting sort: `rows` by partition, in order within each; partition p has rows[starts[p] : starts[p + 1]]."""
+    starts[:] = 0
+    for p in partition:
+        starts[p + 1] += 1
+    for p in range(1, len(starts)):
+        starts[p] += starts[p - 1]
+    free = starts.copy()
+    for row in range(len(partition)):
+        rows[free[partition[row]]] = row
+        free[partition[row]] += 1
+
+
+@compiled
+def write_rows(pieces: Array, lengths: Array, times: Array, out: Array) -> int:
+    """Write records whose keys, values and encoded headers stand one after the other in `pieces`; returns their end.
+
+    `lengths` has the three of each record, -1 for null, 0 for no headers; `out` has 32 spare bytes for each record.
+    """
+    at = start = 0
+    for delta in range(len(times)):
+        key, value, headers = lengths[3 * delta], lengths[3 * delta + 1], lengths[3 * delta + 2]
+        since = times[delta] - times[0]
+        size = 1 + varint_size(since) + varint_size(delta) + varint_size(key) + max(key, 0)
+        at = put_varint(out, at, size + varint_size(value) + max(value, 0) + max(headers, 1))
+        out[at] = 0
+        at = put_varint(out, put_varint(out, put_varint(out, at + 1, since), delta), key)
+        if key > 0:
+            copy(out, at, pieces, start, key)
+            at, start = at + key, start + key
+        at = put_varint(out, at, value)
+        if value > 0:
+            copy(out, at, pieces, start, value)
+            at, start = at + value, start + value
+        out[at] = 0
+        if headers:
+            copy(out, at, pieces, start, headers)
+            start += headers
+        at += max(headers, 1)
+    return at

@@ -1,0 +1,136 @@
+"""The queue of one partition: batches in order, those in flight, and the sequence numbers that keep both honest.
+
+An idempotent producer numbers its records per partition (KIP-98): a broker takes a batch only if its first number
+follows the last one it has, and says so otherwise. A batch keeps its bytes for as long as anybody may have
+stored it. Only where it is certain that nobody has, because the broker refused it behind a gap, it is numbered anew
+under a fresh producer id. Broker state is per producer id and partition, so each lane has an id of its own to change.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from penstock.wire import batch
+from penstock.wire.cluster import Backoff
+from penstock.wire.errors import KafkaError
+
+SEQUENCES = 1 << 31
+
+
+class Identity(NamedTuple):
+    """A producer id and its epoch, as InitProducerId gives them."""
+
+    id: int
+    epoch: int
+
+
+class Outcome(NamedTuple):
+    """What became of a batch: its offset (-1 where the broker did not say) and append time (-1: the records' own)."""
+
+    offset: int
+    append_time: int
+    error: KafkaError | None
+
+
+@dataclass(eq=False)
+class Batch:
+    """A record batch on its way; `settle` is called once."""
+
+    data: memoryview
+    count: int
+    deadline: float
+    settle: Callable[[Outcome], None]
+    created: float = field(default_factory=time.monotonic)
+    place: int = -1
+    identity: Identity | None = None
+    sequence: int = -1
+    attempts: int = 0
+    settled: bool = False
+
+    def finish(self, outcome: Outcome) -> None:
+        if not self.settled:
+            self.settled = True
+            self.settle(outcome)
+
+
+class Lane:
+    """One partition of one topic."""
+
+    def __init__(self, topic: str, partition: int, backoff: Backoff) -> None:
+        self.topic, self.partition, self.backoff = topic, partition, backoff
+        self.queue: deque[Batch] = deque()
+        self.in_flight: list[Batch] = []
+        self.identity: Identity | None = None
+        self.wants_identity = False
+        """The numbers so far lead nowhere: once nothing is in flight, what is queued starts again at zero."""
+        self.recovering = False
+        """Something failed: nothing more is sent until all that is in flight has come back, to keep the order."""
+        self._next = self._added = 0
+
+    def add(self, one: Batch) -> None:
+        self._added += 1
+        one.place = self._added
+        self.queue.append(one)
+
+    def sendable(self, most_in_flight: int, now: float) -> bool:
+        if not self.queue or now < self.backoff.until:
+            return False
+        if self.recovering:
+            return not self.in_flight
+        return len(self.in_flight) < most_in_flight
+
+    def restart(self, identity: Identity) -> None:
+        """Number all that is queued anew; only when nothing is in flight."""
+        assert not self.in_flight
+        self.identity, self.wants_identity, self._next = identity, False, 0
+        for one in self.queue:
+            one.sequence = -1
+
+    def take(self) -> Batch:
+        """The next batch, numbered and counted as in flight."""
+        one = self.queue.popleft()
+        if one.sequence < 0 and self.identity:
+            one.identity, one.sequence = self.identity, self._next
+            self._next = (self._next + one.count) % SEQUENCES
+            self._stamp(one, *one.identity)
+        elif not one.attempts:
+            self._stamp(one, -1, -1)
+        one.attempts += 1
+        self.in_flight.append(one)
+        self.recovering = False
+        return one
+
+    def _stamp(self, one: Batch, producer: int, epoch: int) -> None:
+        batch.stamp(one.data, producer_id=producer, producer_epoch=epoch, base_sequence=one.sequence)
+
+    def is_first(self, one: Batch) -> bool:
+        """Whether no older batch of this lane is still on its way."""
+        return (not self.in_flight or self.in_flight[0] is one) and not (self.queue and self.queue[0].place < one.place)
+
+    def settled(self, one: Batch) -> None:
+        self.in_flight.remove(one)
+        self.backoff.reset()
+
+    def again(self, one: Batch) -> None:
+        """Put a batch that failed back, in front of all younger ones."""
+        self.in_flight.remove(one)
+        self.recovering = True
+        place = sum(other.place < one.place for other in self.queue)
+        self.queue.insert(place, one)
+
+    def gap(self, one: Batch) -> None:
+        """A batch failed for good: the broker refuses its successors, which then start anew."""
+        if one in self.in_flight:
+            self.in_flight.remove(one)
+        else:
+            self.queue.remove(one)
+        if self.identity and one.sequence >= 0:
+            self.recovering = True
+
+    def expired(self, now: float) -> list[Batch]:
+        """Queued batches whose time is up."""
+        return [one for one in self.queue if one.deadline <= now]

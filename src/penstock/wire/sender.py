@@ -1,0 +1,282 @@
+"""Carries batches from their lanes to the leaders' brokers, and each answer back to its batch.
+
+One task looks at all lanes whenever something changed: a batch came, an answer came, a pause ended. For each broker
+with room it makes one request of one batch a lane. Requests to one broker are pipelined; `Lane` says what
+that needs to keep order and to write nothing twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from penstock.wire import protocol
+from penstock.wire.cluster import Backoff, Cluster
+from penstock.wire.connection import Connection
+from penstock.wire.errors import (
+    DeliveryTimeout,
+    KafkaError,
+    LeaderNotAvailable,
+    OutOfOrderSequenceNumber,
+    UnknownProducerId,
+    error_of,
+)
+from penstock.wire.lanes import Batch, Identity, Lane, Outcome
+
+DUPLICATE_SEQUENCE_NUMBER = 46
+BY_ID = 13  # the version of Produce from which topics go by their id
+IDLE = 1.0
+"""Seconds after which deadlines are looked at when nothing else happens."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """How batches are delivered; times in seconds, sizes in bytes."""
+
+    acks: int
+    idempotent: bool
+    in_flight: int
+    request_size: int
+    request_timeout: float
+    pauses: tuple[float, float]
+
+
+class _Sent(NamedTuple):
+    lane: Lane
+    batch: Batch
+
+
+class Sender:
+    """Runs from `start` to `close`; `add` gives it work."""
+
+    def __init__(self, cluster: Cluster, delivery: Delivery, has_room: Callable[[], None]) -> None:
+        self.lanes: dict[tuple[str, int], Lane] = {}
+        self.requests: dict[int, int] = defaultdict(int)
+        self._cluster, self._delivery, self._has_room = cluster, delivery, has_room
+        self._changed = asyncio.Event()
+        self._working: set[asyncio.Task[None]] = set()
+        self._busy: set[object] = set()
+        self._pump: asyncio.Task[None] | None = None
+        self.fatal: KafkaError | None = None
+
+    def start(self) -> None:
+        self._pump = asyncio.create_task(self._run())
+
+    def add(self, topic: str, partition: int, one: Batch) -> None:
+        self.lane(topic, partition).add(one)
+        self._changed.set()
+
+    def lane(self, topic: str, partition: int) -> Lane:
+        key = topic, partition
+        if key not in self.lanes:
+            self.lanes[key] = Lane(topic, partition, Backoff(*self._delivery.pauses))
+        return self.lanes[key]
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing is in flight."""
+        return not any(lane.queue or lane.in_flight for lane in self.lanes.values())
+
+    def has_capacity(self) -> bool:
+        """Whether a batch that came now would be sent at once by some broker."""
+        return any(count < self._delivery.in_flight for count in self.requests.values()) or not self.requests
+
+    async def close(self) -> None:
+        for task in [*self._working, *([self._pump] if self._pump else [])]:
+            task.cancel()
+        await asyncio.gather(*self._working, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            self._changed.clear()
+            self._expire()
+            pause = self._send_what_can_go()
+            try:
+                async with asyncio.timeout(pause):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    def _send_what_can_go(self) -> float:
+        """Start requests for all lanes that may send; returns seconds until another look is due."""
+        now, ready, next_look = time.monotonic(), defaultdict(list), IDLE
+        for lane in self.lanes.values():
+            if not lane.sendable(self._delivery.in_flight, now):
+                if lane.queue and lane.backoff.until > now:
+                    next_look = min(next_look, lane.backoff.until - now)
+            elif self._is_prepared(lane):
+                ready[self._leader(lane)].append(lane)
+        for node, lanes in ready.items():
+            if node >= 0 and self.requests[node] < self._delivery.in_flight:
+                self._post(node, lanes)
+        return next_look
+
+    def _is_prepared(self, lane: Lane) -> bool:
+        """Whether leader and identity are known; starts the work that makes them so."""
+        if self._leader(lane) < 0:
+            self._work(lane.topic, self._learn(lane.topic))
+            return False
+        if self._delivery.idempotent and (lane.identity is None or (lane.wants_identity and not lane.in_flight)):
+            self._work(lane, self._identify(lane))
+            return False
+        return not lane.wants_identity
+
+    def _leader(self, lane: Lane) -> int:
+        topic = self._cluster.topics.get(lane.topic)
+        return topic.leaders[lane.partition] if topic and lane.partition < len(topic.leaders) else -1
+
+    def _work(self, about: object, what: Any) -> None:
+        """Do something once at a time for each `about`."""
+        if about in self._busy:
+            what.close()
+            return
+        self._busy.add(about)
+
+        async def work() -> None:
+            try:
+                await what
+            finally:
+                self._busy.discard(about)
+                self._changed.set()
+
+        self._spawn(work())
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
+
+    async def _learn(self, topic: str) -> None:
+        lanes = [lane for lane in self.lanes.values() if lane.topic == topic]
+        try:
+            await self._cluster.refresh(topic)
+            if any(self._leader(lane) < 0 for lane in lanes if lane.queue):
+                raise LeaderNotAvailable(topic=topic)
+        except KafkaError as error:
+            self._hold(lanes, error)
+
+    async def _identify(self, lane: Lane) -> None:
+        try:
+            body = {"transactional_id": None, "transaction_timeout_ms": 60_000, "producer_id": -1, "producer_epoch": -1}
+            found = await self._cluster.ask(protocol.INIT_PRODUCER_ID, body)
+            if found["error_code"]:
+                raise error_of(found["error_code"])()
+            if not lane.in_flight:
+                lane.restart(Identity(found["producer_id"], found["producer_epoch"]))
+        except KafkaError as error:
+            self._hold([lane], error)
+
+    def _hold(self, lanes: Iterable[Lane], error: KafkaError) -> None:
+        """Try again after a pause, or give up what waits when that is of no use."""
+        for lane in lanes:
+            lane.backoff.failed()
+            for one in list(lane.queue):
+                if not error.retriable:
+                    self._fail(lane, one, error)
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        for lane in self.lanes.values():
+            for one in lane.expired(now):
+                late = DeliveryTimeout(
+                    topic=lane.topic,
+                    partition=lane.partition,
+                    detail=f"not acknowledged within {now - one.created:.1f} s, {one.attempts} times sent",
+                )
+                self._fail(lane, one, late)
+
+    def _fail(self, lane: Lane, one: Batch, error: KafkaError) -> None:
+        lane.gap(one)
+        one.finish(Outcome(-1, -1, error))
+        self._has_room()
+
+    def _post(self, node: int, lanes: list[Lane]) -> None:
+        taken: list[_Sent] = []
+        size = 0
+        for lane in lanes:
+            if taken and size + len(lane.queue[0].data) > self._delivery.request_size:
+                break
+            size += len(lane.queue[0].data)
+            taken.append(_Sent(lane, lane.take()))
+        # The next request begins with the lanes that this one had no room for.
+        for sent in taken:
+            key = sent.lane.topic, sent.lane.partition
+            self.lanes[key] = self.lanes.pop(key)
+        self.requests[node] += 1
+        self._spawn(self._deliver(node, taken))
+
+    async def _deliver(self, node: int, sent: list[_Sent]) -> None:
+        try:
+            connection = await self._cluster.connection(node)
+            await self._produce(connection, sent)
+        except KafkaError as error:
+            for one in sent:
+                self._failed(one, error)
+        finally:
+            self.requests[node] -= 1
+            self._changed.set()
+            self._has_room()
+
+    async def _produce(self, connection: Connection, sent: list[_Sent]) -> None:
+        by_id = connection.version(protocol.PRODUCE) >= BY_ID
+        answer = connection.post(protocol.PRODUCE, self._body(sent, by_id=by_id), answered=self._delivery.acks != 0)
+        found = await connection.wait(answer, protocol.PRODUCE)
+        if not self._delivery.acks:
+            for lane, one in sent:
+                self._done(lane, one, Outcome(-1, -1, None))
+            return
+        names = {self._cluster.topics[lane.topic].id: lane.topic for lane, _ in sent} if by_id else {}
+        results = {
+            (names.get(topic["topic_id"]) if by_id else topic["name"], one["index"]): one
+            for topic in found["responses"]
+            for one in topic["partition_responses"]
+        }
+        for each in sent:
+            self._judge(each, results.get((each.lane.topic, each.lane.partition)))
+
+    def _body(self, sent: list[_Sent], *, by_id: bool) -> dict[str, Any]:
+        topics: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for lane, one in sent:
+            topics[lane.topic].append({"index": lane.partition, "records": one.data})
+        named = [{"topic_id": self._cluster.topics[name].id} if by_id else {"name": name} for name in topics]
+        return {
+            "transactional_id": None,
+            "acks": self._delivery.acks,
+            "timeout_ms": int(self._delivery.request_timeout * 1000),
+            "topic_data": [name | {"partition_data": data} for name, data in zip(named, topics.values(), strict=True)],
+        }
+
+    def _judge(self, sent: _Sent, result: dict[str, Any] | None) -> None:
+        lane, one = sent
+        if result is None:
+            self._failed(sent, error_of(-1)(topic=lane.topic, partition=lane.partition, detail="the answer skips it"))
+        elif result["error_code"] in (0, DUPLICATE_SEQUENCE_NUMBER):
+            self._done(lane, one, Outcome(result["base_offset"], result["log_append_time_ms"], None))
+        else:
+            said = result.get("error_message") or ""
+            self._failed(sent, error_of(result["error_code"])(topic=lane.topic, partition=lane.partition, detail=said))
+
+    def _done(self, lane: Lane, one: Batch, outcome: Outcome) -> None:
+        lane.settled(one)
+        one.finish(outcome)
+
+    def _failed(self, sent: _Sent, error: KafkaError) -> None:
+        """Send again what may succeed; where the broker's numbers are not ours, first start new ones."""
+        lane, one = sent
+        if isinstance(error, OutOfOrderSequenceNumber | UnknownProducerId) and self._delivery.idempotent:
+            if lane.is_first(one):
+                lane.wants_identity = True
+                lane.backoff.failed()
+            lane.again(one)
+            return
+        if not error.retriable:
+            self._fail(lane, one, error)
+            return
+        lane.again(one)
+        lane.backoff.failed()
+        if error.refresh_metadata:
+            self._work(lane.topic, self._learn(lane.topic))

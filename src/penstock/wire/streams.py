@@ -1,0 +1,126 @@
+"""Byte streams to one address: plain sockets without a copy in Python, and TLS.
+
+asyncio's own transports join what is written and copy what the socket does not take at once; for batches of a
+megabyte that costs more than the kernel's part. So plain connections use the loop's socket calls, which send from
+the caller's buffer. They know nothing of Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from penstock.wire.errors import ConnectionLost
+from penstock.wire.types import Buffer
+
+
+class Stream(Protocol):
+    """A connected stream; every failure is a `ConnectionLost`."""
+
+    async def send(self, chunks: Sequence[Buffer]) -> None:
+        """Write the chunks one after the other; one caller at a time."""
+
+    async def receive(self, count: int) -> memoryview:
+        """Exactly `count` bytes."""
+
+    def close(self) -> None:
+        """Close at once; may be called again."""
+
+
+async def connect(host: str, port: int, *, patience: float, tls: ssl.SSLContext | None) -> Stream:
+    """A stream to the first address of `host` that answers; the name is looked up anew each time."""
+    try:
+        async with asyncio.timeout(patience):
+            return await (_connect_tls(host, port, tls) if tls else _connect_plain(host, port))
+    except TimeoutError:
+        raise ConnectionLost(f"{host}:{port} does not answer within {patience:g} s") from None
+    except OSError as error:
+        raise ConnectionLost(f"{host}:{port} cannot be reached: {error}") from error
+
+
+async def _connect_plain(host: str, port: int) -> Stream:
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    failure: OSError | None = None
+    for family, kind, protocol, _, address in found:
+        sock = socket.socket(family, kind, protocol)
+        sock.setblocking(False)
+        try:
+            await loop.sock_connect(sock, address)
+        except OSError as error:
+            sock.close()
+            failure = error
+            continue
+        except BaseException:
+            sock.close()
+            raise
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        return PlainStream(sock, f"{host}:{port}")
+    raise failure or OSError(f"{host} has no address")
+
+
+async def _connect_tls(host: str, port: int, tls: ssl.SSLContext | None) -> Stream:
+    reader, writer = await asyncio.open_connection(host, port, ssl=tls, server_hostname=host)
+    return TlsStream(reader, writer, f"{host}:{port}")
+
+
+class PlainStream:
+    """A TCP socket."""
+
+    def __init__(self, sock: socket.socket, peer: str) -> None:
+        self._socket, self._peer, self._loop = sock, peer, asyncio.get_running_loop()
+
+    async def send(self, chunks: Sequence[Buffer]) -> None:
+        try:
+            for chunk in chunks:
+                await self._loop.sock_sendall(self._socket, chunk)
+        except (OSError, ValueError) as error:  # a ValueError is a socket that was closed meanwhile
+            raise ConnectionLost(f"the connection to {self._peer} broke: {error}") from error
+
+    async def receive(self, count: int) -> memoryview:
+        view = memoryview(bytearray(count))
+        done = 0
+        while done < count:
+            try:
+                got = await self._loop.sock_recv_into(self._socket, view[done:])
+            except (OSError, ValueError) as error:
+                raise ConnectionLost(f"the connection to {self._peer} broke: {error}") from error
+            if not got:
+                raise ConnectionLost(f"{self._peer} closed the connection")
+            done += got
+        return view
+
+    def close(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket)
+            self._loop.remove_writer(self._socket)
+            self._socket.close()
+
+
+class TlsStream:
+    """A TLS connection, over asyncio's transport."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str) -> None:
+        self._reader, self._writer, self._peer = reader, writer, peer
+
+    async def send(self, chunks: Sequence[Buffer]) -> None:
+        try:
+            self._writer.writelines(chunks)
+            await self._writer.drain()
+        except OSError as error:
+            raise ConnectionLost(f"the connection to {self._peer} broke: {error}") from error
+
+    async def receive(self, count: int) -> memoryview:
+        try:
+            return memoryview(await self._reader.readexactly(count))
+        except (OSError, asyncio.IncompleteReadError) as error:
+            raise ConnectionLost(f"{self._peer} closed the connection") from error
+
+    def close(self) -> None:
+        with suppress(RuntimeError):
+            self._writer.close()

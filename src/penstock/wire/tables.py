@@ -1,0 +1,100 @@
+"""What `send_table` gives back: each row's delivery, kept as ranges and not as a list of offsets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.wire.columns import Encoded
+from penstock.wire.errors import KafkaError
+from penstock.wire.lanes import Outcome
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """`offsets[p]` are the ranges [first, last] of offsets that the rows of partition p have, in the rows' order.
+
+    A range is (-1, -1) where the broker had the rows already and did not say where, and with acks=0.
+    """
+
+    topic: str
+    rows: int
+    offsets: dict[int, list[tuple[int, int]]]
+
+
+class TableFailed(KafkaError):
+    """Some rows were not written: `failed` has their ranges [first, last] and the errors, `receipt` the other rows."""
+
+    def __init__(self, receipt: Receipt, failed: list[tuple[int, int, KafkaError]]) -> None:
+        rows = sum(last - first + 1 for first, last, _ in failed)
+        first, last, error = failed[0]
+        super().__init__(topic=receipt.topic, detail=f"{rows} rows failed, the first at {first} to {last}: {error}")
+        self.receipt, self.failed = receipt, failed
+
+
+class TableDelivery:
+    """Counts the batches of one table until each is settled."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._first_row = self._rows = self._open = 0
+        self._offsets: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        self._failed: list[tuple[int, int, KafkaError]] = []
+        self._changed = asyncio.Event()
+
+    def expect(self, one: Encoded) -> Callable[[Outcome], None]:
+        """What to call with the outcome of this batch, whose rows are counted within the current Arrow batch."""
+        self._open += 1
+        return partial(self._settle, one, self._first_row)
+
+    def next_batch(self, rows: int) -> None:
+        self._first_row += rows
+
+    async def receipt(self) -> Receipt:
+        """Wait for all outcomes."""
+        while self._open:
+            self._changed.clear()
+            await self._changed.wait()
+        made = Receipt(self._topic, self._rows, dict(self._offsets))
+        if self._failed:
+            raise TableFailed(made, sorted(self._failed, key=lambda one: one[0]))
+        return made
+
+    def _settle(self, one: Encoded, first_row: int, outcome: Outcome) -> None:
+        self._open -= 1
+        self._changed.set()
+        if outcome.error is not None:
+            self._failed += [(a + first_row, b + first_row, outcome.error) for a, b in ranges(np.asarray(one.rows))]
+            return
+        self._rows += one.count
+        _join(self._offsets[one.partition], outcome.offset, one.count)
+
+
+def ranges(rows: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Ascending row numbers as ranges [first, last]."""
+    breaks = np.flatnonzero(np.diff(rows) != 1)
+    for first, last in zip([0, *breaks + 1], [*breaks, len(rows) - 1], strict=True):
+        yield int(rows[first]), int(rows[last])
+
+
+def _join(known: list[tuple[int, int]], offset: int, count: int) -> None:
+    """Add [offset, offset + count) to the ranges, growing the last one where it continues."""
+    if offset < 0:
+        known.append((-1, -1))
+    elif known and known[-1][1] == offset - 1 and known[-1][0] >= 0:
+        known[-1] = known[-1][0], offset + count - 1
+    else:
+        known.append((offset, offset + count - 1))
+
+
+def record_batches(table: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    """The Arrow batches of whatever holds some."""
+    if isinstance(table, pa.RecordBatch):
+        return [table]
+    return table.to_batches() if isinstance(table, pa.Table) else table

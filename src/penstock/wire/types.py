@@ -1,0 +1,172 @@
+"""The primitive types of Kafka's protocol: how each is read and written; knows no message.
+
+A reader takes a view and a position and gives the value and the position behind it; a writer appends to a bytearray.
+Readers check each length against the bytes that are there before they use it, so a wrong length costs no memory.
+The encodings are those of the protocol guide, section "Protocol Primitive Types"; the compact ones are of KIP-482.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+
+Buffer = bytes | bytearray | memoryview
+# Where in the encoded bytes which foreign chunks belong: records are passed on without a copy.
+Cuts = list[tuple[int, Sequence[Buffer]]]
+
+# The types of fixed size, as codes of `struct`; a uuid is 16 bytes.
+FIXED = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "float64": "d",
+    "uuid": "16s",
+}
+
+INT16 = Struct(">h")
+INT32 = Struct(">i")
+
+
+class BadBytes(ValueError):
+    """Bytes that are not what they should be: where, and what is wrong."""
+
+    def __init__(self, position: int, what: str) -> None:
+        super().__init__(position, what)
+        self.position, self.what = position, what
+
+    def __str__(self) -> str:
+        return f"byte {self.position}: {self.what}"
+
+
+def end_of(data: memoryview, position: int, size: int) -> int:
+    """The position behind `size` bytes, which must be there."""
+    end = position + size
+    if end > len(data):
+        raise BadBytes(position, f"{size} bytes announced, {max(len(data) - position, 0)} left")
+    return end
+
+
+def read_int16(data: memoryview, position: int) -> tuple[int, int]:
+    return INT16.unpack_from(data, position)[0], position + 2
+
+
+def read_int32(data: memoryview, position: int) -> tuple[int, int]:
+    return INT32.unpack_from(data, position)[0], position + 4
+
+
+def write_int16(out: bytearray, value: int) -> None:
+    out += INT16.pack(value)
+
+
+def write_int32(out: bytearray, value: int) -> None:
+    out += INT32.pack(value)
+
+
+def write_uuid(out: bytearray, value: bytes) -> None:
+    if len(value) != 16:
+        raise ValueError(f"a uuid has 16 bytes, not {len(value)}")
+    out += value
+
+
+def read_unsigned(data: memoryview, position: int, bits: int = 32) -> tuple[int, int]:
+    """An unsigned varint: seven bits a byte, the lowest first."""
+    value, at = 0, position
+    for shift in range(0, bits, 7):
+        if at >= len(data):
+            raise BadBytes(at, "the bytes end inside a varint")
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+    if byte > 0x7F or value >> bits:
+        raise BadBytes(position, f"a varint of more than {bits} bits")
+    return value, at
+
+
+def write_unsigned(out: bytearray, value: int) -> None:
+    if value < 0:
+        raise ValueError(f"an unsigned varint cannot hold {value}")
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def read_varint(data: memoryview, position: int) -> tuple[int, int]:
+    """A signed varint of 32 bits, zig-zag: 0, -1, 1, -2 are stored as 0, 1, 2, 3."""
+    value, position = read_unsigned(data, position, 32)
+    return (value >> 1) ^ -(value & 1), position
+
+
+def read_varlong(data: memoryview, position: int) -> tuple[int, int]:
+    """A signed varint of 64 bits, zig-zag."""
+    value, position = read_unsigned(data, position, 64)
+    return (value >> 1) ^ -(value & 1), position
+
+
+def write_varint(out: bytearray, value: int) -> None:
+    if not -(1 << 31) <= value < 1 << 31:
+        raise ValueError(f"a varint cannot hold {value}")
+    write_unsigned(out, value << 1 ^ value >> 31)
+
+
+def write_varlong(out: bytearray, value: int) -> None:
+    if not -(1 << 63) <= value < 1 << 63:
+        raise ValueError(f"a varlong cannot hold {value}")
+    write_unsigned(out, value << 1 ^ value >> 63)
+
+
+def read_compact_length(data: memoryview, position: int) -> tuple[int, int]:
+    """A length stored as one more than it is, so that 0 stands for null: given as -1."""
+    value, position = read_unsigned(data, position)
+    return value - 1, position
+
+
+def write_compact_length(out: bytearray, value: int) -> None:
+    write_unsigned(out, value + 1)
+
+
+def not_null(length: int, position: int) -> int:
+    """The length, which may not be that of null."""
+    if length < 0:
+        raise BadBytes(position, f"length {length} where null is not allowed")
+    return length
+
+
+def null_or(length: int, position: int) -> int:
+    """The length, of which only -1 stands for null."""
+    if length < -1:
+        raise BadBytes(position, f"length {length}")
+    return length
+
+
+def read_text(data: memoryview, position: int, size: int) -> tuple[str, int]:
+    end = end_of(data, position, size)
+    try:
+        return str(data[position:end], "utf-8"), end
+    except UnicodeDecodeError as error:
+        raise BadBytes(position + error.start, "text that is not UTF-8") from None
+
+
+def write_records(out: bytearray, cuts: Cuts, value: Buffer | Sequence[Buffer], compact: bool) -> None:
+    """The size of the records; their bytes are noted to go here."""
+    chunks = (value,) if isinstance(value, Buffer) else value
+    size = sum(memoryview(chunk).nbytes for chunk in chunks)
+    (write_compact_length if compact else write_int32)(out, size)
+    cuts.append((len(out), chunks))
+
+
+def joined(out: bytearray, cuts: Cuts) -> list[Buffer]:
+    """The encoded bytes with the noted chunks in their places, none of them copied."""
+    if not cuts:
+        return [out]
+    view, start, chunks = memoryview(out), 0, list[Buffer]()
+    for position, foreign in cuts:
+        chunks += [view[start:position], *foreign]
+        start = position
+    return [chunk for chunk in (*chunks, view[start:]) if len(chunk)]

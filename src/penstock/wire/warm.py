@@ -1,0 +1,24 @@
+"""Compiles the loops for the columns that are met most, so that the first batch of a process need not wait for it.
+
+Machine code is kept on disk beside the package, or in the user's cache directory if that cannot be written to.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from penstock.wire.batch import encode_records
+from penstock.wire.columns import TableEncoder
+from penstock.wire.compression import NONE
+from penstock.wire.read import decode
+
+
+def warm() -> None:
+    """Compile, or load, the code for binary and large columns, with and without partitions, and for reading."""
+    headers = pa.array([[{"key": "k", "value": b"v"}]], pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()})))
+    for kind in (pa.binary(), pa.large_binary()):
+        cells = pa.array([b"x"], kind)
+        batch = pa.record_batch({"key": cells, "value": cells, "headers": headers})
+        for encoded in TableEncoder(2, batch_size=1000, compression=NONE, level=None).encode(batch):
+            decode(encoded.data, verify=False)
+    encode_records([(b"k", b"v", (), 0)], compression=NONE, level=None)

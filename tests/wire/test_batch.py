@@ -1,0 +1,94 @@
+"""The header of a record batch, and batches of a few messages."""
+
+from __future__ import annotations
+
+import struct
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.wire.batch import HEADER_SIZE, Row, encode_records, read_headers, stamp
+from penstock.wire.columns import TableEncoder
+from penstock.wire.compression import CODECS, NONE, CorruptRecords
+from penstock.wire.crc import crc32c
+from penstock.wire.read import decode
+
+CELLS = st.none() | st.binary(max_size=100)
+ROWS = st.lists(
+    st.tuples(CELLS, CELLS, st.lists(st.tuples(st.text(max_size=8), CELLS), max_size=3), st.integers(-(2**62), 2**62)),
+    min_size=1,
+    max_size=20,
+)
+
+# The first call of a compiled loop may compile it.
+UNHURRIED = settings(deadline=None)
+
+
+def batch(rows: list[Row], codec: int = NONE) -> memoryview:
+    made = encode_records(rows, compression=codec, level=None)
+    stamp(made, producer_id=7, producer_epoch=3, base_sequence=11)
+    return made
+
+
+@pytest.mark.parametrize("codec", CODECS.values())
+@UNHURRIED
+@given(rows=ROWS)
+def test_messages_come_back(codec: int, rows: list[Row]) -> None:
+    table = decode(batch(rows, codec))
+    headers = [[{"key": key, "value": value} for key, value in row[2]] for row in rows]
+    assert table.column("key").to_pylist() == [row[0] for row in rows]
+    assert table.column("value").to_pylist() == [row[1] for row in rows]
+    assert table.column("headers").to_pylist() == headers
+    assert table.column("timestamp").cast(pa.int64()).to_pylist() == [row[3] for row in rows]
+    assert table.column("offset").to_pylist() == list(range(len(rows)))
+
+
+@UNHURRIED
+@given(rows=ROWS)
+def test_columns_give_the_same_bytes(rows: list[Row]) -> None:
+    entries = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
+    columns = {
+        "key": pa.array([row[0] for row in rows], pa.binary()),
+        "value": pa.array([row[1] for row in rows], pa.binary()),
+        "headers": pa.array([[{"key": k, "value": v} for k, v in row[2]] for row in rows], entries),
+        "timestamp": pa.array([row[3] for row in rows]),
+    }
+    (made,) = TableEncoder(1, batch_size=2**20, compression=NONE).encode(pa.record_batch(columns))
+    assert made.data == encode_records(rows, compression=NONE, level=None)
+
+
+def test_the_header_has_its_fields_where_the_protocol_has_them() -> None:
+    made = batch([(None, b"a", (), 1000), (None, b"b", (), 3000), (None, b"c", (), 2000)])
+    fields = struct.unpack_from(">qiibIhiqqqhii", made)
+    crc = crc32c(made[21:])
+    assert fields == (0, len(made) - 12, -1, 2, crc, 0, 2, 1000, 3000, 7, 3, 11, 3)
+    (header,) = read_headers(made)
+    assert (header.start, header.end, header.last_offset, header.codec) == (0, len(made), 2, NONE)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence, header.count) == (7, 3, 11, 3)
+    assert not (header.transactional or header.control or header.append_time)
+
+
+def test_a_stamp_changes_only_the_producer_and_the_transaction() -> None:
+    made = batch([(b"k", b"v", (), 1)], CODECS["lz4"])
+    before = bytes(made)
+    stamp(made, producer_id=8, producer_epoch=0, base_sequence=0, transactional=True)
+    (header,) = read_headers(made)
+    assert (header.transactional, header.producer_id, header.codec) == (True, 8, CODECS["lz4"])
+    stamp(made, producer_id=7, producer_epoch=3, base_sequence=11)
+    assert bytes(made) == before
+
+
+def test_headers_of_cut_and_foreign_bytes() -> None:
+    made = bytes(batch([(None, b"a", (), 1)]))
+    assert [header.start for header in read_headers(made + made + made[:-1])] == [0, len(made)]
+    assert list(read_headers(b"")) == list(read_headers(made[: HEADER_SIZE - 1])) == []
+    old = made[:16] + b"\1" + made[17:]
+    with pytest.raises(CorruptRecords, match="format 1; only 2"):
+        list(read_headers(old))
+    with pytest.raises(CorruptRecords, match="length of 48"):
+        list(read_headers(made[:8] + struct.pack(">i", 48) + made[12:]))
+    with pytest.raises(CorruptRecords, match="offset 0 does not have its checksum"):
+        list(read_headers(made[:-1] + b"?"))
+    assert len(list(read_headers(made[:-1] + b"?", verify=False))) == 1

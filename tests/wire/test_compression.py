@@ -1,0 +1,110 @@
+"""Codecs: what is compressed comes back, what is damaged or too large is refused."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.wire.compression import (
+    CODECS,
+    GZIP,
+    LZ4,
+    NONE,
+    SNAPPY,
+    ZSTD,
+    CorruptRecords,
+    codec_number,
+    compress,
+    decompress,
+)
+from penstock.wire.crc import crc32c
+
+# A bomb takes its time.
+UNHURRIED = settings(deadline=None)
+
+SIZES = [0, 1, 32 * 1024, 32 * 1024 + 1, 64 * 1024, 64 * 1024 + 1, 300_000]
+REAL = [GZIP, SNAPPY, LZ4, ZSTD]
+
+
+def some(size: int) -> bytes:
+    """Bytes half of which compress well."""
+    chosen = random.Random(size)
+    return b"".join(chosen.randbytes(50) + bytes(50) for _ in range(size // 100 + 1))[:size]
+
+
+@pytest.mark.parametrize("codec", CODECS.values())
+@pytest.mark.parametrize("size", SIZES)
+def test_what_is_compressed_comes_back(codec: int, size: int) -> None:
+    for data in (some(size), bytearray(some(size)), memoryview(b"_" + some(size))[1:]):
+        assert bytes(decompress(codec, compress(codec, None, data))) == bytes(data)
+
+
+@pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
+def test_a_higher_level_compresses_more(codec: int) -> None:
+    chosen = random.Random(1)
+    words = [chosen.randbytes(chosen.randrange(2, 9)) for _ in range(300)]
+    data = b"".join(chosen.choices(words, k=20_000))
+    assert len(compress(codec, 9, data)) < len(compress(codec, 1, data))
+
+
+def test_lz4_blocks_are_independent_as_java_wants_them() -> None:
+    flags = bytes(compress(LZ4, None, some(300_000)))[4]
+    assert flags & 0x20
+
+
+def test_raw_snappy_is_read_too() -> None:
+    raw = pa.Codec("snappy").compress(some(1000), asbytes=True)
+    assert bytes(decompress(SNAPPY, raw)) == some(1000)
+
+
+@pytest.mark.parametrize("codec", REAL)
+def test_a_bomb_is_refused(codec: int) -> None:
+    bomb = compress(codec, None, bytes(10_000_000))
+    with pytest.raises(CorruptRecords, match="more than 1000000 bytes"):
+        decompress(codec, bomb, max_size=1_000_000)
+    assert len(decompress(codec, bomb, max_size=10_000_000)) == 10_000_000
+
+
+@pytest.mark.parametrize("codec", REAL)
+@UNHURRIED
+@given(data=st.binary(max_size=200))
+def test_any_bytes_are_refused_or_read(codec: int, data: bytes) -> None:
+    with suppress(CorruptRecords):
+        decompress(codec, data, max_size=1_000_000)
+
+
+@pytest.mark.parametrize("codec", REAL)
+def test_cut_data_is_refused(codec: int) -> None:
+    whole = bytes(compress(codec, None, some(1000)))
+    # The first 16 bytes of snappy are a header that nothing need follow.
+    for size in range(17, len(whole)):
+        with pytest.raises(CorruptRecords):
+            decompress(codec, whole[:size])
+
+
+def test_snappy_that_claims_gigabytes_is_refused_before_memory_is_taken() -> None:
+    with pytest.raises(CorruptRecords, match="claim"):
+        decompress(SNAPPY, b"\xff\xff\xff\xff\x07abc")
+
+
+def test_codecs_have_kafkas_numbers() -> None:
+    assert (
+        [codec_number(name) for name in ("none", "gzip", "snappy", "lz4", "zstd")] == [NONE, *REAL] == [0, 1, 2, 3, 4]
+    )
+    with pytest.raises(ValueError, match="no compression 'brotli'"):
+        codec_number("brotli")
+    with pytest.raises(CorruptRecords, match="number 7"):
+        decompress(7, b"")
+
+
+def test_crc32c_of_known_bytes_and_any_buffer() -> None:
+    # RFC 3720, B.4.
+    assert crc32c(b"123456789") == 0xE3069283
+    assert crc32c(bytes(32)) == 0x8A9136AA
+    assert crc32c(bytearray(b"123456789")) == crc32c(memoryview(b"x123456789y")[1:-1]) == 0xE3069283
+    assert crc32c(b"") == crc32c(memoryview(b"")) == crc32c(bytearray()) == 0

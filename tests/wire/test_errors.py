@@ -1,0 +1,68 @@
+"""The errors of the client: their classes, what they say, and that they survive a trip to another process."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from penstock.wire import errors
+from penstock.wire.broker_errors import CODES
+from penstock.wire.errors import (
+    ConnectionLost,
+    KafkaError,
+    NotLeaderOrFollower,
+    ProducerFenced,
+    RequestTimeout,
+    UnknownServerError,
+    UnsupportedBroker,
+    error_of,
+)
+
+CLIENT_SIDE = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, KafkaError) and kind.__module__ == errors.__name__
+]
+
+
+def test_a_message_says_what_where_and_why() -> None:
+    error = NotLeaderOrFollower("asked broker 2", topic="orders", partition=3)
+    assert str(error) == (
+        "NOT_LEADER_OR_FOLLOWER (topic orders, partition 3): "
+        "the partition's leader has moved to another broker: asked broker 2"
+    )
+    assert str(ProducerFenced()).startswith("PRODUCER_FENCED: a newer producer")
+
+
+@pytest.mark.parametrize("kind", [*CODES.values(), *CLIENT_SIDE], ids=lambda kind: kind.name)
+def test_each_error_has_a_name_and_a_sentence_and_can_be_pickled(kind: type[KafkaError]) -> None:
+    assert kind.name
+    assert kind.says
+    copy = pickle.loads(pickle.dumps(kind("why", topic="t", partition=0)))
+    assert (type(copy), str(copy), copy.topic, copy.partition) == (
+        kind,
+        str(kind("why", topic="t", partition=0)),
+        "t",
+        0,
+    )
+
+
+def test_the_names_of_classes_and_codes_agree() -> None:
+    assert (NotLeaderOrFollower.__name__, NotLeaderOrFollower.code) == ("NotLeaderOrFollower", 6)
+    assert error_of(6) is NotLeaderOrFollower
+    assert (errors.InvalidTopic.name, errors.InvalidTopic.code) == ("INVALID_TOPIC_EXCEPTION", 17)
+
+
+def test_a_code_that_is_too_new_is_named() -> None:
+    kind = error_of(999)
+    assert issubclass(kind, UnknownServerError)
+    assert (kind.code, kind.name, kind.retriable) == (999, "ERROR_999", False)
+    assert "error code 999" in str(kind())
+    assert type(pickle.loads(pickle.dumps(kind("why")))) is kind
+
+
+def test_what_may_be_tried_again_on_our_side() -> None:
+    assert {kind for kind in CLIENT_SIDE if kind.retriable} == {ConnectionLost, RequestTimeout}
+    assert ConnectionLost.refresh_metadata
+    assert not UnsupportedBroker.retriable
