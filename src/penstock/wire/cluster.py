@@ -109,7 +109,7 @@ class Cluster:
         """The connection to a broker, opened if need be; `ConnectionLost` when that fails now."""
         if node not in self.brokers:
             raise ConnectionLost(f"broker {node} is not in the cluster's metadata")
-        return await self._connect(self.brokers[node])
+        return await self.connect(self.brokers[node])
 
     async def any_connection(self) -> Connection:
         """A connection to whichever broker answers; open ones first."""
@@ -120,7 +120,7 @@ class Cluster:
         failure = ConnectionLost("no broker is known")
         for broker in random.sample(known, len(known)):
             try:
-                return await self._connect(broker)
+                return await self.connect(broker)
             except ConnectionLost as error:
                 failure = error
         raise failure
@@ -137,7 +137,8 @@ class Cluster:
             if peer.connection:
                 await peer.connection.close()
 
-    async def _connect(self, broker: Broker) -> Connection:
+    async def connect(self, broker: Broker) -> Connection:
+        """The connection to this address, opened if need be; after a failure the next try waits for its pause."""
         address = broker.host, broker.port
         peer = self._peers.setdefault(address, _Peer(Backoff(*self._pauses)))
         async with peer.opening:

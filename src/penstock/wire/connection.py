@@ -52,7 +52,7 @@ class Connection:
         self.in_flight = 0
         self._stream, self._link = stream, link
         self._versions: dict[int, tuple[int, int]] = {}
-        self._chosen: dict[int, int] = {}
+        self._chosen: dict[tuple[int, int | None], int] = {}
         self._correlation = 0
         self._waiting: deque[Waiting] = deque()
         self._outgoing: asyncio.Queue[tuple[list[Buffer], asyncio.Future[Message] | None]] = asyncio.Queue()
@@ -73,11 +73,12 @@ class Connection:
             raise
         return made
 
-    def version(self, api: Api) -> int:
+    def version(self, api: Api, *, at_most: int | None = None) -> int:
         """The newest version that both sides speak; `UnsupportedBroker` if there is none."""
-        if api.key not in self._chosen:
-            self._chosen[api.key] = protocol.common_version(api, self._versions, self.peer)
-        return self._chosen[api.key]
+        wanted = api.key, at_most
+        if wanted not in self._chosen:
+            self._chosen[wanted] = protocol.common_version(api, self._versions, self.peer, at_most=at_most)
+        return self._chosen[wanted]
 
     async def ask(self, api: Api, body: Mapping[str, Any], *, version: int | None = None) -> Message:
         """The broker's answer; `RequestTimeout` if it takes longer than the link allows."""

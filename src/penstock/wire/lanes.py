@@ -60,8 +60,8 @@ class Batch:
 class Lane:
     """One partition of one topic."""
 
-    def __init__(self, topic: str, partition: int, backoff: Backoff) -> None:
-        self.topic, self.partition, self.backoff = topic, partition, backoff
+    def __init__(self, topic: str, partition: int, backoff: Backoff, *, transactional: bool = False) -> None:
+        self.topic, self.partition, self.backoff, self.transactional = topic, partition, backoff, transactional
         self.queue: deque[Batch] = deque()
         self.in_flight: list[Batch] = []
         self.identity: Identity | None = None
@@ -105,7 +105,13 @@ class Lane:
         return one
 
     def _stamp(self, one: Batch, producer: int, epoch: int) -> None:
-        batch.stamp(one.data, producer_id=producer, producer_epoch=epoch, base_sequence=one.sequence)
+        batch.stamp(
+            one.data,
+            producer_id=producer,
+            producer_epoch=epoch,
+            base_sequence=one.sequence,
+            transactional=self.transactional,
+        )
 
     def is_first(self, one: Batch) -> bool:
         """Whether no older batch of this lane is still on its way."""

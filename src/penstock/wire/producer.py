@@ -16,7 +16,8 @@ import asyncio
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
@@ -28,11 +29,13 @@ from penstock.wire.cluster import Cluster
 from penstock.wire.columns import Encoded, TableEncoder
 from penstock.wire.compression import codec_number
 from penstock.wire.connection import Link
-from penstock.wire.errors import KafkaError, ProducerClosed
+from penstock.wire.errors import InvalidTxnState, KafkaError, ProducerClosed, TransactionAbortable
 from penstock.wire.lanes import Batch, Outcome
 from penstock.wire.pending import OVERHEAD, Headers, Pending, RecordMetadata, as_bytes
+from penstock.wire.sasl import Authenticate
 from penstock.wire.sender import Delivery, Sender
 from penstock.wire.tables import Receipt, TableDelivery, record_batches
+from penstock.wire.transaction import Transactions
 
 Acks = Literal[0, 1, "all"]
 Settle = Callable[[Outcome], None]
@@ -57,7 +60,10 @@ class Producer:
         delivery_timeout: timedelta = timedelta(minutes=2),
         request_timeout: timedelta = timedelta(seconds=30),
         metadata_max_age: timedelta = timedelta(minutes=5),
+        transactional_id: str | None = None,
+        transaction_timeout: timedelta = timedelta(minutes=1),
         tls: ssl.SSLContext | None = None,
+        authenticate: Authenticate | None = None,
     ) -> None:
         """`servers` is "host:port,..."; sizes are bytes. `idempotent` is on unless `acks` is 0 or 1.
 
@@ -72,7 +78,7 @@ class Producer:
         pauses = 0.1, 1.0
         self._cluster = Cluster(
             servers,
-            Link(client_id=client_id, request_timeout=timeout, tls=tls),
+            Link(client_id=client_id, request_timeout=timeout, tls=tls, authenticate=authenticate),
             max_age=metadata_max_age.total_seconds(),
             pauses=pauses,
         )
@@ -84,6 +90,12 @@ class Producer:
             request_timeout=timeout,
             pauses=pauses,
         )
+        self._transactions: Transactions | None = None
+        if transactional_id is not None:
+            if not self._delivery.idempotent:
+                raise ValueError("a transactional producer is idempotent, with acks='all'")
+            limits = {"timeout": transaction_timeout.total_seconds(), "patience": delivery_timeout.total_seconds()}
+            self._transactions = Transactions(self._cluster, transactional_id, pauses=pauses, **limits)
         self._compression, self._batch_size = codec_number(compression), batch_size
         self._linger, self._patience = linger.total_seconds(), delivery_timeout.total_seconds()
         self._memory, self._used = buffer_memory, 0
@@ -126,6 +138,7 @@ class Producer:
         go to the same partition, the one that Java's client chooses.
         """
         encoder = self._encoders.get(topic) or await self._learn(topic)
+        self._require_transaction(topic)
         if partition is not None and not 0 <= partition < encoder.partitions:
             raise ValueError(f"{topic} has partitions 0 to {encoder.partitions - 1}, not {partition}")
         if value.__class__ is not bytes or key is not None:
@@ -157,6 +170,7 @@ class Producer:
         partition's rows, or raises `TableFailed` with what was written and which rows were not.
         """
         encoder = self._encoders.get(topic) or await self._learn(topic)
+        self._require_transaction(topic)
         delivery = TableDelivery(topic)
         loop = asyncio.get_running_loop()
         for batch in record_batches(table):
@@ -167,6 +181,40 @@ class Producer:
                 self._add(topic, one, delivery.expect(one))
             delivery.next_batch(batch.num_rows)
         return await delivery.receipt()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transactions]:
+        """All records sent inside become visible together when it ends, or none of them: on any error it is aborted.
+
+        Needs `transactional_id`; a producer that is made with the same id later fences this one (`ProducerFenced`).
+        `add_offsets` of what it gives commits a group's offsets as a part of it.
+        """
+        if self._transactions is None:
+            raise ValueError("a producer without transactional_id has no transactions")
+        self._start()
+        await self._transactions.begin()
+        try:
+            yield self._transactions
+            await self.flush()
+            if self._transactions.failure:
+                raise self._transactions.failure
+        except BaseException as error:
+            await self._abort(self._transactions, error)
+            raise
+        await self._transactions.end(commit=True)
+
+    async def _abort(self, transactions: Transactions, error: BaseException) -> None:
+        assert self._sender
+        why = (
+            error if isinstance(error, KafkaError) else TransactionAbortable(f"the transaction was aborted: {error!r}")
+        )
+        for pending in list(self._pending.values()):
+            self._encode(pending)
+        while self._unsettled:
+            self._sender.drop(why)
+            if self._sender.in_flight:
+                await self._sender.answered()
+        await transactions.end(commit=False)
 
     async def flush(self) -> None:
         """Send all that was handed over, and wait until each record is acknowledged or failed."""
@@ -189,14 +237,17 @@ class Producer:
                 await self._sender.close()
             await self._cluster.close()
 
+    def _start(self) -> None:
+        if self._sender is None:
+            self._loop = asyncio.get_running_loop()
+            self._sender = Sender(self._cluster, self._delivery, self._has_room, self._transactions)
+            self._sender.start()
+
     async def _learn(self, topic: str) -> TableEncoder:
         """The topic's encoder, which knows its number of partitions; waits for metadata as long as for a delivery."""
         if self._closed:
             raise ProducerClosed(topic=topic)
-        if self._sender is None:
-            self._loop = asyncio.get_running_loop()
-            self._sender = Sender(self._cluster, self._delivery, self._has_room)
-            self._sender.start()
+        self._start()
         deadline = time.monotonic() + self._patience
         while True:
             try:
@@ -209,6 +260,10 @@ class Producer:
         encoder = TableEncoder(len(found.leaders), batch_size=self._batch_size, compression=self._compression)
         self._encoders[topic] = encoder
         return encoder
+
+    def _require_transaction(self, topic: str) -> None:
+        if self._transactions and not self._transactions.is_open:
+            raise InvalidTxnState("send inside `async with producer.transaction()`", topic=topic)
 
     def _open(self, topic: str) -> Pending:
         pending = self._pending[topic] = Pending(topic)

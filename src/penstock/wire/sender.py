@@ -26,6 +26,7 @@ from penstock.wire.errors import (
     error_of,
 )
 from penstock.wire.lanes import Batch, Identity, Lane, Outcome
+from penstock.wire.transaction import PRODUCE_AT_MOST, Transactions
 
 DUPLICATE_SEQUENCE_NUMBER = 46
 BY_ID = 13  # the version of Produce from which topics go by their id
@@ -53,7 +54,13 @@ class _Sent(NamedTuple):
 class Sender:
     """Runs from `start` to `close`; `add` gives it work."""
 
-    def __init__(self, cluster: Cluster, delivery: Delivery, has_room: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        delivery: Delivery,
+        has_room: Callable[[], None],
+        transactions: Transactions | None = None,
+    ) -> None:
         self.lanes: dict[tuple[str, int], Lane] = {}
         self.requests: dict[int, int] = defaultdict(int)
         self._cluster, self._delivery, self._has_room = cluster, delivery, has_room
@@ -61,7 +68,7 @@ class Sender:
         self._working: set[asyncio.Task[None]] = set()
         self._busy: set[object] = set()
         self._pump: asyncio.Task[None] | None = None
-        self.fatal: KafkaError | None = None
+        self._transactions = transactions
 
     def start(self) -> None:
         self._pump = asyncio.create_task(self._run())
@@ -73,13 +80,24 @@ class Sender:
     def lane(self, topic: str, partition: int) -> Lane:
         key = topic, partition
         if key not in self.lanes:
-            self.lanes[key] = Lane(topic, partition, Backoff(*self._delivery.pauses))
+            self.lanes[key] = Lane(
+                topic, partition, Backoff(*self._delivery.pauses), transactional=self._transactions is not None
+            )
         return self.lanes[key]
 
+    def drop(self, error: KafkaError) -> None:
+        """Fail all that is not in flight."""
+        for lane in self.lanes.values():
+            for one in list(lane.queue):
+                self._fail(lane, one, error)
+
     @property
-    def idle(self) -> bool:
-        """Whether nothing waits and nothing is in flight."""
-        return not any(lane.queue or lane.in_flight for lane in self.lanes.values())
+    def in_flight(self) -> bool:
+        return any(lane.in_flight for lane in self.lanes.values())
+
+    async def answered(self) -> None:
+        """Wait for the next request to come back."""
+        await asyncio.wait(self._working, return_when=asyncio.FIRST_COMPLETED)
 
     def has_capacity(self) -> bool:
         """Whether a batch that came now would be sent at once by some broker."""
@@ -111,8 +129,8 @@ class Sender:
             elif self._is_prepared(lane):
                 ready[self._leader(lane)].append(lane)
         for node, lanes in ready.items():
-            if node >= 0 and self.requests[node] < self._delivery.in_flight:
-                self._post(node, lanes)
+            while lanes and self.requests[node] < self._delivery.in_flight:
+                lanes = self._post(node, lanes)
         return next_look
 
     def _is_prepared(self, lane: Lane) -> bool:
@@ -120,6 +138,10 @@ class Sender:
         if self._leader(lane) < 0:
             self._work(lane.topic, self._learn(lane.topic))
             return False
+        if self._transactions:
+            if not self._transactions.has(lane):
+                self._work(self._transactions, self._join(self._transactions))
+            return self._transactions.has(lane)
         if self._delivery.idempotent and (lane.identity is None or (lane.wants_identity and not lane.in_flight)):
             self._work(lane, self._identify(lane))
             return False
@@ -159,6 +181,14 @@ class Sender:
         except KafkaError as error:
             self._hold(lanes, error)
 
+    async def _join(self, transactions: Transactions) -> None:
+        lanes = [lane for lane in self.lanes.values() if lane.queue]
+        try:
+            await transactions.join(lanes)
+        except KafkaError as error:
+            transactions.failure = transactions.failure or error
+            self.drop(error)
+
     async def _identify(self, lane: Lane) -> None:
         try:
             body = {"transactional_id": None, "transaction_timeout_ms": 60_000, "producer_id": -1, "producer_epoch": -1}
@@ -191,10 +221,13 @@ class Sender:
 
     def _fail(self, lane: Lane, one: Batch, error: KafkaError) -> None:
         lane.gap(one)
+        if self._transactions and not self._transactions.failure:
+            self._transactions.failure = error
         one.finish(Outcome(-1, -1, error))
         self._has_room()
 
-    def _post(self, node: int, lanes: list[Lane]) -> None:
+    def _post(self, node: int, lanes: list[Lane]) -> list[Lane]:
+        """Start a request with a batch of each lane that it has room for; returns the other lanes."""
         taken: list[_Sent] = []
         size = 0
         for lane in lanes:
@@ -202,12 +235,13 @@ class Sender:
                 break
             size += len(lane.queue[0].data)
             taken.append(_Sent(lane, lane.take()))
-        # The next request begins with the lanes that this one had no room for.
+        # The next look begins with the lanes that had no turn.
         for sent in taken:
             key = sent.lane.topic, sent.lane.partition
             self.lanes[key] = self.lanes.pop(key)
         self.requests[node] += 1
         self._spawn(self._deliver(node, taken))
+        return lanes[len(taken) :]
 
     async def _deliver(self, node: int, sent: list[_Sent]) -> None:
         try:
@@ -222,8 +256,9 @@ class Sender:
             self._has_room()
 
     async def _produce(self, connection: Connection, sent: list[_Sent]) -> None:
-        by_id = connection.version(protocol.PRODUCE) >= BY_ID
-        answer = connection.post(protocol.PRODUCE, self._body(sent, by_id=by_id), answered=self._delivery.acks != 0)
+        version = connection.version(protocol.PRODUCE, at_most=PRODUCE_AT_MOST if self._transactions else None)
+        by_id, body = version >= BY_ID, self._body(sent, by_id=version >= BY_ID)
+        answer = connection.post(protocol.PRODUCE, body, version=version, answered=self._delivery.acks != 0)
         found = await connection.wait(answer, protocol.PRODUCE)
         if not self._delivery.acks:
             for lane, one in sent:
@@ -244,7 +279,7 @@ class Sender:
             topics[lane.topic].append({"index": lane.partition, "records": one.data})
         named = [{"topic_id": self._cluster.topics[name].id} if by_id else {"name": name} for name in topics]
         return {
-            "transactional_id": None,
+            "transactional_id": self._transactions.id if self._transactions else None,
             "acks": self._delivery.acks,
             "timeout_ms": int(self._delivery.request_timeout * 1000),
             "topic_data": [name | {"partition_data": data} for name, data in zip(named, topics.values(), strict=True)],
@@ -264,10 +299,14 @@ class Sender:
         lane.settled(one)
         one.finish(outcome)
 
+    def _renumbers(self, lane: Lane, one: Batch) -> bool:
+        """Whether a batch behind a gap may go again: always, but a transaction whose gap it meets first has failed."""
+        return self._delivery.idempotent and not (self._transactions and lane.is_first(one))
+
     def _failed(self, sent: _Sent, error: KafkaError) -> None:
         """Send again what may succeed; where the broker's numbers are not ours, first start new ones."""
         lane, one = sent
-        if isinstance(error, OutOfOrderSequenceNumber | UnknownProducerId) and self._delivery.idempotent:
+        if isinstance(error, OutOfOrderSequenceNumber | UnknownProducerId) and self._renumbers(lane, one):
             if lane.is_first(one):
                 lane.wants_identity = True
                 lane.backoff.failed()

@@ -10,6 +10,7 @@ import pyarrow as pa
 from penstock.wire.batch import encode_records
 from penstock.wire.columns import TableEncoder
 from penstock.wire.compression import NONE
+from penstock.wire.partition import partition_for
 from penstock.wire.read import decode
 
 
@@ -22,3 +23,4 @@ def warm() -> None:
         for encoded in TableEncoder(2, batch_size=1000, compression=NONE, level=None).encode(batch):
             decode(encoded.data, verify=False)
     encode_records([(b"k", b"v", (), 0)], compression=NONE, level=None)
+    partition_for(b"k", 2)

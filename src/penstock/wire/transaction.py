@@ -1,0 +1,150 @@
+"""Transactions of one transactional id (KIP-98): all of a transaction's records become visible, or none.
+
+A producer that starts with an id fences whoever used it before. Partitions are added to the transaction before the
+first batch goes to them. After an abort the epoch is raised: no late batch of the aborted one can slip into the next.
+The requests are those of transaction.version 1, which every broker since 0.11 serves: later versions of Produce and
+EndTxn mean the protocol of KIP-890 to a broker.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from penstock.wire import protocol
+from penstock.wire.cluster import Cluster
+from penstock.wire.coordinator import GROUP, TRANSACTION, Coordinator
+from penstock.wire.errors import InvalidProducerEpoch, InvalidTxnState, KafkaError, ProducerFenced, error_of
+from penstock.wire.lanes import Identity, Lane
+from penstock.wire.protocol import Message
+
+FENCED = (ProducerFenced, InvalidProducerEpoch)
+PRODUCE_AT_MOST, END_AT_MOST, OFFSETS_AT_MOST, ADD_AT_MOST = 11, 4, 4, 3
+
+
+class Committed(NamedTuple):
+    """An offset of a group that becomes visible with the transaction, and a text beside it."""
+
+    offset: int
+    metadata: str = ""
+
+
+class Transactions:
+    """The state of one transactional id, between `begin` and `end`, again and again."""
+
+    def __init__(
+        self, cluster: Cluster, id: str, *, timeout: float, patience: float, pauses: tuple[float, float]
+    ) -> None:
+        self.id = id
+        self.identity: Identity | None = None
+        self.is_open = False
+        self.failure: KafkaError | None = None
+        """Why the open transaction cannot be committed any more."""
+        self.fenced: KafkaError | None = None
+        """A newer producer has our id: nothing goes any more."""
+        self._cluster, self._timeout = cluster, timeout
+        self._limits = {"patience": patience, "pauses": pauses}
+        self._coordinator = Coordinator(cluster, TRANSACTION, id, patience=patience, pauses=pauses)
+        self._joined: set[Lane] = set()
+        self._touched = False
+
+    async def begin(self) -> None:
+        if self.fenced:
+            raise self.fenced
+        if self.is_open:
+            raise InvalidTxnState("a transaction is open; end it before the next one begins")
+        if self.identity is None:
+            await self._identify(Identity(-1, -1))
+        self.is_open, self.failure, self._touched = True, None, False
+
+    def has(self, lane: Lane) -> bool:
+        return lane in self._joined
+
+    async def join(self, lanes: Iterable[Lane]) -> None:
+        """Add partitions to the transaction."""
+        new = [lane for lane in lanes if lane not in self._joined]
+        assert self.identity
+        topics: dict[str, list[int]] = defaultdict(list)
+        for lane in new:
+            topics[lane.topic].append(lane.partition)
+        body = {
+            "v3_and_below_transactional_id": self.id,
+            "v3_and_below_producer_id": self.identity.id,
+            "v3_and_below_producer_epoch": self.identity.epoch,
+            "v3_and_below_topics": [{"name": name, "partitions": all} for name, all in topics.items()],
+        }
+        await self._coordinator.ask(
+            protocol.ADD_PARTITIONS_TO_TXN, body, at_most=ADD_AT_MOST, errors=_error_of_partitions
+        )
+        self._touched = True
+        for lane in new:
+            if lane.identity != self.identity:
+                lane.restart(self.identity)
+        self._joined.update(new)
+
+    async def add_offsets(self, group: str, offsets: Mapping[tuple[str, int], Committed]) -> None:
+        """Commit a group's offsets as a part of the transaction."""
+        assert self.identity
+        who = self._who(self.identity) | {"group_id": group}
+        await self._coordinator.ask(protocol.ADD_OFFSETS_TO_TXN, who)
+        self._touched = True
+        topics: dict[str, list[dict[str, object]]] = defaultdict(list)
+        for (topic, partition), (offset, metadata) in offsets.items():
+            topics[topic].append(
+                {"partition_index": partition, "committed_offset": offset, "committed_metadata": metadata}
+            )
+        body = who | {"topics": [{"name": name, "partitions": all} for name, all in topics.items()]}
+        coordinator = Coordinator(self._cluster, GROUP, group, **self._limits)  # type: ignore[arg-type]
+        await coordinator.ask(protocol.TXN_OFFSET_COMMIT, body, at_most=OFFSETS_AT_MOST, errors=_error_of_offsets)
+
+    async def end(self, *, commit: bool) -> None:
+        """Commit or abort; nothing may be in flight any more.
+
+        When this fails, nobody here knows how it ended; the next `begin` completes or aborts it first.
+        """
+        last, self.identity, self.is_open = self.identity, None, False
+        assert last
+        self._joined.clear()
+        try:
+            if self._touched:
+                await self._coordinator.ask(
+                    protocol.END_TXN, self._who(last) | {"committed": commit}, at_most=END_AT_MOST
+                )
+            if commit:
+                self.identity = last
+            else:
+                await self._identify(last)
+        except FENCED as error:
+            self.fenced = error
+            raise
+
+    def _who(self, identity: Identity) -> dict[str, Any]:
+        return {"transactional_id": self.id, "producer_id": identity.id, "producer_epoch": identity.epoch}
+
+    async def _identify(self, last: Identity) -> None:
+        body = self._who(last) | {"transaction_timeout_ms": int(self._timeout * 1000)}
+        # A fresh id each time where the broker cannot raise the epoch of a given one (before version 3, KIP-360).
+        connection = await self._cluster.any_connection()
+        if connection.version(protocol.INIT_PRODUCER_ID) < 3:
+            body |= {"producer_id": -1, "producer_epoch": -1}
+        found = await self._coordinator.ask(protocol.INIT_PRODUCER_ID, body)
+        self.identity = Identity(found["producer_id"], found["producer_epoch"])
+
+
+def _error_of_partitions(found: Message) -> KafkaError | None:
+    for topic in found["results_by_topic_v3_and_below"]:
+        for one in topic["results_by_partition"]:
+            # 55, OPERATION_NOT_ATTEMPTED, stands beside the error of another partition.
+            if one["partition_error_code"] not in (0, 55):
+                where = {"topic": topic["name"], "partition": one["partition_index"]}
+                return error_of(one["partition_error_code"])(**where)
+    return None
+
+
+def _error_of_offsets(found: Message) -> KafkaError | None:
+    for topic in found["topics"]:
+        for one in topic["partitions"]:
+            if one["error_code"]:
+                return error_of(one["error_code"])(topic=topic["name"], partition=one["partition_index"])
+    return None

@@ -1,0 +1,175 @@
+"""Transactions against a real broker, read by confluent-kafka as committed and as uncommitted."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from penstock.local.services import Services
+from penstock.wire import Producer
+from penstock.wire.errors import InvalidTxnState, KafkaError, MessageTooLarge, ProducerFenced, TransactionAbortable
+from penstock.wire.transaction import Committed
+
+SOON = timedelta(milliseconds=1)
+
+
+@pytest.fixture
+def topic(services: Services) -> Iterator[str]:
+    """A new topic of two partitions."""
+    name = f"txn-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": services.kafka})
+    for done in admin.create_topics([NewTopic(name, 2, 1)]).values():
+        done.result()
+    yield name
+    for done in admin.delete_topics([name]).values():
+        done.result()
+
+
+def read(servers: str, topic: str, isolation: str = "read_committed") -> list[bytes]:
+    """The values up to the last stable offset, or up to the end."""
+    options = {"group.id": uuid.uuid4().hex, "isolation.level": isolation, "enable.partition.eof": True}
+    consumer = Consumer({"bootstrap.servers": servers, **options})
+    consumer.assign([TopicPartition(topic, p, 0) for p in range(2)])
+    found, ended = [], set()
+    try:
+        while len(ended) < 2:
+            message = consumer.poll(10)
+            assert message is not None
+            if message.error():
+                ended.add(message.partition())
+            else:
+                found.append(message.value())
+        return sorted(found)
+    finally:
+        consumer.close()
+
+
+def producer(services: Services, id: str, **options: Any) -> Producer:
+    return Producer(services.kafka, transactional_id=id, linger=SOON, **options)
+
+
+def test_a_transaction_shows_all_of_its_records_at_once(services: Services, topic: str) -> None:
+    async def work() -> None:
+        async with producer(services, topic) as one:
+            for number in range(3):
+                async with one.transaction():
+                    await one.send(topic, b"%d-a" % number, partition=0)
+                    future = await one.send(topic, b"%d-b" % number, partition=1)
+                    await future
+                    before = {b"%d-%s" % (n, letter) for n in range(number) for letter in (b"a", b"b")}
+                    assert set(read(services.kafka, topic)) == before
+                assert len(read(services.kafka, topic)) == 2 * number + 2
+
+    asyncio.run(work())
+
+
+def test_an_aborted_transaction_leaves_nothing_and_the_next_one_goes_on(services: Services, topic: str) -> None:
+    async def work() -> list[Any]:
+        async with producer(services, topic) as one:
+            with pytest.raises(RuntimeError, match="changed my mind"):
+                async with one.transaction():
+                    await (await one.send(topic, b"written and dropped", partition=0))
+                    waiting = await one.send(topic, b"never", partition=1)
+                    raise RuntimeError("changed my mind")
+            with pytest.raises(KafkaError):
+                # Either it was on its way or it was dropped; committed it was not.
+                await waiting
+                raise TransactionAbortable
+            async with one.transaction():
+                return list(await asyncio.gather(*[await one.send(topic, b"kept", partition=p) for p in range(2)]))
+
+    asyncio.run(work())
+    assert read(services.kafka, topic) == [b"kept", b"kept"]
+    assert b"written and dropped" in read(services.kafka, topic, "read_uncommitted")
+
+
+def test_a_record_that_fails_aborts_the_transaction(services: Services, topic: str) -> None:
+    async def work() -> None:
+        async with producer(services, topic) as one:
+            with pytest.raises(MessageTooLarge, match=f"topic {topic}, partition 0"):
+                async with one.transaction():
+                    await one.send(topic, b"small", partition=1)
+                    large = await one.send(topic, bytes(3_000_000), partition=0)
+            with pytest.raises(MessageTooLarge):
+                await large
+            async with one.transaction():
+                await one.send(topic, b"after", partition=0)
+
+    asyncio.run(work())
+    assert read(services.kafka, topic) == [b"after"]
+
+
+def test_a_newer_producer_fences_the_older(services: Services, topic: str) -> None:
+    async def work() -> None:
+        async with producer(services, topic) as old, producer(services, topic) as new:
+            with pytest.raises((ProducerFenced, KafkaError)) as fenced:
+                async with old.transaction():
+                    await (await old.send(topic, b"old", partition=0))
+                    async with new.transaction():
+                        await new.send(topic, b"new", partition=0)
+                    await old.send(topic, b"older", partition=0)
+            assert fenced.value.name in ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
+            with pytest.raises(KafkaError, match="newer producer"):
+                async with old.transaction():
+                    pass
+
+    asyncio.run(work())
+    assert read(services.kafka, topic) == [b"new"]
+
+
+def test_offsets_of_a_group_are_committed_with_the_records(services: Services, topic: str) -> None:
+    async def work() -> None:
+        async with producer(services, topic) as one:
+            async with one.transaction() as transaction:
+                await one.send(topic, b"v", partition=0)
+                await transaction.add_offsets("group-" + topic, {(topic, 0): Committed(41, "batch 7")})
+            with pytest.raises(RuntimeError):
+                async with one.transaction() as transaction:
+                    await transaction.add_offsets("group-" + topic, {(topic, 0): Committed(42)})
+                    raise RuntimeError
+
+    asyncio.run(work())
+    consumer = Consumer({"bootstrap.servers": services.kafka, "group.id": "group-" + topic})
+    try:
+        (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=10)
+        assert (found.offset, found.metadata) == (41, "batch 7")
+    finally:
+        consumer.close()
+
+
+def test_tables_go_through_transactions_too(services: Services, topic: str) -> None:
+    import pyarrow as pa
+
+    async def work() -> int:
+        async with producer(services, topic, batch_size=2_000) as one:
+            async with one.transaction():
+                receipt = await one.send_table(topic, pa.table({"value": [b"%04d" % n for n in range(1_000)]}))
+            return receipt.rows
+
+    assert asyncio.run(work()) == 1_000
+    assert read(services.kafka, topic) == [b"%04d" % n for n in range(1_000)]
+
+
+def test_wrong_use_is_told(services: Services, topic: str) -> None:
+    async def work() -> None:
+        async with producer(services, topic) as one:
+            with pytest.raises(InvalidTxnState, match=r"send inside `async with producer.transaction\(\)`"):
+                await one.send(topic, b"v")
+            with pytest.raises(InvalidTxnState, match="end it before the next one begins"):
+                async with one.transaction(), one.transaction():
+                    pass
+        async with Producer(services.kafka) as plain:
+            with pytest.raises(ValueError, match="without transactional_id has no transactions"):
+                async with plain.transaction():
+                    pass
+
+    asyncio.run(work())
+    with pytest.raises(ValueError, match="a transactional producer is idempotent"):
+        Producer(services.kafka, acks=1, transactional_id="t")
