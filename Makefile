@@ -25,6 +25,7 @@ setup: .venv/installed .venv/fetched $(PLUGIN)
 
 .venv/fetched: .venv/installed $(LOCKS)
 	$(BIN)/python -c '$(FETCH)'
+	$(BIN)/python -c 'from penstock.wire.warm import warm; warm()'
 	@touch $@
 
 $(PLUGIN): .venv/installed $(shell find cassandra -type f)

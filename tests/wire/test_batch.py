@@ -1,4 +1,4 @@
-"""The header of a record batch, and batches of a few messages."""
+"""The header of a record batch, and batches of any rows."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from wire_rows import Row, batch_of
 
-from penstock.wire.batch import HEADER_SIZE, Row, encode_records, read_headers, stamp
-from penstock.wire.columns import TableEncoder
+from penstock.wire.batch import HEADER_SIZE, read_headers, stamp
 from penstock.wire.compression import CODECS, NONE, CorruptRecords
 from penstock.wire.crc import crc32c
 from penstock.wire.read import decode
@@ -27,7 +27,7 @@ UNHURRIED = settings(deadline=None)
 
 
 def batch(rows: list[Row], codec: int = NONE) -> memoryview:
-    made = encode_records(rows, compression=codec, level=None)
+    made = batch_of(rows, codec)
     stamp(made, producer_id=7, producer_epoch=3, base_sequence=11)
     return made
 
@@ -43,20 +43,6 @@ def test_messages_come_back(codec: int, rows: list[Row]) -> None:
     assert table.column("headers").to_pylist() == headers
     assert table.column("timestamp").cast(pa.int64()).to_pylist() == [row[3] for row in rows]
     assert table.column("offset").to_pylist() == list(range(len(rows)))
-
-
-@UNHURRIED
-@given(rows=ROWS)
-def test_columns_give_the_same_bytes(rows: list[Row]) -> None:
-    entries = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
-    columns = {
-        "key": pa.array([row[0] for row in rows], pa.binary()),
-        "value": pa.array([row[1] for row in rows], pa.binary()),
-        "headers": pa.array([[{"key": k, "value": v} for k, v in row[2]] for row in rows], entries),
-        "timestamp": pa.array([row[3] for row in rows]),
-    }
-    (made,) = TableEncoder(1, batch_size=2**20, compression=NONE).encode(pa.record_batch(columns))
-    assert made.data == encode_records(rows, compression=NONE, level=None)
 
 
 def test_the_header_has_its_fields_where_the_protocol_has_them() -> None:

@@ -124,7 +124,7 @@ def test_memory_stays_within_its_bound_and_nothing_is_dropped(services: Services
             futures = []
             for n in range(5_000):
                 futures.append(await producer.send(topic, b"%5d" % n * 200, partition=n % 4))
-                most = max(most, producer.used)
+                most = max(most, producer.stats().buffer_used)
             await asyncio.gather(*futures)
         return most, len(futures)
 

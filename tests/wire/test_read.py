@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from java_records import JavaRecords
 from pyspark.sql import SparkSession
+from wire_rows import Row, batch_of
 
-from penstock.wire.batch import HEADER_SIZE, LOG_START, Row, encode_records, read_headers, stamp
+from penstock.wire.batch import HEADER_SIZE, LOG_START, read_headers, stamp
 from penstock.wire.compression import CODECS, GZIP, NONE, ZSTD, CorruptRecords
 from penstock.wire.read import ABORT, COMMIT, SCHEMA, control_type, decode
 
@@ -24,7 +25,7 @@ UNHURRIED = settings(deadline=None)
 def batch(
     rows: list[Row], codec: int = NONE, *, offset: int = 0, producer: int = -1, transactional: bool = False
 ) -> bytes:
-    made = encode_records(rows, compression=codec, level=None)
+    made = batch_of(rows, codec)
     stamp(made, producer_id=producer, producer_epoch=0, base_sequence=0, transactional=transactional)
     return offset.to_bytes(8, "big") + bytes(made[8:])
 

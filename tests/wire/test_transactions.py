@@ -37,7 +37,8 @@ def read(servers: str, topic: str, isolation: str = "read_committed") -> list[by
     options = {"group.id": uuid.uuid4().hex, "isolation.level": isolation, "enable.partition.eof": True}
     consumer = Consumer({"bootstrap.servers": servers, **options})
     consumer.assign([TopicPartition(topic, p, 0) for p in range(2)])
-    found, ended = [], set()
+    found: list[bytes] = []
+    ended: set[int] = set()
     try:
         while len(ended) < 2:
             message = consumer.poll(10)

@@ -1,4 +1,4 @@
-"""Kafka record batches v2: the 61-byte header, its producer fields and checksum, and batches of a few messages.
+"""The header of Kafka record batches v2: 61 bytes, the producer fields and the checksum among them.
 
 The header (Kafka protocol guide, "Record Batch"; KIP-98 for the producer fields), all numbers big-endian:
 
@@ -17,15 +17,11 @@ not stamped again: the broker tells a repetition by the same sequence.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
-
-import numpy as np
 
 from penstock.wire.compression import NONE, CorruptRecords, compress
 from penstock.wire.crc import Data, crc32c
-from penstock.wire.kernels import write_rows
 
 HEADER_SIZE = 61
 LOG_START = 12  # bytes of base offset and length, which the length does not count
@@ -33,12 +29,7 @@ LOG_START = 12  # bytes of base offset and length, which the length does not cou
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _INT16, _UINT32, _PRODUCER = struct.Struct(">h"), struct.Struct(">I"), struct.Struct(">qhi")
 _AT_CRC, _AT_ATTRIBUTES, _AT_PRODUCER = 17, 21, 43
-# At most this is what a record takes besides its key, value and headers: four varints, a varlong, two bytes.
-_SPARE = 4 * 5 + 10 + 2
 _CODEC, _APPEND_TIME, _TRANSACTIONAL, _CONTROL = 7, 8, 16, 32
-
-Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
-Row: TypeAlias = tuple[bytes | None, bytes | None, Headers, int]  # key, value, headers, timestamp in ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,40 +120,3 @@ def _read_header(view: memoryview, at: int) -> Header | None:
         raise CorruptRecords(f"the batch at offset {base_offset} has format {magic}; only 2 (Kafka 0.11) is read")
     header = Header(at, base_offset, length, epoch, *rest)
     return header if header.end <= len(view) else None
-
-
-def encode_records(rows: Sequence[Row], *, compression: int, level: int | None) -> memoryview:
-    """One batch of a few messages, without producer and checksum."""
-    pieces: list[bytes] = []
-    lengths: list[int] = []
-    for key, value, headers, _ in rows:
-        packed = _encode_headers(headers) if headers else b""
-        pieces += key or b"", value or b"", packed
-        lengths += -1 if key is None else len(key), -1 if value is None else len(value), len(packed)
-    times, joined = [row[3] for row in rows], b"".join(pieces)
-    out = np.empty(HEADER_SIZE + len(joined) + _SPARE * len(rows), np.uint8)
-    arrays = np.frombuffer(joined, np.uint8), np.array(lengths, np.int64), np.array(times, np.int64)
-    end = HEADER_SIZE + write_rows(*arrays, out[HEADER_SIZE:])
-    bounds = {"base_timestamp": times[0], "max_timestamp": max(times)}
-    return finish(out.data[:end], count=len(rows), **bounds, compression=compression, level=level)
-
-
-def _encode_headers(headers: Headers) -> bytes:
-    parts = [_varint(len(headers))]
-    for name, value in headers:
-        key = name.encode()
-        parts += _varint(len(key)), key, *(_NULL if value is None else (_varint(len(value)), value))
-    return b"".join(parts)
-
-
-def _varint(number: int) -> bytes:
-    zigzag = (number << 1) ^ (number >> 63)
-    out = bytearray()
-    while zigzag > 127:
-        out.append(zigzag & 127 | 128)
-        zigzag >>= 7
-    out.append(zigzag)
-    return bytes(out)
-
-
-_NULL = (_varint(-1),)

@@ -198,32 +198,3 @@ def group(partition: Array, starts: Array, rows: Array) -> None:
     for row in range(len(partition)):
         rows[free[partition[row]]] = row
         free[partition[row]] += 1
-
-
-@compiled
-def write_rows(pieces: Array, lengths: Array, times: Array, out: Array) -> int:
-    """Write records whose keys, values and encoded headers stand one after the other in `pieces`; returns their end.
-
-    `lengths` has the three of each record, -1 for null, 0 for no headers; `out` has 32 spare bytes for each record.
-    """
-    at = start = 0
-    for delta in range(len(times)):
-        key, value, headers = lengths[3 * delta], lengths[3 * delta + 1], lengths[3 * delta + 2]
-        since = times[delta] - times[0]
-        size = 1 + varint_size(since) + varint_size(delta) + varint_size(key) + max(key, 0)
-        at = put_varint(out, at, size + varint_size(value) + max(value, 0) + max(headers, 1))
-        out[at] = 0
-        at = put_varint(out, put_varint(out, put_varint(out, at + 1, since), delta), key)
-        if key > 0:
-            copy(out, at, pieces, start, key)
-            at, start = at + key, start + key
-        at = put_varint(out, at, value)
-        if value > 0:
-            copy(out, at, pieces, start, value)
-            at, start = at + value, start + value
-        out[at] = 0
-        if headers:
-            copy(out, at, pieces, start, headers)
-            start += headers
-        at += max(headers, 1)
-    return at

@@ -34,6 +34,7 @@ from penstock.wire.lanes import Batch, Outcome
 from penstock.wire.pending import OVERHEAD, Headers, Pending, RecordMetadata, as_bytes
 from penstock.wire.sasl import Authenticate
 from penstock.wire.sender import Delivery, Sender
+from penstock.wire.stats import Stats
 from penstock.wire.tables import Receipt, TableDelivery, record_batches
 from penstock.wire.transaction import Transactions
 
@@ -117,10 +118,11 @@ class Producer:
     ) -> None:
         await self.close()
 
-    @property
-    def used(self) -> int:
-        """Bytes of `buffer_memory` that are taken."""
-        return self._used
+    def stats(self) -> Stats:
+        """What was sent, waits and failed so far, by topic and by broker."""
+        topics = self._sender.topic_stats() if self._sender else {}
+        brokers = self._sender.broker_stats() if self._sender else {}
+        return Stats(self._used, self._memory, topics, brokers)
 
     async def send(
         self,

@@ -26,6 +26,7 @@ from penstock.wire.errors import (
     error_of,
 )
 from penstock.wire.lanes import Batch, Identity, Lane, Outcome
+from penstock.wire.stats import BrokerStats, Histogram, TopicCounts, TopicStats
 from penstock.wire.transaction import PRODUCE_AT_MOST, Transactions
 
 DUPLICATE_SEQUENCE_NUMBER = 46
@@ -63,6 +64,8 @@ class Sender:
     ) -> None:
         self.lanes: dict[tuple[str, int], Lane] = {}
         self.requests: dict[int, int] = defaultdict(int)
+        self._topics: dict[str, TopicCounts] = defaultdict(TopicCounts)
+        self._answers: dict[int, Histogram] = defaultdict(Histogram)
         self._cluster, self._delivery, self._has_room = cluster, delivery, has_room
         self._changed = asyncio.Event()
         self._working: set[asyncio.Task[None]] = set()
@@ -98,6 +101,23 @@ class Sender:
     async def answered(self) -> None:
         """Wait for the next request to come back."""
         await asyncio.wait(self._working, return_when=asyncio.FIRST_COMPLETED)
+
+    def topic_stats(self) -> dict[str, TopicStats]:
+        lanes: dict[str, list[Lane]] = defaultdict(list)
+        for lane in self.lanes.values():
+            lanes[lane.topic].append(lane)
+        return {
+            topic: self._topics[topic].snapshot(
+                sum(len(lane.queue) for lane in of), sum(len(one.in_flight) for one in of)
+            )
+            for topic, of in lanes.items()
+        }
+
+    def broker_stats(self) -> dict[int, BrokerStats]:
+        return {
+            node: BrokerStats(seen.count, self.requests[node], seen.percentile(0.5), seen.percentile(0.99))
+            for node, seen in self._answers.items()
+        }
 
     def has_capacity(self) -> bool:
         """Whether a batch that came now would be sent at once by some broker."""
@@ -221,6 +241,7 @@ class Sender:
 
     def _fail(self, lane: Lane, one: Batch, error: KafkaError) -> None:
         lane.gap(one)
+        self._topics[lane.topic].failed += one.count
         if self._transactions and not self._transactions.failure:
             self._transactions.failure = error
         one.finish(Outcome(-1, -1, error))
@@ -235,6 +256,7 @@ class Sender:
                 break
             size += len(lane.queue[0].data)
             taken.append(_Sent(lane, lane.take()))
+            self._topics[lane.topic].retries += taken[-1].batch.attempts > 1
         # The next look begins with the lanes that had no turn.
         for sent in taken:
             key = sent.lane.topic, sent.lane.partition
@@ -246,7 +268,9 @@ class Sender:
     async def _deliver(self, node: int, sent: list[_Sent]) -> None:
         try:
             connection = await self._cluster.connection(node)
+            began = time.monotonic()
             await self._produce(connection, sent)
+            self._answers[node].add(time.monotonic() - began)
         except KafkaError as error:
             for one in sent:
                 self._failed(one, error)
@@ -297,6 +321,7 @@ class Sender:
 
     def _done(self, lane: Lane, one: Batch, outcome: Outcome) -> None:
         lane.settled(one)
+        self._topics[lane.topic].acknowledged(one.count, len(one.data), time.monotonic() - one.created)
         one.finish(outcome)
 
     def _renumbers(self, lane: Lane, one: Batch) -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from penstock.wire.batch import encode_records
 from penstock.wire.columns import TableEncoder
 from penstock.wire.compression import NONE
 from penstock.wire.partition import partition_for
@@ -22,5 +21,4 @@ def warm() -> None:
         batch = pa.record_batch({"key": cells, "value": cells, "headers": headers})
         for encoded in TableEncoder(2, batch_size=1000, compression=NONE, level=None).encode(batch):
             decode(encoded.data, verify=False)
-    encode_records([(b"k", b"v", (), 0)], compression=NONE, level=None)
     partition_for(b"k", 2)

@@ -1,0 +1,195 @@
+"""A real Kafka cluster (KRaft) on the loopback address, each broker of which can be killed and started again.
+
+Broker 1 is the controller too: three processes instead of four, and a quorum that outlives brokers 2 and 3.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from penstock.local import jars, java, kafka, ports, process
+from penstock.local.process import Process
+from penstock.local.service import Place, java_command
+
+# Leaders move only when a test says so. A dead broker is noticed after `session`.
+PROPERTIES = """\
+process.roles={roles}
+node.id={number}
+controller.quorum.voters=1@{host}:{controller}
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+listeners={listeners}
+advertised.listeners={advertised}
+listener.security.protocol.map={protocols}
+log.dirs={data}
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=300
+auto.leader.rebalance.enable=false
+auto.create.topics.enable=false
+num.network.threads=2
+num.io.threads=2
+background.threads=2
+log.cleaner.dedupe.buffer.size=8388608
+offsets.topic.replication.factor={brokers}
+offsets.topic.num.partitions=2
+transaction.state.log.replication.factor={brokers}
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=2
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+"""
+
+PATIENCE = 90.0  # seconds for a start
+STOP_PATIENCE = 10.0
+BEREAVED = 'read -r _; for pid in "$0"/*/pid; do [ -e "$pid" ] && kill -9 "$(cat "$pid")"; done'
+"""Run with a pipe from the test: it ends even when the test was killed, and then no broker is left behind."""
+
+
+class KafkaCluster:
+    """Brokers 1 to `brokers`; made by `kafka_cluster`."""
+
+    def __init__(self, folder: Path, brokers: int, listeners: Mapping[str, str], properties: str) -> None:
+        self._folder, self._protocols, self._extra = folder, {"PLAINTEXT": "PLAINTEXT"} | dict(listeners), properties
+        self._places: dict[int, Place] = {}
+        self._processes: dict[int, Process] = {}
+        taken: set[int] = set()
+        for number in range(1, brokers + 1):
+            names = [*self._protocols, "CONTROLLER"] if number == 1 else [*self._protocols]
+            found: dict[str, int] = {}
+            for name in names:
+                found[name] = ports.free(taken)
+                taken.add(found[name])
+            self._places[number] = Place(folder / f"broker-{number}", found | {"client": found["PLAINTEXT"]})
+
+    @property
+    def numbers(self) -> list[int]:
+        return list(self._places)
+
+    @property
+    def servers(self) -> str:
+        return ",".join(self.address(number) for number in self._places)
+
+    def address(self, number: int, listener: str = "PLAINTEXT") -> str:
+        return f"{ports.HOST}:{self._places[number].ports[listener]}"
+
+    def start(self, *numbers: int) -> None:
+        """Start brokers and return at once; `wait` for them."""
+        for number in numbers:
+            place = self._places[number]
+            with process.uninterrupted():
+                self._processes[number] = process.start(self._command(number, place), place.log, os.environ)
+                (place.folder / "pid").write_text(str(self._processes[number].pid))
+
+    def wait(self, *numbers: int) -> None:
+        """Until these brokers serve."""
+        deadline = time.monotonic() + PATIENCE
+        for number in numbers:
+            place = self._places[number]
+            while not kafka.SERVICE.ready(place):
+                assert self._processes[number].alive(), f"broker {number} ended:\n{process.tail(place.log)}"
+                assert time.monotonic() < deadline, f"broker {number} does not serve:\n{process.tail(place.log)}"
+                time.sleep(process.POLL)
+
+    def kill(self, *numbers: int) -> None:
+        """kill -9, all at the same moment."""
+        processes = [self._processes[number] for number in numbers]
+        for one in processes:
+            os.kill(one.pid, signal.SIGKILL)
+        while any(one.alive() for one in processes):
+            time.sleep(process.POLL)
+        self._forget(numbers)
+
+    def stop(self, *numbers: int) -> None:
+        """End brokers in order: each hands its leaderships over before."""
+        process.stop([self._processes[number] for number in numbers], STOP_PATIENCE)
+        self._forget(numbers)
+
+    def start_all(self) -> None:
+        """Start what does not run, and wait until all serve."""
+        self.start(*(number for number in self.numbers if number not in self._processes))
+        self.wait(*self.numbers)
+
+    def clear(self) -> None:
+        """End all that runs, gently or not."""
+        process.stop(self._processes.values(), 0.0)
+        self._forget(tuple(self._processes))
+
+    def format(self) -> None:
+        """Give each broker's folder the cluster's identity."""
+        for place in self._places.values():
+            place.data.mkdir(parents=True)
+        cluster = _identity()
+        tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(self._configured(1))]
+        done = subprocess.run(
+            [*self._launch(self._places[1]), *tool], capture_output=True, text=True, check=False, timeout=PATIENCE
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        # Only the controller needs more than this file of what the tool writes, which takes seconds each time.
+        for number in self.numbers[1:]:
+            identity = f"version=1\ncluster.id={cluster}\nnode.id={number}\ndirectory.id={_identity()}\n"
+            (self._places[number].data / "meta.properties").write_text(identity)
+
+    def _forget(self, numbers: tuple[int, ...]) -> None:
+        for number in numbers:
+            del self._processes[number]
+            (self._places[number].folder / "pid").unlink(missing_ok=True)
+
+    def _command(self, number: int, place: Place) -> list[str]:
+        for port in place.ports.values():
+            assert ports.becomes_free(port), f"port {port} of broker {number} was taken"
+        return [*self._launch(place), "kafka.Kafka", str(self._configured(number))]
+
+    def _launch(self, place: Place) -> list[str]:
+        logging = place.write("log4j2.properties", kafka.LOGGING)
+        options = ["-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={logging}"]
+        classpath = os.pathsep.join(map(str, jars.fetch("kafka")))
+        return [*java_command(java.find(), "160m", place), *options, "-cp", classpath]
+
+    def _configured(self, number: int) -> Path:
+        place = self._places[number]
+        named = {name: f"{name}://{ports.HOST}:{port}" for name, port in place.ports.items() if name != "client"}
+        protocols = self._protocols | {"CONTROLLER": "PLAINTEXT"}
+        text = PROPERTIES.format(
+            roles="broker,controller" if number == 1 else "broker",
+            number=number,
+            host=ports.HOST,
+            controller=self._places[1].ports["CONTROLLER"],
+            listeners=",".join(named.values()),
+            advertised=",".join(named[name] for name in self._protocols),
+            protocols=",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
+            data=place.data,
+            brokers=len(self._places),
+        )
+        return place.write("server.properties", text + self._extra)
+
+
+def _identity() -> str:
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
+
+
+@contextmanager
+def kafka_cluster(
+    folder: Path, *, brokers: int = 3, listeners: Mapping[str, str] | None = None, properties: str = ""
+) -> Iterator[KafkaCluster]:
+    """A cluster that serves; all of its processes are gone afterwards.
+
+    `listeners` are names with their security protocols, besides PLAINTEXT, which the brokers use among themselves;
+    `properties` is added to each broker's configuration.
+    """
+    cluster = KafkaCluster(folder, brokers, listeners or {}, properties)
+    cluster.format()
+    with subprocess.Popen(["sh", "-c", BEREAVED, str(folder)], stdin=subprocess.PIPE, start_new_session=True):
+        try:
+            cluster.start_all()
+            yield cluster
+        finally:
+            cluster.clear()

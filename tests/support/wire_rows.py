@@ -1,0 +1,27 @@
+"""Record batches of rows given as tuples, made by the encoder of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from penstock.wire.columns import TableEncoder
+from penstock.wire.compression import NONE
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+Row = tuple[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]], int]
+"""Key, value, headers, timestamp in milliseconds."""
+
+
+def batch_of(rows: Sequence[Row], codec: int = NONE) -> memoryview:
+    """One record batch, without producer and checksum."""
+    columns = {
+        "key": pa.array([row[0] for row in rows], pa.binary()),
+        "value": pa.array([row[1] for row in rows], pa.binary()),
+        "headers": pa.array([[{"key": k, "value": v} for k, v in row[2]] for row in rows], HEADERS),
+        "timestamp": pa.array([row[3] for row in rows], pa.int64()),
+    }
+    (made,) = TableEncoder(1, batch_size=2**24, compression=codec).encode(pa.record_batch(columns))
+    return made.data
