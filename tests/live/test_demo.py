@@ -84,9 +84,12 @@ PHASES: dict[str, Callable[[Path], bool]] = {
 }
 
 
-@pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
-def test_a_signal_leaves_no_process(phase: str, number: signal.Signals, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "phase"),
+    [*((signal.SIGINT, phase) for phase in PHASES), (signal.SIGTERM, "writes are under way")],
+    ids=lambda value: value if isinstance(value, str) else signal.Signals(value).name,
+)
+def test_a_signal_leaves_no_process(number: signal.Signals, phase: str, tmp_path: Path) -> None:
     root = tmp_path / "root"
     demo = start(root, "--seconds", "60", "--rate", "200")
     until(lambda: PHASES[phase](root))

@@ -99,11 +99,12 @@ class Cluster:
 
     async def refresh(self, name: str) -> None:
         """Read the topic's metadata anew; callers at the same time share one read."""
-        if name not in self._reads:
-            task = asyncio.create_task(self._read(name))
-            self._reads[name] = task
-            task.add_done_callback(lambda _: self._reads.pop(name, None))
-        await asyncio.shield(self._reads[name])
+        await asyncio.shield(self._reading(name))
+
+    def renew(self, name: str) -> None:
+        """Have the metadata of a known topic read again in the background if it is old."""
+        if time.monotonic() - self.topics[name].read_at > self._max_age:
+            self._reading(name)
 
     async def connection(self, node: int) -> Connection:
         """The connection to a broker, opened if need be; `ConnectionLost` when that fails now."""
@@ -152,6 +153,17 @@ class Cluster:
                 raise
             peer.backoff.reset()
             return peer.connection
+
+    def _reading(self, name: str) -> asyncio.Task[None]:
+        if name not in self._reads:
+            self._reads[name] = asyncio.create_task(self._read(name))
+            self._reads[name].add_done_callback(lambda read: self._has_read(name, read))
+        return self._reads[name]
+
+    def _has_read(self, name: str, read: asyncio.Task[None]) -> None:
+        del self._reads[name]
+        if not read.cancelled():
+            read.exception()  # nobody waits for a read in the background; the next use of the topic starts another
 
     async def _read(self, name: str) -> None:
         connection = await self.any_connection()

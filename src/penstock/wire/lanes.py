@@ -69,6 +69,8 @@ class Lane:
         """The numbers so far lead nowhere: once nothing is in flight, what is queued starts again at zero."""
         self.recovering = False
         """Something failed: nothing more is sent until all that is in flight has come back, to keep the order."""
+        self.proven = False
+        """The broker has taken a batch under this identity, so it knows the numbers."""
         self._next = self._added = 0
 
     def add(self, one: Batch) -> None:
@@ -79,14 +81,16 @@ class Lane:
     def sendable(self, most_in_flight: int, now: float) -> bool:
         if not self.queue or now < self.backoff.until:
             return False
-        if self.recovering:
+        # A broker that knows nothing of an identity begins with whatever number comes first (Kafka's
+        # ProducerAppendInfo), so a second batch in flight could be taken in place of a first one that was refused.
+        if self.recovering or (self.identity and not self.proven):
             return not self.in_flight
         return len(self.in_flight) < most_in_flight
 
     def restart(self, identity: Identity) -> None:
         """Number all that is queued anew; only when nothing is in flight."""
         assert not self.in_flight
-        self.identity, self.wants_identity, self._next = identity, False, 0
+        self.identity, self.wants_identity, self.proven, self._next = identity, False, False, 0
         for one in self.queue:
             one.sequence = -1
 
@@ -119,6 +123,7 @@ class Lane:
 
     def settled(self, one: Batch) -> None:
         self.in_flight.remove(one)
+        self.proven = one.identity == self.identity
         self.backoff.reset()
 
     def again(self, one: Batch) -> None:

@@ -134,6 +134,53 @@ TXN_OFFSET_COMMIT = Api(
     """,
 )
 
+# Version 0 is not spoken: it asks for offsets that are kept in ZooKeeper.
+OFFSET_FETCH = Api(
+    9,
+    "OffsetFetch",
+    (1, 10),
+    flexible=6,
+    request="""
+    group_id string 1-7 !
+    topics []?2-7 1-7 !
+      name string
+      partition_indexes []int32
+    groups [] 8+ !
+      group_id string
+      member_id string? 9+ =null
+      member_epoch int32 9+ =-1
+      topics []?
+        name string 8-9
+        topic_id uuid 10+
+        partition_indexes []int32
+    require_stable bool 7+ !
+    """,
+    response="""
+    throttle_time_ms int32 3+
+    topics [] 1-7 !
+      name string
+      partitions []
+        partition_index int32
+        committed_offset int64
+        committed_leader_epoch int32 5-7 =-1
+        metadata string?
+        error_code int16
+    error_code int16 2-7
+    groups [] 8+ !
+      group_id string
+      topics []
+        name string 8-9
+        topic_id uuid 10+
+        partitions []
+          partition_index int32
+          committed_offset int64
+          committed_leader_epoch int32 =-1
+          metadata string?
+          error_code int16
+      error_code int16
+    """,
+)
+
 DESCRIBE_PRODUCERS = Api(
     61,
     "DescribeProducers",

@@ -142,7 +142,9 @@ class Producer:
         encoder = self._encoders.get(topic) or await self._learn(topic)
         self._require_transaction(topic)
         if partition is not None and not 0 <= partition < encoder.partitions:
-            raise ValueError(f"{topic} has partitions 0 to {encoder.partitions - 1}, not {partition}")
+            encoder = await self._learn(topic)  # it may have grown
+            if not 0 <= partition < encoder.partitions:
+                raise ValueError(f"{topic} has partitions 0 to {encoder.partitions - 1}, not {partition}")
         if value.__class__ is not bytes or key is not None:
             value, key = as_bytes("value", value), as_bytes("key", key)
         size = OVERHEAD + (len(value) if value else 0) + (len(key) if key else 0)
@@ -171,18 +173,28 @@ class Producer:
         `timestamp` (a timestamp, or milliseconds since 1970), `partition` (int). Returns the offsets of each
         partition's rows, or raises `TableFailed` with what was written and which rows were not.
         """
-        encoder = self._encoders.get(topic) or await self._learn(topic)
-        self._require_transaction(topic)
-        delivery = TableDelivery(topic)
-        loop = asyncio.get_running_loop()
-        for batch in record_batches(table):
+        receipts = await self.send_tables((topic, batch) for batch in record_batches(table))
+        return receipts.get(topic) or Receipt(topic, 0, {})
+
+    async def send_tables(self, parts: Iterable[tuple[str, pa.RecordBatch]]) -> dict[str, Receipt]:
+        """Write batches, each to its topic, and wait for the brokers; the receipts of all rows by topic.
+
+        `parts` is asked for the next one in another thread, so it may take its time.
+        """
+        deliveries: dict[str, TableDelivery] = {}
+        loop, left = asyncio.get_running_loop(), iter(parts)
+        while (part := await loop.run_in_executor(None, next, left, None)) is not None:
+            topic, batch = part
+            encoder = self._current(topic, self._encoders.get(topic) or await self._learn(topic))
+            self._require_transaction(topic)
+            delivery = deliveries.setdefault(topic, TableDelivery(topic))
             encoded = encoder.encode(batch)
-            # In another thread: the kernel holds no lock, so the loop sends meanwhile.
+            # In another thread too: the kernel holds no lock, so the loop sends meanwhile.
             while (one := await loop.run_in_executor(None, next, encoded, None)) is not None:
                 await self._reserve(len(one.data))
                 self._add(topic, one, delivery.expect(one))
             delivery.next_batch(batch.num_rows)
-        return await delivery.receipt()
+        return {topic: await delivery.receipt() for topic, delivery in deliveries.items()}
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transactions]:
@@ -253,15 +265,27 @@ class Producer:
         deadline = time.monotonic() + self._patience
         while True:
             try:
-                found = await self._cluster.topic(topic)
+                await self._cluster.refresh(topic)
                 break
             except KafkaError as error:
                 if not error.retriable or time.monotonic() > deadline:
                     raise
                 await asyncio.sleep(0.1)
-        encoder = TableEncoder(len(found.leaders), batch_size=self._batch_size, compression=self._compression)
+        return self._new_encoder(topic)
+
+    def _new_encoder(self, topic: str) -> TableEncoder:
+        partitions = len(self._cluster.topics[topic].leaders)
+        encoder = TableEncoder(partitions, batch_size=self._batch_size, compression=self._compression)
         self._encoders[topic] = encoder
         return encoder
+
+    def _current(self, topic: str, encoder: TableEncoder) -> TableEncoder:
+        """This encoder, or a new one if the topic has grown; has metadata that grow old read again, and never waits."""
+        if self._closed:
+            return encoder
+        self._cluster.renew(topic)
+        grown = len(self._cluster.topics[topic].leaders) != encoder.partitions
+        return self._new_encoder(topic) if grown else encoder
 
     def _require_transaction(self, topic: str) -> None:
         if self._transactions and not self._transactions.is_open:
@@ -286,7 +310,8 @@ class Producer:
         del self._pending[pending.topic]
         self._used -= pending.size
         try:
-            for one in self._encoders[pending.topic].encode(pending.columns()):
+            encoder = self._current(pending.topic, self._encoders[pending.topic])
+            for one in encoder.encode(pending.columns()):
                 self._used += len(one.data)
                 self._add(pending.topic, one, partial(pending.settle, one))
         except Exception as error:

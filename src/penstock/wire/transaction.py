@@ -20,6 +20,8 @@ from penstock.wire.lanes import Identity, Lane
 from penstock.wire.protocol import Message
 
 FENCED = (ProducerFenced, InvalidProducerEpoch)
+# From version 10 of OffsetFetch on topics go by their ids, of which a group need not know any.
+FETCH_AT_MOST = 9
 PRODUCE_AT_MOST, END_AT_MOST, OFFSETS_AT_MOST, ADD_AT_MOST = 11, 4, 4, 3
 
 
@@ -98,6 +100,18 @@ class Transactions:
         coordinator = Coordinator(self._cluster, GROUP, group, **self._limits)  # type: ignore[arg-type]
         await coordinator.ask(protocol.TXN_OFFSET_COMMIT, body, at_most=OFFSETS_AT_MOST, errors=_error_of_offsets)
 
+    async def committed(self, group: str, topic: str, partition: int) -> Committed | None:
+        """A group's offset of one partition, once every transaction that may change it has ended; None without one."""
+        wanted = [{"name": topic, "partition_indexes": [partition]}]
+        connection = await self._cluster.any_connection()
+        many = connection.version(protocol.OFFSET_FETCH, at_most=FETCH_AT_MOST) >= 8
+        of_group = {"group_id": group, "topics": wanted}
+        body = {"groups": [of_group], "require_stable": True} if many else of_group
+        coordinator = Coordinator(self._cluster, GROUP, group, **self._limits)  # type: ignore[arg-type]
+        found = await coordinator.ask(protocol.OFFSET_FETCH, body, at_most=FETCH_AT_MOST, errors=_error_of_group)
+        one = _group(found)["topics"][0]["partitions"][0]
+        return None if one["committed_offset"] < 0 else Committed(one["committed_offset"], one["metadata"] or "")
+
     async def end(self, *, commit: bool) -> None:
         """Commit or abort; nothing may be in flight any more.
 
@@ -130,6 +144,15 @@ class Transactions:
             body |= {"producer_id": -1, "producer_epoch": -1}
         found = await self._coordinator.ask(protocol.INIT_PRODUCER_ID, body)
         self.identity = Identity(found["producer_id"], found["producer_epoch"])
+
+
+def _group(found: Message) -> Message:
+    return found["groups"][0] if found["groups"] else found
+
+
+def _error_of_group(found: Message) -> KafkaError | None:
+    code = _group(found)["error_code"]
+    return error_of(code)() if code else _error_of_offsets(_group(found))
 
 
 def _error_of_partitions(found: Message) -> KafkaError | None:

@@ -1,0 +1,184 @@
+"""`format("penstock-kafka")`: Arrow batches of Spark to Kafka through our own client, exactly once in a stream.
+
+Each task of a micro-batch is one transaction. With its records it commits a marker: the number of the batch, as the
+offset of a consumer group that is named after the query. A task that runs again, after whatever crash, takes over the
+transactional id, which ends or fences what an older attempt has left open, and reads the marker: if its batch was
+committed before, it writes nothing. So a reader of committed records sees each row of each batch once, provided
+that a batch that is run again gives each task the same rows, which Spark's replayable sources do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    DataSourceWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from penstock.errors import PenstockError
+from penstock.wire import Producer
+from penstock.wire.columns import COLUMNS
+from penstock.wire.compression import CODECS
+from penstock.wire.transaction import Committed, Transactions
+
+EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
+MARKERS = "__consumer_offsets"
+"""The topic under which markers are kept: any that exists will do, and this one always does."""
+QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
+"""What Spark calls the query and the micro-batch in the properties of a task."""
+KNOWN = ("servers", "topic", "delivery", "compression")
+SPARKS = ("checkpointlocation",)
+"""Spark's own, which it shows to every sink."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Where and how to write; `topic` is empty when each row names its own."""
+
+    servers: str
+    topic: str
+    delivery: str
+    compression: str
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Options:
+        """Refuses what is missing, unknown or no value of its kind."""
+        options = {key.lower(): value for key, value in given.items() if key.lower() not in SPARKS}
+        for key in set(options).difference(KNOWN):
+            close = get_close_matches(key, KNOWN, 1)
+            raise _wrong(f"no option {key!r}", f"did you mean {close[0]!r}?" if close else f"use {', '.join(KNOWN)}")
+        if not options.get("servers"):
+            raise _wrong("no servers", '.option("servers", "host:9092")')
+        made = cls(
+            options["servers"],
+            options.get("topic", ""),
+            options.get("delivery", EXACTLY_ONCE),
+            options.get("compression", "lz4"),
+        )
+        if made.delivery not in (EXACTLY_ONCE, AT_LEAST_ONCE):
+            raise _wrong(f"no delivery {made.delivery!r}", f"use {EXACTLY_ONCE!r} or {AT_LEAST_ONCE!r}")
+        if made.compression not in CODECS:
+            raise _wrong(f"no compression {made.compression!r}", f"use one of {', '.join(CODECS)}")
+        return made
+
+
+def _wrong(what: str, next: str) -> PenstockError:
+    return PenstockError(f"the sink penstock-kafka has {what}", next=next)
+
+
+class PenstockKafka(DataSource):
+    """The sink by its name."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "penstock-kafka"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        options = Options.of(dict(self.options))
+        _check(schema, options)
+        return StreamWriter(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        options = Options.of(dict(self.options))
+        _check(schema, options)
+        return BatchWriter(options)
+
+
+def _check(schema: StructType, options: Options) -> None:
+    names = set(schema.names)
+    if unknown := names - {*COLUMNS, "topic"}:
+        raise _wrong(f"no place for the columns {', '.join(sorted(unknown))}", f"select topic, {', '.join(COLUMNS)}")
+    if "value" not in names:
+        raise _wrong("no column `value` to write", "select one")
+    if bool(options.topic) == ("topic" in names):
+        raise _wrong("no topic, or two", 'give .option("topic", ...) or a column `topic`, and not both')
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes the part of a micro-batch that is one task's."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        task = TaskContext.get()
+        assert task
+        query, batch = task.getLocalProperty(QUERY), task.getLocalProperty(BATCH)
+        if self.options.delivery == AT_LEAST_ONCE or query is None or batch is None:
+            asyncio.run(_write(self.options, iterator))
+        else:
+            asyncio.run(_write_once(self.options, iterator, query, int(batch), task.partitionId()))
+        return WriterCommitMessage()
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Each task has committed its own."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """What tasks have committed stays; they skip it when the batch is run again."""
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes a batch frame: each task's rows appear together, or not at all, but a repeated job repeats them."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        asyncio.run(_write(self.options, iterator))
+        return WriterCommitMessage()
+
+
+async def _write(options: Options, batches: Iterator[pa.RecordBatch]) -> None:
+    async with _producer(options) as producer:
+        await producer.send_tables(_parts(batches, options.topic))
+
+
+async def _write_once(options: Options, batches: Iterator[pa.RecordBatch], query: str, batch: int, task: int) -> None:
+    group = f"penstock-{query}"
+    async with (
+        _producer(options, transactional_id=f"{group}-{task}") as producer,
+        producer.transaction() as transaction,
+    ):
+        if await _is_done(transaction, group, batch, task):
+            return
+        if await producer.send_tables(_parts(batches, options.topic)):
+            await transaction.add_offsets(group, {(MARKERS, task): Committed(batch + 1)})
+
+
+async def _is_done(transaction: Transactions, group: str, batch: int, task: int) -> bool:
+    marker = await transaction.committed(group, MARKERS, task)
+    return marker is not None and marker.offset > batch
+
+
+def _producer(options: Options, **more: Any) -> Producer:
+    return Producer(options.servers, compression=options.compression, client_id="penstock-spark", **more)
+
+
+def _parts(batches: Iterator[pa.RecordBatch], topic: str) -> Iterator[tuple[str, pa.RecordBatch]]:
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        if topic:
+            yield topic, batch
+        else:
+            yield from _by_topic(batch)
+
+
+def _by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    topics, rest = batch.column("topic"), batch.drop_columns(["topic"])
+    for topic in pc.unique(topics).to_pylist():
+        if topic is None:
+            raise PenstockError("a row has no topic", where="the sink penstock-kafka", next="fill the column `topic`")
+        yield topic, rest.filter(pc.equal(topics, topic))

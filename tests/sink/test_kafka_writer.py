@@ -1,0 +1,193 @@
+"""`format("penstock-kafka")` on a real broker: what arrives, and that a batch run again is not written again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from penstock.errors import PenstockError
+from penstock.local.services import Services
+from penstock.sink.kafka_writer import PenstockKafka
+from penstock.wire.compression import CODECS
+
+PARTITIONS = 2
+
+
+@pytest.fixture
+def topic(services: Services) -> Iterator[str]:
+    """A new topic of two partitions."""
+    name = f"writer-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": services.kafka})
+    for done in admin.create_topics([NewTopic(name, PARTITIONS, 1)]).values():
+        done.result()
+    yield name
+    for done in admin.delete_topics([name]).values():
+        done.result()
+
+
+def read(servers: str, topic: str) -> list[Message]:
+    """All committed records."""
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": uuid.uuid4().hex, "isolation.level": "read_committed"}
+        | {"enable.partition.eof": True}
+    )
+    consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
+    found: list[Message] = []
+    ended: set[int] = set()
+    try:
+        while len(ended) < PARTITIONS:
+            message = consumer.poll(10)
+            assert message is not None
+            if message.error():
+                ended.add(message.partition())
+            else:
+                found.append(message)
+        return found
+    finally:
+        consumer.close()
+
+
+def numbers(servers: str, topic: str) -> Counter[int]:
+    return Counter(int(message.value()) for message in read(servers, topic))
+
+
+def files(spark: SparkSession, folder: Path, first: int, count: int) -> None:
+    """A Parquet file of two row groups' worth of numbers for a stream to find."""
+    spark.range(first, first + count, numPartitions=1).write.mode("append").parquet(str(folder))
+
+
+def stream(spark: SparkSession, folder: Path) -> DataFrame:
+    """The numbers in the folder as records, spread over two tasks."""
+    found = spark.readStream.schema("id long").option("maxFilesPerTrigger", 2).parquet(str(folder))
+    return found.select(F.col("id").cast("string").cast("binary").alias("value"))
+
+
+def run(frame: DataFrame, services: Services, topic: str, checkpoint: Path, **options: str) -> None:
+    writer = frame.writeStream.format("penstock-kafka").options(servers=services.kafka, topic=topic, **options)
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+
+
+def forget_last_commit(checkpoint: Path) -> None:
+    """As if the driver had died after the last task's commit, and before its own."""
+    last = max((path for path in (checkpoint / "commits").iterdir() if path.name.isdigit()), key=lambda p: int(p.name))
+    last.unlink()
+    (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
+
+
+def test_records_of_a_batch_frame_arrive_whole(spark: SparkSession, services: Services, topic: str) -> None:
+    frame = spark.sql(
+        "SELECT 'k' AS key, CAST(NULL AS STRING) AS value, array(struct('h' AS key, X'01' AS value)) AS headers, "
+        f"TIMESTAMP '2024-02-29 12:00:00.123Z' AS timestamp, 1 AS partition, '{topic}' AS topic"
+    )
+    frame.write.format("penstock-kafka").option("servers", services.kafka).mode("append").save()
+    (record,) = read(services.kafka, topic)
+    assert (record.key(), record.value(), record.partition()) == (b"k", None, 1)
+    assert record.headers() == [("h", b"\x01")]
+    assert record.timestamp()[1] == 1_709_208_000_123
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_a_batch_that_is_run_again(
+    spark: SparkSession, services: Services, topic: str, tmp_path: Path, delivery: str
+) -> None:
+    data, checkpoint = tmp_path / "data", tmp_path / "checkpoint"
+    files(spark, data, 0, 500)
+    run(stream(spark, data), services, topic, checkpoint, delivery=delivery)
+    forget_last_commit(checkpoint)
+    files(spark, data, 500, 500)
+    run(stream(spark, data), services, topic, checkpoint, delivery=delivery)
+    found = numbers(services.kafka, topic)
+    assert set(found) == set(range(1_000))
+    assert set(found.values()) == ({1} if delivery == "exactly-once" else {1, 2})
+
+
+def test_a_task_that_failed_beside_one_that_committed(
+    spark: SparkSession, services: Services, topic: str, tmp_path: Path
+) -> None:
+    data, checkpoint, healed = tmp_path / "data", tmp_path / "checkpoint", tmp_path / "healed"
+    files(spark, data, 0, 300)
+    files(spark, data, 300, 300)
+
+    @F.udf("binary", useArrow=False)
+    def sick(value: bytes) -> bytes:
+        if value == b"450" and not healed.exists():
+            raise RuntimeError("sick")
+        return value
+
+    frame = stream(spark, data).select(sick("value").alias("value"))
+    with pytest.raises(PySparkException):
+        run(frame, services, topic, checkpoint)
+    assert all(count == 1 for count in numbers(services.kafka, topic).values())
+    healed.touch()
+    run(frame, services, topic, checkpoint)
+    assert numbers(services.kafka, topic) == Counter(range(600))
+
+
+SCRIPT = """
+import sys
+from penstock.session import spark
+session = spark()
+numbers = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 20000).option("numPartitions", 2).load()
+query = (
+    numbers.selectExpr("CAST(CAST(value AS STRING) AS BINARY) AS value")
+    .writeStream.format("penstock-kafka").option("servers", sys.argv[1]).option("topic", sys.argv[2])
+    .option("checkpointLocation", sys.argv[3]).trigger(processingTime="100 milliseconds").start()
+)
+query.awaitTermination()
+"""
+
+
+def test_a_driver_killed_in_the_middle_writes_nothing_twice(services: Services, topic: str, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+
+    def run_until(batches: int) -> None:
+        command = [sys.executable, "-c", SCRIPT, services.kafka, topic, str(checkpoint)]
+        driver = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            deadline = time.monotonic() + 120
+            while not (checkpoint / "offsets" / str(batches)).exists():
+                assert driver.poll() is None and time.monotonic() < deadline
+                time.sleep(0.01)
+        finally:
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+
+    run_until(2)
+    run_until(5)
+    done = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
+    found = numbers(services.kafka, topic)
+    assert max(found.values()) == 1
+    assert set(range((done + 1) * 20_000)) <= set(found)
+
+
+def test_wrong_settings_are_told_when_the_sink_is_made(spark: SparkSession) -> None:
+    schema = spark.range(1).select(F.lit(b"v").alias("value")).schema
+    for given, said in [
+        ({}, r'has no servers.*option\("servers"'),
+        ({"server": "x:1"}, "no option 'server'.*did you mean 'servers'"),
+        ({"servers": "x:1"}, "no topic, or two"),
+        ({"servers": "x:1", "topic": "t", "delivery": "maybe"}, "no delivery 'maybe'.*'exactly-once'"),
+        ({"servers": "x:1", "topic": "t", "compression": "br"}, f"no compression 'br'.*{', '.join(CODECS)}"),
+    ]:
+        with pytest.raises(PenstockError, match=said):
+            PenstockKafka(given).streamWriter(schema, overwrite=False)
+    with pytest.raises(PenstockError, match=r"no place for the columns id.*select topic"):
+        PenstockKafka({"servers": "x:1", "topic": "t"}).streamWriter(spark.range(1).schema, overwrite=False)
