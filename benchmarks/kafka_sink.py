@@ -1,0 +1,70 @@
+"""Rows of Spark to Kafka: `format("penstock-kafka")` beside Spark's own Kafka sink.
+
+    python benchmarks/kafka_sink.py --json kafka_sink.json
+
+Each run is a streaming query over the same numbers, rows of 100 bytes, in one micro-batch on local[2]; both sinks with
+acks=all and lz4. `stream/<delivery>` says how often a row may arrive; Spark's own sink knows at-least-once only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import uuid
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from _measure import Row, alternate, report, rows_of
+from penstock.local.services import down, up
+from penstock.session import spark
+
+PEER = "spark-kafka"
+SPARKS = {"kafka.acks": "all", "kafka.compression.type": "lz4", "kafka.linger.ms": "10", "kafka.batch.size": "1000000"}
+
+
+def frame(session: SparkSession, rows: int) -> DataFrame:
+    """A stream whose first batch has all the rows."""
+    source = session.readStream.format("rate-micro-batch").option("numPartitions", 2).option("rowsPerBatch", rows)
+    return source.load().selectExpr("CAST(rpad(CAST(value AS STRING), 100, ' ') AS BINARY) AS value")
+
+
+def write(numbers: DataFrame, rows: int, name: str, options: dict[str, str], folder: Path) -> int:
+    checkpoint = folder / uuid.uuid4().hex
+    writer = numbers.writeStream.format(name).options(topic="sink", checkpointLocation=str(checkpoint), **options)
+    query = writer.trigger(once=True).start()
+    query.awaitTermination()
+    return rows
+
+
+def measure(session: SparkSession, servers: str, rows: int, rounds: int, folder: Path) -> list[Row]:
+    numbers = frame(session, rows)
+    theirs = partial(write, numbers, rows, "kafka", {"kafka.bootstrap.servers": servers, **SPARKS}, folder)
+    found: list[Row] = []
+    for delivery in ("at-least-once", "exactly-once"):
+        ours = partial(write, numbers, rows, "penstock-kafka", {"servers": servers, "delivery": delivery}, folder)
+        subjects = {"penstock": ours, PEER: theirs}
+        alternate(subjects, 1)  # warms up the JVM and the compiled loops
+        found += rows_of(f"stream/{delivery}", alternate(subjects, rounds), PEER)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rows", type=int, default=2_000_000, help="rows of a run (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="counted rounds (default: %(default)s)")
+    parser.add_argument("--json", type=Path, help="write the results to this file")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        try:
+            services = up(root / "services", only=["kafka"])
+            rows = measure(spark(), services.kafka, options.rows, options.rounds, root)
+        finally:
+            down(root / "services")
+    report(rows, options.json)
+
+
+if __name__ == "__main__":
+    main()
