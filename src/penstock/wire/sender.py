@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -72,11 +73,16 @@ class Sender:
         self._busy: set[object] = set()
         self._pump: asyncio.Task[None] | None = None
         self._transactions = transactions
+        self._identity: Identity | None = None
+        self._broken: KafkaError | None = None
 
     def start(self) -> None:
         self._pump = asyncio.create_task(self._run())
 
     def add(self, topic: str, partition: int, one: Batch) -> None:
+        if self._broken:
+            one.finish(Outcome(-1, -1, self._broken))
+            return
         self.lane(topic, partition).add(one)
         self._changed.set()
 
@@ -129,15 +135,19 @@ class Sender:
         await asyncio.gather(*self._working, return_exceptions=True)
 
     async def _run(self) -> None:
-        while True:
-            self._changed.clear()
-            self._expire()
-            pause = self._send_what_can_go()
-            try:
-                async with asyncio.timeout(pause):
-                    await self._changed.wait()
-            except TimeoutError:
-                continue
+        try:
+            while True:
+                self._changed.clear()
+                self._expire()
+                pause = self._send_what_can_go()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._changed.wait()
+        except Exception as error:
+            # Nobody awaits this task: without this, a fault of ours would let every sender wait for ever.
+            self._broken = KafkaError(f"the sender failed: {error!r}")
+            self.drop(self._broken)
+            raise
 
     def _send_what_can_go(self) -> float:
         """Start requests for all lanes that may send; returns seconds until another look is due."""
@@ -162,10 +172,18 @@ class Sender:
             if not self._transactions.has(lane):
                 self._work(self._transactions, self._join(self._transactions))
             return self._transactions.has(lane)
-        if self._delivery.idempotent and (lane.identity is None or (lane.wants_identity and not lane.in_flight)):
-            self._work(lane, self._identify(lane))
+        if not self._delivery.idempotent:
+            return True
+        if lane.wants_identity:
+            if not lane.in_flight:
+                self._work(lane, self._identify(lane))
             return False
-        return not lane.wants_identity
+        if lane.identity is None:
+            if self._identity is None:
+                self._work(self._identify, self._identify(lane))
+                return False
+            lane.restart(self._identity)
+        return True
 
     def _leader(self, lane: Lane) -> int:
         topic = self._cluster.topics.get(lane.topic)
@@ -215,8 +233,11 @@ class Sender:
             found = await self._cluster.ask(protocol.INIT_PRODUCER_ID, body)
             if found["error_code"]:
                 raise error_of(found["error_code"])()
+            made = Identity(found["producer_id"], found["producer_epoch"])
+            # All lanes begin with one id; the next ones are for a lane that has to begin anew.
+            self._identity = self._identity or made
             if not lane.in_flight:
-                lane.restart(Identity(found["producer_id"], found["producer_epoch"]))
+                lane.restart(made)
         except KafkaError as error:
             self._hold([lane], error)
 
@@ -274,6 +295,10 @@ class Sender:
         except KafkaError as error:
             for one in sent:
                 self._failed(one, error)
+        except ValueError as error:
+            for each in sent:
+                wrong = KafkaError(f"the request cannot be made: {error}", topic=each.lane.topic)
+                self._fail(each.lane, each.batch, wrong)
         finally:
             self.requests[node] -= 1
             self._changed.set()

@@ -1,0 +1,225 @@
+"""`penstock topics`: what lies in Kafka, for a look from the terminal: the topics, how many records, the records."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import json
+import os
+import re
+import sys
+from collections import deque
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.cli import place
+from penstock.errors import PenstockError
+from penstock.local import kafka, services
+from penstock.wire.cluster import addresses
+from penstock.wire.errors import KafkaError
+from penstock.wire.fetch import Reader
+
+Record = dict[str, Any]  # a row of a table that the reader gives, and its partition
+
+SHOWN = 10
+"""Records that `tail` shows of those that are there, as tail(1) does."""
+ROWS = 1000
+"""Rows that are Python objects at a time."""
+PIPE_CLOSED = 141  # what shells report for a program whose output nobody reads any more
+START = datetime(1970, 1, 1, tzinfo=UTC)
+UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    _action(actions, "list", "all topics and their number of partitions", _list, topic=False)
+    _action(actions, "count", "the records of a topic, counted by reading them", _count)
+    tail = _action(actions, "tail", "show records, then those that come, until Ctrl-C", _tail)
+    tail.add_argument(
+        "--from",
+        dest="start",
+        type=_start,
+        metavar="WHERE",
+        help=f"earliest, latest (only what comes) or an ISO time, in UTC unless it says otherwise (default: the last "
+        f"{SHOWN} records, or as many as --limit)",
+    )
+    tail.add_argument("--limit", type=_positive, metavar="N", help="end after this many records")
+
+
+def run(args: argparse.Namespace) -> int:
+    servers = args.servers or _local(args.root)
+    try:
+        asyncio.run(_act(args, servers))
+        sys.stdout.flush()
+    except KafkaError as problem:
+        raise PenstockError(str(problem), where=f"Kafka at {servers}") from problem
+    except BrokenPipeError:
+        # Python would complain once more when it flushes standard output at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    return 0
+
+
+def _action(actions: Any, name: str, line: str, act: Any, *, topic: bool = True) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=line, description=f"{line[0].upper()}{line[1:]}.")
+    if topic:
+        parser.add_argument("topic", metavar="TOPIC")
+        parser.add_argument("--uncommitted", action="store_true", help="also records of open and aborted transactions")
+    parser.add_argument("--servers", type=_servers, metavar="HOST:PORT,...", help="instead of the Kafka of --root")
+    place.add(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.set_defaults(act=act, uncommitted=False)
+    return parser
+
+
+async def _act(args: argparse.Namespace, servers: str) -> None:
+    async with Reader(servers, committed=not args.uncommitted) as reader:
+        await args.act(reader, args)
+
+
+async def _list(reader: Reader, args: argparse.Namespace) -> None:
+    topics = sorted((await reader.topics()).items())
+    width = max((len(name) for name, _ in topics), default=0)
+    for name, count in topics:
+        print(json.dumps({"topic": name, "partitions": count}) if args.json else f"{name:<{width}} {count:>6}")
+
+
+async def _count(reader: Reader, args: argparse.Namespace) -> None:
+    start, end = await reader.earliest(args.topic), await reader.latest(args.topic)
+    counts = dict.fromkeys(start, 0)
+    async with aclosing(reader.read(args.topic, start=start, end=end)) as tables:
+        async for partition, table in tables:
+            counts[partition] += table.num_rows
+    rows: list[tuple[Any, int, int]] = [(p, counts[p], max(0, end[p] - start[p])) for p in start]
+    rows.append(("all", sum(row[1] for row in rows), sum(row[2] for row in rows)))
+    if not args.json:
+        print(f"{'partition':<9} {'records':>12} {'offsets':>12}")
+    for partition, records, offsets in rows:
+        found = {"topic": args.topic, "partition": partition, "records": records, "offsets": offsets}
+        print(json.dumps(found) if args.json else f"{partition:<9} {records:>12} {offsets:>12}")
+
+
+async def _tail(reader: Reader, args: argparse.Namespace) -> None:
+    left: float = args.limit or float("inf")
+    form = _as_json if args.json else _as_text
+    async with aclosing(_records(reader, args)) as found:
+        async for some in found:
+            shown = some[: int(min(left, len(some)))]
+            sys.stdout.writelines(f"{form(record)}\n" for record in shown)
+            sys.stdout.flush()
+            left -= len(shown)
+            if not left:
+                return
+
+
+async def _records(reader: Reader, args: argparse.Namespace) -> AsyncGenerator[list[Record], None]:
+    """What `tail` shows, a few records at a time."""
+    if args.start is None:
+        start = await reader.latest(args.topic)
+        yield await _last(reader, args.topic, start, args.limit or SHOWN)
+    elif isinstance(args.start, datetime):
+        start = await reader.at_time(args.topic, (args.start - START) // timedelta(milliseconds=1))
+    else:
+        start = await getattr(reader, args.start)(args.topic)
+    async with aclosing(reader.read(args.topic, start=start)) as tables:
+        async for partition, table in tables:
+            for some in _rows(partition, table):
+                yield some
+
+
+async def _last(reader: Reader, topic: str, end: Mapping[int, int], wanted: int) -> list[Record]:
+    """The last records of all partitions together by their time, looked for further back while offsets have gaps."""
+    first, width = await reader.earliest(topic), wanted
+    while True:
+        start = {p: max(first[p], end[p] - width) for p in end}
+        found: dict[int, deque[Record]] = {p: deque(maxlen=wanted) for p in end}
+        async with aclosing(reader.read(topic, start=start, end=end)) as tables:
+            async for partition, table in tables:
+                for some in _rows(partition, table.slice(max(0, table.num_rows - wanted))):
+                    found[partition] += some
+        records = [record for some in found.values() for record in some]
+        if len(records) >= wanted or start == first:
+            return sorted(records, key=itemgetter("timestamp", "partition", "offset"))[-wanted:]
+        width *= 8
+
+
+def _rows(partition: int, table: pa.Table) -> Iterator[list[Record]]:
+    """Rows as Python objects, since each becomes a line; times in milliseconds, of which some fit no datetime."""
+    at = table.schema.get_field_index("timestamp")
+    table = table.set_column(at, "timestamp", table["timestamp"].cast(pa.int64()))
+    for batch in table.to_batches(max_chunksize=ROWS):
+        yield [{"partition": partition} | row for row in batch.to_pylist()]
+
+
+def _as_text(record: Record) -> str:
+    key = "(null)" if record["key"] is None else _text(record["key"])
+    value = "(tombstone)" if record["value"] is None else _text(record["value"])
+    return f"{record['partition']}\t{record['offset']}\t{_time(record['timestamp'])}\t{key}\t{value}"
+
+
+def _text(data: bytes) -> str:
+    """On one line, and without what would control the terminal."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return f"base64:{base64.b64encode(data).decode()}"
+    return UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def _as_json(record: Record) -> str:
+    headers = [[one["key"], _plain(one["value"])] for one in record["headers"]]
+    parts = {"timestamp": _time(record["timestamp"]), "key": _plain(record["key"]), "value": _plain(record["value"])}
+    return json.dumps({name: record[name] for name in ("partition", "offset")} | parts | {"headers": headers})
+
+
+def _plain(data: bytes | None) -> str | dict[str, str] | None:
+    try:
+        return None if data is None else data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data or b"").decode()}
+
+
+def _time(ms: int) -> str:
+    try:
+        return (START + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except OverflowError:
+        return str(ms)
+
+
+def _local(root: Path) -> str:
+    """The Kafka that `penstock up` started."""
+    for status in services.status(root):
+        if status.name == kafka.SERVICE.name and status.state == "running" and status.address:
+            return status.address
+    raise PenstockError("No Kafka runs here", where=str(root), next="run: penstock up, or give --servers HOST:PORT")
+
+
+def _servers(text: str) -> str:
+    try:
+        addresses(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def _start(text: str) -> str | datetime:
+    if text in ("earliest", "latest"):
+        return text
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not earliest, latest or a time as 2026-05-31T12:00:00") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of records")
+    return int(text)
