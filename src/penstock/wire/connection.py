@@ -112,6 +112,8 @@ class Connection:
 
     async def close(self) -> None:
         """Close now; requests that wait fail."""
+        if not self.closed:
+            await self._stream.finish()
         self._break(ConnectionLost(f"the connection to {self.peer} was closed here"))
         for task in self._tasks:
             if task is not asyncio.current_task():
@@ -120,7 +122,10 @@ class Connection:
 
     async def _agree(self) -> None:
         api = protocol.API_VERSIONS
-        found = await self._api_versions(api.versions[1])
+        try:
+            found = await self._api_versions(api.versions[1])
+        except ConnectionLost as error:
+            raise ConnectionLost(f"{error.detail}; is it the port of a broker, with this security protocol?") from error
         if found["error_code"] == UnsupportedVersion.code:
             # Its v0 body may say which versions of this very request it speaks (KIP-511).
             spoken = {one["api_key"]: one["max_version"] for one in found["api_keys"]}

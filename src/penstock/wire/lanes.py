@@ -50,6 +50,8 @@ class Batch:
     sequence: int = -1
     attempts: int = 0
     settled: bool = False
+    problem: KafkaError | None = None
+    """Why it was not taken when it was sent last."""
 
     def finish(self, outcome: Outcome) -> None:
         if not self.settled:

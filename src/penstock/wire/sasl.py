@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import re
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -22,6 +23,12 @@ Authenticate = Callable[["Connection"], Awaitable[None]]
 
 LEAST_ITERATIONS = 4096
 """RFC 7677, section 4: fewer make the password cheap to guess for whoever listens."""
+
+# server-first-message of RFC 5802, section 7: extensions may follow; a mandatory one, before the nonce, we do not know.
+CHALLENGE = re.compile(
+    rb"r=(?P<nonce>[!-+\--~]+),s=(?P<salt>(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?),"
+    rb"i=(?P<iterations>[1-9][0-9]{0,8})(?:,.*)?"
+)
 
 
 def plain(user: str, password: str) -> Authenticate:
@@ -56,7 +63,7 @@ def scram(user: str, password: str, *, digest: str = "sha512") -> Authenticate:
         await _handshake(connection, f"SCRAM-SHA-{digest.removeprefix('sha')}")
         talk = Scram(user, password, digest, secrets.token_urlsafe(24))
         challenge = await _exchange(connection, talk.first())
-        talk.check(await _exchange(connection, talk.final(challenge.decode())), connection.peer)
+        talk.check(await _exchange(connection, talk.final(challenge, connection.peer)), connection.peer)
 
     return authenticate
 
@@ -73,20 +80,19 @@ class Scram:
     def first(self) -> bytes:
         return f"n,,{self._bare}".encode()
 
-    def final(self, challenge: str) -> bytes:
+    def final(self, challenge: bytes, peer: str) -> bytes:
         """The proof for the server's challenge `r=...,s=...,i=...`."""
-        said = dict(part.split("=", 1) for part in challenge.split(",") if "=" in part)
-        nonce, salt, iterations = said.get("r", ""), said.get("s", ""), said.get("i", "")
-        if not nonce.startswith(self._nonce) or nonce == self._nonce or not iterations.isdigit():
-            raise AuthenticationFailed(detail=f"the broker's SCRAM challenge is none: {challenge!r}")
-        if int(iterations) < LEAST_ITERATIONS:
-            raise AuthenticationFailed(
-                detail=f"the broker asks for {iterations} iterations, fewer than RFC 7677 allows"
-            )
-        salted = hashlib.pbkdf2_hmac(self._digest, self._password, base64.b64decode(salt), int(iterations))
+        found = CHALLENGE.fullmatch(challenge)
+        nonce = found["nonce"].decode() if found else ""
+        if not found or not nonce.startswith(self._nonce) or nonce == self._nonce:
+            raise AuthenticationFailed(f"the SCRAM challenge of {peer} is none: {challenge!r}")
+        salt, iterations = base64.b64decode(found["salt"]), int(found["iterations"])
+        if iterations < LEAST_ITERATIONS:
+            raise AuthenticationFailed(f"{peer} asks for {iterations} iterations, fewer than RFC 7677 allows")
+        salted = hashlib.pbkdf2_hmac(self._digest, self._password, salt, iterations)
         client_key = self._mac(salted, b"Client Key")
         without_proof = f"c=biws,r={nonce}"
-        message = f"{self._bare},{challenge},{without_proof}".encode()
+        message = f"{self._bare},".encode() + challenge + f",{without_proof}".encode()
         signature = self._mac(hashlib.new(self._digest, client_key).digest(), message)
         proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
         self._expected = self._mac(self._mac(salted, b"Server Key"), message)
@@ -94,9 +100,8 @@ class Scram:
 
     def check(self, answer: bytes, peer: str) -> None:
         """Whether the server knew the password as well."""
-        said = answer.decode()
-        if not said.startswith("v=") or not hmac.compare_digest(base64.b64decode(said[2:]), self._expected):
-            raise AuthenticationFailed(detail=f"{peer} does not prove that it knows the password: {said!r}")
+        if not hmac.compare_digest(answer, b"v=" + base64.b64encode(self._expected)):
+            raise AuthenticationFailed(f"{peer} does not prove that it knows the password: {answer!r}")
 
     def _mac(self, key: bytes, message: bytes) -> bytes:
         return hmac.digest(key, message, self._digest)

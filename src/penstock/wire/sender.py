@@ -256,7 +256,8 @@ class Sender:
                 late = DeliveryTimeout(
                     topic=lane.topic,
                     partition=lane.partition,
-                    detail=f"not acknowledged within {now - one.created:.1f} s, {one.attempts} times sent",
+                    detail=f"not acknowledged within {now - one.created:.1f} s, {one.attempts} times sent"
+                    + (f", the last time with {one.problem}" if one.problem else ""),
                 )
                 self._fail(lane, one, late)
 
@@ -356,6 +357,7 @@ class Sender:
     def _failed(self, sent: _Sent, error: KafkaError) -> None:
         """Send again what may succeed; where the broker's numbers are not ours, first start new ones."""
         lane, one = sent
+        one.problem = error
         if isinstance(error, OutOfOrderSequenceNumber | UnknownProducerId) and self._renumbers(lane, one):
             if lane.is_first(one):
                 lane.wants_identity = True

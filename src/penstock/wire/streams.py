@@ -14,18 +14,21 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from penstock.wire.errors import ConnectionLost
+from penstock.wire.errors import AuthenticationFailed, ConnectionLost
 from penstock.wire.types import Buffer
 
 
 class Stream(Protocol):
-    """A connected stream; every failure is a `ConnectionLost`."""
+    """A connected stream; every failure of it is a `ConnectionLost`."""
 
     async def send(self, chunks: Sequence[Buffer]) -> None:
         """Write the chunks one after the other; one caller at a time."""
 
     async def receive(self, count: int) -> memoryview:
         """Exactly `count` bytes."""
+
+    async def finish(self) -> None:
+        """Wait until what was sent has left this process; nothing can be sent any more."""
 
     def close(self) -> None:
         """Close at once; may be called again."""
@@ -38,6 +41,9 @@ async def connect(host: str, port: int, *, patience: float, tls: ssl.SSLContext 
             return await (_connect_tls(host, port, tls) if tls else _connect_plain(host, port))
     except TimeoutError:
         raise ConnectionLost(f"{host}:{port} does not answer within {patience:g} s") from None
+    except ssl.SSLCertVerificationError as error:
+        refused = f"the certificate of {host}:{port} is not accepted: {error.verify_message}"
+        raise AuthenticationFailed(f"{refused}; see the `tls` context's trusted certificates") from error
     except OSError as error:
         raise ConnectionLost(f"{host}:{port} cannot be reached: {error}") from error
 
@@ -95,6 +101,9 @@ class PlainStream:
             done += got
         return view
 
+    async def finish(self) -> None:
+        """Nothing is kept back here."""
+
     def close(self) -> None:
         if self._socket.fileno() >= 0:
             self._loop.remove_reader(self._socket)
@@ -121,6 +130,14 @@ class TlsStream:
         except (OSError, asyncio.IncompleteReadError) as error:
             raise ConnectionLost(f"{self._peer} closed the connection") from error
 
+    async def finish(self) -> None:
+        self._writer.close()
+        # A broker that does not say goodbye is not waited for.
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(1.0):
+                await self._writer.wait_closed()
+
     def close(self) -> None:
+        # The writer's own `close` goes on in the background, and is cut off with a warning where the loop ends first.
         with suppress(RuntimeError):
-            self._writer.close()
+            self._writer.transport.abort()

@@ -1,0 +1,268 @@
+"""The producer against three real brokers that are killed, moved and outgrown, and against librdkafka's mock ones."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, ElectionType, TopicPartition
+from confluent_kafka import Producer as Librdkafka
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from kafka_cluster import KafkaCluster, kafka_cluster
+
+from penstock.wire.errors import DeliveryTimeout
+from penstock.wire.partition import partition_for
+from penstock.wire.producer import Producer
+
+SOON = timedelta(milliseconds=1)
+PATIENCE = 30.0
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    with kafka_cluster(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+@pytest.fixture
+def cluster(running: KafkaCluster) -> KafkaCluster:
+    """All three brokers, whatever the test before did to them."""
+    running.start_all()
+    return running
+
+
+@pytest.fixture
+def admin(cluster: KafkaCluster) -> AdminClient:
+    # It survives the brokers' deaths, and says so on standard error unless told not to.
+    return AdminClient({"bootstrap.servers": cluster.servers, "log_level": 0})
+
+
+@pytest.fixture
+def topic(admin: AdminClient) -> str:
+    """A new topic of six partitions on three brokers, of which two must have each record."""
+    return create(admin, 6)
+
+
+def create(admin: AdminClient, partitions: int) -> str:
+    name = f"wire-{uuid.uuid4().hex[:8]}"
+    config = {"min.insync.replicas": "2"}
+    for done in admin.create_topics([NewTopic(name, partitions, 3, config=config)]).values():
+        done.result()
+    until(lambda: len(leaders(admin, name)) == partitions and min(leaders(admin, name)) > 0, "leaders")
+    return name
+
+
+def leaders(admin: AdminClient, topic: str) -> list[int]:
+    found = admin.list_topics(topic, timeout=PATIENCE).topics[topic].partitions
+    return [found[p].leader for p in sorted(found)]
+
+
+def replicated(admin: AdminClient, topic: str) -> bool:
+    """Whether all replicas of all partitions are in sync."""
+    found = admin.list_topics(topic, timeout=PATIENCE).topics[topic].partitions.values()
+    return all(len(one.isrs) == len(one.replicas) == 3 for one in found)
+
+
+def until(reached: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not reached():
+        assert time.monotonic() < deadline, f"no {what} within {PATIENCE:g} s"
+        time.sleep(0.05)
+
+
+def read(servers: str, topic: str, partitions: int) -> list[list[bytes]]:
+    """The values of each partition, in the order of their offsets."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": uuid.uuid4().hex, "log_level": 0})
+    try:
+        places = [TopicPartition(topic, p, 0) for p in range(partitions)]
+        left = sum(consumer.get_watermark_offsets(place, timeout=PATIENCE)[1] for place in places)
+        consumer.assign(places)
+        found: list[list[bytes]] = [[] for _ in places]
+        while left:
+            messages = consumer.consume(min(left, 10_000), timeout=PATIENCE)
+            assert messages, f"{left} more were to come"
+            for one in messages:
+                assert not one.error(), one.error()
+                found[one.partition()].append(one.value())
+            left -= len(messages)
+        return found
+    finally:
+        consumer.close()
+
+
+def dealt(count: int, partitions: int) -> list[list[bytes]]:
+    """What each partition has when record n went to partition n modulo their number."""
+    return [[b"%d" % n for n in range(p, count, partitions)] for p in range(partitions)]
+
+
+def assert_same(found: list[list[bytes]], sent: list[list[bytes]]) -> None:
+    """Nothing lost, nothing twice, all in order; told briefly when not."""
+    for p, (came, went) in enumerate(zip(found, sent, strict=True)):
+        if came != went:
+            lost, twice = set(went) - set(came), len(came) - len(set(came))
+            pytest.fail(f"partition {p}: {len(lost)} lost, {twice} twice of {len(went)}; {len(came)} came")
+
+
+def rows(first: int, count: int, partitions: int) -> pa.RecordBatch:
+    numbers = range(first, first + count)
+    values = pa.array([b"%d" % n for n in numbers], pa.binary())
+    return pa.record_batch({"value": values, "partition": pa.array([n % partitions for n in numbers], pa.int32())})
+
+
+def test_a_killed_leader_costs_no_record_of_a_table(cluster: KafkaCluster, admin: AdminClient, topic: str) -> None:
+    count, step = 300_000, 5_000
+    victim = next(leader for leader in leaders(admin, topic) if leader != 1)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for first in range(0, count, step):
+            if first == count // 3:
+                cluster.kill(victim)
+            if first == 2 * count // 3:
+                cluster.start(victim)
+            yield rows(first, step, 6)
+
+    async def work() -> Any:
+        # Little memory, so that most of what was handed over before the kill is on the brokers, and some under way.
+        async with Producer(cluster.servers, buffer_memory=500_000, batch_size=20_000) as producer:
+            return await producer.send_table(topic, batches())
+
+    receipt = asyncio.run(work())
+    assert receipt.rows == count
+    assert_same(read(cluster.address(1), topic, 6), dealt(count, 6))
+
+
+def test_a_killed_leader_costs_no_future(cluster: KafkaCluster, admin: AdminClient, topic: str) -> None:
+    count = 100_000
+    victim = next(leader for leader in leaders(admin, topic) if leader != 1)
+
+    async def work() -> list[Any]:
+        async with Producer(cluster.servers, buffer_memory=2_000_000, batch_size=20_000) as producer:
+            futures = []
+            for n in range(count):
+                if n == count // 2:
+                    cluster.kill(victim)
+                futures.append(await producer.send(topic, b"%d" % n, partition=n % 6))
+            return await asyncio.gather(*futures)
+
+    places = asyncio.run(work())
+    assert_same(read(cluster.address(1), topic, 6), dealt(count, 6))
+    known = [(n % 6, n // 6) for n in range(count)]
+    # -1: the old leader had taken it and died before it said so, and the new one does not say where it is.
+    assert all((one.partition, one.offset) in (place, (place[0], -1)) for one, place in zip(places, known, strict=True))
+
+
+def test_records_flow_while_leaders_move_away_and_back(cluster: KafkaCluster, admin: AdminClient, topic: str) -> None:
+    preferred = leaders(admin, topic)
+    places = [TopicPartition(topic, p) for p in range(6)]
+
+    def move() -> None:
+        cluster.stop(2)
+        until(lambda: 2 not in leaders(admin, topic), "move away")
+        cluster.start(2)
+        cluster.wait(2)
+        until(lambda: replicated(admin, topic), "return of the replicas")
+        admin.elect_leaders(ElectionType.PREFERRED, places).result()
+        until(lambda: leaders(admin, topic) == preferred, "move back")
+
+    async def work() -> int:
+        async with Producer(cluster.servers, linger=SOON) as producer:
+            moved, sent = asyncio.create_task(asyncio.to_thread(move)), 0
+            while not moved.done():
+                await producer.send_table(topic, rows(sent, 600, 6))
+                sent += 600
+            await moved
+            await producer.send_table(topic, rows(sent, 600, 6))
+            return sent + 600
+
+    count = asyncio.run(work())
+    assert_same(read(cluster.servers, topic, 6), dealt(count, 6))
+
+
+def test_new_partitions_are_used(cluster: KafkaCluster, admin: AdminClient) -> None:
+    topic = create(admin, 2)
+    key = next(b"%d" % n for n in range(100) if partition_for(b"%d" % n, 5) == 4)
+
+    async def work() -> None:
+        async with Producer(cluster.servers, linger=SOON, metadata_max_age=timedelta(milliseconds=200)) as producer:
+            assert (await (await producer.send(topic, b"", key=key))).partition < 2
+            admin.create_partitions([NewPartitions(topic, 5)])[topic].result()
+            deadline = time.monotonic() + PATIENCE
+            while (await (await producer.send(topic, b"", key=key))).partition != 4:
+                assert time.monotonic() < deadline
+            receipt = await producer.send_table(topic, pa.table({"value": [b""] * 5, "partition": range(5)}))
+            assert sorted(receipt.offsets) == list(range(5))
+
+    asyncio.run(work())
+
+
+def test_a_record_for_a_new_partition_looks_for_it_at_once(cluster: KafkaCluster, admin: AdminClient) -> None:
+    topic = create(admin, 1)
+
+    async def work() -> None:
+        async with Producer(cluster.servers, linger=SOON) as producer:
+            await (await producer.send(topic, b"", partition=0))
+            with pytest.raises(ValueError, match="has partitions 0 to 0, not 2"):
+                await producer.send(topic, b"", partition=2)
+            admin.create_partitions([NewPartitions(topic, 3)])[topic].result()
+            until(lambda: len(leaders(admin, topic)) == 3, "new partitions")
+            deadline = time.monotonic() + PATIENCE
+            while time.monotonic() < deadline:
+                try:
+                    future = await producer.send(topic, b"", partition=2)
+                except ValueError:  # this broker has not heard of it yet
+                    continue
+                assert (await future).partition == 2
+                return
+            pytest.fail("the new partition was never found")
+
+    asyncio.run(work())
+
+
+def test_too_few_replicas_are_waited_for_until_the_time_is_over(
+    cluster: KafkaCluster, admin: AdminClient, topic: str
+) -> None:
+    async def work() -> None:
+        limits = {"delivery_timeout": timedelta(seconds=8), "request_timeout": timedelta(seconds=2)}
+        async with (
+            Producer(cluster.servers, linger=SOON, **limits) as hasty,  # type: ignore[arg-type]
+            Producer(cluster.servers, linger=SOON) as patient,
+        ):
+            for producer in hasty, patient:
+                await producer.send_table(topic, rows(0, 6, 6))
+            cluster.kill(2, 3)
+            waiting = [await patient.send(topic, b"%d" % n, partition=n % 6) for n in range(6, 600)]
+            late = [await hasty.send(topic, b"late", partition=p) for p in range(6)]
+            failed = await asyncio.gather(*late, return_exceptions=True)
+            assert all(isinstance(error, DeliveryTimeout) for error in failed)
+            assert any("NOT_ENOUGH_REPLICAS" in str(error) for error in failed), failed
+            assert not any(future.done() for future in waiting)
+            cluster.start(3)
+            await asyncio.gather(*waiting)
+
+    asyncio.run(work())
+    found = read(cluster.address(1), topic, 6)
+    # What was given up may have been written all the same.
+    ours = [[value for value in of[1:] if value != b"late"] for of in found]
+    assert_same(ours, dealt(600, 6))
+
+
+def test_librdkafkas_mock_cluster_serves() -> None:
+    mock = Librdkafka({"test.mock.num.brokers": 3, "bootstrap.servers": "replaced", "log_level": 0})
+    brokers = mock.list_topics(timeout=PATIENCE).brokers.values()
+    servers = ",".join(f"{one.host}:{one.port}" for one in brokers)
+
+    async def work() -> None:
+        async with Producer(servers, delivery_timeout=timedelta(seconds=PATIENCE)) as producer:
+            receipt = await producer.send_table("mocked", rows(0, 4_000, 4))
+            assert receipt.offsets == {p: [(0, 999)] for p in range(4)}
+            assert (await (await producer.send("mocked", b"4000", partition=0))).offset == 1_000
+
+    asyncio.run(work())
+    assert len(brokers) == 3
+    assert_same(read(servers, "mocked", 4), dealt(4_001, 4))

@@ -1,0 +1,39 @@
+"""When a partition's batches may be in flight together."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from penstock.wire.cluster import Backoff
+from penstock.wire.columns import TableEncoder
+from penstock.wire.compression import NONE
+from penstock.wire.lanes import Batch, Identity, Lane
+
+
+def lane_of(batches: int) -> Lane:
+    lane = Lane("t", 0, Backoff(0.0, 0.0))
+    for _ in range(batches):
+        (made,) = TableEncoder(1, batch_size=1_000, compression=NONE).encode(pa.record_batch({"value": [b"v"]}))
+        lane.add(Batch(made.data, made.count, 1e9, lambda outcome: None))
+    return lane
+
+
+def test_the_first_batch_of_an_identity_goes_alone() -> None:
+    """A leader that was not ready for it would take the second one, whose numbers it has nothing to compare with."""
+    lane = lane_of(4)
+    for identity in Identity(1, 0), Identity(2, 0):
+        lane.restart(identity)
+        first = lane.take()
+        assert not lane.sendable(5, 0.0)
+        lane.again(first)
+        assert lane.sendable(5, 0.0) and lane.take() is first
+        assert not lane.sendable(5, 0.0)
+        lane.settled(first)
+        assert lane.sendable(5, 0.0)
+        lane.settled(lane.take())
+
+
+def test_without_an_identity_there_is_no_first_batch() -> None:
+    lane = lane_of(2)
+    lane.take()
+    assert lane.sendable(5, 0.0)

@@ -1,0 +1,238 @@
+"""TLS and SASL against a broker that asks for them: who is let in, and what those read who are not."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import shutil
+import ssl
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from kafka_cluster import KafkaCluster, kafka_cluster
+
+from penstock.wire import sasl
+from penstock.wire.connection import Connection
+from penstock.wire.errors import AuthenticationFailed, ConnectionLost
+from penstock.wire.producer import Producer
+from penstock.wire.sasl import Authenticate
+
+LISTENERS = {"SASL": "SASL_PLAINTEXT", "TLS": "SSL", "BOTH": "SASL_SSL"}
+PASSWORD = "s=cr,ét"
+
+# Kafka has no switch for all listeners at once, and its files are read as Latin-1 unless escaped.
+SASL = """\
+listener.name.{listener}.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER
+listener.name.{listener}.plain.sasl.jaas.config={module}.plain.PlainLoginModule required user_ann="{password}";
+listener.name.{listener}.scram-sha-256.sasl.jaas.config={module}.scram.ScramLoginModule required;
+listener.name.{listener}.scram-sha-512.sasl.jaas.config={module}.scram.ScramLoginModule required;
+listener.name.{listener}.oauthbearer.sasl.jaas.config={module}.oauthbearer.OAuthBearerLoginModule required;
+"""
+MODULE = "org.apache.kafka.common.security"
+TLS = "ssl.keystore.type=PEM\nssl.keystore.location={keystore}\n"
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """A new certificate for 127.0.0.1 alone, and a file of it and its key."""
+    if not shutil.which("openssl"):
+        pytest.skip("openssl makes the certificates, and is not installed")
+    key, cert, both = folder / "key.pem", folder / "cert.pem", folder / "keystore.pem"
+    options = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=broker -addext subjectAltName=IP:127.0.0.1"
+    command = ["openssl", *options.split(), "-keyout", str(key), "-out", str(cert)]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    both.write_text(key.read_text() + cert.read_text())
+    return cert, both
+
+
+@pytest.fixture(scope="module")
+def trusted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return certificate(tmp_path_factory.mktemp("certificate"))
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory, trusted: tuple[Path, Path]) -> Iterator[KafkaCluster]:
+    escaped = PASSWORD.encode("ascii", "backslashreplace").decode().replace("\\xe9", "\\u00e9")
+    text = TLS.format(keystore=trusted[1])
+    for listener in "sasl", "both":
+        text += SASL.format(listener=listener, module=MODULE, password=escaped)
+    with kafka_cluster(tmp_path_factory.mktemp("broker"), brokers=1, listeners=LISTENERS, properties=text) as made:
+        admin = AdminClient({"bootstrap.servers": made.servers, "log_level": 0})
+        for mechanism in ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512:
+            secret = ScramCredentialInfo(mechanism, 4096)
+            known = UserScramCredentialUpsertion("bob", secret, PASSWORD.encode())
+            admin.alter_user_scram_credentials([known])["bob"].result()
+        yield made
+
+
+@pytest.fixture
+def topic(broker: KafkaCluster) -> str:
+    name = f"wire-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": broker.servers})
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result()
+    return name
+
+
+@pytest.fixture
+def tls(trusted: tuple[Path, Path]) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(trusted[0]))
+
+
+async def token(**claims: object) -> str:
+    """An unsecured JWS (RFC 7515, appendix A.5), which Kafka takes for tests unless it is told of an issuer."""
+    told = {"sub": "cid", "iat": time.time() - 1, "exp": time.time() + 600} | claims
+    parts = [json.dumps(part).encode() for part in ({"alg": "none"}, told)]
+    return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts) + "."
+
+
+WAYS = {
+    "plain": sasl.plain("ann", PASSWORD),
+    "scram-sha-256": sasl.scram("bob", PASSWORD, digest="sha256"),
+    "scram-sha-512": sasl.scram("bob", PASSWORD),
+    "oauthbearer": sasl.oauth_bearer(token),
+}
+
+
+def send(servers: str, topic: str, authenticate: Authenticate | None = None, tls: ssl.SSLContext | None = None) -> None:
+    """A small record and one that needs many TLS records."""
+
+    async def work() -> None:
+        async with Producer(
+            servers, authenticate=authenticate, tls=tls, delivery_timeout=timedelta(seconds=20)
+        ) as producer:
+            for value in b"small", bytes(900_000):
+                await (await producer.send(topic, value, timestamp=0))
+
+    asyncio.run(work())
+
+
+def received(broker: KafkaCluster, topic: str, count: int) -> list[bytes | None]:
+    """So many values, or those that came in time."""
+    consumer = Consumer({"bootstrap.servers": broker.servers, "group.id": uuid.uuid4().hex})
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        return [one.value() for one in consumer.consume(count, timeout=20)]
+    finally:
+        consumer.close()
+
+
+def assert_sent(broker: KafkaCluster, topic: str) -> None:
+    assert received(broker, topic, 2) == [b"small", bytes(900_000)]
+
+
+@pytest.fixture
+def tries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The brokers that connections were opened to."""
+    opened: list[str] = []
+    real = Connection.open
+
+    async def counted(host: str, port: int, link: object) -> Connection:
+        opened.append(f"{host}:{port}")
+        return await real(host, port, link)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Connection, "open", staticmethod(counted))
+    return opened
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_mechanism_lets_us_in(broker: KafkaCluster, topic: str, way: str) -> None:
+    send(broker.address(1, "SASL"), topic, WAYS[way])
+    assert_sent(broker, topic)
+
+
+def test_tls_carries_records(broker: KafkaCluster, topic: str, tls: ssl.SSLContext) -> None:
+    send(broker.address(1, "TLS"), topic, tls=tls)
+    assert_sent(broker, topic)
+
+
+def test_a_password_over_tls(broker: KafkaCluster, topic: str, tls: ssl.SSLContext) -> None:
+    send(broker.address(1, "BOTH"), topic, WAYS["plain"], tls)
+    assert_sent(broker, topic)
+
+
+@pytest.mark.parametrize(
+    ("way", "says"),
+    [
+        (sasl.plain("ann", "wrong"), "Authentication failed: Invalid username or password"),
+        (sasl.plain("nobody", PASSWORD), "Authentication failed: Invalid username or password"),
+        (sasl.scram("bob", "wrong", digest="sha256"), "Authentication failed during authentication due to invalid"),
+        (sasl.scram("bob", "wrong"), "Authentication failed during authentication due to invalid"),
+        (sasl.scram("nobody", PASSWORD), "Authentication failed during authentication due to invalid"),
+        (sasl.oauth_bearer(lambda: token(exp=1)), "refused the token: .*invalid_token"),
+    ],
+    ids=["plain", "plain-user", "scram-sha-256", "scram-sha-512", "scram-user", "oauthbearer"],
+)
+def test_who_is_not_known_is_told_at_once(
+    broker: KafkaCluster, topic: str, tries: list[str], way: Authenticate, says: str
+) -> None:
+    address = broker.address(1, "SASL")
+    with pytest.raises(AuthenticationFailed, match=f"{address}.*{says}") as refused:
+        send(address, topic, way)
+    assert not refused.value.retriable
+    assert tries == [address]
+
+
+def test_a_mechanism_that_the_broker_does_not_speak(broker: KafkaCluster, topic: str, tries: list[str]) -> None:
+    async def other(connection: Connection) -> None:
+        await sasl._handshake(connection, "GSSAPI")
+
+    address = broker.address(1, "SASL")
+    spoken = r"(?=.*\bPLAIN\b)(?=.*\bSCRAM-SHA-256\b)(?=.*\bSCRAM-SHA-512\b)(?=.*\bOAUTHBEARER\b)"
+    with pytest.raises(AuthenticationFailed, match=f"{address} does not speak GSSAPI; it speaks {spoken}"):
+        send(address, topic, other)
+    assert tries == [address]
+
+
+def test_a_certificate_of_an_unknown_issuer(broker: KafkaCluster, topic: str, tries: list[str], tmp_path: Path) -> None:
+    address = broker.address(1, "TLS")
+    other = ssl.create_default_context(cafile=str(certificate(tmp_path)[0]))
+    with pytest.raises(AuthenticationFailed, match=f"the certificate of {address} is not accepted: self.signed"):
+        send(address, topic, tls=other)
+    assert tries == [address]
+
+
+def test_a_certificate_of_another_host(broker: KafkaCluster, topic: str, tries: list[str], tls: ssl.SSLContext) -> None:
+    address = broker.address(1, "TLS").replace("127.0.0.1", "localhost")
+    mismatch = f"the certificate of {address} is not accepted: .*Hostname mismatch.*'localhost'"
+    with pytest.raises(AuthenticationFailed, match=mismatch):
+        send(address, topic, tls=tls)
+    assert tries == [address]
+
+
+def test_the_wrong_protocol_for_a_port(broker: KafkaCluster, topic: str, tls: ssl.SSLContext) -> None:
+    async def work(listener: str, tls: ssl.SSLContext | None) -> None:
+        limit = timedelta(milliseconds=300)
+        async with Producer(broker.address(1, listener), tls=tls, delivery_timeout=limit) as producer:
+            await producer.send(topic, b"")
+
+    with pytest.raises(ConnectionLost, match="with this security protocol"):
+        asyncio.run(work("TLS", None))
+    with pytest.raises(ConnectionLost, match=f"{broker.address(1)} cannot be reached"):
+        asyncio.run(work("PLAINTEXT", tls))
+
+
+def test_nothing_is_left_behind_by_a_producer_that_does_not_wait_for_answers(
+    broker: KafkaCluster, topic: str, tls: ssl.SSLContext
+) -> None:
+    count, value = 200, bytes(50_000)
+
+    async def work() -> None:
+        async with Producer(broker.address(1, "TLS"), tls=tls, acks=0) as producer:
+            for _ in range(count):
+                await producer.send(topic, value)
+
+    asyncio.run(work())
+    assert len(received(broker, topic, count)) == count
