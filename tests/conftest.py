@@ -17,6 +17,9 @@ from pyspark.sql import SparkSession
 from penstock.local.services import Services, down, up
 from penstock.session import spark as spark_session
 
+# In runs of minutes the JVMs' optimising compiler takes more CPU than it saves.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
 
 @pytest.fixture(scope="session")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:

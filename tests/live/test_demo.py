@@ -86,7 +86,7 @@ PHASES: dict[str, Callable[[Path], bool]] = {
 
 @pytest.mark.parametrize(
     ("number", "phase"),
-    [*((signal.SIGINT, phase) for phase in PHASES), (signal.SIGTERM, "writes are under way")],
+    [*((signal.SIGINT, phase) for phase in PHASES), (signal.SIGTERM, "services are starting")],
     ids=lambda value: value if isinstance(value, str) else signal.Signals(value).name,
 )
 def test_a_signal_leaves_no_process(number: signal.Signals, phase: str, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_signal_leaves_no_process(number: signal.Signals, phase: str, tmp_path
 def test_a_killed_demo_takes_its_own_processes_with_it_and_the_next_one_cleans_up(tmp_path: Path) -> None:
     root = tmp_path / "root"
     demo = start(root, "--seconds", "60", "--rate", "200")
-    until(lambda: PHASES["writes are under way"](root))
+    until(lambda: PHASES["the pipeline is starting"](root))
     demo.kill()
     finish(demo)
     services = {pid for pid, command in left(root).items() if "CassandraDaemon" in command or "kafka.Kafka" in command}

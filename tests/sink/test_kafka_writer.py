@@ -9,7 +9,7 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.errors import PenstockError
 from penstock.local.services import Services
@@ -25,6 +26,7 @@ from penstock.sink.kafka_writer import PenstockKafka
 from penstock.wire.compression import CODECS
 
 PARTITIONS = 2
+ROWS = 20_000
 
 
 @pytest.fixture
@@ -141,41 +143,59 @@ def test_a_task_that_failed_beside_one_that_committed(
     assert numbers(services.kafka, topic) == Counter(range(600))
 
 
+def endless(spark: SparkSession, services: Services, topic: str, checkpoint: Path) -> StreamingQuery:
+    """A query over numbers without end, 20 000 in each batch of two tasks."""
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).option("numPartitions", 2).load()
+    writer = source.selectExpr("CAST(CAST(value AS STRING) AS BINARY) AS value").writeStream.format("penstock-kafka")
+    writer = writer.options(servers=services.kafka, topic=topic, checkpointLocation=str(checkpoint))
+    return writer.trigger(processingTime="100 milliseconds").start()
+
+
+def has_begun(checkpoint: Path, batch: int) -> bool:
+    return (checkpoint / "offsets" / str(batch)).exists()
+
+
 SCRIPT = """
 import sys
+from pathlib import Path
+from types import SimpleNamespace
+sys.path.insert(0, sys.argv[1])
+from test_kafka_writer import endless
 from penstock.session import spark
-session = spark()
-numbers = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 20000).option("numPartitions", 2).load()
-query = (
-    numbers.selectExpr("CAST(CAST(value AS STRING) AS BINARY) AS value")
-    .writeStream.format("penstock-kafka").option("servers", sys.argv[1]).option("topic", sys.argv[2])
-    .option("checkpointLocation", sys.argv[3]).trigger(processingTime="100 milliseconds").start()
-)
-query.awaitTermination()
+endless(spark(), SimpleNamespace(kafka=sys.argv[2]), sys.argv[3], Path(sys.argv[4])).awaitTermination()
 """
 
 
-def test_a_driver_killed_in_the_middle_writes_nothing_twice(services: Services, topic: str, tmp_path: Path) -> None:
+def test_a_driver_killed_in_the_middle_writes_nothing_twice(
+    spark: SparkSession, services: Services, topic: str, tmp_path: Path
+) -> None:
     checkpoint = tmp_path / "checkpoint"
-
-    def run_until(batches: int) -> None:
-        command = [sys.executable, "-c", SCRIPT, services.kafka, topic, str(checkpoint)]
-        driver = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            deadline = time.monotonic() + 120
-            while not (checkpoint / "offsets" / str(batches)).exists():
-                assert driver.poll() is None and time.monotonic() < deadline
-                time.sleep(0.01)
-        finally:
-            os.killpg(driver.pid, signal.SIGKILL)
-            driver.wait()
-
-    run_until(2)
-    run_until(5)
+    here = str(Path(__file__).parent)
+    command = [sys.executable, "-c", SCRIPT, here, services.kafka, topic, str(checkpoint)]
+    driver = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: driver.poll() is not None or has_begun(checkpoint, 2))
+        assert driver.poll() is None
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+    query = endless(spark, services, topic, checkpoint)
+    try:
+        until(lambda: not query.isActive or has_begun(checkpoint, 5))
+        assert query.isActive
+    finally:
+        query.stop()
     done = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
     found = numbers(services.kafka, topic)
     assert max(found.values()) == 1
-    assert set(range((done + 1) * 20_000)) <= set(found)
+    assert set(range((done + 1) * ROWS)) <= set(found)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_wrong_settings_are_told_when_the_sink_is_made(spark: SparkSession) -> None:

@@ -229,7 +229,7 @@ def main() -> None:
     parser.add_argument("--rate", default="3000", help="writes a second, or max")
     parser.add_argument("--warm-rate", type=float, default=100)
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--in-flight", type=int, default=64, help="most writes without an answer at a time")
+    parser.add_argument("--in-flight", type=int, default=32, help="most writes without an answer at a time")
     parser.add_argument("--partitions", type=int, default=600, help="partitions of each table")
     parser.add_argument("--first", type=int, default=0, help="number of the first partition")
     given = parser.parse_args()

@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
+from itertools import count
 from types import TracebackType
 from typing import Literal, TypeAlias
 
@@ -103,9 +104,10 @@ class Producer:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._pending: dict[str, Pending] = {}
         self._encoders: dict[str, TableEncoder] = {}
-        self._unsettled = 0
-        self._quiet = asyncio.Event()
-        self._quiet.set()
+        self._numbers = count()
+        self._open: dict[int, None] = {}
+        """The numbers of batches that are not settled, oldest first."""
+        self._settled = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sender: Sender | None = None
         self._closed = False
@@ -150,9 +152,12 @@ class Producer:
         size = OVERHEAD + (len(value) if value else 0) + (len(key) if key else 0)
         if self._waiting or self._used + size > self._memory:
             await self._reserve(size)
+            if topic not in self._encoders:
+                self._used -= size
+                raise ProducerClosed(topic=topic)
         else:
             self._used += size
-        pending = self._pending.get(topic) or self._open(topic)
+        pending = self._pending.get(topic) or self._begin(topic)
         # Made directly: the loop's own method does the same at three times the cost.
         future: asyncio.Future[RecordMetadata] = asyncio.Future(loop=self._loop)
         pending.values.append(value)
@@ -224,17 +229,20 @@ class Producer:
         )
         for pending in list(self._pending.values()):
             self._encode(pending)
-        while self._unsettled:
+        while self._open:
             self._sender.drop(why)
             if self._sender.in_flight:
                 await self._sender.answered()
         await transactions.end(commit=False)
 
     async def flush(self) -> None:
-        """Send all that was handed over, and wait until each record is acknowledged or failed."""
+        """Send all that was handed over so far, and wait until each of its records is acknowledged or failed."""
         for pending in list(self._pending.values()):
             self._encode(pending)
-        await self._quiet.wait()
+        last = next(self._numbers)
+        while next(iter(self._open), last) < last:
+            self._settled.clear()
+            await self._settled.wait()
 
     async def close(self) -> None:
         """Flush, then close the connections."""
@@ -291,9 +299,8 @@ class Producer:
         if self._transactions and not self._transactions.is_open:
             raise InvalidTxnState("send inside `async with producer.transaction()`", topic=topic)
 
-    def _open(self, topic: str) -> Pending:
+    def _begin(self, topic: str) -> Pending:
         pending = self._pending[topic] = Pending(topic)
-        self._quiet.clear()
         assert self._loop is not None
         self._loop.call_later(self._linger, self._lingered, pending)
         return pending
@@ -319,16 +326,15 @@ class Producer:
             raise
 
     def _add(self, topic: str, one: Encoded, settle: Settle) -> None:
-        self._unsettled += 1
-        self._quiet.clear()
+        number = next(self._numbers)
+        self._open[number] = None
         deadline = time.monotonic() + self._patience
 
         def settled(outcome: Outcome) -> None:
             settle(outcome)
             self._used -= len(one.data)
-            self._unsettled -= 1
-            if not self._unsettled and not self._pending:
-                self._quiet.set()
+            del self._open[number]
+            self._settled.set()
 
         assert self._sender is not None
         self._sender.add(topic, one.partition, Batch(one.data, one.count, deadline, settled))
