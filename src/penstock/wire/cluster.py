@@ -11,7 +11,6 @@ import asyncio
 import random
 import re
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -80,10 +79,21 @@ def addresses(servers: str) -> list[Broker]:
 
 
 class Cluster:
-    """Connections and metadata, for one event loop."""
+    """Connections and metadata, for one event loop.
 
-    def __init__(self, servers: str, link: Link, *, max_age: float = 300.0, pauses: tuple[float, float] = (0.1, 5.0)):
-        self.bootstrap, self.link = addresses(servers), link
+    Unless it may `create` them, topics are never made, as brokers do for whoever asks about one that is missing.
+    """
+
+    def __init__(
+        self,
+        servers: str,
+        link: Link,
+        *,
+        max_age: float = 300.0,
+        pauses: tuple[float, float] = (0.1, 5.0),
+        create: bool = True,
+    ) -> None:
+        self.bootstrap, self.link, self._create = addresses(servers), link, create
         self.brokers: dict[int, Broker] = {}
         self.topics: dict[str, Topic] = {}
         self._max_age, self._pauses = max_age, pauses
@@ -167,24 +177,19 @@ class Cluster:
 
     async def _read(self, name: str) -> None:
         connection = await self.any_connection()
-        body = {"topics": [{"name": name}], "allow_auto_topic_creation": True}
-        self._take(await connection.ask(protocol.METADATA, body), (name,))
-
-    def _take(self, found: Message, asked: Iterable[str]) -> None:
+        body = {"topics": [{"name": name}], "allow_auto_topic_creation": self._create}
+        found = await connection.ask(protocol.METADATA, body)
         self.brokers = {b["node_id"]: Broker(b["node_id"], b["host"], b["port"]) for b in found["brokers"]}
-        by_name = {one["name"]: one for one in found["topics"]}
-        for name in asked:
-            if name not in by_name:
-                raise UnknownTopicOrPartition(topic=name)
-            if code := by_name[name]["error_code"]:
-                raise error_of(code)(topic=name)
-            self.topics[name] = _topic(name, by_name[name])
+        topic = next((one for one in found["topics"] if one["name"] == name), None)
+        if topic is None:
+            raise UnknownTopicOrPartition(topic=name)
+        if topic["error_code"]:
+            raise error_of(topic["error_code"])(topic=name)
+        self.topics[name] = _topic(name, topic)
 
 
 def _topic(name: str, found: Message) -> Topic:
     leaders = {one["partition_index"]: one["leader_id"] for one in found["partitions"]}
     if sorted(leaders) != list(range(len(leaders))) or not leaders:
         raise MalformedResponse(topic=name, detail=f"its partitions are {sorted(leaders)}")
-    return Topic(
-        name, found.get("topic_id") or bytes(16), tuple(leaders[p] for p in range(len(leaders))), time.monotonic()
-    )
+    return Topic(name, found["topic_id"], tuple(leaders[p] for p in range(len(leaders))), time.monotonic())

@@ -53,7 +53,7 @@ class Reader:
     ) -> None:
         timeout = request_timeout.total_seconds()
         link = Link(client_id=client_id, request_timeout=timeout, tls=tls, authenticate=authenticate)
-        self._cluster = _Existing(servers, link, pauses=PAUSES)
+        self._cluster = Cluster(servers, link, pauses=PAUSES, create=False)
         self._committed, self._patience = committed, patience.total_seconds()
         self._timeout = timeout
 
@@ -154,15 +154,6 @@ class Reader:
             await backoff.wait()
             with suppress(KafkaError):
                 await self._cluster.refresh(topic)
-
-
-class _Existing(Cluster):
-    """A cluster that never makes a topic, as brokers do for whoever asks about one that is missing."""
-
-    async def _read(self, name: str) -> None:
-        connection = await self.any_connection()
-        body = {"topics": [{"name": name}], "allow_auto_topic_creation": False}
-        self._take(await connection.ask(protocol.METADATA, body), (name,))
 
 
 def _offset(topic: str, found: Message) -> int:
