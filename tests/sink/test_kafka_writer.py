@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from kafka_topics import new_topic
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -32,13 +32,8 @@ ROWS = 20_000
 @pytest.fixture
 def topic(services: Services) -> Iterator[str]:
     """A new topic of two partitions."""
-    name = f"writer-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": services.kafka})
-    for done in admin.create_topics([NewTopic(name, PARTITIONS, 1)]).values():
-        done.result()
-    yield name
-    for done in admin.delete_topics([name]).values():
-        done.result()
+    with new_topic(services.kafka, "writer", PARTITIONS) as name:
+        yield name
 
 
 def read(servers: str, topic: str) -> list[Message]:
@@ -159,10 +154,9 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-sys.path.insert(0, sys.argv[1])
 from test_kafka_writer import endless
 from penstock.session import spark
-endless(spark(), SimpleNamespace(kafka=sys.argv[2]), sys.argv[3], Path(sys.argv[4])).awaitTermination()
+endless(spark(), SimpleNamespace(kafka=sys.argv[1]), sys.argv[2], Path(sys.argv[3])).awaitTermination()
 """
 
 
@@ -170,9 +164,15 @@ def test_a_driver_killed_in_the_middle_writes_nothing_twice(
     spark: SparkSession, services: Services, topic: str, tmp_path: Path
 ) -> None:
     checkpoint = tmp_path / "checkpoint"
-    here = str(Path(__file__).parent)
-    command = [sys.executable, "-c", SCRIPT, here, services.kafka, topic, str(checkpoint)]
-    driver = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    here = Path(__file__).parent
+    modules = {"PYTHONPATH": os.pathsep.join(map(str, (here, here.parent / "support")))}
+    driver = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, services.kafka, topic, str(checkpoint)],
+        env=os.environ | modules,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         until(lambda: driver.poll() is not None or has_begun(checkpoint, 2))
         assert driver.poll() is None

@@ -12,7 +12,7 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from kafka_topics import new_topic
 
 from penstock.local.services import Services
 from penstock.wire import BlockingProducer, RecordMetadata
@@ -22,13 +22,8 @@ from penstock.wire.errors import MessageTooLarge, ProducerClosed
 @pytest.fixture
 def topic(services: Services) -> Iterator[str]:
     """A new topic of one partition."""
-    name = f"threads-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": services.kafka})
-    for done in admin.create_topics([NewTopic(name, 1, 1)]).values():
-        done.result()
-    yield name
-    for done in admin.delete_topics([name]).values():
-        done.result()
+    with new_topic(services.kafka, "threads", 1) as name:
+        yield name
 
 
 def read(servers: str, topic: str, count: int) -> list[bytes]:

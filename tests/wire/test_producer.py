@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 from fault_proxy import FaultProxy
+from kafka_topics import new_topic
 
 from penstock.local.services import Services
 from penstock.wire.connection import Connection
@@ -35,17 +35,8 @@ SOON = timedelta(milliseconds=1)
 @pytest.fixture
 def topic(services: Services) -> Iterator[str]:
     """A new topic of four partitions."""
-    name = f"wire-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": services.kafka})
-    make(admin, name)
-    yield name
-    for done in admin.delete_topics([name]).values():
-        done.result()
-
-
-def make(admin: AdminClient, name: str, **config: str) -> None:
-    for done in admin.create_topics([NewTopic(name, 4, 1, config=config)]).values():
-        done.result()
+    with new_topic(services.kafka, "wire", 4) as name:
+        yield name
 
 
 def read(servers: str, topic: str, least: int = 0) -> list[Message]:

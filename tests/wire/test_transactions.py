@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from kafka_topics import new_topic
 
 from penstock.local.services import Services
 from penstock.wire import Producer
@@ -23,13 +23,8 @@ SOON = timedelta(milliseconds=1)
 @pytest.fixture
 def topic(services: Services) -> Iterator[str]:
     """A new topic of two partitions."""
-    name = f"txn-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": services.kafka})
-    for done in admin.create_topics([NewTopic(name, 2, 1)]).values():
-        done.result()
-    yield name
-    for done in admin.delete_topics([name]).values():
-        done.result()
+    with new_topic(services.kafka, "txn", 2) as name:
+        yield name
 
 
 def read(servers: str, topic: str, isolation: str = "read_committed") -> list[bytes]:

@@ -46,13 +46,6 @@ class ProducerClosed(KafkaError):
     says = "the producer is closed; make a new one"
 
 
-class BufferExhausted(KafkaError):
-    """What is to be sent does not fit into `buffer_memory`, or no room came free in time."""
-
-    name = "BUFFER_EXHAUSTED"
-    says = "no room in buffer_memory; raise it, or send less at once"
-
-
 class MalformedResponse(KafkaError):
     """The bytes are not those of the message that was expected; the connection cannot be used any further."""
 
