@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from kafka_topics import new_topic
 
 from penstock.cli.topics import _time
 from penstock.local.services import Services
@@ -47,11 +47,8 @@ def values(services: Services, *arguments: object) -> list[Any]:
 @pytest.fixture
 def topic(services: Services) -> Iterator[str]:
     """A new topic of two partitions."""
-    name = f"topics-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": services.kafka})
-    admin.create_topics([NewTopic(name, 2, 1)])[name].result()
-    yield name
-    admin.delete_topics([name])[name].result()
+    with new_topic(services.kafka, "topics", 2) as name:
+        yield name
 
 
 def write(services: Services, topic: str, *sent: tuple[Any, ...], commit: bool | None = None) -> None:
