@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -57,7 +57,10 @@ BEREAVED = 'read -r _; for pid in "$0"/*/pid; do [ -e "$pid" ] && kill -9 "$(cat
 class KafkaCluster:
     """Brokers 1 to `brokers`; made by `kafka_cluster`."""
 
-    def __init__(self, folder: Path, brokers: int, listeners: Mapping[str, str], properties: str) -> None:
+    def __init__(
+        self, folder: Path, brokers: int, listeners: Mapping[str, str], properties: str, java_options: Sequence[str]
+    ) -> None:
+        self._java_options = java_options
         self._folder, self._protocols, self._extra = folder, {"PLAINTEXT": "PLAINTEXT"} | dict(listeners), properties
         self._places: dict[int, Place] = {}
         self._processes: dict[int, Process] = {}
@@ -150,7 +153,7 @@ class KafkaCluster:
 
     def _launch(self, place: Place) -> list[str]:
         logging = place.write("log4j2.properties", kafka.LOGGING)
-        options = ["-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={logging}"]
+        options = [*self._java_options, f"-Dlog4j2.configurationFile={logging}"]
         classpath = os.pathsep.join(map(str, jars.fetch("kafka")))
         return [*java_command(java.find(), "160m", place), *options, "-cp", classpath]
 
@@ -178,14 +181,19 @@ def _identity() -> str:
 
 @contextmanager
 def kafka_cluster(
-    folder: Path, *, brokers: int = 3, listeners: Mapping[str, str] | None = None, properties: str = ""
+    folder: Path,
+    *,
+    brokers: int = 3,
+    listeners: Mapping[str, str] | None = None,
+    properties: str = "",
+    java_options: Sequence[str] = ("-XX:TieredStopAtLevel=1",),
 ) -> Iterator[KafkaCluster]:
     """A cluster that serves; all of its processes are gone afterwards.
 
     `listeners` are names with their security protocols, besides PLAINTEXT, which the brokers use among themselves;
-    `properties` is added to each broker's configuration.
+    `properties` is added to each broker's configuration, `java_options` to its command line.
     """
-    cluster = KafkaCluster(folder, brokers, listeners or {}, properties)
+    cluster = KafkaCluster(folder, brokers, listeners or {}, properties, java_options)
     cluster.format()
     with subprocess.Popen(["sh", "-c", BEREAVED, str(folder)], stdin=subprocess.PIPE, start_new_session=True):
         try:

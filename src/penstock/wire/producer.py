@@ -42,6 +42,8 @@ from penstock.wire.transaction import Transactions
 Acks = Literal[0, 1, "all"]
 Settle = Callable[[Outcome], None]
 Tabular: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
+REQUEST = 2_000_001
+"""Bytes of a request: two batches keep both sides busy, while four leave the broker's second thread without work."""
 
 
 class Producer:
@@ -88,7 +90,7 @@ class Producer:
             acks=-1 if acks == "all" else acks,
             idempotent=acks == "all" if idempotent is None else idempotent,
             in_flight=in_flight,
-            request_size=max(batch_size, 1 << 22),
+            request_size=max(batch_size, REQUEST),
             request_timeout=timeout,
             pauses=pauses,
         )
