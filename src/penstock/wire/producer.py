@@ -22,7 +22,7 @@ from datetime import timedelta
 from functools import partial
 from itertools import count
 from types import TracebackType
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -32,6 +32,8 @@ from penstock.wire.compression import codec_number
 from penstock.wire.connection import Link
 from penstock.wire.errors import InvalidTxnState, KafkaError, ProducerClosed, TransactionAbortable
 from penstock.wire.lanes import Batch, Outcome
+from penstock.wire.options import Acks, require_delivery, require_records, require_times
+from penstock.wire.partition import Partitioner
 from penstock.wire.pending import OVERHEAD, Headers, Pending, RecordMetadata, as_bytes
 from penstock.wire.sasl import Authenticate
 from penstock.wire.sender import Delivery, Sender
@@ -39,7 +41,6 @@ from penstock.wire.stats import Stats
 from penstock.wire.tables import Receipt, TableDelivery, record_batches
 from penstock.wire.transaction import Transactions
 
-Acks = Literal[0, 1, "all"]
 Settle = Callable[[Outcome], None]
 Tabular: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
 
@@ -55,6 +56,8 @@ class Producer:
         acks: Acks = "all",
         idempotent: bool | None = None,
         compression: str = "none",
+        compression_level: int | None = None,
+        partitioner: str | Partitioner = "key",
         linger: timedelta = timedelta(milliseconds=5),
         batch_size: int = 1_000_000,
         buffer_memory: int = 256 << 20,
@@ -69,13 +72,16 @@ class Producer:
     ) -> None:
         """`servers` is "host:port,..."; sizes are bytes. `idempotent` is on unless `acks` is 0 or 1.
 
+        `partitioner` is "key" (its hash; without one, a partition for each batch), "sticky" (that for all),
+        "round-robin", or a function of a column of keys and the number of partitions, called in other threads too.
         `in_flight` requests may be under way to each broker. A record that is not acknowledged within
         `delivery_timeout` fails; until then whatever can pass is tried again.
         """
-        if idempotent and acks != "all":
-            raise ValueError("an idempotent producer needs acks='all'")
-        if in_flight < 1 or (in_flight > 5 and acks == "all" and idempotent is not False):
-            raise ValueError("in_flight is 1 to 5: brokers remember five batches of an idempotent producer")
+        require_delivery(acks, idempotent, in_flight, transactional_id)
+        require_records(compression, compression_level, partitioner, batch_size, buffer_memory)
+        timeouts = {"delivery_timeout": delivery_timeout, "request_timeout": request_timeout}
+        timeouts |= {"metadata_max_age": metadata_max_age, "transaction_timeout": transaction_timeout}
+        require_times(linger, **timeouts)
         timeout = request_timeout.total_seconds()
         pauses = 0.1, 1.0
         self._cluster = Cluster(
@@ -94,11 +100,16 @@ class Producer:
         )
         self._transactions: Transactions | None = None
         if transactional_id is not None:
-            if not self._delivery.idempotent:
-                raise ValueError("a transactional producer is idempotent, with acks='all'")
             limits = {"timeout": transaction_timeout.total_seconds(), "patience": delivery_timeout.total_seconds()}
             self._transactions = Transactions(self._cluster, transactional_id, pauses=pauses, **limits)
-        self._compression, self._batch_size = codec_number(compression), batch_size
+        self._batch_size = batch_size
+        self._make_encoder = partial(
+            TableEncoder,
+            batch_size=batch_size,
+            compression=codec_number(compression),
+            level=compression_level,
+            partitioner=partitioner,
+        )
         self._linger, self._patience = linger.total_seconds(), delivery_timeout.total_seconds()
         self._memory, self._used = buffer_memory, 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -282,9 +293,7 @@ class Producer:
         return self._new_encoder(topic)
 
     def _new_encoder(self, topic: str) -> TableEncoder:
-        partitions = len(self._cluster.topics[topic].leaders)
-        encoder = TableEncoder(partitions, batch_size=self._batch_size, compression=self._compression)
-        self._encoders[topic] = encoder
+        encoder = self._encoders[topic] = self._make_encoder(len(self._cluster.topics[topic].leaders))
         return encoder
 
     def _current(self, topic: str, encoder: TableEncoder) -> TableEncoder:
@@ -323,7 +332,8 @@ class Producer:
                 self._add(pending.topic, one, partial(pending.settle, one))
         except Exception as error:
             pending.fail(error)
-            raise
+            if self._transactions and not self._transactions.failure:
+                self._transactions.failure = TransactionAbortable(f"not sent: {error!r}", topic=pending.topic)
 
     def _add(self, topic: str, one: Encoded, settle: Settle) -> None:
         number = next(self._numbers)
