@@ -77,7 +77,9 @@ NotLeaderOrFollower = _moved(6, "the partition's leader has moved to another bro
 RequestTimedOut = _again(7, "the broker did not finish in the time the request allowed")
 BrokerNotAvailable = _final(8, "the broker is not available")
 ReplicaNotAvailable = _moved(9, "the replica is not on this broker")
-MessageTooLarge = _final(10, "a record is larger than the topic takes; raise max.message.bytes")
+MessageTooLarge = _final(
+    10, "a record is larger than the topic takes; raise its max.message.bytes, or message.max.bytes of all brokers"
+)
 StaleControllerEpoch = _final(11, "the controller has moved to another broker")
 OffsetMetadataTooLarge = _final(12, "the metadata of the committed offset is too large; shorten it")
 NetworkException = _moved(13, "the broker closed the connection before it answered")

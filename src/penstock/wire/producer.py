@@ -41,7 +41,7 @@ from penstock.wire.stats import Stats
 from penstock.wire.tables import Receipt, TableDelivery, record_batches
 from penstock.wire.transaction import Transactions
 
-Settle = Callable[[Outcome], None]
+Settle = Callable[[Outcome, slice], None]
 Tabular: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
 
 
@@ -97,6 +97,7 @@ class Producer:
             request_size=max(batch_size, 1 << 22),
             request_timeout=timeout,
             pauses=pauses,
+            compression_level=compression_level,
         )
         self._transactions: Transactions | None = None
         if transactional_id is not None:
@@ -338,10 +339,14 @@ class Producer:
     def _add(self, topic: str, one: Encoded, settle: Settle) -> None:
         number = next(self._numbers)
         self._open[number] = None
-        deadline = time.monotonic() + self._patience
+        deadline, left = time.monotonic() + self._patience, one.count
 
-        def settled(outcome: Outcome) -> None:
-            settle(outcome)
+        def settled(outcome: Outcome, part: slice) -> None:
+            nonlocal left
+            settle(outcome, part)
+            left -= part.stop - part.start
+            if left:
+                return
             self._used -= len(one.data)
             del self._open[number]
             self._settled.set()

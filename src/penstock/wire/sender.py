@@ -22,11 +22,14 @@ from penstock.wire.errors import (
     DeliveryTimeout,
     KafkaError,
     LeaderNotAvailable,
+    MessageTooLarge,
     OutOfOrderSequenceNumber,
+    RecordListTooLarge,
     UnknownProducerId,
     error_of,
 )
 from penstock.wire.lanes import Batch, Identity, Lane, Outcome
+from penstock.wire.split import halves, sizes
 from penstock.wire.stats import BrokerStats, Histogram, TopicCounts, TopicStats
 from penstock.wire.transaction import PRODUCE_AT_MOST, Transactions
 
@@ -46,6 +49,8 @@ class Delivery:
     request_size: int
     request_timeout: float
     pauses: tuple[float, float]
+    compression_level: int | None = None
+    """For what must be compressed again."""
 
 
 class _Sent(NamedTuple):
@@ -364,6 +369,9 @@ class Sender:
                 lane.backoff.failed()
             lane.again(one)
             return
+        if isinstance(error, MessageTooLarge | RecordListTooLarge):
+            self._too_large(sent, error)
+            return
         if not error.retriable:
             self._fail(lane, one, error)
             return
@@ -371,3 +379,11 @@ class Sender:
         lane.backoff.failed()
         if error.refresh_metadata:
             self._work(lane.topic, self._learn(lane.topic))
+
+    def _too_large(self, sent: _Sent, error: KafkaError) -> None:
+        """Send the records in smaller batches; one that is alone in its batch fails."""
+        lane, one = sent
+        if one.count > 1:
+            lane.split(one, halves(one.data, self._delivery.compression_level))
+        else:
+            self._fail(lane, one, type(error)(sizes(one.data), topic=lane.topic, partition=lane.partition))

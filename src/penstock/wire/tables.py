@@ -39,7 +39,7 @@ class TableFailed(KafkaError):
 
 
 class TableDelivery:
-    """Counts the batches of one table until each is settled."""
+    """Counts the records of one table until each is settled."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
@@ -48,9 +48,9 @@ class TableDelivery:
         self._failed: list[tuple[int, int, KafkaError]] = []
         self._changed = asyncio.Event()
 
-    def expect(self, one: Encoded) -> Callable[[Outcome], None]:
-        """What to call with the outcome of this batch, whose rows are counted within the current Arrow batch."""
-        self._open += 1
+    def expect(self, one: Encoded) -> Callable[[Outcome, slice], None]:
+        """What to call with the outcomes of this batch, whose rows are counted within the current Arrow batch."""
+        self._open += one.count
         return partial(self._settle, one, self._first_row)
 
     def next_batch(self, rows: int) -> None:
@@ -66,14 +66,15 @@ class TableDelivery:
             raise TableFailed(made, sorted(self._failed, key=lambda one: one[0]))
         return made
 
-    def _settle(self, one: Encoded, first_row: int, outcome: Outcome) -> None:
-        self._open -= 1
+    def _settle(self, one: Encoded, first_row: int, outcome: Outcome, part: slice) -> None:
+        rows = np.asarray(one.rows)[part]
+        self._open -= len(rows)
         self._changed.set()
         if outcome.error is not None:
-            self._failed += [(a + first_row, b + first_row, outcome.error) for a, b in ranges(np.asarray(one.rows))]
+            self._failed += [(a + first_row, b + first_row, outcome.error) for a, b in ranges(rows)]
             return
-        self._rows += one.count
-        _join(self._offsets[one.partition], outcome.offset, one.count)
+        self._rows += len(rows)
+        _join(self._offsets[one.partition], outcome.offset, len(rows))
 
 
 def ranges(rows: np.ndarray) -> Iterator[tuple[int, int]]:
