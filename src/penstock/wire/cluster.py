@@ -109,7 +109,11 @@ class Cluster:
 
     async def refresh(self, name: str) -> None:
         """Read the topic's metadata anew; callers at the same time share one read."""
-        await asyncio.shield(self._reading(name))
+        read = self._reading(name)
+        await asyncio.wait([read])
+        if read.cancelled():
+            raise ConnectionLost("the connections to the cluster were closed here", topic=name)
+        read.result()
 
     def renew(self, name: str) -> None:
         """Have the metadata of a known topic read again in the background if it is old."""

@@ -13,6 +13,7 @@ has them or an error says why not. What does not fit into `buffer_memory` waits 
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import time
 from collections import deque
@@ -23,6 +24,7 @@ from functools import partial
 from itertools import count
 from types import TracebackType
 from typing import TypeAlias
+from weakref import WeakSet
 
 import pyarrow as pa
 
@@ -35,6 +37,7 @@ from penstock.wire.lanes import Batch, Outcome
 from penstock.wire.options import Acks, require_delivery, require_records, require_times
 from penstock.wire.partition import Partitioner
 from penstock.wire.pending import OVERHEAD, Headers, Pending, RecordMetadata, as_bytes
+from penstock.wire.retry import patiently
 from penstock.wire.sasl import Authenticate
 from penstock.wire.sender import Delivery, Sender
 from penstock.wire.stats import Stats
@@ -123,6 +126,9 @@ class Producer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sender: Sender | None = None
         self._closed = False
+        self.forked = False
+        """Whether this is a copy in a forked process, which shares its connections with the original."""
+        _producers.add(self)
 
     async def __aenter__(self) -> Producer:
         return self
@@ -137,6 +143,13 @@ class Producer:
         topics = self._sender.topic_stats() if self._sender else {}
         brokers = self._sender.broker_stats() if self._sender else {}
         return Stats(self._used, self._memory, topics, brokers)
+
+    def require_open(self, topic: str | None = None) -> None:
+        """`ProducerClosed` in a forked process, or after `close`."""
+        if self.forked:
+            raise ProducerClosed("it was made before this process was forked; make one in each process", topic=topic)
+        if self._closed:
+            raise ProducerClosed(topic=topic)
 
     async def send(
         self,
@@ -222,6 +235,7 @@ class Producer:
         """
         if self._transactions is None:
             raise ValueError("a producer without transactional_id has no transactions")
+        self.require_open()
         self._start()
         await self._transactions.begin()
         try:
@@ -249,6 +263,8 @@ class Producer:
 
     async def flush(self) -> None:
         """Send all that was handed over so far, and wait until each of its records is acknowledged or failed."""
+        if self.forked:
+            self.require_open()
         for pending in list(self._pending.values()):
             self._encode(pending)
         last = next(self._numbers)
@@ -257,8 +273,8 @@ class Producer:
             await self._settled.wait()
 
     async def close(self) -> None:
-        """Flush, then close the connections."""
-        if self._closed:
+        """Flush, then close the connections; again, or in a forked process, nothing."""
+        if self._closed or self.forked:
             return
         self._closed = True
         for pending in list(self._pending.values()):
@@ -279,18 +295,13 @@ class Producer:
 
     async def _learn(self, topic: str) -> TableEncoder:
         """The topic's encoder, which knows its number of partitions; waits for metadata as long as for a delivery."""
-        if self._closed:
-            raise ProducerClosed(topic=topic)
-        self._start()
-        deadline = time.monotonic() + self._patience
-        while True:
-            try:
-                await self._cluster.refresh(topic)
-                break
-            except KafkaError as error:
-                if not error.retriable or time.monotonic() > deadline:
-                    raise
-                await asyncio.sleep(0.1)
+
+        async def attempt() -> None:
+            self.require_open(topic)  # it may be closed meanwhile
+            self._start()
+            await self._cluster.refresh(topic)
+
+        await patiently(attempt, patience=self._patience, pauses=self._delivery.pauses)
         return self._new_encoder(topic)
 
     def _new_encoder(self, topic: str) -> TableEncoder:
@@ -382,3 +393,19 @@ class Producer:
                 self._used += size
         for pending in [one for one in self._pending.values() if one.due]:
             self._encode(pending)
+
+    def _fork(self) -> None:
+        self.forked = True
+        self._encoders.clear()  # from here on `send` refuses
+
+
+_producers: WeakSet[Producer] = WeakSet()
+
+
+def _forked() -> None:
+    for producer in _producers:
+        producer._fork()
+
+
+# So `send` need not ask for the process's id each time.
+os.register_at_fork(after_in_child=_forked)

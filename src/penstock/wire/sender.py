@@ -24,6 +24,7 @@ from penstock.wire.errors import (
     LeaderNotAvailable,
     MessageTooLarge,
     OutOfOrderSequenceNumber,
+    ProducerClosed,
     RecordListTooLarge,
     UnknownProducerId,
     error_of,
@@ -135,9 +136,14 @@ class Sender:
         return any(count < self._delivery.in_flight for count in self.requests.values()) or not self.requests
 
     async def close(self) -> None:
+        """Fail what is left: all of it, if nobody waited for its end."""
+        self._broken = ProducerClosed()
         for task in [*self._working, *([self._pump] if self._pump else [])]:
             task.cancel()
         await asyncio.gather(*self._working, return_exceptions=True)
+        for lane in self.lanes.values():
+            for one in [*lane.in_flight, *lane.queue]:
+                self._fail(lane, one, ProducerClosed(topic=lane.topic, partition=lane.partition))
 
     async def _run(self) -> None:
         try:
