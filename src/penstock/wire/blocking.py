@@ -24,9 +24,9 @@ import pyarrow as pa
 
 from penstock.wire.errors import ProducerClosed
 from penstock.wire.pending import Headers, RecordMetadata
-from penstock.wire.producer import Producer, Tabular
+from penstock.wire.producer import Producer
 from penstock.wire.stats import Stats
-from penstock.wire.tables import Receipt
+from penstock.wire.tables import Receipt, Tabular
 from penstock.wire.transaction import Transactions
 
 WAITING = 10_000
@@ -88,6 +88,10 @@ class BlockingProducer:
     def send_table(self, topic: str, table: Tabular | Iterable[pa.RecordBatch]) -> Receipt:
         """Write all rows and wait for the brokers, as `Producer.send_table` does."""
         return self._run(self._producer.send_table(topic, table))
+
+    def send_tables(self, parts: Tabular | Iterable[tuple[str, pa.RecordBatch]]) -> dict[str, Receipt]:
+        """Write rows to several topics and wait for the brokers, as `Producer.send_tables` does."""
+        return self._run(self._producer.send_tables(parts))
 
     def flush(self) -> None:
         """Wait until each record handed over before is acknowledged or failed."""

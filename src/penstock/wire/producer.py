@@ -23,7 +23,6 @@ from datetime import timedelta
 from functools import partial
 from itertools import count
 from types import TracebackType
-from typing import TypeAlias
 from weakref import WeakSet
 
 import pyarrow as pa
@@ -41,11 +40,10 @@ from penstock.wire.retry import patiently
 from penstock.wire.sasl import Authenticate
 from penstock.wire.sender import Delivery, Sender
 from penstock.wire.stats import Stats
-from penstock.wire.tables import Receipt, TableDelivery, record_batches
+from penstock.wire.tables import Receipt, TableDelivery, Tabular, by_topic, receipts, record_batches
 from penstock.wire.transaction import Transactions
 
 Settle = Callable[[Outcome, slice], None]
-Tabular: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
 
 
 class Producer:
@@ -203,14 +201,17 @@ class Producer:
         `timestamp` (a timestamp, or milliseconds since 1970), `partition` (int). Returns the offsets of each
         partition's rows, or raises `TableFailed` with what was written and which rows were not.
         """
-        receipts = await self.send_tables((topic, batch) for batch in record_batches(table))
-        return receipts.get(topic) or Receipt(topic, 0, {})
+        found = await self.send_tables((topic, batch) for batch in record_batches(table))
+        return found.get(topic) or Receipt(topic, 0, {})
 
-    async def send_tables(self, parts: Iterable[tuple[str, pa.RecordBatch]]) -> dict[str, Receipt]:
-        """Write batches, each to its topic, and wait for the brokers; the receipts of all rows by topic.
+    async def send_tables(self, parts: Tabular | Iterable[tuple[str, pa.RecordBatch]]) -> dict[str, Receipt]:
+        """Write rows, each to the topic in its column `topic`, or batches, each to its topic, and wait for the brokers.
 
+        Returns the receipts by topic; in `TableFailed` the rows of a topic are counted without those of others.
         `parts` is asked for the next one in another thread, so it may take its time.
         """
+        if isinstance(parts, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+            parts = by_topic(record_batches(parts))
         deliveries: dict[str, TableDelivery] = {}
         loop, left = asyncio.get_running_loop(), iter(parts)
         while (part := await loop.run_in_executor(None, next, left, None)) is not None:
@@ -224,7 +225,7 @@ class Producer:
                 await self._reserve(len(one.data))
                 self._add(topic, one, delivery.expect(one))
             delivery.next_batch(batch.num_rows)
-        return {topic: await delivery.receipt() for topic, delivery in deliveries.items()}
+        return await receipts(deliveries.values())
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transactions]:
