@@ -123,7 +123,7 @@ class BlockingProducer:
 
     def close(self) -> None:
         """Flush, close the connections, end the thread; again, or in a forked process, nothing."""
-        if self._closed or self._producer.forked:
+        if self._closed or self._producer.is_copy:
             return
         with self._taken:
             self._closed = True

@@ -13,7 +13,6 @@ has them or an error says why not. What does not fit into `buffer_memory` waits 
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
 import time
 from collections import deque
@@ -23,10 +22,10 @@ from datetime import timedelta
 from functools import partial
 from itertools import count
 from types import TracebackType
-from weakref import WeakSet
 
 import pyarrow as pa
 
+from penstock.wire import forks
 from penstock.wire.cluster import Cluster
 from penstock.wire.columns import Encoded, TableEncoder
 from penstock.wire.compression import codec_number
@@ -124,9 +123,9 @@ class Producer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sender: Sender | None = None
         self._closed = False
-        self.forked = False
-        """Whether this is a copy in a forked process, which shares its connections with the original."""
-        _producers.add(self)
+        self.is_copy = False
+        """Whether it is in a forked process, where it shares its connections with the original."""
+        forks.tell(self)
 
     async def __aenter__(self) -> Producer:
         return self
@@ -142,9 +141,14 @@ class Producer:
         brokers = self._sender.broker_stats() if self._sender else {}
         return Stats(self._used, self._memory, topics, brokers)
 
+    def forked(self) -> None:
+        """Refuse everything from here on."""
+        self.is_copy = True
+        self._encoders.clear()
+
     def require_open(self, topic: str | None = None) -> None:
         """`ProducerClosed` in a forked process, or after `close`."""
-        if self.forked:
+        if self.is_copy:
             raise ProducerClosed("it was made before this process was forked; make one in each process", topic=topic)
         if self._closed:
             raise ProducerClosed(topic=topic)
@@ -264,7 +268,7 @@ class Producer:
 
     async def flush(self) -> None:
         """Send all that was handed over so far, and wait until each of its records is acknowledged or failed."""
-        if self.forked:
+        if self.is_copy:
             self.require_open()
         for pending in list(self._pending.values()):
             self._encode(pending)
@@ -275,7 +279,7 @@ class Producer:
 
     async def close(self) -> None:
         """Flush, then close the connections; again, or in a forked process, nothing."""
-        if self._closed or self.forked:
+        if self._closed or self.is_copy:
             return
         self._closed = True
         for pending in list(self._pending.values()):
@@ -298,11 +302,12 @@ class Producer:
         """The topic's encoder, which knows its number of partitions; waits for metadata as long as for a delivery."""
 
         async def attempt() -> None:
-            self.require_open(topic)  # it may be closed meanwhile
+            self.require_open(topic)
             self._start()
             await self._cluster.refresh(topic)
 
         await patiently(attempt, patience=self._patience, pauses=self._delivery.pauses)
+        self.require_open(topic)  # it may have been closed meanwhile
         return self._new_encoder(topic)
 
     def _new_encoder(self, topic: str) -> TableEncoder:
@@ -394,19 +399,3 @@ class Producer:
                 self._used += size
         for pending in [one for one in self._pending.values() if one.due]:
             self._encode(pending)
-
-    def _fork(self) -> None:
-        self.forked = True
-        self._encoders.clear()  # from here on `send` refuses
-
-
-_producers: WeakSet[Producer] = WeakSet()
-
-
-def _forked() -> None:
-    for producer in _producers:
-        producer._fork()
-
-
-# So `send` need not ask for the process's id each time.
-os.register_at_fork(after_in_child=_forked)

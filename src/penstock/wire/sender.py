@@ -392,4 +392,5 @@ class Sender:
         if one.count > 1:
             lane.split(one, halves(one.data, self._delivery.compression_level))
         else:
-            self._fail(lane, one, type(error)(sizes(one.data), topic=lane.topic, partition=lane.partition))
+            detail = "; ".join(filter(None, (sizes(one.data), error.detail)))
+            self._fail(lane, one, type(error)(detail, topic=lane.topic, partition=lane.partition))
