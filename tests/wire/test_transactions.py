@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Iterator
 from datetime import timedelta
+from itertools import chain
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from kafka_topics import new_topic
+from kafka_topics import new_topic, stored
 
 from penstock.local.services import Services
 from penstock.wire import Producer
@@ -29,22 +29,7 @@ def topic(services: Services) -> Iterator[str]:
 
 def read(servers: str, topic: str, isolation: str = "read_committed") -> list[bytes]:
     """The values up to the last stable offset, or up to the end."""
-    options = {"group.id": uuid.uuid4().hex, "isolation.level": isolation, "enable.partition.eof": True}
-    consumer = Consumer({"bootstrap.servers": servers, **options})
-    consumer.assign([TopicPartition(topic, p, 0) for p in range(2)])
-    found: list[bytes] = []
-    ended: set[int] = set()
-    try:
-        while len(ended) < 2:
-            message = consumer.poll(10)
-            assert message is not None
-            if message.error():
-                ended.add(message.partition())
-            else:
-                found.append(message.value())
-        return sorted(found)
-    finally:
-        consumer.close()
+    return sorted(chain(*stored(servers, topic, 2, isolation)))
 
 
 def producer(services: Services, id: str, **options: Any) -> Producer:
