@@ -26,7 +26,7 @@ from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
-from penstock.wire.cluster import Cluster
+from penstock.wire.cluster import Backoff, Cluster
 from penstock.wire.columns import Encoded, TableEncoder
 from penstock.wire.compression import codec_number
 from penstock.wire.connection import Link
@@ -61,6 +61,8 @@ class Producer:
         in_flight: int = 5,
         delivery_timeout: timedelta = timedelta(minutes=2),
         request_timeout: timedelta = timedelta(seconds=30),
+        retry_backoff: timedelta = timedelta(milliseconds=100),
+        retry_backoff_max: timedelta = timedelta(seconds=1),
         metadata_max_age: timedelta = timedelta(minutes=5),
         transactional_id: str | None = None,
         transaction_timeout: timedelta = timedelta(minutes=1),
@@ -70,14 +72,15 @@ class Producer:
         """`servers` is "host:port,..."; sizes are bytes. `idempotent` is on unless `acks` is 0 or 1.
 
         `in_flight` requests may be under way to each broker. A record that is not acknowledged within
-        `delivery_timeout` fails; until then whatever can pass is tried again.
+        `delivery_timeout` fails; until then whatever can pass is tried again, after pauses that double from
+        `retry_backoff` to `retry_backoff_max`.
         """
         if idempotent and acks != "all":
             raise ValueError("an idempotent producer needs acks='all'")
         if in_flight < 1 or (in_flight > 5 and acks == "all" and idempotent is not False):
             raise ValueError("in_flight is 1 to 5: brokers remember five batches of an idempotent producer")
         timeout = request_timeout.total_seconds()
-        pauses = 0.1, 1.0
+        pauses = retry_backoff.total_seconds(), retry_backoff_max.total_seconds()
         self._cluster = Cluster(
             servers,
             Link(client_id=client_id, request_timeout=timeout, tls=tls, authenticate=authenticate),
@@ -270,7 +273,7 @@ class Producer:
         if self._closed:
             raise ProducerClosed(topic=topic)
         self._start()
-        deadline = time.monotonic() + self._patience
+        deadline, backoff = time.monotonic() + self._patience, Backoff(*self._delivery.pauses)
         while True:
             try:
                 await self._cluster.refresh(topic)
@@ -278,7 +281,8 @@ class Producer:
             except KafkaError as error:
                 if not error.retriable or time.monotonic() > deadline:
                     raise
-                await asyncio.sleep(0.1)
+            backoff.failed()
+            await backoff.wait()
         return self._new_encoder(topic)
 
     def _new_encoder(self, topic: str) -> TableEncoder:
