@@ -11,10 +11,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from penstock.wire import protocol
+from penstock.wire.pending import OVERHEAD
+from penstock.wire.producer import Producer
 from penstock.wire.protocol import Api
 
 
@@ -182,6 +185,12 @@ async def fault_proxy(servers: str) -> AsyncIterator[FaultProxy]:
         yield proxy
     finally:
         await proxy.close()
+
+
+def quick_producer(proxy: FaultProxy, **options: Any) -> Producer:
+    """One that makes a batch of each record and loses no time between tries."""
+    soon = timedelta(milliseconds=1)
+    return Producer(proxy.servers, batch_size=OVERHEAD, retry_backoff=soon, retry_backoff_max=soon, **options)
 
 
 async def _frame(source: asyncio.StreamReader) -> bytes:

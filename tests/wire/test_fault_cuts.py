@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
-from typing import Any
 
 import pytest
-from fault_proxy import Answer, Cut, FaultProxy, Request, fault_proxy
+from fault_proxy import Answer, Cut, FaultProxy, Request, fault_proxy, quick_producer
 from kafka_topics import assert_same, new_topic, stored
 
 from penstock.local.services import Services
@@ -19,18 +17,12 @@ from penstock.wire.errors import KafkaError
 from penstock.wire.producer import Producer
 from penstock.wire.protocol import Api
 
-SOON = timedelta(milliseconds=1)
-
 
 @pytest.fixture
 def topic(services: Services) -> Iterator[str]:
     """A new topic of one partition."""
     with new_topic(services.kafka, "cut", 1) as name:
         yield name
-
-
-def producer(proxy: FaultProxy, **options: Any) -> Producer:
-    return Producer(proxy.servers, linger=timedelta(0), retry_backoff=SOON, retry_backoff_max=SOON, **options)
 
 
 class Cuts:
@@ -62,14 +54,13 @@ async def send_until_cut_everywhere(one: Producer, topic: str, cuts: Cuts) -> li
         for _ in range(5):
             sent.append(b"%d" % len(sent))
             futures.append(await one.send(topic, sent[-1]))
-            await asyncio.sleep(0)  # a batch of its own
         await asyncio.gather(*futures)
     return [sent]
 
 
 def test_an_answer_to_produce_may_be_cut_anywhere(services: Services, topic: str) -> None:
     async def work() -> list[list[bytes]]:
-        async with fault_proxy(services.kafka) as proxy, producer(proxy) as one:
+        async with fault_proxy(services.kafka) as proxy, quick_producer(proxy) as one:
             cuts = Cuts(proxy, protocol.PRODUCE)
             sent = await send_until_cut_everywhere(one, topic, cuts)
             cuts.assert_all()
@@ -82,7 +73,7 @@ def test_an_answer_to_produce_may_be_cut_anywhere(services: Services, topic: str
 @pytest.mark.parametrize("api", [protocol.API_VERSIONS, protocol.METADATA, protocol.INIT_PRODUCER_ID])
 def test_the_start_may_be_cut_anywhere(services: Services, topic: str, api: Api) -> None:
     async def work() -> None:
-        async with fault_proxy(services.kafka) as proxy, producer(proxy) as one:
+        async with fault_proxy(services.kafka) as proxy, quick_producer(proxy) as one:
             cuts = Cuts(proxy, api)
             await (await one.send(topic, b"v"))
             cuts.assert_all()
@@ -94,7 +85,7 @@ def test_the_start_may_be_cut_anywhere(services: Services, topic: str, api: Api)
 @pytest.mark.parametrize("api", [protocol.FIND_COORDINATOR, protocol.ADD_PARTITIONS_TO_TXN, protocol.END_TXN])
 def test_a_transaction_may_be_cut_anywhere(services: Services, topic: str, api: Api) -> None:
     async def work() -> None:
-        async with fault_proxy(services.kafka) as proxy, producer(proxy, transactional_id=topic) as one:
+        async with fault_proxy(services.kafka) as proxy, quick_producer(proxy, transactional_id=topic) as one:
             cuts = Cuts(proxy, api)
             for value in b"first", b"second":
                 async with one.transaction():
@@ -107,7 +98,7 @@ def test_a_transaction_may_be_cut_anywhere(services: Services, topic: str, api: 
 
 def test_an_abort_may_be_cut_anywhere(services: Services, topic: str) -> None:
     async def work() -> None:
-        async with fault_proxy(services.kafka) as proxy, producer(proxy, transactional_id=topic) as one:
+        async with fault_proxy(services.kafka) as proxy, quick_producer(proxy, transactional_id=topic) as one:
             with pytest.raises(RuntimeError):
                 async with one.transaction():
                     await (await one.send(topic, b"aborted"))
@@ -142,7 +133,7 @@ class Spoiler:
 def test_a_batch_spoilt_on_its_way_is_sent_again(services: Services, topic: str, idempotent: bool) -> None:
     async def work() -> list[list[bytes]]:
         sent: list[bytes] = []
-        async with fault_proxy(services.kafka) as proxy, producer(proxy, idempotent=idempotent) as one:
+        async with fault_proxy(services.kafka) as proxy, quick_producer(proxy, idempotent=idempotent) as one:
             spoiler = Spoiler(proxy)
             for at in range(HEADER_SIZE, HEADER_SIZE + 14):
                 spoiler.at = at
@@ -159,7 +150,7 @@ def test_a_header_spoilt_on_its_way_stores_nothing_wrong(services: Services, top
     async def work() -> list[list[bytes]]:
         """What was acknowledged; with each byte of the header spoilt, the record may be refused as well."""
         sent: list[bytes] = []
-        async with fault_proxy(services.kafka) as proxy, producer(proxy) as one:
+        async with fault_proxy(services.kafka) as proxy, quick_producer(proxy) as one:
             spoiler = Spoiler(proxy)
             for at in range(HEADER_SIZE):
                 spoiler.at = at

@@ -20,6 +20,7 @@ from penstock.wire.cluster import Backoff, Cluster
 from penstock.wire.connection import Connection
 from penstock.wire.errors import (
     DeliveryTimeout,
+    InvalidProducerEpoch,
     KafkaError,
     LeaderNotAvailable,
     OutOfOrderSequenceNumber,
@@ -27,6 +28,7 @@ from penstock.wire.errors import (
     error_of,
 )
 from penstock.wire.lanes import Batch, Identity, Lane, Outcome
+from penstock.wire.protocol import Message
 from penstock.wire.stats import BrokerStats, Histogram, TopicCounts, TopicStats
 from penstock.wire.transaction import PRODUCE_AT_MOST, Transactions
 
@@ -263,6 +265,8 @@ class Sender:
 
     def _fail(self, lane: Lane, one: Batch, error: KafkaError) -> None:
         lane.gap(one)
+        if error.partition is None:
+            error = _placed(error, lane)
         self._topics[lane.topic].failed += one.count
         if self._transactions and not self._transactions.failure:
             self._transactions.failure = error
@@ -308,13 +312,14 @@ class Sender:
     async def _produce(self, connection: Connection, sent: list[_Sent]) -> None:
         version = connection.version(protocol.PRODUCE, at_most=PRODUCE_AT_MOST if self._transactions else None)
         by_id, body = version >= BY_ID, self._body(sent, by_id=version >= BY_ID)
+        # Read now: by the time of the answer the topic may have been made anew, with another id.
+        names = {self._cluster.topics[lane.topic].id: lane.topic for lane, _ in sent} if by_id else {}
         answer = connection.post(protocol.PRODUCE, body, version=version, answered=self._delivery.acks != 0)
         found = await connection.wait(answer, protocol.PRODUCE)
         if not self._delivery.acks:
             for lane, one in sent:
                 self._done(lane, one, Outcome(-1, -1, None))
             return
-        names = {self._cluster.topics[lane.topic].id: lane.topic for lane, _ in sent} if by_id else {}
         results = {
             (names.get(topic["topic_id"]) if by_id else topic["name"], one["index"]): one
             for topic in found["responses"]
@@ -342,7 +347,7 @@ class Sender:
         elif result["error_code"] in (0, DUPLICATE_SEQUENCE_NUMBER):
             self._done(lane, one, Outcome(result["base_offset"], result["log_append_time_ms"], None))
         else:
-            said = result.get("error_message") or ""
+            said = _why(result)
             self._failed(sent, error_of(result["error_code"])(topic=lane.topic, partition=lane.partition, detail=said))
 
     def _done(self, lane: Lane, one: Batch, outcome: Outcome) -> None:
@@ -365,9 +370,28 @@ class Sender:
             lane.again(one)
             return
         if not error.retriable:
+            # With this epoch all that follows would fail alike.
+            lane.wants_identity |= isinstance(error, InvalidProducerEpoch) and not self._transactions
             self._fail(lane, one, error)
             return
         lane.again(one)
         lane.backoff.failed()
         if error.refresh_metadata:
             self._work(lane.topic, self._learn(lane.topic))
+
+
+def _why(result: Message) -> str:
+    """What the broker says beside its code, about the batch and about single records of it (KIP-467)."""
+    of_records = [
+        f"record {one['batch_index']} of the batch: {one['batch_index_error_message']}"
+        for one in result["record_errors"]
+        if one["batch_index_error_message"]
+    ]
+    return "; ".join(filter(None, [result["error_message"], *of_records]))
+
+
+def _placed(error: KafkaError, lane: Lane) -> KafkaError:
+    """The error of a whole connection or topic, as that of one partition's records."""
+    made = type(error)(error.detail, topic=lane.topic, partition=lane.partition)
+    made.__cause__ = error.__cause__
+    return made
