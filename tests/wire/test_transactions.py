@@ -14,7 +14,7 @@ from kafka_topics import new_topic, stored
 
 from penstock.local.services import Services
 from penstock.wire import Producer
-from penstock.wire.errors import InvalidTxnState, KafkaError, MessageTooLarge, ProducerFenced, TransactionAbortable
+from penstock.wire.errors import InvalidTxnState, KafkaError, MessageTooLarge, TransactionAbortable
 from penstock.wire.transaction import Committed
 
 SOON = timedelta(milliseconds=1)
@@ -85,24 +85,6 @@ def test_a_record_that_fails_aborts_the_transaction(services: Services, topic: s
 
     asyncio.run(work())
     assert read(services.kafka, topic) == [b"after"]
-
-
-def test_a_newer_producer_fences_the_older(services: Services, topic: str) -> None:
-    async def work() -> None:
-        async with producer(services, topic) as old, producer(services, topic) as new:
-            with pytest.raises((ProducerFenced, KafkaError)) as fenced:
-                async with old.transaction():
-                    await (await old.send(topic, b"old", partition=0))
-                    async with new.transaction():
-                        await new.send(topic, b"new", partition=0)
-                    await old.send(topic, b"older", partition=0)
-            assert fenced.value.name in ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
-            with pytest.raises(KafkaError, match="newer producer"):
-                async with old.transaction():
-                    pass
-
-    asyncio.run(work())
-    assert read(services.kafka, topic) == [b"new"]
 
 
 def test_offsets_of_a_group_are_committed_with_the_records(services: Services, topic: str) -> None:
