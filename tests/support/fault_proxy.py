@@ -91,8 +91,7 @@ class FaultProxy:
     def servers(self) -> str:
         return f"{self.host}:{self.port}"
 
-    async def start(self, address: str = "127.0.0.1", port: int = 0, *, name: str = "") -> None:
-        """Listen; clients are told that the broker is at `name`, by default the address."""
+    async def start(self, address: str, port: int, *, name: str) -> None:
         self._server = await asyncio.start_server(self._accept, address, port)
         self.host, self.port = name or address, self._server.sockets[0].getsockname()[1]
 
@@ -177,10 +176,12 @@ class FaultProxy:
 
 
 @asynccontextmanager
-async def fault_proxy(servers: str) -> AsyncIterator[FaultProxy]:
-    """A proxy to this broker."""
+async def fault_proxy(
+    servers: str, address: str = "127.0.0.1", port: int = 0, *, name: str = ""
+) -> AsyncIterator[FaultProxy]:
+    """A proxy to this broker, which tells clients that the broker is at `name`, by default the address."""
     proxy = FaultProxy(servers)
-    await proxy.start()
+    await proxy.start(address, port, name=name)
     try:
         yield proxy
     finally:
