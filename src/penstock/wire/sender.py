@@ -28,7 +28,6 @@ from penstock.wire.errors import (
     error_of,
 )
 from penstock.wire.lanes import Batch, Identity, Lane, Outcome
-from penstock.wire.protocol import Message
 from penstock.wire.stats import BrokerStats, Histogram, TopicCounts, TopicStats
 from penstock.wire.transaction import PRODUCE_AT_MOST, Transactions
 
@@ -347,7 +346,7 @@ class Sender:
         elif result["error_code"] in (0, DUPLICATE_SEQUENCE_NUMBER):
             self._done(lane, one, Outcome(result["base_offset"], result["log_append_time_ms"], None))
         else:
-            said = _why(result)
+            said = result.get("error_message") or ""
             self._failed(sent, error_of(result["error_code"])(topic=lane.topic, partition=lane.partition, detail=said))
 
     def _done(self, lane: Lane, one: Batch, outcome: Outcome) -> None:
@@ -378,16 +377,6 @@ class Sender:
         lane.backoff.failed()
         if error.refresh_metadata:
             self._work(lane.topic, self._learn(lane.topic))
-
-
-def _why(result: Message) -> str:
-    """What the broker says beside its code, about the batch and about single records of it (KIP-467)."""
-    of_records = [
-        f"record {one['batch_index']} of the batch: {one['batch_index_error_message']}"
-        for one in result["record_errors"]
-        if one["batch_index_error_message"]
-    ]
-    return "; ".join(filter(None, [result["error_message"], *of_records]))
 
 
 def _placed(error: KafkaError, lane: Lane) -> KafkaError:
