@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
-from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from cluster_topics import PATIENCE, create, leaders, replicated, until
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka import Producer as Librdkafka
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
-from kafka_cluster import KafkaCluster, kafka_cluster
+from confluent_kafka.admin import AdminClient, NewPartitions
+from kafka_cluster import KafkaCluster
 from kafka_topics import assert_same, stored
 
 from penstock.wire.errors import DeliveryTimeout
@@ -22,59 +21,12 @@ from penstock.wire.partition import partition_for
 from penstock.wire.producer import Producer
 
 SOON = timedelta(milliseconds=1)
-PATIENCE = 30.0
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    with kafka_cluster(tmp_path_factory.mktemp("cluster")) as made:
-        yield made
-
-
-@pytest.fixture
-def cluster(running: KafkaCluster) -> KafkaCluster:
-    """All three brokers, whatever the test before did to them."""
-    running.start_all()
-    return running
-
-
-@pytest.fixture
-def admin(cluster: KafkaCluster) -> AdminClient:
-    # It survives the brokers' deaths, and says so on standard error unless told not to.
-    return AdminClient({"bootstrap.servers": cluster.servers, "log_level": 0})
 
 
 @pytest.fixture
 def topic(admin: AdminClient) -> str:
     """A new topic of six partitions on three brokers, of which two must have each record."""
     return create(admin, 6)
-
-
-def create(admin: AdminClient, partitions: int) -> str:
-    name = f"wire-{uuid.uuid4().hex[:8]}"
-    config = {"min.insync.replicas": "2"}
-    for done in admin.create_topics([NewTopic(name, partitions, 3, config=config)]).values():
-        done.result()
-    until(lambda: len(leaders(admin, name)) == partitions and min(leaders(admin, name)) > 0, "leaders")
-    return name
-
-
-def leaders(admin: AdminClient, topic: str) -> list[int]:
-    found = admin.list_topics(topic, timeout=PATIENCE).topics[topic].partitions
-    return [found[p].leader for p in sorted(found)]
-
-
-def replicated(admin: AdminClient, topic: str) -> bool:
-    """Whether all replicas of all partitions are in sync."""
-    found = admin.list_topics(topic, timeout=PATIENCE).topics[topic].partitions.values()
-    return all(len(one.isrs) == len(one.replicas) == 3 for one in found)
-
-
-def until(reached: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not reached():
-        assert time.monotonic() < deadline, f"no {what} within {PATIENCE:g} s"
-        time.sleep(0.05)
 
 
 def dealt(count: int, partitions: int) -> list[list[bytes]]:
@@ -86,28 +38,6 @@ def rows(first: int, count: int, partitions: int) -> pa.RecordBatch:
     numbers = range(first, first + count)
     values = pa.array([b"%d" % n for n in numbers], pa.binary())
     return pa.record_batch({"value": values, "partition": pa.array([n % partitions for n in numbers], pa.int32())})
-
-
-def test_a_killed_leader_costs_no_record_of_a_table(cluster: KafkaCluster, admin: AdminClient, topic: str) -> None:
-    count, step = 300_000, 5_000
-    victim = next(leader for leader in leaders(admin, topic) if leader != 1)
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for first in range(0, count, step):
-            if first == count // 3:
-                cluster.kill(victim)
-            if first == 2 * count // 3:
-                cluster.start(victim)
-            yield rows(first, step, 6)
-
-    async def work() -> Any:
-        # Little memory, so that most of what was handed over before the kill is on the brokers, and some under way.
-        async with Producer(cluster.servers, buffer_memory=500_000, batch_size=20_000) as producer:
-            return await producer.send_table(topic, batches())
-
-    receipt = asyncio.run(work())
-    assert receipt.rows == count
-    assert_same(stored(cluster.address(1), topic, 6), dealt(count, 6))
 
 
 def test_a_killed_leader_costs_no_future(cluster: KafkaCluster, admin: AdminClient, topic: str) -> None:
