@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 
@@ -20,8 +19,7 @@ from penstock.wire.fetch import Reader
 from penstock.wire.producer import Producer
 
 PARTITIONS, STEP = 6, 50_000
-ROWS = int(os.environ.get("PENSTOCK_TEST_ROWS", "5_000_000"))
-"""Rows that go through a leader's death."""
+ROWS = 5_000_000
 
 
 @pytest.fixture
