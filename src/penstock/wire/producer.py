@@ -64,6 +64,8 @@ class Producer:
         in_flight: int = 5,
         delivery_timeout: timedelta = timedelta(minutes=2),
         request_timeout: timedelta = timedelta(seconds=30),
+        retry_backoff: timedelta = timedelta(milliseconds=100),
+        retry_backoff_max: timedelta = timedelta(seconds=1),
         metadata_max_age: timedelta = timedelta(minutes=5),
         transactional_id: str | None = None,
         transaction_timeout: timedelta = timedelta(minutes=1),
@@ -75,15 +77,17 @@ class Producer:
         `partitioner` is "key" (its hash; without one, a partition for each batch), "sticky" (that for all),
         "round-robin", or a function of a column of keys and the number of partitions, called in other threads too.
         `in_flight` requests may be under way to each broker. A record that is not acknowledged within
-        `delivery_timeout` fails; until then whatever can pass is tried again.
+        `delivery_timeout` fails; until then whatever can pass is tried again, after pauses that double from
+        `retry_backoff` to `retry_backoff_max`.
         """
         require_delivery(acks, idempotent, in_flight, transactional_id)
         require_records(compression, compression_level, partitioner, batch_size, buffer_memory)
         timeouts = {"delivery_timeout": delivery_timeout, "request_timeout": request_timeout}
         timeouts |= {"metadata_max_age": metadata_max_age, "transaction_timeout": transaction_timeout}
+        timeouts |= {"retry_backoff": retry_backoff, "retry_backoff_max": retry_backoff_max}
         require_times(linger, **timeouts)
         timeout = request_timeout.total_seconds()
-        pauses = 0.1, 1.0
+        pauses = retry_backoff.total_seconds(), retry_backoff_max.total_seconds()
         self._cluster = Cluster(
             servers,
             Link(client_id=client_id, request_timeout=timeout, tls=tls, authenticate=authenticate),

@@ -20,6 +20,7 @@ from penstock.wire.cluster import Backoff, Cluster
 from penstock.wire.connection import Connection
 from penstock.wire.errors import (
     DeliveryTimeout,
+    InvalidProducerEpoch,
     KafkaError,
     LeaderNotAvailable,
     MessageTooLarge,
@@ -274,6 +275,8 @@ class Sender:
 
     def _fail(self, lane: Lane, one: Batch, error: KafkaError) -> None:
         lane.gap(one)
+        if error.partition is None:
+            error = _placed(error, lane)
         self._topics[lane.topic].failed += one.count
         if self._transactions and not self._transactions.failure:
             self._transactions.failure = error
@@ -319,13 +322,14 @@ class Sender:
     async def _produce(self, connection: Connection, sent: list[_Sent]) -> None:
         version = connection.version(protocol.PRODUCE, at_most=PRODUCE_AT_MOST if self._transactions else None)
         by_id, body = version >= BY_ID, self._body(sent, by_id=version >= BY_ID)
+        # Read now: by the time of the answer the topic may have been made anew, with another id.
+        names = {self._cluster.topics[lane.topic].id: lane.topic for lane, _ in sent} if by_id else {}
         answer = connection.post(protocol.PRODUCE, body, version=version, answered=self._delivery.acks != 0)
         found = await connection.wait(answer, protocol.PRODUCE)
         if not self._delivery.acks:
             for lane, one in sent:
                 self._done(lane, one, Outcome(-1, -1, None))
             return
-        names = {self._cluster.topics[lane.topic].id: lane.topic for lane, _ in sent} if by_id else {}
         results = {
             (names.get(topic["topic_id"]) if by_id else topic["name"], one["index"]): one
             for topic in found["responses"]
@@ -379,6 +383,8 @@ class Sender:
             self._too_large(sent, error)
             return
         if not error.retriable:
+            # With this epoch all that follows would fail alike.
+            lane.wants_identity |= isinstance(error, InvalidProducerEpoch) and not self._transactions
             self._fail(lane, one, error)
             return
         lane.again(one)
@@ -394,3 +400,10 @@ class Sender:
         else:
             detail = "; ".join(filter(None, (sizes(one.data), error.detail)))
             self._fail(lane, one, type(error)(detail, topic=lane.topic, partition=lane.partition))
+
+
+def _placed(error: KafkaError, lane: Lane) -> KafkaError:
+    """The error of a whole connection or topic, as that of one partition's records."""
+    made = type(error)(error.detail, topic=lane.topic, partition=lane.partition)
+    made.__cause__ = error.__cause__
+    return made
