@@ -9,7 +9,7 @@ BIN := .venv/bin
 PLUGIN := src/penstock/local/penstock-cassandra.jar
 LOCKS := $(wildcard src/penstock/local/locks/*.lock)
 JAVA_FOUND := from penstock.local import java; java.find()
-FETCH := from penstock.local import jars; [jars.fetch(name, print) for name in ("kafka", "cassandra", "spark")]
+FETCH := from penstock.local import jars; [jars.fetch(name, print) for name in ("kafka", "kafka-tools", "cassandra", "spark")]
 
 .PHONY: setup demo test check bench
 

@@ -19,6 +19,8 @@ LOCKS = Path(__file__).parents[1] / "src/penstock/local/locks"
 WANTED: dict[str, tuple[list[str], bool]] = {
     # Without a binding for SLF4J the broker's log is lost.
     "kafka": (["org.apache.kafka:kafka_2.13:4.3.1", "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"], True),
+    # Kafka's command line tools; what they need is among the jars of "kafka".
+    "kafka-tools": (["org.apache.kafka:kafka-tools:4.3.1"], False),
     "cassandra": (["org.apache.cassandra:cassandra-all:5.0.9"], True),
     # All else that the connector needs is among Spark's own jars. The token provider is of 4.0.0 because later ones
     # are missing from repositories; its classes are the same.

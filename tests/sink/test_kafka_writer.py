@@ -101,6 +101,15 @@ def test_records_of_a_batch_frame_arrive_whole(spark: SparkSession, services: Se
     assert record.timestamp()[1] == 1_709_208_000_123
 
 
+def test_each_row_goes_to_the_topic_in_its_column(spark: SparkSession, services: Services, topic: str) -> None:
+    with new_topic(services.kafka, "other", 2) as other:
+        named = F.when(F.col("id") % 3 == 0, F.lit(topic)).otherwise(F.lit(other)).alias("topic")
+        frame = spark.range(100, numPartitions=2).select(named, F.col("id").cast("string").alias("value"))
+        frame.write.format("penstock-kafka").option("servers", services.kafka).mode("append").save()
+        assert numbers(services.kafka, topic) == Counter(range(0, 100, 3))
+        assert numbers(services.kafka, other) == Counter(n for n in range(100) if n % 3)
+
+
 @pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
 def test_a_batch_that_is_run_again(
     spark: SparkSession, services: Services, topic: str, tmp_path: Path, delivery: str

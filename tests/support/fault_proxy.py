@@ -1,31 +1,99 @@
-"""A TCP proxy on the loopback address that hurts the connections it carries to one broker."""
+"""A TCP proxy that hurts the connections it carries to one broker.
+
+It goes by Kafka's frames: a request may be changed, or answered here in the broker's stead, and an answer may be
+changed, held back or cut off after any of its bytes. Every request needs an answer, so it is not for acks=0.
+Clients stay with it: in what the broker says about the addresses of brokers it puts its own.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import Any, NamedTuple
 
-Hurt = Callable[[int, bytes], bytes | None]
-"""Of bytes from the broker and where in their connection they begin: what goes on; None cuts the connection."""
+from penstock.wire import protocol
+from penstock.wire.pending import OVERHEAD
+from penstock.wire.producer import Producer
+from penstock.wire.protocol import Api
+
+
+class Cut(bytes):
+    """The last bytes that pass before the connection is cut."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request; `frame` lacks the length in front."""
+
+    frame: bytes
+
+    @property
+    def api(self) -> Api:
+        return self._decoded[0]
+
+    @property
+    def version(self) -> int:
+        return self._decoded[1]
+
+    @property
+    def body(self) -> dict[str, Any]:
+        return self._decoded[4]
+
+    @property
+    def records(self) -> bytes:
+        """The first record batch of a Produce request."""
+        return bytes(self.body["topic_data"][0]["partition_data"][0]["records"])
+
+    def answer(self, body: dict[str, Any]) -> bytes:
+        """The frame of an answer to it, with its length."""
+        return b"".join(protocol.encode_response(self.api, self.version, self._decoded[2], body))
+
+    def read(self, answer: bytes) -> dict[str, Any]:
+        """The message in the frame of an answer to it."""
+        return protocol.response(self.api, self.version, answer[4:])
+
+    @cached_property
+    def _decoded(self) -> tuple[Api, int, int, str | None, dict[str, Any]]:
+        return protocol.decode_request(self.frame)
+
+
+class Answer(NamedTuple):
+    """An answer on its way back; `at` is how many bytes of answers its connection had before it."""
+
+    request: Request
+    at: int
+    data: bytes
 
 
 class FaultProxy:
-    """Listens from `start` to `close`; `hurt` is asked about all bytes from the broker, `connections` counts them."""
+    """Listens from `start` to `close`; `connections` counts those that came.
 
-    def __init__(self, host: str, port: int) -> None:
-        self._target = host, port
-        self.hurt: Hurt = lambda at, data: data
+    `ask` is given each request and says what goes to the broker, or as bytes what the client gets for it at once.
+    `hurt` is given each answer and says what of it goes on.
+    """
+
+    def __init__(self, servers: str) -> None:
+        host, port = servers.split(":")
+        self._target = host, int(port)
+        self.ask: Callable[[Request], Request | bytes] = lambda request: request
+        self.hurt: Callable[[Answer], bytes] = lambda answer: answer.data
         self.pause = 0.0
         self.connections = 0
+        self.host, self.port = "", 0
         self._server: asyncio.Server | None = None
         self._pipes: set[asyncio.Task[None]] = set()
 
-    async def start(self) -> int:
-        """Listen; returns the port."""
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
+    @property
+    def servers(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    async def start(self, address: str, port: int, *, name: str) -> None:
+        self._server = await asyncio.start_server(self._accept, address, port)
+        self.host, self.port = name or address, self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
         assert self._server
@@ -50,27 +118,82 @@ class FaultProxy:
         except OSError:
             writer.transport.abort()
             return
+        waiting: asyncio.Queue[tuple[Request, bytes]] = asyncio.Queue()
+        pumps = [
+            asyncio.create_task(self._requests(reader, to_broker, waiting)),
+            asyncio.create_task(self._answers(from_broker, writer, waiting)),
+        ]
         try:
-            await asyncio.wait(
-                [
-                    asyncio.create_task(self._pump(reader, to_broker, lambda at, data: data)),
-                    asyncio.create_task(self._pump(from_broker, writer, lambda at, data: self.hurt(at, data))),
-                ],
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            done, _ = await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+            for pump in done:
+                pump.result()
         finally:
+            for pump in pumps:
+                pump.cancel()
             writer.transport.abort()
             to_broker.transport.abort()
 
-    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, hurt: Hurt) -> None:
+    async def _requests(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, waiting: asyncio.Queue[tuple[Request, bytes]]
+    ) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                request = Request((await _frame(source))[4:])
+                passed = self.ask(request)
+                if isinstance(passed, bytes):
+                    waiting.put_nowait((request, passed))
+                    continue
+                waiting.put_nowait((request, b""))
+                sink.writelines([len(passed.frame).to_bytes(4, "big"), passed.frame])
+                await sink.drain()
+
+    async def _answers(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, waiting: asyncio.Queue[tuple[Request, bytes]]
+    ) -> None:
         at = 0
-        with suppress(OSError):
-            while data := await source.read(1 << 16):
-                passed = hurt(at, data)
+        with suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                request, ours = await waiting.get()
+                data = ours or self._as_ours(request, await _frame(source))
+                passed = self.hurt(Answer(request, at, data))
                 at += len(data)
                 if self.pause:
                     await asyncio.sleep(self.pause)
-                if passed is None:
-                    return
                 sink.write(passed)
                 await sink.drain()
+                if isinstance(passed, Cut):
+                    return
+
+    def _as_ours(self, request: Request, data: bytes) -> bytes:
+        """The answer, with our address in place of the brokers'."""
+        if request.api not in (protocol.METADATA, protocol.FIND_COORDINATOR):
+            return data
+        message = request.read(data)
+        for one in [message, *message.get("brokers", ()), *message.get("coordinators", ())]:
+            if one.get("host"):
+                one |= {"host": self.host, "port": self.port}
+        return request.answer(message)
+
+
+@asynccontextmanager
+async def fault_proxy(
+    servers: str, address: str = "127.0.0.1", port: int = 0, *, name: str = ""
+) -> AsyncIterator[FaultProxy]:
+    """A proxy to this broker, which tells clients that the broker is at `name`, by default the address."""
+    proxy = FaultProxy(servers)
+    await proxy.start(address, port, name=name)
+    try:
+        yield proxy
+    finally:
+        await proxy.close()
+
+
+def quick_producer(proxy: FaultProxy, **options: Any) -> Producer:
+    """One that makes a batch of each record and loses no time between tries."""
+    soon = timedelta(milliseconds=1)
+    return Producer(proxy.servers, batch_size=OVERHEAD, retry_backoff=soon, retry_backoff_max=soon, **options)
+
+
+async def _frame(source: asyncio.StreamReader) -> bytes:
+    size = await source.readexactly(4)
+    return size + await source.readexactly(int.from_bytes(size, "big"))

@@ -45,6 +45,13 @@ def definition(api: Api, direction: Direction) -> Any:
 
 @contextmanager
 def java_kafka(service: str) -> Iterator[JavaKafka]:
+    """The messages of that kafka-clients."""
+    with jvm_of(service) as jvm:
+        yield JavaKafka(jvm)
+
+
+@contextmanager
+def jvm_of(service: str) -> Iterator[Any]:
     """The classes of that kafka-clients, in a JVM of their own: py4j keeps one class a name."""
     others = [jar for jar in jars.fetch("kafka") if not jar.name.startswith("kafka-clients-")]
     (bridge,) = (Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar")
@@ -57,7 +64,7 @@ def java_kafka(service: str) -> Iterator[JavaKafka]:
     )
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port))
     try:
-        yield JavaKafka(gateway.jvm)
+        yield gateway.jvm
     finally:
         gateway.shutdown()
         process.stdin.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -110,6 +111,23 @@ class KafkaCluster:
         while any(one.alive() for one in processes):
             time.sleep(process.POLL)
         self._forget(numbers)
+
+    def fill_disk(self, number: int, topic: str, room: int) -> None:
+        """Let this broker's writes fail once a log of this topic has grown by `room` bytes, until it is started again.
+
+        A limit on the size of files does that; the broker treats it as it does a full disk.
+        """
+        sizes = [log.stat().st_size for log in self._places[number].data.glob(f"{topic}-*/*.log")]
+        _, hard = resource.prlimit(self._processes[number].pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(self._processes[number].pid, resource.RLIMIT_FSIZE, (max(sizes) + room, hard))
+
+    def wait_for_end(self, number: int) -> None:
+        """Until this broker has ended by itself."""
+        deadline = time.monotonic() + PATIENCE
+        while self._processes[number].alive():
+            assert time.monotonic() < deadline, f"broker {number} goes on"
+            time.sleep(process.POLL)
+        self._forget((number,))
 
     def stop(self, *numbers: int) -> None:
         """End brokers in order: each hands its leaderships over before."""

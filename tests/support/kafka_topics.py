@@ -1,4 +1,4 @@
-"""Topics of a real broker for the time of one test."""
+"""Topics of a real broker for the time of one test, and what they hold."""
 
 from __future__ import annotations
 
@@ -6,16 +6,52 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
+PATIENCE = 30.0  # seconds
 
 
 @contextmanager
-def new_topic(servers: str, prefix: str, partitions: int) -> Iterator[str]:
+def new_topic(servers: str, prefix: str, partitions: int, config: dict[str, str] | None = None) -> Iterator[str]:
     """A new topic, deleted afterwards; its name."""
     name = f"{prefix}-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": servers})
-    for done in admin.create_topics([NewTopic(name, partitions, 1)]).values():
+    for done in admin.create_topics([NewTopic(name, partitions, 1, config=config or {})]).values():
         done.result()
     yield name
     for done in admin.delete_topics([name]).values():
         done.result()
+
+
+def stored(servers: str, topic: str, partitions: int, isolation: str = "read_committed") -> list[list[bytes]]:
+    """The values of each partition, in the order of their offsets, to the last stable one or to the end."""
+    options = {"group.id": uuid.uuid4().hex, "log_level": 0, "check.crcs": True, "isolation.level": isolation}
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "enable.partition.eof": True, "fetch.wait.max.ms": 10, **options}
+    )
+    try:
+        consumer.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
+        found: list[list[bytes]] = [[] for _ in range(partitions)]
+        ended: set[int] = set()
+        while len(ended) < partitions:
+            messages = consumer.consume(10_000, timeout=0.05) or consumer.consume(1, timeout=PATIENCE)
+            assert messages, f"{[len(of) for of in found]} came, and no end"
+            for one in messages:
+                if not one.error():
+                    found[one.partition()].append(one.value())
+                    continue
+                assert one.error().code() == KafkaError._PARTITION_EOF, one.error()
+                ended.add(one.partition())
+        return found
+    finally:
+        consumer.close()
+
+
+def assert_same(found: list[list[bytes]], sent: list[list[bytes]]) -> None:
+    """Nothing lost, nothing twice, all in order; told briefly when not."""
+    for p, (came, went) in enumerate(zip(found, sent, strict=True)):
+        if came != went:
+            lost, twice = set(went) - set(came), len(came) - len(set(came))
+            pytest.fail(f"partition {p}: {len(lost)} lost, {twice} twice of {len(went)}; {len(came)} came")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import uuid
 from collections.abc import Iterator
@@ -89,17 +88,22 @@ def test_a_transaction_of_threads(services: Services, topic: str) -> None:
     assert read(services.kafka, topic, 1) == [b"kept"]
 
 
-def test_a_forked_process_is_told_to_make_its_own(services: Services) -> None:
-    with BlockingProducer(services.kafka) as producer:
-        read_end, write_end = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                producer.send("t", b"v")
-            except ProducerClosed as error:
-                os.write(write_end, str(error).encode())
-            os._exit(0)
-        os.waitpid(child, 0)
-        os.close(write_end)
-        assert b"make one in each process" in os.read(read_end, 1_000)
-        os.close(read_end)
+def test_closed_while_a_thread_sends_each_record_is_told_its_fate(services: Services, topic: str) -> None:
+    producer, under_way = BlockingProducer(services.kafka), threading.Event()
+    futures: list[Future[RecordMetadata]] = []
+
+    def work() -> None:
+        with pytest.raises(ProducerClosed):
+            while True:
+                futures.append(producer.send(topic, b"%d" % len(futures)))
+                if len(futures) == 11_000:  # more than wait to be taken
+                    under_way.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert under_way.wait(30)
+    producer.close()
+    thread.join(30)
+    producer.close()
+    assert [future.result(30).offset for future in futures] == list(range(len(futures)))
+    assert read(services.kafka, topic, len(futures)) == [b"%d" % n for n in range(len(futures))]

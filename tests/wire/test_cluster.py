@@ -4,43 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
-from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, ElectionType, TopicPartition
+from cluster_topics import PATIENCE, create, leaders, replicated, until
+from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka import Producer as Librdkafka
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
-from kafka_cluster import KafkaCluster, kafka_cluster
+from confluent_kafka.admin import AdminClient, NewPartitions
+from kafka_cluster import KafkaCluster
+from kafka_topics import assert_same, stored
 
 from penstock.wire.errors import DeliveryTimeout
 from penstock.wire.partition import partition_for
 from penstock.wire.producer import Producer
 
 SOON = timedelta(milliseconds=1)
-PATIENCE = 30.0
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    with kafka_cluster(tmp_path_factory.mktemp("cluster")) as made:
-        yield made
-
-
-@pytest.fixture
-def cluster(running: KafkaCluster) -> KafkaCluster:
-    """All three brokers, whatever the test before did to them."""
-    running.start_all()
-    return running
-
-
-@pytest.fixture
-def admin(cluster: KafkaCluster) -> AdminClient:
-    # It survives the brokers' deaths, and says so on standard error unless told not to.
-    return AdminClient({"bootstrap.servers": cluster.servers, "log_level": 0})
 
 
 @pytest.fixture
@@ -49,92 +29,15 @@ def topic(admin: AdminClient) -> str:
     return create(admin, 6)
 
 
-def create(admin: AdminClient, partitions: int) -> str:
-    name = f"wire-{uuid.uuid4().hex[:8]}"
-    config = {"min.insync.replicas": "2"}
-    for done in admin.create_topics([NewTopic(name, partitions, 3, config=config)]).values():
-        done.result()
-    until(lambda: len(leaders(admin, name)) == partitions and min(leaders(admin, name)) > 0, "leaders")
-    return name
-
-
-def leaders(admin: AdminClient, topic: str) -> list[int]:
-    found = admin.list_topics(topic, timeout=PATIENCE).topics[topic].partitions
-    return [found[p].leader for p in sorted(found)]
-
-
-def replicated(admin: AdminClient, topic: str) -> bool:
-    """Whether all replicas of all partitions are in sync."""
-    found = admin.list_topics(topic, timeout=PATIENCE).topics[topic].partitions.values()
-    return all(len(one.isrs) == len(one.replicas) == 3 for one in found)
-
-
-def until(reached: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not reached():
-        assert time.monotonic() < deadline, f"no {what} within {PATIENCE:g} s"
-        time.sleep(0.05)
-
-
-def read(servers: str, topic: str, partitions: int) -> list[list[bytes]]:
-    """The values of each partition, in the order of their offsets."""
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": uuid.uuid4().hex, "log_level": 0})
-    try:
-        places = [TopicPartition(topic, p, 0) for p in range(partitions)]
-        left = sum(consumer.get_watermark_offsets(place, timeout=PATIENCE)[1] for place in places)
-        consumer.assign(places)
-        found: list[list[bytes]] = [[] for _ in places]
-        while left:
-            messages = consumer.consume(min(left, 10_000), timeout=PATIENCE)
-            assert messages, f"{left} more were to come"
-            for one in messages:
-                assert not one.error(), one.error()
-                found[one.partition()].append(one.value())
-            left -= len(messages)
-        return found
-    finally:
-        consumer.close()
-
-
 def dealt(count: int, partitions: int) -> list[list[bytes]]:
     """What each partition has when record n went to partition n modulo their number."""
     return [[b"%d" % n for n in range(p, count, partitions)] for p in range(partitions)]
-
-
-def assert_same(found: list[list[bytes]], sent: list[list[bytes]]) -> None:
-    """Nothing lost, nothing twice, all in order; told briefly when not."""
-    for p, (came, went) in enumerate(zip(found, sent, strict=True)):
-        if came != went:
-            lost, twice = set(went) - set(came), len(came) - len(set(came))
-            pytest.fail(f"partition {p}: {len(lost)} lost, {twice} twice of {len(went)}; {len(came)} came")
 
 
 def rows(first: int, count: int, partitions: int) -> pa.RecordBatch:
     numbers = range(first, first + count)
     values = pa.array([b"%d" % n for n in numbers], pa.binary())
     return pa.record_batch({"value": values, "partition": pa.array([n % partitions for n in numbers], pa.int32())})
-
-
-def test_a_killed_leader_costs_no_record_of_a_table(cluster: KafkaCluster, admin: AdminClient, topic: str) -> None:
-    count, step = 300_000, 5_000
-    victim = next(leader for leader in leaders(admin, topic) if leader != 1)
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for first in range(0, count, step):
-            if first == count // 3:
-                cluster.kill(victim)
-            if first == 2 * count // 3:
-                cluster.start(victim)
-            yield rows(first, step, 6)
-
-    async def work() -> Any:
-        # Little memory, so that most of what was handed over before the kill is on the brokers, and some under way.
-        async with Producer(cluster.servers, buffer_memory=500_000, batch_size=20_000) as producer:
-            return await producer.send_table(topic, batches())
-
-    receipt = asyncio.run(work())
-    assert receipt.rows == count
-    assert_same(read(cluster.address(1), topic, 6), dealt(count, 6))
 
 
 def test_a_killed_leader_costs_no_future(cluster: KafkaCluster, admin: AdminClient, topic: str) -> None:
@@ -151,7 +54,7 @@ def test_a_killed_leader_costs_no_future(cluster: KafkaCluster, admin: AdminClie
             return await asyncio.gather(*futures)
 
     places = asyncio.run(work())
-    assert_same(read(cluster.address(1), topic, 6), dealt(count, 6))
+    assert_same(stored(cluster.address(1), topic, 6), dealt(count, 6))
     known = [(n % 6, n // 6) for n in range(count)]
     # -1: the old leader had taken it and died before it said so, and the new one does not say where it is.
     assert all((one.partition, one.offset) in (place, (place[0], -1)) for one, place in zip(places, known, strict=True))
@@ -181,7 +84,7 @@ def test_records_flow_while_leaders_move_away_and_back(cluster: KafkaCluster, ad
             return sent + 600
 
     count = asyncio.run(work())
-    assert_same(read(cluster.servers, topic, 6), dealt(count, 6))
+    assert_same(stored(cluster.servers, topic, 6), dealt(count, 6))
 
 
 def test_new_partitions_are_used(cluster: KafkaCluster, admin: AdminClient) -> None:
@@ -246,7 +149,7 @@ def test_too_few_replicas_are_waited_for_until_the_time_is_over(
             await asyncio.gather(*waiting)
 
     asyncio.run(work())
-    found = read(cluster.address(1), topic, 6)
+    found = stored(cluster.address(1), topic, 6)
     # What was given up may have been written all the same.
     ours = [[value for value in of[1:] if value != b"late"] for of in found]
     assert_same(ours, dealt(600, 6))
@@ -265,4 +168,4 @@ def test_librdkafkas_mock_cluster_serves() -> None:
 
     asyncio.run(work())
     assert len(brokers) == 3
-    assert_same(read(servers, "mocked", 4), dealt(4_001, 4))
+    assert_same(stored(servers, "mocked", 4), dealt(4_001, 4))

@@ -19,7 +19,6 @@ from penstock.wire.arrays import cells
 from penstock.wire.batch import HEADER_SIZE, read_headers, stamp
 from penstock.wire.columns import Encoded, TableEncoder
 from penstock.wire.compression import CODECS, LZ4, NONE
-from penstock.wire.kernels import Array, Cells
 from penstock.wire.partition import partition_for, partitions_for
 from penstock.wire.read import decode
 
@@ -203,22 +202,78 @@ def test_null_keys_among_others_stay_in_a_partition_for_a_batch() -> None:
     assert 3 <= changes <= 500 * 110 // (5000 - HEADER_SIZE)
 
 
-def test_an_own_partitioner_is_asked() -> None:
-    def last(keys: Cells, partitions: int) -> Array:
-        return np.full(len(keys.lengths), partitions - 1, np.int32)
-
-    encoder = TableEncoder(3, batch_size=1000, compression=NONE, level=None, partitioner=last)
-    (made,) = encoder.encode(pa.record_batch({"value": pa.array([b"v"]), "key": pa.array([b"k"])}))
-    assert made.partition == 2
+def with_partitioner(partitioner: Any, partitions: int = 3) -> TableEncoder:
+    return TableEncoder(partitions, batch_size=1000, compression=NONE, partitioner=partitioner)
 
 
-def test_a_partitioner_must_answer_for_each_key() -> None:
-    def none(keys: Cells, partitions: int) -> Array:
-        return np.empty(0, np.int32)
+KEYED = pa.record_batch({"value": [b"v"] * 6, "key": pa.array([b"a", b"a", None, b"b", b"c", b"d"])})
 
-    encoder = TableEncoder(3, batch_size=1000, compression=NONE, partitioner=none)
-    with pytest.raises(ValueError, match=r"\(0,\) partitions for 1 keys"):
-        list(encoder.encode(pa.record_batch({"value": pa.array([b"v"]), "key": pa.array([b"k"])})))
+
+@pytest.mark.parametrize("batch", [KEYED, KEYED.select(["value"]), KEYED.slice(2, 3)], ids=["keys", "none", "slice"])
+@pytest.mark.parametrize("kind", [list, np.array, pa.array], ids=lambda kind: kind.__name__)
+def test_an_own_partitioner_is_asked(batch: pa.RecordBatch, kind: Any) -> None:
+    asked = []
+
+    def last_but_nulls(keys: pa.Array, partitions: int) -> Any:
+        asked.extend(keys.to_pylist())
+        return kind([partitions - 1 if key else 0 for key in keys.to_pylist()])
+
+    keys = batch.column("key").to_pylist() if "key" in batch.schema.names else [None] * batch.num_rows
+    found = rows_of(list(with_partitioner(last_but_nulls).encode(batch)))
+    assert asked == keys
+    expected = {2: [row for row, key in enumerate(keys) if key], 0: [row for row, key in enumerate(keys) if not key]}
+    assert found == {p: rows for p, rows in expected.items() if rows}
+
+
+def test_a_partitioner_need_not_decide_and_a_named_partition_is_stronger() -> None:
+    def anywhere_or_two(keys: pa.Array, partitions: int) -> list[int]:
+        return [-1, -1, -1, 2, 2, 2]
+
+    batch = KEYED.append_column("partition", pa.array([0, None, None, None, 1, None]))
+    found = {
+        row: p for p, rows in rows_of(list(with_partitioner(anywhere_or_two).encode(batch))).items() for row in rows
+    }
+    assert (found[0], found[3], found[4], found[5]) == (0, 2, 1, 2)
+    assert found[1] == found[2]
+
+
+def test_round_robin_goes_on_from_batch_to_batch() -> None:
+    encoder = with_partitioner("round-robin")
+    order: list[int] = []
+    for batch in (KEYED.slice(0, 4), KEYED.slice(0, 1), KEYED.select(["value"])):
+        found = {row: p for p, rows in rows_of(list(encoder.encode(batch))).items() for row in rows}
+        order += [found[row] for row in range(batch.num_rows)]
+    assert order == [(order[0] + row) % 3 for row in range(11)]
+
+
+def test_sticky_fills_a_batch_of_one_partition_whatever_the_keys() -> None:
+    batch = pa.record_batch({"value": [b"x" * 100] * 1000, "key": [b"%d" % row for row in range(1000)]})
+    made = list(TableEncoder(4, batch_size=5000, compression=NONE, partitioner="sticky").encode(batch))
+    assert all(5000 - 110 < len(one.data) <= 5000 for one in made[:-1])
+    assert {one.partition for one in made[:4]} == {0, 1, 2, 3}
+    assert [row for one in made for row in one.rows] == list(range(1000))
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ([], r"float64 \(0,\); 6 keys need as many integers"),
+        ([0] * 5, r"int64 \(5,\); 6 keys"),
+        ([0.5] * 6, "float64"),
+        ([0, 0, 0, 3, 0, 0], "row 3 is for partition 3; the topic has 3"),
+        ([0, -2, 0, 0, 0, 0], "row 1 is for partition -2"),
+        ([0, 0, 2**32, 0, 0, 0], "row 2 is for partition 4294967296"),
+    ],
+)
+def test_a_partitioner_that_answers_wrong_is_told(answer: list[Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        list(with_partitioner(lambda keys, partitions: answer).encode(KEYED))
+
+
+@pytest.mark.parametrize("wanted", ["random", 7, None])
+def test_a_partitioner_that_is_none_is_refused(wanted: Any) -> None:
+    with pytest.raises(ValueError, match="neither a function nor one of key, sticky, round-robin"):
+        with_partitioner(wanted)
 
 
 @pytest.mark.parametrize(

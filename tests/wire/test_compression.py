@@ -9,7 +9,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from java_records import JavaRecords
+from pyspark.sql import SparkSession
 
+from penstock.wire.batch import HEADER_SIZE, stamp
+from penstock.wire.columns import TableEncoder
 from penstock.wire.compression import (
     CODECS,
     GZIP,
@@ -21,6 +25,7 @@ from penstock.wire.compression import (
     codec_number,
     compress,
     decompress,
+    require_level,
 )
 from penstock.wire.crc import crc32c
 
@@ -50,6 +55,32 @@ def test_a_higher_level_compresses_more(codec: int) -> None:
     words = [chosen.randbytes(chosen.randrange(2, 9)) for _ in range(300)]
     data = b"".join(chosen.choices(words, k=20_000))
     assert len(compress(codec, 9, data)) < len(compress(codec, 1, data))
+
+
+@pytest.mark.parametrize(
+    ("codec", "level", "problem"),
+    [
+        (NONE, 1, "compression 'none' has no levels; leave compression_level out"),
+        (SNAPPY, 1, "compression 'snappy' has no levels"),
+        (GZIP, 10, "compression_level 10 of 'gzip' is not within 1 to 9"),
+        (LZ4, 13, "of 'lz4' is not within 1 to 12"),
+        (ZSTD, 23, "of 'zstd' is not within -131072 to 22"),
+    ],
+)
+def test_levels_that_a_codec_lacks_are_refused(codec: int, level: int, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        require_level(codec, level)
+    require_level(codec, None)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+def test_without_a_level_it_compresses_as_java_does(spark: SparkSession, codec: str) -> None:
+    text = b"".join(b"%d is followed by %d; " % (n, n * n) for n in range(20_000))
+    (plain,) = TableEncoder(1, batch_size=2**21, compression=NONE).encode(pa.record_batch({"value": [text]}))
+    stamp(plain.data, producer_id=-1, producer_epoch=-1, base_sequence=-1)
+    java = len(JavaRecords(spark).copy(bytes(plain.data), codec))
+    ours = len(compress(CODECS[codec], None, plain.data[HEADER_SIZE:])) + HEADER_SIZE
+    assert abs(ours / java - 1) < 0.02, (ours, java)
 
 
 def test_lz4_blocks_are_independent_as_java_wants_them() -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer as Confluent
 from confluent_kafka.admin import AdminClient, NewTopic
-from fault_proxy import FaultProxy
+from fault_proxy import Cut, FaultProxy, fault_proxy
 
 from penstock.local.services import Services
 from penstock.wire import chunks
@@ -261,51 +261,32 @@ def test_follows_what_comes(services: Services, topic: str) -> None:
     assert_whole(asyncio.run(work()), 30)
 
 
-def through_proxy(
-    services: Services,
-    monkeypatch: pytest.MonkeyPatch,
-    work: Callable[[FaultProxy, Reader], Awaitable[Any]],
-    **options: Any,
-) -> Any:
-    """What `work` gives, whose reader reaches the broker through a proxy wherever metadata says that it is."""
-    real = Connection.open
-    host, target = services.kafka.split(":")
+def through_proxy(services: Services, work: Callable[[FaultProxy, Reader], Awaitable[Any]], **options: Any) -> Any:
+    """What `work` gives, whose reader reaches the broker through a proxy."""
 
     async def run() -> Any:
-        proxy = FaultProxy(host, int(target))
-        port = await proxy.start()
-
-        async def by_proxy(host: str, _: int, link: Any) -> Any:
-            return await real(host, port, link)
-
-        monkeypatch.setattr(Connection, "open", staticmethod(by_proxy))
-        try:
-            async with Reader("127.0.0.1:1", **options) as reader:
-                return await asyncio.wait_for(work(proxy, reader), 60)
-        finally:
-            await proxy.close()
+        async with fault_proxy(services.kafka) as proxy, Reader(proxy.servers, **options) as reader:
+            return await asyncio.wait_for(work(proxy, reader), 60)
 
     return asyncio.run(run())
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_connections_cut_anywhere_lose_and_repeat_nothing(
-    services: Services, topic: str, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+def test_connections_cut_anywhere_lose_and_repeat_nothing(services: Services, topic: str, seed: int) -> None:
     write(services, topic, 9_000, **{"batch.num.messages": 100})
     rng = random.Random(seed)
 
     async def work(proxy: FaultProxy, reader: Reader) -> tuple[Found, int]:
         # The first connection answers ApiVersions and Metadata, and each one some of what follows.
-        proxy.hurt = lambda at, data: None if at > 2_000 and rng.random() < 0.2 else data
+        proxy.hurt = lambda answer: Cut() if answer.at > 2_000 and rng.random() < 0.2 else answer.data
         return await collect(reader, topic, max_bytes=2_000), proxy.connections
 
-    found, connections = through_proxy(services, monkeypatch, work)
+    found, connections = through_proxy(services, work)
     assert connections > 3
     assert_whole(found, 9_000)
 
 
-def test_a_follower_outlives_a_cut(services: Services, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_follower_outlives_a_cut(services: Services, topic: str) -> None:
     async def work(proxy: FaultProxy, reader: Reader) -> Found:
         tables = reader.read(topic, start=await reader.earliest(topic), max_wait=SHORT)
         reading = asyncio.create_task(until(tables, 30))
@@ -316,20 +297,18 @@ def test_a_follower_outlives_a_cut(services: Services, topic: str, monkeypatch: 
         await tables.aclose()
         return found
 
-    assert_whole(through_proxy(services, monkeypatch, work), 30)
+    assert_whole(through_proxy(services, work), 30)
 
 
-def test_a_broker_that_never_answers_is_given_up_in_time(
-    services: Services, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broker_that_never_answers_is_given_up_in_time(services: Services, topic: str) -> None:
     async def work(proxy: FaultProxy, reader: Reader) -> None:
         start = await reader.earliest(topic)
-        proxy.hurt = lambda at, data: b""
+        proxy.hurt = lambda answer: b""
         await until(reader.read(topic, start=start, max_wait=SHORT), 1)
 
     limits = {"request_timeout": timedelta(milliseconds=300), "patience": timedelta(seconds=1)}
     with pytest.raises((RequestTimeout, ConnectionLost), match="did not answer"):
-        through_proxy(services, monkeypatch, work, **limits)
+        through_proxy(services, work, **limits)
 
 
 def changed(monkeypatch: pytest.MonkeyPatch, change: Callable[[dict[str, Any]], None]) -> None:

@@ -14,7 +14,7 @@ def lane_of(batches: int) -> Lane:
     lane = Lane("t", 0, Backoff(0.0, 0.0))
     for _ in range(batches):
         (made,) = TableEncoder(1, batch_size=1_000, compression=NONE).encode(pa.record_batch({"value": [b"v"]}))
-        lane.add(Batch(made.data, made.count, 1e9, lambda outcome: None))
+        lane.add(Batch(made.data, made.count, 1e9, lambda outcome, part: None))
     return lane
 
 

@@ -13,11 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
-from fault_proxy import FaultProxy
+from fault_proxy import Answer, Cut, FaultProxy, fault_proxy
 from kafka_topics import new_topic
 
 from penstock.local.services import Services
-from penstock.wire.connection import Connection
 from penstock.wire.errors import (
     ConnectionLost,
     DeliveryTimeout,
@@ -203,38 +202,19 @@ def test_without_a_broker_it_gives_up_when_the_time_is_over() -> None:
         asyncio.run(work())
 
 
-def through(proxy: FaultProxy, services: Services, monkeypatch: pytest.MonkeyPatch, port: int) -> None:
-    """Make clients reach the broker through the proxy, wherever its metadata says that it is."""
-    real = Connection.open
-
-    async def open_by_proxy(host: str, _: int, link: Any) -> Any:
-        return await real(host, port, link)
-
-    monkeypatch.setattr(Connection, "open", staticmethod(open_by_proxy))
-
-
 def produce_through(
-    services: Services, topic: str, monkeypatch: pytest.MonkeyPatch, fault: Callable[[FaultProxy], None], **options: Any
+    services: Services, topic: str, fault: Callable[[FaultProxy], None], **options: Any
 ) -> tuple[list[Any], int]:
     """Send 4 000 records through a proxy that `fault` prepares; their metadata and the number of connections."""
 
     async def work() -> tuple[list[Any], int]:
-        proxy = FaultProxy(*address(services))
-        through(proxy, services, monkeypatch, await proxy.start())
-        fault(proxy)
-        try:
-            async with Producer("127.0.0.1:1", linger=SOON, batch_size=2_000, **options) as producer:
+        async with fault_proxy(services.kafka) as proxy:
+            fault(proxy)
+            async with Producer(proxy.servers, linger=SOON, batch_size=2_000, **options) as producer:
                 futures = [await producer.send(topic, b"%d" % n, partition=n % 4) for n in range(4_000)]
                 return list(await asyncio.gather(*futures)), proxy.connections
-        finally:
-            await proxy.close()
 
     return asyncio.run(work())
-
-
-def address(services: Services) -> tuple[str, int]:
-    host, port = services.kafka.split(":")
-    return host, int(port)
 
 
 def assert_whole(services: Services, topic: str) -> None:
@@ -245,68 +225,59 @@ def assert_whole(services: Services, topic: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_connections_cut_anywhere_lose_and_repeat_nothing(
-    services: Services, topic: str, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+def test_connections_cut_anywhere_lose_and_repeat_nothing(services: Services, topic: str, seed: int) -> None:
     rng = random.Random(seed)
 
     def cut_often(proxy: FaultProxy) -> None:
-        def hurt(at: int, data: bytes) -> bytes | None:
-            # The first connection answers ApiVersions and Metadata, and each one some of what follows.
-            return None if at > 2_000 and rng.random() < 0.15 else data
+        # The first connection answers ApiVersions and Metadata, and each one some of what follows.
+        proxy.hurt = lambda answer: Cut() if answer.at > 2_000 and rng.random() < 0.15 else answer.data
 
-        proxy.hurt = hurt
-
-    _, connections = produce_through(services, topic, monkeypatch, cut_often)
+    _, connections = produce_through(services, topic, cut_often)
     assert connections > 3
     assert_whole(services, topic)
 
 
-def test_spoilt_answers_cost_a_connection_and_no_record(
-    services: Services, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_spoilt_answers_cost_a_connection_and_no_record(services: Services, topic: str) -> None:
     rng = random.Random(7)
     left = 6
 
     def spoil(proxy: FaultProxy) -> None:
-        def hurt(at: int, data: bytes) -> bytes | None:
+        def hurt(answer: Answer) -> bytes:
             nonlocal left
-            if at > 2_000 and left and rng.random() < 0.2:
+            if answer.at > 2_000 and left and rng.random() < 0.2:
                 left -= 1
                 # The length and the correlation id: what tells that the stream is out of step.
-                return bytes(b ^ 0x55 for b in data[:8]) + data[8:]
-            return data
+                return bytes(b ^ 0x55 for b in answer.data[:8]) + answer.data[8:]
+            return answer.data
 
         proxy.hurt = hurt
 
-    produce_through(services, topic, monkeypatch, spoil)
+    produce_through(services, topic, spoil)
     assert left < 6
     assert_whole(services, topic)
 
 
-def test_a_slow_broker_makes_senders_wait(services: Services, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_broker_makes_senders_wait(services: Services, topic: str) -> None:
     def slow(proxy: FaultProxy) -> None:
         proxy.pause = 0.02
 
-    metadata, _ = produce_through(services, topic, monkeypatch, slow, buffer_memory=20_000)
+    metadata, _ = produce_through(services, topic, slow, buffer_memory=20_000)
     assert len(metadata) == 4_000
     assert_whole(services, topic)
 
 
-def test_a_broker_that_never_answers_fails_each_record_in_time(
-    services: Services, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broker_that_never_answers_fails_each_record_in_time(services: Services, topic: str) -> None:
     async def work() -> None:
-        proxy = FaultProxy(*address(services))
-        through(proxy, services, monkeypatch, await proxy.start())
         limits = {"request_timeout": timedelta(milliseconds=200), "delivery_timeout": timedelta(seconds=1)}
-        async with Producer("127.0.0.1:1", linger=SOON, **limits) as producer:  # type: ignore[arg-type]
+        async with (
+            fault_proxy(services.kafka) as proxy,
+            Producer(proxy.servers, linger=SOON, **limits) as producer,  # type: ignore[arg-type]
+        ):
             await (await producer.send(topic, b"seen", partition=0))
-            proxy.hurt = lambda at, data: b""
+            proxy.hurt = lambda answer: b""
             futures = [await producer.send(topic, b"lost", partition=0) for _ in range(3)]
             for future in futures:
                 with pytest.raises(DeliveryTimeout, match=f"topic {topic}, partition 0.*times sent"):
                     await future
-        await proxy.close()
 
     asyncio.run(work())

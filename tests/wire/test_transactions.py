@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Iterator
 from datetime import timedelta
+from itertools import chain
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from kafka_topics import new_topic
+from kafka_topics import new_topic, stored
 
 from penstock.local.services import Services
 from penstock.wire import Producer
-from penstock.wire.errors import InvalidTxnState, KafkaError, MessageTooLarge, ProducerFenced, TransactionAbortable
+from penstock.wire.errors import InvalidTxnState, KafkaError, MessageTooLarge, TransactionAbortable
 from penstock.wire.transaction import Committed
 
 SOON = timedelta(milliseconds=1)
@@ -29,22 +29,7 @@ def topic(services: Services) -> Iterator[str]:
 
 def read(servers: str, topic: str, isolation: str = "read_committed") -> list[bytes]:
     """The values up to the last stable offset, or up to the end."""
-    options = {"group.id": uuid.uuid4().hex, "isolation.level": isolation, "enable.partition.eof": True}
-    consumer = Consumer({"bootstrap.servers": servers, **options})
-    consumer.assign([TopicPartition(topic, p, 0) for p in range(2)])
-    found: list[bytes] = []
-    ended: set[int] = set()
-    try:
-        while len(ended) < 2:
-            message = consumer.poll(10)
-            assert message is not None
-            if message.error():
-                ended.add(message.partition())
-            else:
-                found.append(message.value())
-        return sorted(found)
-    finally:
-        consumer.close()
+    return sorted(chain(*stored(servers, topic, 2, isolation)))
 
 
 def producer(services: Services, id: str, **options: Any) -> Producer:
@@ -100,24 +85,6 @@ def test_a_record_that_fails_aborts_the_transaction(services: Services, topic: s
 
     asyncio.run(work())
     assert read(services.kafka, topic) == [b"after"]
-
-
-def test_a_newer_producer_fences_the_older(services: Services, topic: str) -> None:
-    async def work() -> None:
-        async with producer(services, topic) as old, producer(services, topic) as new:
-            with pytest.raises((ProducerFenced, KafkaError)) as fenced:
-                async with old.transaction():
-                    await (await old.send(topic, b"old", partition=0))
-                    async with new.transaction():
-                        await new.send(topic, b"new", partition=0)
-                    await old.send(topic, b"older", partition=0)
-            assert fenced.value.name in ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
-            with pytest.raises(KafkaError, match="newer producer"):
-                async with old.transaction():
-                    pass
-
-    asyncio.run(work())
-    assert read(services.kafka, topic) == [b"new"]
 
 
 def test_offsets_of_a_group_are_committed_with_the_records(services: Services, topic: str) -> None:

@@ -16,7 +16,6 @@ from difflib import get_close_matches
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
@@ -31,6 +30,7 @@ from penstock.errors import PenstockError
 from penstock.wire import Producer
 from penstock.wire.columns import COLUMNS
 from penstock.wire.compression import CODECS
+from penstock.wire.tables import by_topic
 from penstock.wire.transaction import Committed, Transactions
 
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
@@ -167,18 +167,5 @@ def _producer(options: Options, **more: Any) -> Producer:
 
 
 def _parts(batches: Iterator[pa.RecordBatch], topic: str) -> Iterator[tuple[str, pa.RecordBatch]]:
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        if topic:
-            yield topic, batch
-        else:
-            yield from _by_topic(batch)
-
-
-def _by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    topics, rest = batch.column("topic"), batch.drop_columns(["topic"])
-    for topic in pc.unique(topics).to_pylist():
-        if topic is None:
-            raise PenstockError("a row has no topic", where="the sink penstock-kafka", next="fill the column `topic`")
-        yield topic, rest.filter(pc.equal(topics, topic))
+    some = (batch for batch in batches if batch.num_rows)
+    return ((topic, batch) for batch in some) if topic else by_topic(some)

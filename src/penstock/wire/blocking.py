@@ -11,7 +11,6 @@ taken yet, because memory is full, it waits.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections import deque
 from collections.abc import Coroutine, Iterable, Iterator
@@ -25,9 +24,9 @@ import pyarrow as pa
 
 from penstock.wire.errors import ProducerClosed
 from penstock.wire.pending import Headers, RecordMetadata
-from penstock.wire.producer import Producer, Tabular
+from penstock.wire.producer import Producer
 from penstock.wire.stats import Stats
-from penstock.wire.tables import Receipt
+from penstock.wire.tables import Receipt, Tabular
 from penstock.wire.transaction import Transactions
 
 WAITING = 10_000
@@ -51,7 +50,6 @@ class BlockingProducer:
         self._taken = threading.Condition()
         self._draining: asyncio.Task[None] | None = None
         self._closed = False
-        self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="penstock-producer", daemon=True)
         self._thread.start()
@@ -81,6 +79,7 @@ class BlockingProducer:
         with self._taken:
             while len(self._calls) >= WAITING:
                 self._taken.wait()
+            self._require_open()  # it may have been closed meanwhile
             self._calls.append(call)
             if len(self._calls) == 1:
                 self._loop.call_soon_threadsafe(self._drain)
@@ -89,6 +88,10 @@ class BlockingProducer:
     def send_table(self, topic: str, table: Tabular | Iterable[pa.RecordBatch]) -> Receipt:
         """Write all rows and wait for the brokers, as `Producer.send_table` does."""
         return self._run(self._producer.send_table(topic, table))
+
+    def send_tables(self, parts: Tabular | Iterable[tuple[str, pa.RecordBatch]]) -> dict[str, Receipt]:
+        """Write rows to several topics and wait for the brokers, as `Producer.send_tables` does."""
+        return self._run(self._producer.send_tables(parts))
 
     def flush(self) -> None:
         """Wait until each record handed over before is acknowledged or failed."""
@@ -119,15 +122,14 @@ class BlockingProducer:
         return self._run(ask())
 
     def close(self) -> None:
-        """Flush, close the connections, end the thread."""
-        if self._closed or os.getpid() != self._process:
+        """Flush, close the connections, end the thread; again, or in a forked process, nothing."""
+        if self._closed or self._producer.is_copy:
             return
+        with self._taken:
+            self._closed = True
         try:
-            self._run(self._drained())
-            self._closed = True
-            asyncio.run_coroutine_threadsafe(self._producer.close(), self._loop).result()
+            asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
         finally:
-            self._closed = True
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
@@ -141,8 +143,7 @@ class BlockingProducer:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _require_open(self) -> None:
-        if os.getpid() != self._process:
-            raise ProducerClosed("it was made before this process was forked; make one in each process")
+        self._producer.require_open()
         if self._closed:
             raise ProducerClosed
 
@@ -168,6 +169,10 @@ class BlockingProducer:
         self._drain()
         assert self._draining
         await self._draining
+
+    async def _close(self) -> None:
+        await self._drained()
+        await self._producer.close()
 
     async def _flush(self) -> None:
         await self._drained()

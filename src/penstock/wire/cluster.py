@@ -11,13 +11,16 @@ import asyncio
 import random
 import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock.wire import protocol
 from penstock.wire.connection import Connection, Link
 from penstock.wire.errors import ConnectionLost, KafkaError, MalformedResponse, UnknownTopicOrPartition, error_of
 from penstock.wire.protocol import Api, Message
+
+MOST_DOUBLINGS = 30
+"""A pause is at its longest by then, and a float overflows at a thousand."""
 
 
 class Broker(NamedTuple):
@@ -49,7 +52,7 @@ class Backoff:
 
     def failed(self) -> None:
         pause = min(self.first * 2**self.failures, self.longest)
-        self.failures += 1
+        self.failures = min(self.failures + 1, MOST_DOUBLINGS)
         self.until = time.monotonic() + random.uniform(pause / 2, pause)
 
     async def wait(self) -> None:
@@ -61,11 +64,11 @@ class Backoff:
 
 @dataclass
 class _Peer:
-    """The connection to one address, opened by whoever needs it first."""
+    """The connection to one address. All who need it wait for the same try, and learn of its failure together."""
 
     backoff: Backoff
     connection: Connection | None = None
-    opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+    opening: asyncio.Task[Connection] | None = None
 
 
 def addresses(servers: str) -> list[Broker]:
@@ -109,7 +112,11 @@ class Cluster:
 
     async def refresh(self, name: str) -> None:
         """Read the topic's metadata anew; callers at the same time share one read."""
-        await asyncio.shield(self._reading(name))
+        read = self._reading(name)
+        await asyncio.wait([read])
+        if read.cancelled():
+            raise ConnectionLost("the connections to the cluster were closed here", topic=name)
+        read.result()
 
     def renew(self, name: str) -> None:
         """Have the metadata of a known topic read again in the background if it is old."""
@@ -145,24 +152,32 @@ class Cluster:
         for task in self._reads.values():
             task.cancel()
         for peer in self._peers.values():
+            if peer.opening:
+                peer.opening.cancel()
+                await asyncio.wait([peer.opening])
             if peer.connection:
                 await peer.connection.close()
 
     async def connect(self, broker: Broker) -> Connection:
         """The connection to this address, opened if need be; after a failure the next try waits for its pause."""
-        address = broker.host, broker.port
-        peer = self._peers.setdefault(address, _Peer(Backoff(*self._pauses)))
-        async with peer.opening:
-            if peer.connection and not peer.connection.closed:
-                return peer.connection
-            await peer.backoff.wait()
-            try:
-                peer.connection = await Connection.open(*address, self.link)
-            except KafkaError:
-                peer.backoff.failed()
-                raise
-            peer.backoff.reset()
+        peer = self._peers.setdefault((broker.host, broker.port), _Peer(Backoff(*self._pauses)))
+        if peer.connection and not peer.connection.closed:
             return peer.connection
+        if peer.opening is None:
+            peer.opening = asyncio.create_task(self._open(peer, broker))
+        return await asyncio.shield(peer.opening)
+
+    async def _open(self, peer: _Peer, broker: Broker) -> Connection:
+        try:
+            await peer.backoff.wait()
+            peer.connection = await Connection.open(broker.host, broker.port, self.link)
+        except KafkaError:
+            peer.backoff.failed()
+            raise
+        finally:
+            peer.opening = None
+        peer.backoff.reset()
+        return peer.connection
 
     def _reading(self, name: str) -> asyncio.Task[None]:
         if name not in self._reads:

@@ -1,8 +1,9 @@
 """Record batches v2 straight from the columns of Arrow: partitions rows, cuts them into batches, accounts for each row.
 
 Rows of one partition keep their order. A row goes to the partition that its `partition` column names, else to the one
-its key is hashed to. Rows without both are sticky (KIP-480): as many as fill a batch go to one partition, and the next
-ones to the partition that was given the fewest bytes so far, which rotates, and evens out batches that were cut short.
+its key is hashed to, or that a partitioner says. Rows without any are sticky (KIP-480): as many as fill a batch go to
+one partition, and the next ones to the partition that was given the fewest bytes so far, which rotates, and evens out
+batches that were cut short.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from penstock.wire.arrays import NO_BYTES, NO_OFFSETS, NO_ROWS, cells, headers, 
 from penstock.wire.batch import HEADER_SIZE, finish
 from penstock.wire.compression import CODECS, MAX_SIZE
 from penstock.wire.kernels import Array, Cells, fixed_sizes, group, measure, write
-from penstock.wire.partition import Partitioner, partitions_for
+from penstock.wire.partition import Partitioner, partitioner_of, partitions_for
 
 COLUMNS = ("key", "value", "headers", "timestamp", "partition")
 
@@ -64,13 +65,13 @@ class TableEncoder:
         batch_size: int,
         compression: int,
         level: int | None = None,
-        partitioner: Partitioner = partitions_for,
+        partitioner: str | Partitioner = "key",
     ) -> None:
         if partitions < 1 or not HEADER_SIZE < batch_size <= MAX_SIZE:
             raise ValueError(f"{partitions} partitions and batches of {batch_size} bytes cannot be")
         if compression not in CODECS.values():
             raise ValueError(f"no codec has the number {compression}; the codecs are {CODECS}")
-        self.partitions, self._partitioner = partitions, partitioner
+        self.partitions, self._partitioner = partitions, partitioner_of(partitioner)
         self._limit, self._compression, self._level = batch_size - HEADER_SIZE, compression, level
         # Begins anywhere, so that many short-lived encoders do not all give to partition 0.
         self._first = random.randrange(partitions)
@@ -102,12 +103,9 @@ class TableEncoder:
     def _choose(self, batch: pa.RecordBatch, records: _Records) -> Array | None:
         """The partition of each row; None if all rows are sticky, and need not be moved."""
         names = batch.schema.names
-        has_key = len(records.key.lengths) > 0
         if self.partitions == 1 and "partition" not in names:
             return None
-        chosen = np.array(self._partitioner(records.key, self.partitions), np.int32) if has_key else None
-        if chosen is not None and chosen.shape != (batch.num_rows,):
-            raise ValueError(f"the partitioner gave {chosen.shape} partitions for {batch.num_rows} keys")
+        chosen = self._ask(batch) if self._partitioner else self._hash(records)
         if "partition" in names:
             given = batch.column("partition")
             chosen = _overlay(given, chosen, batch.num_rows)
@@ -116,6 +114,20 @@ class TableEncoder:
         self._check(chosen)
         self._spread(chosen, records)
         return chosen
+
+    def _hash(self, records: _Records) -> Array | None:
+        return partitions_for(records.key, self.partitions) if len(records.key.lengths) else None
+
+    def _ask(self, batch: pa.RecordBatch) -> Array:
+        """What the partitioner says; without a column of keys it is given nulls."""
+        assert self._partitioner
+        rows = batch.num_rows
+        keys = batch.column("key") if "key" in batch.schema.names else pa.nulls(rows, pa.binary())
+        chosen = np.asarray(self._partitioner(keys, self.partitions))
+        if chosen.shape != (rows,) or chosen.dtype.kind not in "iu":
+            raise ValueError(f"the partitioner gave {chosen.dtype} {chosen.shape}; {rows} keys need as many integers")
+        self._check(chosen)
+        return chosen.astype(np.int32)
 
     def _check(self, chosen: Array) -> None:
         if chosen.max() >= self.partitions or chosen.min() < -1:

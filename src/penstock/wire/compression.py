@@ -22,6 +22,10 @@ _NAMES = {number: name for name, number in CODECS.items()}
 # No batch of records is longer: its length is an int32.
 MAX_SIZE = 2**31 - 1
 
+# Those of the Java client (CompressionType.defaultLevel): Arrow's own are 9 for gzip and 1 for zstd. Java calls its lz4
+# level 9 the default, and then takes the fast compressor, which is level 1 here.
+_DEFAULT_LEVELS = {GZIP: 6, LZ4: 1, ZSTD: 3}
+
 _LZ4_BLOCK, _LZ4_HEADER, _LZ4_END = 64 * 1024, 7, 4
 _XERIAL = struct.pack(">8sii", b"\x82SNAPPY\0", 1, 1)
 _XERIAL_BLOCK = 32 * 1024
@@ -39,11 +43,23 @@ def codec_number(name: str) -> int:
     return CODECS[name]
 
 
+def require_level(codec: int, level: int | None) -> None:
+    """ValueError for a level that the codec does not have; None is always good."""
+    name = _NAMES[codec]
+    if level is None:
+        return
+    if codec not in _DEFAULT_LEVELS:
+        raise ValueError(f"compression {name!r} has no levels; leave compression_level out")
+    lowest, highest = pa.Codec.minimum_compression_level(name), pa.Codec.maximum_compression_level(name)
+    if not lowest <= level <= highest:
+        raise ValueError(f"compression_level {level} of {name!r} is not within {lowest} to {highest}")
+
+
 def compress(codec: int, level: int | None, data: Data) -> Data:
-    """The bytes of `data` in a codec's format; without a level, the library's own (snappy and none have no level)."""
+    """The bytes of `data` in a codec's format; without a level, that of the Java client (snappy and none have none)."""
     if codec == NONE:
         return data
-    arrow = pa.Codec(_NAMES[codec], compression_level=level)
+    arrow = pa.Codec(_NAMES[codec], compression_level=_DEFAULT_LEVELS.get(codec) if level is None else level)
     if codec == LZ4:
         return _lz4(arrow, memoryview(data))
     if codec == SNAPPY:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 from penstock.wire import protocol
-from penstock.wire.cluster import Backoff, Broker, Cluster
+from penstock.wire.cluster import Broker, Cluster
 from penstock.wire.errors import CoordinatorNotAvailable, KafkaError, NotCoordinator, error_of
 from penstock.wire.protocol import Api, Message
+from penstock.wire.retry import patiently
 
 GROUP, TRANSACTION = 0, 1
 
@@ -31,17 +31,16 @@ class Coordinator:
         errors: Callable[[Message], KafkaError | None] | None = None,
     ) -> Message:
         """An answer without error; `errors` finds the one in it. What is retriable is tried until patience is out."""
-        deadline, backoff = time.monotonic() + self._patience, Backoff(*self._pauses)
-        while True:
+
+        async def attempt() -> Message:
             try:
                 return await self._once(api, body, at_most, errors or _top_level)
             except KafkaError as error:
-                if not error.retriable or time.monotonic() > deadline:
-                    raise
                 if error.refresh_metadata or isinstance(error, NotCoordinator | CoordinatorNotAvailable):
                     self._broker = None
-            backoff.failed()
-            await backoff.wait()
+                raise
+
+        return await patiently(attempt, patience=self._patience, pauses=self._pauses)
 
     async def _once(
         self, api: Api, body: dict[str, Any], at_most: int | None, errors: Callable[[Message], KafkaError | None]

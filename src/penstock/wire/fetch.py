@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
@@ -26,6 +25,7 @@ from penstock.wire.cluster import Backoff, Cluster
 from penstock.wire.connection import Link
 from penstock.wire.errors import KafkaError, error_of
 from penstock.wire.protocol import Message
+from penstock.wire.retry import patiently
 from penstock.wire.sasl import Authenticate
 
 EARLIEST, LATEST = -2, -1
@@ -124,7 +124,17 @@ class Reader:
 
     async def _offsets(self, topic: str, wanted: int) -> dict[int, int]:
         await self._cluster.topic(topic)
-        return await self._patiently(topic, lambda: self._list(topic, wanted))
+        failed = False
+
+        async def attempt() -> dict[int, int]:
+            nonlocal failed
+            if failed:
+                with suppress(KafkaError):
+                    await self._cluster.refresh(topic)
+            failed = True
+            return await self._list(topic, wanted)
+
+        return await patiently(attempt, patience=self._patience, pauses=PAUSES)
 
     async def _list(self, topic: str, wanted: int) -> dict[int, int]:
         of_node = defaultdict(list)
@@ -141,19 +151,6 @@ class Reader:
             answer = await self._cluster.ask(protocol.LIST_OFFSETS, body, node)
             found |= {one["partition_index"]: _offset(topic, one) for one in answer["topics"][0]["partitions"]}
         return dict(sorted(found.items()))
-
-    async def _patiently(self, topic: str, work: Callable[[], Awaitable[dict[int, int]]]) -> dict[int, int]:
-        deadline, backoff = time.monotonic() + self._patience, Backoff(*PAUSES)
-        while True:
-            try:
-                return await work()
-            except KafkaError as error:
-                if not error.retriable or time.monotonic() > deadline:
-                    raise
-            backoff.failed()
-            await backoff.wait()
-            with suppress(KafkaError):
-                await self._cluster.refresh(topic)
 
 
 def _offset(topic: str, found: Message) -> int:

@@ -4,18 +4,21 @@ An idempotent producer numbers its records per partition (KIP-98): a broker take
 follows the last one it has, and says so otherwise. A batch keeps its bytes for as long as anybody may have
 stored it. Only where it is certain that nobody has, because the broker refused it behind a gap, it is numbered anew
 under a fresh producer id. Broker state is per producer id and partition, so each lane has an id of its own to change.
+A batch that the broker refused as too large is cut into parts, which share its numbers as they share its records (as
+Java's ProducerBatch.split does), so that the batches behind it keep theirs.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from penstock.wire import batch
 from penstock.wire.cluster import Backoff
+from penstock.wire.columns import Encoded
 from penstock.wire.errors import KafkaError
 
 SEQUENCES = 1 << 31
@@ -38,14 +41,16 @@ class Outcome(NamedTuple):
 
 @dataclass(eq=False)
 class Batch:
-    """A record batch on its way; `settle` is called once."""
+    """A record batch on its way; `settle` is called once, with the slice it has of the records encoded together."""
 
     data: memoryview
     count: int
     deadline: float
-    settle: Callable[[Outcome], None]
+    settle: Callable[[Outcome, slice], None]
+    first: int = 0
+    """Which record of those encoded together is its first: not 0 in a later part of a batch that was too large."""
     created: float = field(default_factory=time.monotonic)
-    place: int = -1
+    place: tuple[int, int] = (-1, 0)
     identity: Identity | None = None
     sequence: int = -1
     attempts: int = 0
@@ -56,7 +61,7 @@ class Batch:
     def finish(self, outcome: Outcome) -> None:
         if not self.settled:
             self.settled = True
-            self.settle(outcome)
+            self.settle(outcome, slice(self.first, self.first + self.count))
 
 
 class Lane:
@@ -77,7 +82,7 @@ class Lane:
 
     def add(self, one: Batch) -> None:
         self._added += 1
-        one.place = self._added
+        one.place = self._added, one.first
         self.queue.append(one)
 
     def sendable(self, most_in_flight: int, now: float) -> bool:
@@ -131,9 +136,27 @@ class Lane:
     def again(self, one: Batch) -> None:
         """Put a batch that failed back, in front of all younger ones."""
         self.in_flight.remove(one)
+        self._put_back([one])
+
+    def split(self, one: Batch, parts: Iterable[Encoded]) -> None:
+        """Put the parts of a batch that was in flight, and that nobody stored, back in its place."""
+        self.in_flight.remove(one)
+        made, sequence, first = [], one.sequence, one.first
+        for encoded in parts:
+            place = one.place[0], first
+            part = replace(one, data=encoded.data, count=encoded.count, first=first, place=place, sequence=sequence)
+            self._stamp(part, *(one.identity or (-1, -1)))
+            made.append(part)
+            first += part.count
+            if sequence >= 0:
+                sequence = (sequence + part.count) % SEQUENCES
+        self._put_back(made)
+
+    def _put_back(self, batches: list[Batch]) -> None:
         self.recovering = True
-        place = sum(other.place < one.place for other in self.queue)
-        self.queue.insert(place, one)
+        place = sum(other.place < batches[0].place for other in self.queue)
+        for one in reversed(batches):
+            self.queue.insert(place, one)
 
     def gap(self, one: Batch) -> None:
         """A batch failed for good: the broker refuses its successors, which then start anew."""

@@ -1,20 +1,23 @@
 """Which partition a record goes to: Java's default for records with a key, murmur2 modulo the number of partitions.
 
-A partitioner takes a column of keys and the number of partitions, and returns one int32 per row; -1 for a row that may
-go anywhere (a null key), which the caller then spreads. The hash is Austin Appleby's MurmurHash2 with Kafka's seed, its
-sign bit masked off (Kafka clients, Utils.murmur2 and Utils.toPositive).
+The hash is Austin Appleby's MurmurHash2 with Kafka's seed, its sign bit masked off (Kafka clients, Utils.murmur2 and
+Utils.toPositive). The other ways are those of Java's RoundRobinPartitioner and of partitioner.ignore.keys (KIP-794).
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.wire.kernels import Array, Cells, compiled
 
-Partitioner: TypeAlias = Callable[[Cells, int], Array]
+Partitioner: TypeAlias = Callable[[pa.Array, int], Any]
+"""Of the keys of some records (bytes or text, null without a key) and the topic's number of partitions: one integer a
+record, as an array or a list; -1 for a record that may go anywhere."""
 
 _SEED = np.uint32(0x9747B28C)
 _M = np.uint32(0x5BD1E995)
@@ -72,3 +75,36 @@ def partitions_for(keys: Cells, partitions: int) -> Array:
     out = np.empty(len(keys.lengths), np.int32)
     _partitions(keys, partitions, out)
     return out
+
+
+def sticky(keys: pa.Array, partitions: int) -> Array:
+    """Every record may go anywhere, whatever its key."""
+    return np.full(len(keys), -1, np.int32)
+
+
+class RoundRobin:
+    """Each record goes to the partition behind that of the record before, whatever its key."""
+
+    def __init__(self) -> None:
+        # Begins anywhere, so that many short-lived producers do not all begin with partition 0.
+        self._next = random.getrandbits(16)
+
+    def __call__(self, keys: pa.Array, partitions: int) -> Array:
+        first, self._next = self._next, self._next + len(keys)
+        return np.arange(first, self._next) % partitions
+
+
+_NAMED: dict[str, Callable[[], Partitioner | None]] = {
+    "key": lambda: None,
+    "sticky": lambda: sticky,
+    "round-robin": RoundRobin,
+}
+
+
+def partitioner_of(wanted: str | Partitioner) -> Partitioner | None:
+    """A new partitioner of that name, or the given one; None for "key", whose hashes `partitions_for` makes."""
+    if callable(wanted):
+        return wanted
+    if wanted not in _NAMED:
+        raise ValueError(f"partitioner {wanted!r} is neither a function nor one of {', '.join(_NAMED)}")
+    return _NAMED[wanted]()

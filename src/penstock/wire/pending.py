@@ -68,9 +68,9 @@ class Pending:
             pairs = headers.items() if isinstance(headers, Mapping) else headers
             self.headers[row] = [(str(key), as_bytes("a header", value)) for key, value in pairs]
 
-    def settle(self, one: Encoded, outcome: Outcome) -> None:
-        """Tell the futures of the rows of this batch."""
-        rows: list[int] = np.asarray(one.rows).tolist()
+    def settle(self, one: Encoded, outcome: Outcome, part: slice) -> None:
+        """Tell the futures of these rows of this batch."""
+        rows: list[int] = np.asarray(one.rows)[part].tolist()
         futures = [self.futures[row] for row in rows]
         if outcome.error is not None:
             _refuse(futures, outcome.error)

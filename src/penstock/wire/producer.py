@@ -22,26 +22,27 @@ from datetime import timedelta
 from functools import partial
 from itertools import count
 from types import TracebackType
-from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
+from penstock.wire import forks
 from penstock.wire.cluster import Cluster
 from penstock.wire.columns import Encoded, TableEncoder
 from penstock.wire.compression import codec_number
 from penstock.wire.connection import Link
 from penstock.wire.errors import InvalidTxnState, KafkaError, ProducerClosed, TransactionAbortable
 from penstock.wire.lanes import Batch, Outcome
+from penstock.wire.options import Acks, require_delivery, require_records, require_times
+from penstock.wire.partition import Partitioner
 from penstock.wire.pending import OVERHEAD, Headers, Pending, RecordMetadata, as_bytes
+from penstock.wire.retry import patiently
 from penstock.wire.sasl import Authenticate
 from penstock.wire.sender import Delivery, Sender
 from penstock.wire.stats import Stats
-from penstock.wire.tables import Receipt, TableDelivery, record_batches
+from penstock.wire.tables import Receipt, TableDelivery, Tabular, by_topic, receipts, record_batches
 from penstock.wire.transaction import Transactions
 
-Acks = Literal[0, 1, "all"]
-Settle = Callable[[Outcome], None]
-Tabular: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
+Settle = Callable[[Outcome, slice], None]
 REQUEST = 2_000_001
 """Bytes of a request: two batches keep both sides busy, while four leave the broker's second thread without work."""
 
@@ -57,12 +58,16 @@ class Producer:
         acks: Acks = "all",
         idempotent: bool | None = None,
         compression: str = "none",
+        compression_level: int | None = None,
+        partitioner: str | Partitioner = "key",
         linger: timedelta = timedelta(milliseconds=5),
         batch_size: int = 1_000_000,
         buffer_memory: int = 256 << 20,
         in_flight: int = 5,
         delivery_timeout: timedelta = timedelta(minutes=2),
         request_timeout: timedelta = timedelta(seconds=30),
+        retry_backoff: timedelta = timedelta(milliseconds=100),
+        retry_backoff_max: timedelta = timedelta(seconds=1),
         metadata_max_age: timedelta = timedelta(minutes=5),
         transactional_id: str | None = None,
         transaction_timeout: timedelta = timedelta(minutes=1),
@@ -71,15 +76,20 @@ class Producer:
     ) -> None:
         """`servers` is "host:port,..."; sizes are bytes. `idempotent` is on unless `acks` is 0 or 1.
 
+        `partitioner` is "key" (its hash; without one, a partition for each batch), "sticky" (that for all),
+        "round-robin", or a function of a column of keys and the number of partitions, called in other threads too.
         `in_flight` requests may be under way to each broker. A record that is not acknowledged within
-        `delivery_timeout` fails; until then whatever can pass is tried again.
+        `delivery_timeout` fails; until then whatever can pass is tried again, after pauses that double from
+        `retry_backoff` to `retry_backoff_max`.
         """
-        if idempotent and acks != "all":
-            raise ValueError("an idempotent producer needs acks='all'")
-        if in_flight < 1 or (in_flight > 5 and acks == "all" and idempotent is not False):
-            raise ValueError("in_flight is 1 to 5: brokers remember five batches of an idempotent producer")
+        require_delivery(acks, idempotent, in_flight, transactional_id)
+        require_records(compression, compression_level, partitioner, batch_size, buffer_memory)
+        timeouts = {"delivery_timeout": delivery_timeout, "request_timeout": request_timeout}
+        timeouts |= {"metadata_max_age": metadata_max_age, "transaction_timeout": transaction_timeout}
+        timeouts |= {"retry_backoff": retry_backoff, "retry_backoff_max": retry_backoff_max}
+        require_times(linger, **timeouts)
         timeout = request_timeout.total_seconds()
-        pauses = 0.1, 1.0
+        pauses = retry_backoff.total_seconds(), retry_backoff_max.total_seconds()
         self._cluster = Cluster(
             servers,
             Link(client_id=client_id, request_timeout=timeout, tls=tls, authenticate=authenticate),
@@ -93,14 +103,20 @@ class Producer:
             request_size=max(batch_size, REQUEST),
             request_timeout=timeout,
             pauses=pauses,
+            compression_level=compression_level,
         )
         self._transactions: Transactions | None = None
         if transactional_id is not None:
-            if not self._delivery.idempotent:
-                raise ValueError("a transactional producer is idempotent, with acks='all'")
             limits = {"timeout": transaction_timeout.total_seconds(), "patience": delivery_timeout.total_seconds()}
             self._transactions = Transactions(self._cluster, transactional_id, pauses=pauses, **limits)
-        self._compression, self._batch_size = codec_number(compression), batch_size
+        self._batch_size = batch_size
+        self._make_encoder = partial(
+            TableEncoder,
+            batch_size=batch_size,
+            compression=codec_number(compression),
+            level=compression_level,
+            partitioner=partitioner,
+        )
         self._linger, self._patience = linger.total_seconds(), delivery_timeout.total_seconds()
         self._memory, self._used = buffer_memory, 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -113,6 +129,9 @@ class Producer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sender: Sender | None = None
         self._closed = False
+        self.is_copy = False
+        """Whether it is in a forked process, where it shares its connections with the original."""
+        forks.tell(self)
 
     async def __aenter__(self) -> Producer:
         return self
@@ -127,6 +146,18 @@ class Producer:
         topics = self._sender.topic_stats() if self._sender else {}
         brokers = self._sender.broker_stats() if self._sender else {}
         return Stats(self._used, self._memory, topics, brokers)
+
+    def forked(self) -> None:
+        """Refuse everything from here on."""
+        self.is_copy = True
+        self._encoders.clear()
+
+    def require_open(self, topic: str | None = None) -> None:
+        """`ProducerClosed` in a forked process, or after `close`."""
+        if self.is_copy:
+            raise ProducerClosed("it was made before this process was forked; make one in each process", topic=topic)
+        if self._closed:
+            raise ProducerClosed(topic=topic)
 
     async def send(
         self,
@@ -180,14 +211,17 @@ class Producer:
         `timestamp` (a timestamp, or milliseconds since 1970), `partition` (int). Returns the offsets of each
         partition's rows, or raises `TableFailed` with what was written and which rows were not.
         """
-        receipts = await self.send_tables((topic, batch) for batch in record_batches(table))
-        return receipts.get(topic) or Receipt(topic, 0, {})
+        found = await self.send_tables((topic, batch) for batch in record_batches(table))
+        return found.get(topic) or Receipt(topic, 0, {})
 
-    async def send_tables(self, parts: Iterable[tuple[str, pa.RecordBatch]]) -> dict[str, Receipt]:
-        """Write batches, each to its topic, and wait for the brokers; the receipts of all rows by topic.
+    async def send_tables(self, parts: Tabular | Iterable[tuple[str, pa.RecordBatch]]) -> dict[str, Receipt]:
+        """Write rows, each to the topic in its column `topic`, or batches, each to its topic, and wait for the brokers.
 
+        Returns the receipts by topic; in `TableFailed` the rows of a topic are counted without those of others.
         `parts` is asked for the next one in another thread, so it may take its time.
         """
+        if isinstance(parts, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+            parts = by_topic(record_batches(parts))
         deliveries: dict[str, TableDelivery] = {}
         loop, left = asyncio.get_running_loop(), iter(parts)
         while (part := await loop.run_in_executor(None, next, left, None)) is not None:
@@ -201,7 +235,7 @@ class Producer:
                 await self._reserve(len(one.data))
                 self._add(topic, one, delivery.expect(one))
             delivery.next_batch(batch.num_rows)
-        return {topic: await delivery.receipt() for topic, delivery in deliveries.items()}
+        return await receipts(deliveries.values())
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transactions]:
@@ -212,6 +246,7 @@ class Producer:
         """
         if self._transactions is None:
             raise ValueError("a producer without transactional_id has no transactions")
+        self.require_open()
         self._start()
         await self._transactions.begin()
         try:
@@ -239,6 +274,8 @@ class Producer:
 
     async def flush(self) -> None:
         """Send all that was handed over so far, and wait until each of its records is acknowledged or failed."""
+        if self.is_copy:
+            self.require_open()
         for pending in list(self._pending.values()):
             self._encode(pending)
         last = next(self._numbers)
@@ -247,8 +284,8 @@ class Producer:
             await self._settled.wait()
 
     async def close(self) -> None:
-        """Flush, then close the connections."""
-        if self._closed:
+        """Flush, then close the connections; again, or in a forked process, nothing."""
+        if self._closed or self.is_copy:
             return
         self._closed = True
         for pending in list(self._pending.values()):
@@ -269,24 +306,18 @@ class Producer:
 
     async def _learn(self, topic: str) -> TableEncoder:
         """The topic's encoder, which knows its number of partitions; waits for metadata as long as for a delivery."""
-        if self._closed:
-            raise ProducerClosed(topic=topic)
-        self._start()
-        deadline = time.monotonic() + self._patience
-        while True:
-            try:
-                await self._cluster.refresh(topic)
-                break
-            except KafkaError as error:
-                if not error.retriable or time.monotonic() > deadline:
-                    raise
-                await asyncio.sleep(0.1)
+
+        async def attempt() -> None:
+            self.require_open(topic)
+            self._start()
+            await self._cluster.refresh(topic)
+
+        await patiently(attempt, patience=self._patience, pauses=self._delivery.pauses)
+        self.require_open(topic)  # it may have been closed meanwhile
         return self._new_encoder(topic)
 
     def _new_encoder(self, topic: str) -> TableEncoder:
-        partitions = len(self._cluster.topics[topic].leaders)
-        encoder = TableEncoder(partitions, batch_size=self._batch_size, compression=self._compression)
-        self._encoders[topic] = encoder
+        encoder = self._encoders[topic] = self._make_encoder(len(self._cluster.topics[topic].leaders))
         return encoder
 
     def _current(self, topic: str, encoder: TableEncoder) -> TableEncoder:
@@ -325,15 +356,20 @@ class Producer:
                 self._add(pending.topic, one, partial(pending.settle, one))
         except Exception as error:
             pending.fail(error)
-            raise
+            if self._transactions and not self._transactions.failure:
+                self._transactions.failure = TransactionAbortable(f"not sent: {error!r}", topic=pending.topic)
 
     def _add(self, topic: str, one: Encoded, settle: Settle) -> None:
         number = next(self._numbers)
         self._open[number] = None
-        deadline = time.monotonic() + self._patience
+        deadline, left = time.monotonic() + self._patience, one.count
 
-        def settled(outcome: Outcome) -> None:
-            settle(outcome)
+        def settled(outcome: Outcome, part: slice) -> None:
+            nonlocal left
+            settle(outcome, part)
+            left -= part.stop - part.start
+            if left:
+                return
             self._used -= len(one.data)
             del self._open[number]
             self._settled.set()

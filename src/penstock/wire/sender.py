@@ -20,13 +20,18 @@ from penstock.wire.cluster import Backoff, Cluster
 from penstock.wire.connection import Connection
 from penstock.wire.errors import (
     DeliveryTimeout,
+    InvalidProducerEpoch,
     KafkaError,
     LeaderNotAvailable,
+    MessageTooLarge,
     OutOfOrderSequenceNumber,
+    ProducerClosed,
+    RecordListTooLarge,
     UnknownProducerId,
     error_of,
 )
 from penstock.wire.lanes import Batch, Identity, Lane, Outcome
+from penstock.wire.split import halves, sizes
 from penstock.wire.stats import BrokerStats, Histogram, TopicCounts, TopicStats
 from penstock.wire.transaction import PRODUCE_AT_MOST, Transactions
 
@@ -46,6 +51,8 @@ class Delivery:
     request_size: int
     request_timeout: float
     pauses: tuple[float, float]
+    compression_level: int | None = None
+    """For what must be compressed again."""
 
 
 class _Sent(NamedTuple):
@@ -130,9 +137,14 @@ class Sender:
         return any(count < self._delivery.in_flight for count in self.requests.values()) or not self.requests
 
     async def close(self) -> None:
+        """Fail what is left: all of it, if nobody waited for its end."""
+        self._broken = ProducerClosed()
         for task in [*self._working, *([self._pump] if self._pump else [])]:
             task.cancel()
         await asyncio.gather(*self._working, return_exceptions=True)
+        for lane in self.lanes.values():
+            for one in [*lane.in_flight, *lane.queue]:
+                self._fail(lane, one, ProducerClosed(topic=lane.topic, partition=lane.partition))
 
     async def _run(self) -> None:
         try:
@@ -263,6 +275,8 @@ class Sender:
 
     def _fail(self, lane: Lane, one: Batch, error: KafkaError) -> None:
         lane.gap(one)
+        if error.partition is None:
+            error = _placed(error, lane)
         self._topics[lane.topic].failed += one.count
         if self._transactions and not self._transactions.failure:
             self._transactions.failure = error
@@ -308,13 +322,14 @@ class Sender:
     async def _produce(self, connection: Connection, sent: list[_Sent]) -> None:
         version = connection.version(protocol.PRODUCE, at_most=PRODUCE_AT_MOST if self._transactions else None)
         by_id, body = version >= BY_ID, self._body(sent, by_id=version >= BY_ID)
+        # Read now: by the time of the answer the topic may have been made anew, with another id.
+        names = {self._cluster.topics[lane.topic].id: lane.topic for lane, _ in sent} if by_id else {}
         answer = connection.post(protocol.PRODUCE, body, version=version, answered=self._delivery.acks != 0)
         found = await connection.wait(answer, protocol.PRODUCE)
         if not self._delivery.acks:
             for lane, one in sent:
                 self._done(lane, one, Outcome(-1, -1, None))
             return
-        names = {self._cluster.topics[lane.topic].id: lane.topic for lane, _ in sent} if by_id else {}
         results = {
             (names.get(topic["topic_id"]) if by_id else topic["name"], one["index"]): one
             for topic in found["responses"]
@@ -364,10 +379,31 @@ class Sender:
                 lane.backoff.failed()
             lane.again(one)
             return
+        if isinstance(error, MessageTooLarge | RecordListTooLarge):
+            self._too_large(sent, error)
+            return
         if not error.retriable:
+            # With this epoch all that follows would fail alike.
+            lane.wants_identity |= isinstance(error, InvalidProducerEpoch) and not self._transactions
             self._fail(lane, one, error)
             return
         lane.again(one)
         lane.backoff.failed()
         if error.refresh_metadata:
             self._work(lane.topic, self._learn(lane.topic))
+
+    def _too_large(self, sent: _Sent, error: KafkaError) -> None:
+        """Send the records in smaller batches; one that is alone in its batch fails."""
+        lane, one = sent
+        if one.count > 1:
+            lane.split(one, halves(one.data, self._delivery.compression_level))
+        else:
+            detail = "; ".join(filter(None, (sizes(one.data), error.detail)))
+            self._fail(lane, one, type(error)(detail, topic=lane.topic, partition=lane.partition))
+
+
+def _placed(error: KafkaError, lane: Lane) -> KafkaError:
+    """The error of a whole connection or topic, as that of one partition's records."""
+    made = type(error)(error.detail, topic=lane.topic, partition=lane.partition)
+    made.__cause__ = error.__cause__
+    return made

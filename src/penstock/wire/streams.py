@@ -12,10 +12,13 @@ import socket
 import ssl
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, Protocol
 
 from penstock.wire.errors import AuthenticationFailed, ConnectionLost
 from penstock.wire.types import Buffer
+
+HEAD_START = 0.25
+"""Seconds that an address of a name has before the next one is tried too (RFC 8305, "Happy Eyeballs")."""
 
 
 class Stream(Protocol):
@@ -49,30 +52,53 @@ async def connect(host: str, port: int, *, patience: float, tls: ssl.SSLContext 
 
 
 async def _connect_plain(host: str, port: int) -> Stream:
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    failure: OSError | None = None
-    for family, kind, protocol, _, address in found:
-        sock = socket.socket(family, kind, protocol)
-        sock.setblocking(False)
-        try:
-            await loop.sock_connect(sock, address)
-        except OSError as error:
-            sock.close()
-            failure = error
-            continue
-        except BaseException:
-            sock.close()
-            raise
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        return PlainStream(sock, f"{host}:{port}")
-    raise failure or OSError(f"{host} has no address")
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    sock = await _first_of([(family, kind, protocol, address) for family, kind, protocol, _, address in found])
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    return PlainStream(sock, f"{host}:{port}")
 
 
 async def _connect_tls(host: str, port: int, tls: ssl.SSLContext | None) -> Stream:
-    reader, writer = await asyncio.open_connection(host, port, ssl=tls, server_hostname=host)
+    reader, writer = await asyncio.open_connection(
+        host, port, ssl=tls, server_hostname=host, happy_eyeballs_delay=HEAD_START
+    )
     return TlsStream(reader, writer, f"{host}:{port}")
+
+
+async def _first_of(addresses: Sequence[tuple[int, int, int, Any]]) -> socket.socket:
+    """The first socket that connects; an address is tried when one before it failed or after that one's head start."""
+    begun: list[asyncio.Task[socket.socket]] = []
+    winner: asyncio.Task[socket.socket] | None = None
+    try:
+        while winner is None and (len(begun) < len(addresses) or not all(one.done() for one in begun)):
+            if len(begun) < len(addresses):
+                begun.append(asyncio.create_task(_open(*addresses[len(begun)])))
+            going, pause = [one for one in begun if not one.done()], HEAD_START if len(begun) < len(addresses) else None
+            await asyncio.wait(going, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+            winner = next((one for one in begun if one.done() and not one.exception()), None)
+        return (winner or begun[-1]).result()
+    finally:
+        for one in begun:
+            if one is not winner:
+                one.cancel()
+                one.add_done_callback(_discard)
+
+
+def _discard(lost: asyncio.Task[socket.socket]) -> None:
+    if not lost.cancelled() and not lost.exception():
+        lost.result().close()
+
+
+async def _open(family: int, kind: int, protocol: int, address: Any) -> socket.socket:
+    sock = socket.socket(family, kind, protocol)
+    sock.setblocking(False)
+    try:
+        await asyncio.get_running_loop().sock_connect(sock, address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 class PlainStream:

@@ -1,4 +1,4 @@
-"""What `send_table` gives back: each row's delivery, kept as ranges and not as a list of offsets."""
+"""What `send_table` takes and gives back: batches, and each row's delivery as ranges instead of a list of offsets."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.wire.columns import Encoded
 from penstock.wire.errors import KafkaError
 from penstock.wire.lanes import Outcome
+
+Tabular: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class TableFailed(KafkaError):
 
 
 class TableDelivery:
-    """Counts the batches of one table until each is settled."""
+    """Counts the records of one table until each is settled."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
@@ -48,9 +52,9 @@ class TableDelivery:
         self._failed: list[tuple[int, int, KafkaError]] = []
         self._changed = asyncio.Event()
 
-    def expect(self, one: Encoded) -> Callable[[Outcome], None]:
-        """What to call with the outcome of this batch, whose rows are counted within the current Arrow batch."""
-        self._open += 1
+    def expect(self, one: Encoded) -> Callable[[Outcome, slice], None]:
+        """What to call with the outcomes of this batch, whose rows are counted within the current Arrow batch."""
+        self._open += one.count
         return partial(self._settle, one, self._first_row)
 
     def next_batch(self, rows: int) -> None:
@@ -66,14 +70,15 @@ class TableDelivery:
             raise TableFailed(made, sorted(self._failed, key=lambda one: one[0]))
         return made
 
-    def _settle(self, one: Encoded, first_row: int, outcome: Outcome) -> None:
-        self._open -= 1
+    def _settle(self, one: Encoded, first_row: int, outcome: Outcome, part: slice) -> None:
+        rows = np.asarray(one.rows)[part]
+        self._open -= len(rows)
         self._changed.set()
         if outcome.error is not None:
-            self._failed += [(a + first_row, b + first_row, outcome.error) for a, b in ranges(np.asarray(one.rows))]
+            self._failed += [(a + first_row, b + first_row, outcome.error) for a, b in ranges(rows)]
             return
-        self._rows += one.count
-        _join(self._offsets[one.partition], outcome.offset, one.count)
+        self._rows += len(rows)
+        _join(self._offsets[one.partition], outcome.offset, len(rows))
 
 
 def ranges(rows: np.ndarray) -> Iterator[tuple[int, int]]:
@@ -93,8 +98,36 @@ def _join(known: list[tuple[int, int]], offset: int, count: int) -> None:
         known.append((offset, offset + count - 1))
 
 
-def record_batches(table: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+async def receipts(deliveries: Iterable[TableDelivery]) -> dict[str, Receipt]:
+    """Wait for all outcomes of all topics; if rows of several failed, the first error has notes of the others."""
+    made, failures = {}, []
+    for delivery in deliveries:
+        try:
+            receipt = await delivery.receipt()
+            made[receipt.topic] = receipt
+        except TableFailed as error:
+            failures.append(error)
+    if failures:
+        for other in failures[1:]:
+            failures[0].add_note(str(other))
+        raise failures[0]
+    return made
+
+
+def record_batches(table: Tabular | Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
     """The Arrow batches of whatever holds some."""
     if isinstance(table, pa.RecordBatch):
         return [table]
     return table.to_batches() if isinstance(table, pa.Table) else table
+
+
+def by_topic(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of each topic that a column `topic` names, which is left out; they keep their order."""
+    for batch in batches:
+        if "topic" not in batch.schema.names:
+            raise ValueError(f"there is no column topic among {batch.schema.names}; add it, or name one topic for all")
+        topics, rest = batch.column("topic").cast(pa.string()), batch.drop_columns(["topic"])
+        if topics.null_count:
+            raise ValueError(f"row {topics.is_null().index(True)} of a batch has no topic; fill the column topic")
+        for topic in pc.unique(topics).to_pylist():
+            yield topic, rest.filter(pc.equal(topics, topic))

@@ -1,0 +1,29 @@
+"""Cuts a record batch that a broker finds too large into smaller ones, each with the same compression."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.wire.batch import HEADER_SIZE, read_headers
+from penstock.wire.columns import Encoded, TableEncoder
+from penstock.wire.compression import decompress
+from penstock.wire.read import decode
+
+
+def halves(batch: memoryview, level: int | None) -> Iterator[Encoded]:
+    """Batches with the records of one that has at least two, in their order, each with at most half of its bytes.
+
+    A record that is larger than half gets a batch of its own, so there may be three. Their `rows` count from 0.
+    """
+    (header,) = read_headers(batch)
+    size = len(decompress(header.codec, batch[HEADER_SIZE:]))
+    encoder = TableEncoder(1, batch_size=HEADER_SIZE + size // 2, compression=header.codec, level=level)
+    (records,) = decode(batch).drop_columns(["offset"]).to_batches()
+    return encoder.encode(records)
+
+
+def sizes(batch: memoryview) -> str:
+    """For whoever has to find out why a batch of one record is too large."""
+    (header,) = read_headers(batch)
+    size = len(decompress(header.codec, batch[HEADER_SIZE:]))
+    return f"one record of {size} bytes, {len(batch)} bytes as its batch is sent, which is what the limit counts"

@@ -1,0 +1,28 @@
+"""Three brokers that the tests may kill, started when first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from kafka_cluster import KafkaCluster, kafka_cluster
+
+
+@pytest.fixture(scope="session")
+def running_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    with kafka_cluster(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+@pytest.fixture
+def cluster(running_cluster: KafkaCluster) -> KafkaCluster:
+    """All three brokers, whatever the test before did to them."""
+    running_cluster.start_all()
+    return running_cluster
+
+
+@pytest.fixture
+def admin(cluster: KafkaCluster) -> AdminClient:
+    # It survives the brokers' deaths, and says so on standard error unless told not to.
+    return AdminClient({"bootstrap.servers": cluster.servers, "log_level": 0})

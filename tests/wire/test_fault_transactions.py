@@ -1,0 +1,130 @@
+"""Transactions whose coordinator answers with errors, and producers that a newer one has fenced."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from fault_proxy import fault_proxy, quick_producer
+from kafka_topics import assert_same, new_topic, stored
+from refusals import Kind, Refusal
+
+from penstock.local.services import Services
+from penstock.wire import protocol
+from penstock.wire.broker_errors import CODES
+from penstock.wire.errors import (
+    ClusterAuthorizationFailed,
+    GroupAuthorizationFailed,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequenceNumber,
+    ProducerFenced,
+    TopicAuthorizationFailed,
+    TransactionAbortable,
+    TransactionalIdAuthorizationFailed,
+    UnknownProducerId,
+)
+from penstock.wire.producer import Producer
+from penstock.wire.protocol import Api
+from penstock.wire.transaction import Committed
+
+RETRIABLE = [kind for kind in CODES.values() if kind.retriable]
+FENCED = ProducerFenced, InvalidProducerEpoch
+STEPS = [
+    protocol.FIND_COORDINATOR,
+    protocol.INIT_PRODUCER_ID,
+    protocol.ADD_PARTITIONS_TO_TXN,
+    protocol.ADD_OFFSETS_TO_TXN,
+    protocol.TXN_OFFSET_COMMIT,
+    protocol.END_TXN,
+]
+
+
+@pytest.fixture
+def topic(services: Services) -> Iterator[str]:
+    """A new topic of two partitions."""
+    with new_topic(services.kafka, "txn", 2) as name:
+        yield name
+
+
+async def transact(one: Producer, topic: str, value: bytes) -> None:
+    """A transaction of a record and a group's offset."""
+    async with one.transaction() as transaction:
+        await one.send(topic, value, partition=0)
+        await transaction.add_offsets("group-" + topic, {(topic, 0): Committed(1)})
+
+
+@pytest.mark.parametrize("api", STEPS, ids=lambda api: api.name)
+def test_each_step_is_tried_again_after_each_code_that_may_pass(services: Services, topic: str, api: Api) -> None:
+    async def work() -> None:
+        async with fault_proxy(services.kafka) as proxy:
+            refusal = Refusal(proxy)
+            for kind in RETRIABLE:
+                refusal.once(kind, api)
+                async with quick_producer(proxy, transactional_id=topic) as one:
+                    await transact(one, topic, kind.name.encode())
+
+    asyncio.run(work())
+    assert_same(stored(services.kafka, topic, 2), [[kind.name.encode() for kind in RETRIABLE], []])
+
+
+@pytest.mark.parametrize(
+    ("api", "kind"),
+    [
+        (protocol.FIND_COORDINATOR, TransactionalIdAuthorizationFailed),
+        (protocol.INIT_PRODUCER_ID, ClusterAuthorizationFailed),
+        (protocol.ADD_PARTITIONS_TO_TXN, TopicAuthorizationFailed),
+        (protocol.PRODUCE, OutOfOrderSequenceNumber),
+        (protocol.PRODUCE, UnknownProducerId),
+        (protocol.PRODUCE, InvalidProducerEpoch),
+        (protocol.PRODUCE, TransactionAbortable),
+        (protocol.ADD_OFFSETS_TO_TXN, GroupAuthorizationFailed),
+        (protocol.TXN_OFFSET_COMMIT, GroupAuthorizationFailed),
+        (protocol.END_TXN, InvalidTxnState),
+    ],
+    ids=lambda one: one.name,
+)
+def test_a_code_that_stays_aborts_and_the_next_transaction_goes_on(
+    services: Services, topic: str, api: Api, kind: Kind
+) -> None:
+    async def work() -> None:
+        async with fault_proxy(services.kafka) as proxy, quick_producer(proxy, transactional_id=topic) as one:
+            Refusal(proxy).once(kind, api)
+            with pytest.raises(kind):
+                await transact(one, topic, b"never seen")
+            await transact(one, topic, b"kept")
+
+    asyncio.run(work())
+    assert_same(stored(services.kafka, topic, 2), [[b"kept"], []])
+
+
+@pytest.mark.parametrize("learns", ["from a leader", "from the coordinator", "when it commits", "when it aborts"])
+def test_a_newer_producer_fences_the_older_for_good(services: Services, topic: str, learns: str) -> None:
+    """It may learn so from the leader of a partition that it has written to, or from the transaction's coordinator."""
+
+    async def work() -> None:
+        async with (
+            Producer(services.kafka, transactional_id=topic) as old,
+            Producer(services.kafka, transactional_id=topic) as new,
+        ):
+            with pytest.raises(FENCED):
+                async with old.transaction():
+                    await (await old.send(topic, b"old", partition=0))
+                    async with new.transaction():
+                        await new.send(topic, b"new", partition=0)
+                    if learns.startswith("from"):
+                        partition = int(learns == "from the coordinator")
+                        late = await old.send(topic, b"late", partition=partition)
+                        with pytest.raises(FENCED, match=rf"\(topic {topic}, partition {partition}\)"):
+                            await late
+                    if learns == "when it aborts":
+                        raise RuntimeError
+            with pytest.raises(FENCED):
+                async with old.transaction():
+                    pass
+            async with new.transaction():
+                await new.send(topic, b"newer", partition=0)
+
+    asyncio.run(work())
+    assert_same(stored(services.kafka, topic, 2), [[b"new", b"newer"], []])

@@ -1,0 +1,196 @@
+"""Batches that the broker refuses as too large are cut and sent again: in order, once, each record at its offset."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka_topics import new_topic
+from wire_rows import Row, batch_of
+
+from penstock.local.services import Services
+from penstock.wire import Producer, Reader, RecordMetadata, TableFailed
+from penstock.wire.batch import stamp
+from penstock.wire.cluster import Backoff
+from penstock.wire.compression import CODECS
+from penstock.wire.errors import MessageTooLarge
+from penstock.wire.lanes import SEQUENCES, Batch, Identity, Lane, Outcome
+from penstock.wire.read import decode
+from penstock.wire.split import halves
+
+LIMIT = 20_000
+COUNT = 3_000
+
+
+@pytest.fixture
+def topic(services: Services) -> Iterator[str]:
+    """A topic of two partitions that takes batches of 20 000 bytes."""
+    with new_topic(services.kafka, "large", 2, {"max.message.bytes": str(LIMIT)}) as name:
+        yield name
+
+
+def value(n: int) -> bytes:
+    """About 100 bytes that do not compress much."""
+    return b"%d " % n + b"".join(b"%x" % (n * k * 7919 % 65_521) for k in range(1, 25))
+
+
+def read(services: Services, topic: str) -> dict[int, dict[int, bytes]]:
+    """All committed values by partition and offset."""
+
+    async def work() -> dict[int, dict[int, bytes]]:
+        found: dict[int, dict[int, bytes]] = {0: {}, 1: {}}
+        async with Reader(services.kafka) as reader:
+            start, end = await reader.earliest(topic), await reader.latest(topic)
+            async for partition, table in reader.read(topic, start=start, end=end):
+                found[partition] |= zip(table["offset"].to_pylist(), table["value"].to_pylist(), strict=True)
+        return found
+
+    return asyncio.run(work())
+
+
+def assert_placed(found: dict[int, dict[int, bytes]], told: list[RecordMetadata], sent: Callable[[int], bytes]) -> None:
+    """Each record is at the offset that was told, none is twice, and a partition has them in order."""
+    assert len(told) == len({(one.partition, one.offset) for one in told})
+    for n, one in enumerate(told):
+        assert found[one.partition][one.offset] == sent(n)
+    for p in found:
+        offsets = [one.offset for one in told if one.partition == p]
+        assert offsets == sorted(offsets)
+
+
+async def send(producer: Producer, topic: str, sent: Callable[[int], bytes]) -> list[RecordMetadata]:
+    futures = [await producer.send(topic, sent(n), partition=n % 2) for n in range(COUNT)]
+    return list(await asyncio.gather(*futures))
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+@pytest.mark.parametrize("options", [{}, {"acks": 1, "in_flight": 1}, {"transactional_id": "large"}], ids=str)
+def test_all_arrive_in_order(services: Services, topic: str, compression: str, options: dict[str, Any]) -> None:
+    async def work() -> list[RecordMetadata]:
+        # Some batches fit and most do not.
+        async with Producer(services.kafka, compression=compression, batch_size=90_000, **options) as producer:
+            async with producer.transaction() if "transactional_id" in options else nullcontext():
+                told = await send(producer, topic, value)
+            assert producer.stats().buffer_used == 0
+            assert producer.stats().topics[topic].retries > 0
+            return told
+
+    told = asyncio.run(work())
+    found = read(services, topic)
+    assert sum(map(len, found.values())) == COUNT
+    assert_placed(found, told, value)
+
+
+def test_others_may_write_between_the_parts(services: Services, topic: str) -> None:
+    def others(n: int) -> bytes:
+        return b"other " + value(n)
+
+    async def work() -> list[list[RecordMetadata]]:
+        one, other = (Producer(services.kafka, batch_size=200_000, linger=timedelta(0)) for _ in range(2))
+        async with one, other:
+            return list(await asyncio.gather(send(one, topic, value), send(other, topic, others)))
+
+    ours, theirs = asyncio.run(work())
+    found = read(services, topic)
+    assert sum(map(len, found.values())) == 2 * COUNT
+    assert_placed(found, ours, value)
+    assert_placed(found, theirs, others)
+
+
+def test_a_table_arrives_but_for_the_record_that_alone_is_too_large(services: Services, topic: str) -> None:
+    rows = [value(n) for n in range(COUNT)]
+    rows[1_234] = bytes(LIMIT)
+
+    async def work() -> None:
+        async with Producer(services.kafka, batch_size=500_000) as producer:
+            await producer.send_table(topic, pa.table({"value": rows, "partition": [n % 2 for n in range(COUNT)]}))
+
+    with pytest.raises(TableFailed) as failed:
+        asyncio.run(work())
+    ((first, last, error),) = failed.value.failed
+    assert (first, last) == (1_234, 1_234)
+    assert isinstance(error, MessageTooLarge)
+    for said in (f"topic {topic}, partition 0", "raise its max.message.bytes", "one record of 200", "200", "is sent"):
+        assert said in str(error)
+    receipt, found = failed.value.receipt, read(services, topic)
+    del rows[1_234]
+    assert receipt.rows == len(rows)
+    assert receipt.offsets == {0: [(0, COUNT // 2 - 2)], 1: [(0, COUNT // 2 - 1)]}
+    sent = {p: [value(n) for n in range(p, COUNT, 2) if n != 1_234] for p in range(2)}
+    assert {p: list(of.values()) for p, of in found.items()} == sent
+
+
+def test_a_batch_larger_than_a_segment_is_cut_too(services: Services) -> None:
+    segments = {"segment.bytes": str(1 << 20), "max.message.bytes": str(1 << 22)}
+    with new_topic(services.kafka, "segments", 2, segments) as topic:
+
+        async def work() -> list[RecordMetadata]:
+            async with Producer(services.kafka, batch_size=3_000_000, linger=timedelta(seconds=1)) as producer:
+                futures = [await producer.send(topic, b"%d" % n * 1_000, partition=0) for n in range(1_000)]
+                told = list(await asyncio.gather(*futures))
+                assert producer.stats().topics[topic].retries > 0
+                return told
+
+        assert [one.offset for one in asyncio.run(work())] == list(range(1_000))
+        assert list(read(services, topic)[0].values()) == [b"%d" % n * 1_000 for n in range(1_000)]
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.none() | st.binary(max_size=5),
+        st.none() | st.binary(max_size=300),
+        st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=2),
+        st.integers(0, 2**41),
+    ),
+    min_size=2,
+    max_size=40,
+)
+
+
+@settings(deadline=None)
+@given(rows=ROWS, codec=st.sampled_from(list(CODECS.values())))
+def test_halves_have_all_records_in_order(rows: list[Row], codec: int) -> None:
+    whole = stamped(batch_of(rows, codec))
+    made = list(halves(whole, None))
+    assert len(made) >= 2
+    table = pa.concat_tables([decode(stamped(one.data)) for one in made])
+    assert table.drop_columns(["offset"]).to_pylist() == decode(whole).drop_columns(["offset"]).to_pylist()
+
+
+def stamped(batch: memoryview) -> memoryview:
+    stamp(batch, producer_id=-1, producer_epoch=-1, base_sequence=-1)
+    return batch
+
+
+def test_parts_share_the_numbers_of_the_whole() -> None:
+    """Those behind it keep theirs, past the end of the numbers too."""
+    lane, told = Lane("t", 0, Backoff(0.0, 0.0)), list[tuple[int, slice]]()
+    for _ in range(2):
+        data = batch_of([(None, bytes(100), [], 0)] * 8)
+        lane.add(Batch(data, 8, 1e9, lambda outcome, part: told.append((outcome.offset, part))))
+    lane.restart(Identity(7, 0))
+    lane._next = SEQUENCES - 10
+    whole, behind = lane.take(), lane.take()
+    lane.split(whole, halves(whole.data, None))
+    assert not lane.is_first(behind)
+    lane.again(behind)
+    left, right, last = lane.take(), lane.take(), lane.take()
+    assert (last, last.sequence) == (behind, SEQUENCES - 2)
+    assert (left.sequence, left.count, right.sequence, right.count) == (SEQUENCES - 10, 4, SEQUENCES - 6, 4)
+    # A part may be too large again, and the one behind it come back before.
+    lane.again(right)
+    lane.split(left, halves(left.data, None))
+    lane.again(last)
+    order = [lane.take() for _ in range(4)]
+    assert [one.sequence % SEQUENCES for one in order] == [SEQUENCES - n for n in (10, 8, 6, 2)]
+    for offset, one in enumerate(order):
+        assert decode(one.data).num_rows == one.count  # with its checksum
+        one.finish(Outcome(offset, -1, None))
+    assert told == [(0, slice(0, 2)), (1, slice(2, 4)), (2, slice(4, 8)), (3, slice(0, 8))]
