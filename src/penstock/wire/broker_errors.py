@@ -109,7 +109,7 @@ InvalidTimestamp = _final(
 UnsupportedSaslMechanism = _final(33, "the broker does not offer this SASL mechanism; choose one that it names")
 IllegalSaslState = _final(34, "the request does not fit the state of the SASL exchange; is the port one with SASL?")
 UnsupportedVersion = _final(
-    35, "the broker lacks this version of the request, or a feature that it needs; upgrade the cluster"
+    35, "the broker lacks this version of the request, or a feature that it needs; update the older one"
 )
 TopicAlreadyExists = _final(36, "a topic of this name exists")
 InvalidPartitions = _final(37, "the number of partitions is not allowed: below 1, or fewer than there are")
