@@ -175,14 +175,17 @@ class Producer:
         go to the same partition, the one that Java's client chooses.
         """
         encoder = self._encoders.get(topic) or await self._learn(topic)
-        self._require_transaction(topic)
+        if self._transactions:
+            self._require_transaction(topic)
         if partition is not None and not 0 <= partition < encoder.partitions:
             encoder = await self._learn(topic)  # it may have grown
             if not 0 <= partition < encoder.partitions:
                 raise ValueError(f"{topic} has partitions 0 to {encoder.partitions - 1}, not {partition}")
-        if value.__class__ is not bytes or key is not None:
+        if key is None and value.__class__ is bytes:  # the most common case, and the fastest
+            size = OVERHEAD + len(value)
+        else:
             value, key = as_bytes("value", value), as_bytes("key", key)
-        size = OVERHEAD + (len(value) if value else 0) + (len(key) if key else 0)
+            size = OVERHEAD + len(value or b"") + len(key or b"")
         if self._waiting or self._used + size > self._memory:
             await self._reserve(size)
             if topic not in self._encoders:
