@@ -38,6 +38,8 @@ MARKERS = "__consumer_offsets"
 """The topic under which markers are kept: any that exists will do, and this one always does."""
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 """What Spark calls the query and the micro-batch in the properties of a task."""
+GATHERED = 4 << 20
+"""Bytes of rows that are encoded together."""
 KNOWN = ("servers", "topic", "delivery", "compression")
 SPARKS = ("checkpointlocation",)
 """Spark's own, which it shows to every sink."""
@@ -167,5 +169,18 @@ def _producer(options: Options, **more: Any) -> Producer:
 
 
 def _parts(batches: Iterator[pa.RecordBatch], topic: str) -> Iterator[tuple[str, pa.RecordBatch]]:
-    some = (batch for batch in batches if batch.num_rows)
+    some = _gathered(batches)
     return ((topic, batch) for batch in some) if topic else by_topic(some)
+
+
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Spark's batches of some thousand rows, joined until they fill several of Kafka's."""
+    some: list[pa.RecordBatch] = []
+    for batch in batches:
+        if batch.num_rows:
+            some.append(batch)
+        if sum(one.nbytes for one in some) >= GATHERED:
+            yield pa.concat_batches(some)
+            some = []
+    if some:
+        yield pa.concat_batches(some)

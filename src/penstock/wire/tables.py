@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from penstock.wire.columns import Encoded
 from penstock.wire.errors import KafkaError
+from penstock.wire.kernels import Array
 from penstock.wire.lanes import Outcome
 
 Tabular: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
@@ -71,7 +72,7 @@ class TableDelivery:
         return made
 
     def _settle(self, one: Encoded, first_row: int, outcome: Outcome, part: slice) -> None:
-        rows = np.asarray(one.rows)[part]
+        rows = one.rows[part]
         self._open -= len(rows)
         self._changed.set()
         if outcome.error is not None:
@@ -81,8 +82,11 @@ class TableDelivery:
         _join(self._offsets[one.partition], outcome.offset, len(rows))
 
 
-def ranges(rows: np.ndarray) -> Iterator[tuple[int, int]]:
+def ranges(rows: range | Array) -> Iterator[tuple[int, int]]:
     """Ascending row numbers as ranges [first, last]."""
+    if isinstance(rows, range):
+        yield rows.start, rows.stop - 1
+        return
     breaks = np.flatnonzero(np.diff(rows) != 1)
     for first, last in zip([0, *breaks + 1], [*breaks, len(rows) - 1], strict=True):
         yield int(rows[first]), int(rows[last])
