@@ -2,6 +2,7 @@
 # make demo    ARGS="--seconds 60 --rate 3000"
 # make test    ARGS="tests/local -k jars"
 # make bench   ARGS="--json results.json"
+# make bench-wire   the Kafka client in the table that the authors of Seastar's published, measured here
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -11,7 +12,7 @@ LOCKS := $(wildcard src/penstock/local/locks/*.lock)
 JAVA_FOUND := from penstock.local import java; java.find()
 FETCH := from penstock.local import jars; [jars.fetch(name, print) for name in ("kafka", "kafka-tools", "cassandra", "spark")]
 
-.PHONY: setup demo test check bench
+.PHONY: setup demo test check bench bench-wire
 
 setup: .venv/installed .venv/fetched $(PLUGIN)
 
@@ -46,3 +47,6 @@ check: setup
 
 bench: setup
 	@set -e; for file in benchmarks/[a-z]*.py; do echo "$$file"; $(BIN)/python $$file $(ARGS); done
+
+bench-wire: setup
+	$(BIN)/python benchmarks/wire.py --published $(ARGS)

@@ -56,7 +56,7 @@ def measure(session: SparkSession, servers: str, rows: int, rounds: int, folder:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rows", type=int, default=2_000_000, help="rows of a run (default: %(default)s)")
+    parser.add_argument("--rows", type=int, default=10_000_000, help="rows of a run (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="counted rounds (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="write the results to this file")
     options = parser.parse_args()

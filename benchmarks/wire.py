@@ -75,9 +75,8 @@ def measure(case: Case, subjects: dict[str, Client], rounds: int) -> dict[str, R
     runs: dict[str, list[Run]] = {name: [] for name in subjects}
     for number in range(rounds + 1):
         for name in sorted(subjects, key=list(subjects).index, reverse=number % 2 == 1):
-            alike = name in (PENSTOCK, "ceiling") or subjects is FUTURES
             with clients.fresh_topic(case.servers, case.partitions, replicas):
-                run = subjects[name](case if alike else case.divided(4))
+                run = subjects[name](case)
             if number:  # the first round warms up brokers and compiled code
                 runs[name].append(run)
     return {name: _median(each) for name, each in runs.items()}
@@ -148,7 +147,7 @@ def published(options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5, help="counted rounds of each case (default: %(default)s)")
-    parser.add_argument("--megabytes", type=int, default=200, help="payload of a run (default: %(default)s)")
+    parser.add_argument("--megabytes", type=int, default=400, help="payload of a run (default: %(default)s)")
     parser.add_argument("--most", type=int, default=8_000_000, help="most records of a run (default: %(default)s)")
     parser.add_argument("--brokers", type=int, nargs="+", default=[1, 3], choices=[1, 3])
     parser.add_argument("--sizes", type=int, nargs="+", default=[10, 50, 100, 1000], help="bytes of a value")
