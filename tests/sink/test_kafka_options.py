@@ -97,7 +97,7 @@ def test_the_user_of_a_jaas_text(written: str, meant: str) -> None:
     assert (found.user, found.password) == ("ann", meant)
 
 
-def test_no_password_is_shown(tmp_path: Path) -> None:
+def test_no_password_is_shown() -> None:
     secrets = {"sasl.username": "ann", "sasl.password": SECRET, "ssl.key.password": SECRET}
     given = sasl() | secrets | {"security.protocol": "SASL_SSL"}
     sink = kafka.sink("t", servers="x:1", delivery="exactly-once", options=given)
