@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from change_frames import INSERT, Table
+from change_frames import INSERT, ROW_DELETE, Table
+from checkpoints import forget_last_commit
 from confluent_kafka import Consumer
+from kafka_topics import new_topic, stored
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -29,6 +31,12 @@ HERE = "127.0.0.1:9092"
         ({"servers": "localhost"}, "servers is no list of host:port: 'localhost'"),
         ({"options": {"acks": "1"}}, "the option acks cannot be set.*lower level loses records"),
         ({"options": {"kafka.bootstrap.servers": "x:1"}}, "the option bootstrap.servers cannot be set.*give servers="),
+        ({"delivery": "twice"}, "unknown delivery 'twice'.*use 'exactly-once' or 'at-least-once'"),
+        (
+            {"delivery": "exactly-once", "options": {"max.block.ms": "1"}},
+            "no option 'max.block.ms'.*kafka.sink with delivery='exactly-once'.*there are .*security.protocol",
+        ),
+        ({"options": {"delivery": "x"}}, "the option delivery cannot be set.*give delivery="),
         ({"options": {"topic": "x"}}, "the option topic cannot be set.*give topic="),
     ],
 )
@@ -72,6 +80,9 @@ def test_write_refuses_what_cannot_run(spark: SparkSession) -> None:
         write(spark.range(1), kafka.sink("t", servers=HERE))
     with pytest.raises(PenstockError, match="cannot tell what to write"):
         write(stream.select("timestamp"), kafka.sink("t", servers=HERE))
+    once = kafka.sink("t", servers=HERE, delivery="exactly-once")
+    with pytest.raises(PenstockError, match=r"cannot write exactly once to one of 2 sinks.*a query of its own"):
+        write(stream, kafka.sink("t", servers=HERE), once)
 
 
 def files(spark: SparkSession, folder: Path) -> DataFrame:
@@ -114,3 +125,32 @@ def test_every_sink_gets_every_row_in_order(
         for key, values in found.items():
             assert sorted(values) == list(range(int(key), 30, 2))
             assert [sorted(values[i : i + 5]) for i in (0, 5, 10)] == [values[i : i + 5] for i in (0, 5, 10)]
+
+
+def changes(spark: SparkSession, folder: Path, rows: list[dict[str, Any]]) -> DataFrame:
+    """A stream of the changes in the folder, to which these are added."""
+    frame = USERS.frame(spark, rows).coalesce(1)
+    frame.write.mode("append").parquet(str(folder))
+    return spark.readStream.schema(frame.schema).parquet(str(folder))
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_changes_of_a_batch_that_is_run_again(
+    spark: SparkSession, services: Services, tmp_path: Path, delivery: str
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    batches = [
+        [{"kind": INSERT, "key": (n,), "after": (n, "ann")} for n in range(20)],
+        [{"kind": ROW_DELETE, "key": (n,), "before": (n, "ann")} for n in range(20)],
+    ]
+    with new_topic(services.kafka, "changes", 1) as topic:
+        sink = kafka.sink(topic, servers=services.kafka, delivery=delivery)
+        for rows in batches:
+            query = write(changes(spark, tmp_path / "in", rows), sink)
+            query.start(checkpoint=checkpoint, trigger="once").awaitTermination()
+            forget_last_commit(checkpoint)
+        query.start(checkpoint=checkpoint, trigger="once").awaitTermination()
+        (found,) = stored(services.kafka, topic, 1)
+    inserts, deletes = 20, 20 * 2  # with a tombstone each
+    assert len(found) == (inserts + deletes) * (1 if delivery == "exactly-once" else 2)
+    assert len(set(found)) == inserts + 20 + 1

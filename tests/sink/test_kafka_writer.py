@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from checkpoints import forget_last_commit
 from confluent_kafka import Consumer, Message, TopicPartition
 from kafka_topics import new_topic
 from pyspark.errors import PySparkException
@@ -80,13 +81,6 @@ def run(frame: DataFrame, services: Services, topic: str, checkpoint: Path, **op
         query.awaitTermination()
     finally:
         query.stop()
-
-
-def forget_last_commit(checkpoint: Path) -> None:
-    """As if the driver had died after the last task's commit, and before its own."""
-    last = max((path for path in (checkpoint / "commits").iterdir() if path.name.isdigit()), key=lambda p: int(p.name))
-    last.unlink()
-    (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
 
 
 def test_records_of_a_batch_frame_arrive_whole(spark: SparkSession, services: Services, topic: str) -> None:

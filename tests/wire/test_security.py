@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import shutil
 import ssl
-import subprocess
 import time
 import uuid
 from collections.abc import Iterator
@@ -16,46 +14,15 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-    NewTopic,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
-from kafka_cluster import KafkaCluster, kafka_cluster
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka_cluster import KafkaCluster
+from secure_kafka import PASSWORD, certificate, secure_kafka
 
 from penstock.wire import sasl
 from penstock.wire.connection import Connection
 from penstock.wire.errors import AuthenticationFailed, ConnectionLost
 from penstock.wire.producer import Producer
 from penstock.wire.sasl import Authenticate
-
-LISTENERS = {"SASL": "SASL_PLAINTEXT", "TLS": "SSL", "BOTH": "SASL_SSL"}
-PASSWORD = "s=cr,ét"
-
-# Kafka has no switch for all listeners at once, and its files are read as Latin-1 unless escaped.
-SASL = """\
-listener.name.{listener}.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER
-listener.name.{listener}.plain.sasl.jaas.config={module}.plain.PlainLoginModule required user_ann="{password}";
-listener.name.{listener}.scram-sha-256.sasl.jaas.config={module}.scram.ScramLoginModule required;
-listener.name.{listener}.scram-sha-512.sasl.jaas.config={module}.scram.ScramLoginModule required;
-listener.name.{listener}.oauthbearer.sasl.jaas.config={module}.oauthbearer.OAuthBearerLoginModule required;
-"""
-MODULE = "org.apache.kafka.common.security"
-TLS = "ssl.keystore.type=PEM\nssl.keystore.location={keystore}\n"
-
-
-def certificate(folder: Path) -> tuple[Path, Path]:
-    """A new certificate for 127.0.0.1 alone, and a file of it and its key."""
-    if not shutil.which("openssl"):
-        pytest.skip("openssl makes the certificates, and is not installed")
-    key, cert, both = folder / "key.pem", folder / "cert.pem", folder / "keystore.pem"
-    options = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=broker -addext subjectAltName=IP:127.0.0.1"
-    command = ["openssl", *options.split(), "-keyout", str(key), "-out", str(cert)]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
-    both.write_text(key.read_text() + cert.read_text())
-    return cert, both
 
 
 @pytest.fixture(scope="module")
@@ -65,16 +32,7 @@ def trusted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory, trusted: tuple[Path, Path]) -> Iterator[KafkaCluster]:
-    escaped = PASSWORD.encode("ascii", "backslashreplace").decode().replace("\\xe9", "\\u00e9")
-    text = TLS.format(keystore=trusted[1])
-    for listener in "sasl", "both":
-        text += SASL.format(listener=listener, module=MODULE, password=escaped)
-    with kafka_cluster(tmp_path_factory.mktemp("broker"), brokers=1, listeners=LISTENERS, properties=text) as made:
-        admin = AdminClient({"bootstrap.servers": made.servers, "log_level": 0})
-        for mechanism in ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512:
-            secret = ScramCredentialInfo(mechanism, 4096)
-            known = UserScramCredentialUpsertion("bob", secret, PASSWORD.encode())
-            admin.alter_user_scram_credentials([known])["bob"].result()
+    with secure_kafka(tmp_path_factory.mktemp("broker"), trusted[1]) as made:
         yield made
 
 

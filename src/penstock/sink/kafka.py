@@ -1,14 +1,15 @@
-"""Frames to Kafka topics through Spark's own Kafka sink: as Debezium events, or records as they are.
+"""Frames to Kafka topics: as Debezium events, or records as they are.
 
-A row may be written twice when a batch is repeated after a failure (at least once); rows keep the order they have
-in their partition of the frame. Connections are Spark's: one producer per executor.
+With delivery "at-least-once" they go through Spark's own Kafka sink, with one producer per executor: a row may be
+written twice when a batch is repeated after a failure. With "exactly-once" they go through `format("penstock-kafka")`,
+which repeats nothing in a stream. Rows keep the order they have in their partition of the frame.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -16,6 +17,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.codec import change, debezium
 from penstock.errors import PenstockError
+from penstock.sink.delivery import AT_LEAST_ONCE, DELIVERIES, EXACTLY_ONCE
 
 # Order and durability stand on these; nobody overrides them.
 FIXED = {
@@ -24,7 +26,7 @@ FIXED = {
     # The broker drops the copies that a retry makes and keeps the order of what is in flight.
     "enable.idempotence": "true",
 }
-# Better than the client's defaults for batches of small events; options override them.
+# Better than the defaults of Spark's client for batches of small events; options override them.
 DEFAULTS = {
     # A broker that restarts is away for about a minute; until then records wait instead of failing the batch.
     "delivery.timeout.ms": "180000",
@@ -38,11 +40,13 @@ DEFAULTS = {
 }
 REFUSED = {
     "bootstrap.servers": "give servers=",
+    "servers": "give servers=",
+    "delivery": "give delivery=",
     "key.serializer": "keys are written as they are",
     "value.serializer": "values are written as they are",
     "acks": "it is always all; a lower level loses records",
     "enable.idempotence": "it is always on; without it retries duplicate and reorder records",
-    "transactional.id": "Spark's Kafka sink writes without transactions",
+    "transactional.id": "give delivery='exactly-once' for transactions; it names them",
     "topic": "give topic=",
     "includeHeaders": "a column `headers` is written when the frame has one",
 }
@@ -59,7 +63,8 @@ class KafkaSink:
     format: str
     schemas: bool
     prefix: str | None
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)  # there may be passwords among them
+    delivery: str = AT_LEAST_ONCE
 
     def records(self, frame: DataFrame) -> DataFrame:
         """The rows to write: topic, key, value and perhaps headers."""
@@ -72,16 +77,23 @@ class KafkaSink:
 
     def stream(self, frame: DataFrame) -> DataStreamWriter:
         """The write of a query that has only this sink."""
-        return self.records(frame).writeStream.format("kafka").options(**self.spark_options)
+        return self.records(frame).writeStream.format(self._spark_format).options(**self.spark_options)
 
     def save(self, frame: DataFrame) -> None:
-        """Write one batch."""
-        self.records(frame).write.format("kafka").options(**self.spark_options).save()
+        """Write one batch; at least once, whatever `delivery` is, because nothing tells a repeated batch."""
+        writer = self.records(frame).write.format(self._spark_format).options(**self.spark_options)
+        writer.mode("append").save()
 
     @property
     def spark_options(self) -> dict[str, str]:
+        if self.delivery == EXACTLY_ONCE:
+            return {**self.options, "servers": self.servers, "delivery": self.delivery}
         producer = {**DEFAULTS, **self.options, **FIXED, "bootstrap.servers": self.servers}
         return {f"kafka.{name}": value for name, value in producer.items()}
+
+    @property
+    def _spark_format(self) -> str:
+        return "penstock-kafka" if self.delivery == EXACTLY_ONCE else "kafka"
 
     def _as_they_are(self, frame: DataFrame) -> DataFrame:
         if "value" not in frame.columns:
@@ -104,13 +116,16 @@ def sink(
     format: str = "json",
     schemas: bool = False,
     prefix: str | None = None,
+    delivery: str = AT_LEAST_ONCE,
     options: Mapping[str, str] | None = None,
 ) -> KafkaSink:
     """A Kafka sink for `penstock.write`.
 
     A frame of `cdc.read` becomes Debezium events (`schemas` and `prefix` as in `cdc.events`); any other frame must
     have a column `value`, and may have `key`, `headers` and `topic`. `topic` is a name or a column of the frame.
-    `options` are settings of Kafka's producer, such as `security.protocol`.
+    `delivery` is "at-least-once", or "exactly-once" for a stream that has this sink alone and for readers of committed
+    records. `options` are settings of Kafka's producer, such as `security.protocol`; with "exactly-once" those that
+    docs/delivery.md lists.
     """
     if format not in FORMATS:
         raise PenstockError(
@@ -124,7 +139,25 @@ def sink(
             where="kafka.sink",
             next='write it as "host:9092,other:9092"',
         )
-    return KafkaSink(topic, servers, format, schemas, prefix, _producer_options(options or {}))
+    if delivery not in DELIVERIES:
+        raise PenstockError(
+            f"unknown delivery {delivery!r}", where="kafka.sink", next=f"use {' or '.join(map(repr, DELIVERIES))}"
+        )
+    made = KafkaSink(topic, servers, format, schemas, prefix, _producer_options(options or {}), delivery)
+    if delivery == EXACTLY_ONCE:
+        _require_known(made.spark_options)
+    return made
+
+
+def _require_known(options: Mapping[str, str]) -> None:
+    """Refuse now what the sink would refuse when the query starts."""
+    # Here, because it loads the client, whose compiled loops take a quarter of a second that others need not wait.
+    from penstock.sink.kafka_options import Options
+
+    try:
+        Options.of(options)
+    except PenstockError as error:
+        raise PenstockError(error.what, where="kafka.sink with delivery='exactly-once'", next=error.next) from None
 
 
 def _producer_options(options: Mapping[str, str]) -> dict[str, str]:

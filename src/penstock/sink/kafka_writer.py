@@ -10,10 +10,7 @@ that a batch that is run again gives each task the same rows, which Spark's repl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from difflib import get_close_matches
-from typing import Any
+from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -26,58 +23,19 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.errors import PenstockError
-from penstock.wire import Producer
+from penstock.sink.delivery import AT_LEAST_ONCE
+from penstock.sink.kafka_options import Options
+from penstock.sink.kafka_security import wrong
 from penstock.wire.columns import COLUMNS
-from penstock.wire.compression import CODECS
 from penstock.wire.tables import by_topic
 from penstock.wire.transaction import Committed, Transactions
 
-EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
 MARKERS = "__consumer_offsets"
 """The topic under which markers are kept: any that exists will do, and this one always does."""
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 """What Spark calls the query and the micro-batch in the properties of a task."""
 GATHERED = 4 << 20
 """Bytes of rows that are encoded together."""
-KNOWN = ("servers", "topic", "delivery", "compression")
-SPARKS = ("checkpointlocation",)
-"""Spark's own, which it shows to every sink."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """Where and how to write; `topic` is empty when each row names its own."""
-
-    servers: str
-    topic: str
-    delivery: str
-    compression: str
-
-    @classmethod
-    def of(cls, given: Mapping[str, str]) -> Options:
-        """Refuses what is missing, unknown or no value of its kind."""
-        options = {key.lower(): value for key, value in given.items() if key.lower() not in SPARKS}
-        for key in set(options).difference(KNOWN):
-            close = get_close_matches(key, KNOWN, 1)
-            raise _wrong(f"no option {key!r}", f"did you mean {close[0]!r}?" if close else f"use {', '.join(KNOWN)}")
-        if not options.get("servers"):
-            raise _wrong("no servers", '.option("servers", "host:9092")')
-        made = cls(
-            options["servers"],
-            options.get("topic", ""),
-            options.get("delivery", EXACTLY_ONCE),
-            options.get("compression", "lz4"),
-        )
-        if made.delivery not in (EXACTLY_ONCE, AT_LEAST_ONCE):
-            raise _wrong(f"no delivery {made.delivery!r}", f"use {EXACTLY_ONCE!r} or {AT_LEAST_ONCE!r}")
-        if made.compression not in CODECS:
-            raise _wrong(f"no compression {made.compression!r}", f"use one of {', '.join(CODECS)}")
-        return made
-
-
-def _wrong(what: str, next: str) -> PenstockError:
-    return PenstockError(f"the sink penstock-kafka has {what}", next=next)
 
 
 class PenstockKafka(DataSource):
@@ -101,11 +59,11 @@ class PenstockKafka(DataSource):
 def _check(schema: StructType, options: Options) -> None:
     names = set(schema.names)
     if unknown := names - {*COLUMNS, "topic"}:
-        raise _wrong(f"no place for the columns {', '.join(sorted(unknown))}", f"select topic, {', '.join(COLUMNS)}")
+        raise wrong(f"no place for the columns {', '.join(sorted(unknown))}", f"select topic, {', '.join(COLUMNS)}")
     if "value" not in names:
-        raise _wrong("no column `value` to write", "select one")
+        raise wrong("no column `value` to write", "select one")
     if bool(options.topic) == ("topic" in names):
-        raise _wrong("no topic, or two", 'give .option("topic", ...) or a column `topic`, and not both')
+        raise wrong("no topic, or two", 'give .option("topic", ...) or a column `topic`, and not both')
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -132,7 +90,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes a batch frame: each task's rows appear together, or not at all, but a repeated job repeats them."""
+    """Writes a batch frame, without transactions: what a failed task has written stays, and a repeat repeats it."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -143,14 +101,14 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 async def _write(options: Options, batches: Iterator[pa.RecordBatch]) -> None:
-    async with _producer(options) as producer:
+    async with options.producer() as producer:
         await producer.send_tables(_parts(batches, options.topic))
 
 
 async def _write_once(options: Options, batches: Iterator[pa.RecordBatch], query: str, batch: int, task: int) -> None:
     group = f"penstock-{query}"
     async with (
-        _producer(options, transactional_id=f"{group}-{task}") as producer,
+        options.producer(transactional_id=f"{group}-{task}") as producer,
         producer.transaction() as transaction,
     ):
         if await _is_done(transaction, group, batch, task):
@@ -162,10 +120,6 @@ async def _write_once(options: Options, batches: Iterator[pa.RecordBatch], query
 async def _is_done(transaction: Transactions, group: str, batch: int, task: int) -> bool:
     marker = await transaction.committed(group, MARKERS, task)
     return marker is not None and marker.offset > batch
-
-
-def _producer(options: Options, **more: Any) -> Producer:
-    return Producer(options.servers, compression=options.compression, client_id="penstock-spark", **more)
 
 
 def _parts(batches: Iterator[pa.RecordBatch], topic: str) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -17,12 +17,17 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.config import duration
 from penstock.errors import PenstockError
+from penstock.sink.delivery import EXACTLY_ONCE
 
 ONCE = "once"
 
 
 class Sink(Protocol):
     """What `write` asks of a sink."""
+
+    @property
+    def delivery(self) -> str:
+        """What `stream` promises; `save` is repeated with its batch, and so promises "at-least-once"."""
 
     def records(self, frame: DataFrame) -> DataFrame:
         """The rows that will be written; raises for a frame that the sink cannot take."""
@@ -79,6 +84,12 @@ def write(frame: DataFrame, *sinks: Sink, name: str | None = None) -> Query:
         raise PenstockError(
             "write() got a frame that is not a stream",
             next="read it with cdc.read(...) or spark.readStream; write a batch with sink.save(frame)",
+        )
+    if len(sinks) > 1 and any(sink.delivery == EXACTLY_ONCE for sink in sinks):
+        raise PenstockError(
+            f"write() cannot write exactly once to one of {len(sinks)} sinks",
+            where="a batch that fails at one of them is written to all again",
+            next="give each exactly-once sink a query of its own: [write(frame, sink, name=...), ...]",
         )
     for sink in sinks:
         sink.records(frame)

@@ -1,0 +1,94 @@
+"""The options of `format("penstock-kafka")`: its own, and Kafka's by their names, with "kafka." before them or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import Any
+
+from penstock.sink.delivery import DELIVERIES, EXACTLY_ONCE
+from penstock.sink.kafka_security import SETTINGS, Security, wrong
+from penstock.wire import Producer
+from penstock.wire.batch import HEADER_SIZE
+from penstock.wire.compression import CODECS, MAX_SIZE
+
+OWN = ("servers", "topic", "delivery", "compression")
+SPARKS = ("checkpointlocation",)
+"""Spark's own, which it shows to every sink."""
+SAME = {"compression": "compression.type", "ssl.truststore.location": "ssl.ca.location"}
+"""Second names of settings."""
+LEAST = {
+    "linger.ms": 0,
+    "batch.size": HEADER_SIZE + 1,
+    "delivery.timeout.ms": 1,
+    "request.timeout.ms": 1,
+    "transaction.timeout.ms": 1,
+}
+"""The settings that are numbers."""
+KNOWN = tuple(dict.fromkeys((*OWN, *LEAST, *SAME.values(), *SAME, *SETTINGS)))
+
+
+@dataclass(frozen=True)
+class Options:
+    """Where and how to write; `topic` is empty when each row names its own, `tuning` is of `Producer`."""
+
+    servers: str
+    topic: str
+    delivery: str
+    tuning: Mapping[str, Any]
+    security: Security
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Options:
+        """Refuses what is missing, unknown or no value of its kind."""
+        options = _by_name(given)
+        if not options.get("servers"):
+            raise wrong("no servers", '.option("servers", "host:9092")')
+        delivery, compression = options.get("delivery", EXACTLY_ONCE), options.get("compression.type", "lz4")
+        if delivery not in DELIVERIES:
+            raise wrong(f"no delivery {delivery!r}", f"use {' or '.join(map(repr, DELIVERIES))}")
+        if compression not in CODECS:
+            raise wrong(f"no compression {compression!r}", f"use one of {', '.join(CODECS)}")
+        tuning = {"compression": compression} | dict(_number(name, options[name]) for name in LEAST if name in options)
+        security = Security.of({name: options[name] for name in SETTINGS if name in options})
+        return cls(options["servers"], options.get("topic", ""), delivery, tuning, security)
+
+    def producer(self, **more: Any) -> Producer:
+        """To be called where it is used: it can no more be sent elsewhere."""
+        return Producer(
+            self.servers,
+            client_id="penstock-spark",
+            tls=self.security.tls(),
+            authenticate=self.security.authenticate(),
+            **self.tuning,
+            **more,
+        )
+
+
+def _by_name(given: Mapping[str, str]) -> dict[str, str]:
+    """Each setting under its first name; Spark tells options in lower case."""
+    options: dict[str, str] = {}
+    for written, value in given.items():
+        name = written.lower().removeprefix("kafka.")
+        if name in SPARKS:
+            continue
+        if name not in KNOWN:
+            close = get_close_matches(name, KNOWN, 1)
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            raise wrong(f"no option {name!r}", f"{hint}there are {', '.join(KNOWN)}")
+        name = SAME.get(name, name)
+        if name in options:
+            raise wrong(f"{name} twice", "give it once; second names and those with kafka. mean the same")
+        options[name] = value
+    return options
+
+
+def _number(name: str, text: str) -> tuple[str, timedelta | int]:
+    """Kafka's setting as the producer's argument: "linger.ms" is `linger`, a timedelta."""
+    if not (text.isdecimal() and LEAST[name] <= int(text) <= MAX_SIZE):
+        unit = "milliseconds" if name.endswith(".ms") else "bytes"
+        raise wrong(f"no {name} {text!r}", f"give {unit}, {LEAST[name]} to {MAX_SIZE}")
+    argument = name.removesuffix(".ms").replace(".", "_")
+    return argument, timedelta(milliseconds=int(text)) if name.endswith(".ms") else int(text)
