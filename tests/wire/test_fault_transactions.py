@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from fault_proxy import fault_proxy, quick_producer
+from fault_proxy import Answer, fault_proxy, quick_producer
 from kafka_topics import assert_same, new_topic, stored
 from refusals import Kind, Refusal
 
@@ -97,6 +97,42 @@ def test_a_code_that_stays_aborts_and_the_next_transaction_goes_on(
 
     asyncio.run(work())
     assert_same(stored(services.kafka, topic, 2), [[b"kept"], []])
+
+
+@pytest.mark.parametrize("first", ["a record", "an offset"])
+def test_who_is_fenced_takes_nothing_back_by_its_abort(services: Services, topic: str, first: str) -> None:
+    """Brokers before 2.5 know versions of InitProducerId only that fence whoever has the id."""
+    places = {(topic, 0): Committed(1)}
+
+    def before_2_5(answer: Answer) -> bytes:
+        if answer.request.api is not protocol.API_VERSIONS:
+            return answer.data
+        found = answer.request.read(answer.data)
+        for one in found["api_keys"]:
+            if one["api_key"] == protocol.INIT_PRODUCER_ID.key:
+                one["max_version"] = 2
+        return answer.request.answer(found)
+
+    async def work() -> None:
+        async with fault_proxy(services.kafka) as proxy:
+            proxy.hurt = before_2_5
+            async with (
+                quick_producer(proxy, transactional_id=topic) as old,
+                quick_producer(proxy, transactional_id=topic) as new,
+            ):
+                with pytest.raises(FENCED):
+                    async with old.transaction() as transaction:
+                        async with new.transaction():
+                            await new.send(topic, b"new", partition=0)
+                        if first == "a record":
+                            await old.send(topic, b"old", partition=0)
+                        else:
+                            await transaction.add_offsets("group-" + topic, places)
+                async with new.transaction():
+                    await new.send(topic, b"newer", partition=0)
+
+    asyncio.run(work())
+    assert_same(stored(services.kafka, topic, 2), [[b"new", b"newer"], []])
 
 
 @pytest.mark.parametrize("learns", ["from a leader", "from the coordinator", "when it commits", "when it aborts"])

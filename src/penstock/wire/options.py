@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
@@ -10,6 +11,20 @@ from penstock.wire.compression import MAX_SIZE, codec_number, require_level
 from penstock.wire.partition import Partitioner, partitioner_of
 
 Acks = Literal[0, 1, "all"]
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """How batches are delivered; times in seconds, sizes in bytes."""
+
+    acks: int
+    idempotent: bool
+    in_flight: int
+    request_size: int
+    request_timeout: float
+    pauses: tuple[float, float]
+    compression_level: int | None = None
+    """For what must be compressed again."""
 
 
 def require_delivery(acks: Acks, idempotent: bool | None, in_flight: int, transactional_id: str | None) -> None:

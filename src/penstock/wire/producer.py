@@ -5,9 +5,9 @@
         print((await future).offset)
         receipt = await producer.send_table("clicks", table)
 
-Records of a topic are collected until they fill a batch or have waited `linger`, and while all brokers are busy. Then
-they are encoded together, as columns, go through the lane of their partition, and stay accounted for until the broker
-has them or an error says why not. What does not fit into `buffer_memory` waits in `send`: nothing is ever dropped.
+Records of a topic are collected in the accumulator, go through the lane of their partition, and stay accounted for
+until the broker has them or an error says why not. What does not fit into `buffer_memory` waits in `send`: nothing is
+ever dropped.
 """
 
 from __future__ import annotations
@@ -15,34 +15,31 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
-from itertools import count
 from types import TracebackType
 
 import pyarrow as pa
 
 from penstock.wire import forks
+from penstock.wire.accumulator import Accumulator
 from penstock.wire.cluster import Cluster
-from penstock.wire.columns import Encoded, TableEncoder
+from penstock.wire.columns import TableEncoder
 from penstock.wire.compression import codec_number
 from penstock.wire.connection import Link
+from penstock.wire.encoders import Encoders
 from penstock.wire.errors import InvalidTxnState, KafkaError, ProducerClosed, TransactionAbortable
-from penstock.wire.lanes import Batch, Outcome
-from penstock.wire.options import Acks, require_delivery, require_records, require_times
+from penstock.wire.options import Acks, Delivery, require_delivery, require_records, require_times
 from penstock.wire.partition import Partitioner
-from penstock.wire.pending import OVERHEAD, Headers, Pending, RecordMetadata, as_bytes
-from penstock.wire.retry import patiently
+from penstock.wire.pending import OVERHEAD, Headers, RecordMetadata, as_bytes
 from penstock.wire.sasl import Authenticate
-from penstock.wire.sender import Delivery, Sender
+from penstock.wire.sender import Sender
 from penstock.wire.stats import Stats
 from penstock.wire.tables import Receipt, TableDelivery, Tabular, by_topic, receipts, record_batches
 from penstock.wire.transaction import Transactions
 
-Settle = Callable[[Outcome, slice], None]
 REQUEST = 2_000_001
 """Bytes of a request: two batches keep both sides busy, while four leave the broker's second thread without work."""
 
@@ -88,7 +85,7 @@ class Producer:
         timeouts |= {"metadata_max_age": metadata_max_age, "transaction_timeout": transaction_timeout}
         timeouts |= {"retry_backoff": retry_backoff, "retry_backoff_max": retry_backoff_max}
         require_times(linger, **timeouts)
-        timeout = request_timeout.total_seconds()
+        timeout, patience = request_timeout.total_seconds(), delivery_timeout.total_seconds()
         pauses = retry_backoff.total_seconds(), retry_backoff_max.total_seconds()
         self._cluster = Cluster(
             servers,
@@ -96,7 +93,7 @@ class Producer:
             max_age=metadata_max_age.total_seconds(),
             pauses=pauses,
         )
-        self._delivery = Delivery(
+        delivery = Delivery(
             acks=-1 if acks == "all" else acks,
             idempotent=acks == "all" if idempotent is None else idempotent,
             in_flight=in_flight,
@@ -107,27 +104,21 @@ class Producer:
         )
         self._transactions: Transactions | None = None
         if transactional_id is not None:
-            limits = {"timeout": transaction_timeout.total_seconds(), "patience": delivery_timeout.total_seconds()}
+            limits = {"timeout": transaction_timeout.total_seconds(), "patience": patience}
             self._transactions = Transactions(self._cluster, transactional_id, pauses=pauses, **limits)
         self._batch_size = batch_size
-        self._make_encoder = partial(
+        make = partial(
             TableEncoder,
             batch_size=batch_size,
             compression=codec_number(compression),
             level=compression_level,
             partitioner=partitioner,
         )
-        self._linger, self._patience = linger.total_seconds(), delivery_timeout.total_seconds()
-        self._memory, self._used = buffer_memory, 0
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._pending: dict[str, Pending] = {}
-        self._encoders: dict[str, TableEncoder] = {}
-        self._numbers = count()
-        self._open: dict[int, None] = {}
-        """The numbers of batches that are not settled, oldest first."""
-        self._settled = asyncio.Event()
+        self._encoders = Encoders(self._cluster, make, self.require_open, patience=patience, pauses=pauses)
+        self._sender = Sender(self._cluster, delivery, lambda: self._accumulator.has_room(), self._transactions)
+        waits = {"linger": linger.total_seconds(), "patience": patience}
+        self._accumulator = Accumulator(self._encoders, self._sender, self._transactions, memory=buffer_memory, **waits)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._sender: Sender | None = None
         self._closed = False
         self.is_copy = False
         """Whether it is in a forked process, where it shares its connections with the original."""
@@ -143,9 +134,8 @@ class Producer:
 
     def stats(self) -> Stats:
         """What was sent, waits and failed so far, by topic and by broker."""
-        topics = self._sender.topic_stats() if self._sender else {}
-        brokers = self._sender.broker_stats() if self._sender else {}
-        return Stats(self._used, self._memory, topics, brokers)
+        used = self._accumulator.memory - self._accumulator.free
+        return Stats(used, self._accumulator.memory, self._sender.topic_stats(), self._sender.broker_stats())
 
     def forked(self) -> None:
         """Refuse everything from here on."""
@@ -186,14 +176,15 @@ class Producer:
         else:
             value, key = as_bytes("value", value), as_bytes("key", key)
             size = OVERHEAD + len(value or b"") + len(key or b"")
-        if self._waiting or self._used + size > self._memory:
-            await self._reserve(size)
+        collected = self._accumulator
+        if collected.waiting or size > collected.free:
+            await collected.reserve(size)
             if topic not in self._encoders:
-                self._used -= size
+                collected.free += size
                 raise ProducerClosed(topic=topic)
         else:
-            self._used += size
-        pending = self._pending.get(topic) or self._begin(topic)
+            collected.free -= size
+        pending = collected.pending.get(topic) or collected.begin(topic)
         # Made directly: the loop's own method does the same at three times the cost.
         future: asyncio.Future[RecordMetadata] = asyncio.Future(loop=self._loop)
         pending.values.append(value)
@@ -204,7 +195,7 @@ class Producer:
             pending.detail(partition, headers)
         pending.size += size
         if pending.size >= self._batch_size:
-            self._encode(pending)
+            collected.encode(pending)
         return future
 
     async def send_table(self, topic: str, table: Tabular | Iterable[pa.RecordBatch]) -> Receipt:
@@ -229,14 +220,14 @@ class Producer:
         loop, left = asyncio.get_running_loop(), iter(parts)
         while (part := await loop.run_in_executor(None, next, left, None)) is not None:
             topic, batch = part
-            encoder = self._current(topic, self._encoders.get(topic) or await self._learn(topic))
+            encoder = self._encoders.current(topic, self._encoders.get(topic) or await self._learn(topic))
             self._require_transaction(topic)
             delivery = deliveries.setdefault(topic, TableDelivery(topic))
             encoded = encoder.encode(batch)
             # In another thread too: the kernel holds no lock, so the loop sends meanwhile.
             while (one := await loop.run_in_executor(None, next, encoded, None)) is not None:
-                await self._reserve(len(one.data))
-                self._add(topic, one, delivery.expect(one))
+                await self._accumulator.reserve(len(one.data))
+                self._accumulator.add(topic, one, delivery.expect(one))
             delivery.next_batch(batch.num_rows)
         return await receipts(deliveries.values())
 
@@ -263,148 +254,42 @@ class Producer:
         await self._transactions.end(commit=True)
 
     async def _abort(self, transactions: Transactions, error: BaseException) -> None:
-        assert self._sender
         why = (
             error if isinstance(error, KafkaError) else TransactionAbortable(f"the transaction was aborted: {error!r}")
         )
-        for pending in list(self._pending.values()):
-            self._encode(pending)
-        while self._open:
-            self._sender.drop(why)
-            if self._sender.in_flight:
-                await self._sender.answered()
+        await self._accumulator.drop(why)
         await transactions.end(commit=False)
 
     async def flush(self) -> None:
         """Send all that was handed over so far, and wait until each of its records is acknowledged or failed."""
         if self.is_copy:
             self.require_open()
-        for pending in list(self._pending.values()):
-            self._encode(pending)
-        last = next(self._numbers)
-        while next(iter(self._open), last) < last:
-            self._settled.clear()
-            await self._settled.wait()
+        await self._accumulator.flush()
 
     async def close(self) -> None:
         """Flush, then close the connections; again, or in a forked process, nothing."""
         if self._closed or self.is_copy:
             return
         self._closed = True
-        for pending in list(self._pending.values()):
-            self._encode(pending)
+        self._encoders.renews = False
+        self._accumulator.encode_all()
         self._encoders.clear()  # from here on `send` refuses
         try:
             await self.flush()
         finally:
-            if self._sender:
-                await self._sender.close()
+            await self._sender.close()
             await self._cluster.close()
 
     def _start(self) -> None:
-        if self._sender is None:
+        if self._loop is None:
             self._loop = asyncio.get_running_loop()
-            self._sender = Sender(self._cluster, self._delivery, self._has_room, self._transactions)
             self._sender.start()
 
     async def _learn(self, topic: str) -> TableEncoder:
-        """The topic's encoder, which knows its number of partitions; waits for metadata as long as for a delivery."""
-
-        async def attempt() -> None:
-            self.require_open(topic)
-            self._start()
-            await self._cluster.refresh(topic)
-
-        await patiently(attempt, patience=self._patience, pauses=self._delivery.pauses)
-        self.require_open(topic)  # it may have been closed meanwhile
-        return self._new_encoder(topic)
-
-    def _new_encoder(self, topic: str) -> TableEncoder:
-        encoder = self._encoders[topic] = self._make_encoder(len(self._cluster.topics[topic].leaders))
-        return encoder
-
-    def _current(self, topic: str, encoder: TableEncoder) -> TableEncoder:
-        """This encoder, or a new one if the topic has grown; has metadata that grow old read again, and never waits."""
-        if self._closed:
-            return encoder
-        self._cluster.renew(topic)
-        grown = len(self._cluster.topics[topic].leaders) != encoder.partitions
-        return self._new_encoder(topic) if grown else encoder
+        self.require_open(topic)
+        self._start()
+        return await self._encoders.learn(topic)
 
     def _require_transaction(self, topic: str) -> None:
         if self._transactions and not self._transactions.is_open:
             raise InvalidTxnState("send inside `async with producer.transaction()`", topic=topic)
-
-    def _begin(self, topic: str) -> Pending:
-        pending = self._pending[topic] = Pending(topic)
-        assert self._loop is not None
-        self._loop.call_later(self._linger, self._lingered, pending)
-        return pending
-
-    def _lingered(self, pending: Pending) -> None:
-        pending.due = True
-        assert self._sender is not None
-        if self._sender.has_capacity():
-            self._encode(pending)
-
-    def _encode(self, pending: Pending) -> None:
-        if self._pending.get(pending.topic) is not pending:
-            return
-        del self._pending[pending.topic]
-        self._used -= pending.size
-        try:
-            encoder = self._current(pending.topic, self._encoders[pending.topic])
-            for one in encoder.encode(pending.columns()):
-                self._used += len(one.data)
-                self._add(pending.topic, one, partial(pending.settle, one))
-        except Exception as error:
-            pending.fail(error)
-            if self._transactions and not self._transactions.failure:
-                self._transactions.failure = TransactionAbortable(f"not sent: {error!r}", topic=pending.topic)
-
-    def _add(self, topic: str, one: Encoded, settle: Settle) -> None:
-        number = next(self._numbers)
-        self._open[number] = None
-        deadline, left = time.monotonic() + self._patience, one.count
-
-        def settled(outcome: Outcome, part: slice) -> None:
-            nonlocal left
-            settle(outcome, part)
-            left -= part.stop - part.start
-            if left:
-                return
-            self._used -= len(one.data)
-            del self._open[number]
-            self._settled.set()
-
-        assert self._sender is not None
-        self._sender.add(topic, one.partition, Batch(one.data, one.count, deadline, settled))
-
-    async def _reserve(self, size: int) -> None:
-        """Wait, behind those who wait already, until so many bytes fit; one that is larger than all waits for none."""
-        if not self._waiting and self._fits(size):
-            self._used += size
-            return
-        for pending in list(self._pending.values()):
-            self._encode(pending)
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((size, turn))
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._used -= size
-            raise
-
-    def _fits(self, size: int) -> bool:
-        return self._used + size <= self._memory or not self._used
-
-    def _has_room(self) -> None:
-        """A request came back: let waiting senders in, and send what had waited for a free broker."""
-        while self._waiting and self._fits(self._waiting[0][0]):
-            size, turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                self._used += size
-        for pending in [one for one in self._pending.values() if one.due]:
-            self._encode(pending)

@@ -17,7 +17,7 @@ from penstock.wire.cluster import Cluster
 from penstock.wire.coordinator import GROUP, TRANSACTION, Coordinator
 from penstock.wire.errors import InvalidProducerEpoch, InvalidTxnState, KafkaError, ProducerFenced, error_of
 from penstock.wire.lanes import Identity, Lane
-from penstock.wire.protocol import Message
+from penstock.wire.protocol import Api, Message
 
 FENCED = (ProducerFenced, InvalidProducerEpoch)
 # From version 10 of OffsetFetch on topics go by their ids, of which a group need not know any.
@@ -76,9 +76,7 @@ class Transactions:
             "v3_and_below_producer_epoch": self.identity.epoch,
             "v3_and_below_topics": [{"name": name, "partitions": all} for name, all in topics.items()],
         }
-        await self._coordinator.ask(
-            protocol.ADD_PARTITIONS_TO_TXN, body, at_most=ADD_AT_MOST, errors=_error_of_partitions
-        )
+        await self._ask(protocol.ADD_PARTITIONS_TO_TXN, body, at_most=ADD_AT_MOST, errors=_error_of_partitions)
         self._touched = True
         for lane in new:
             if lane.identity != self.identity:
@@ -89,7 +87,7 @@ class Transactions:
         """Commit a group's offsets as a part of the transaction."""
         assert self.identity
         who = self._who(self.identity) | {"group_id": group}
-        await self._coordinator.ask(protocol.ADD_OFFSETS_TO_TXN, who)
+        await self._ask(protocol.ADD_OFFSETS_TO_TXN, who)
         self._touched = True
         topics: dict[str, list[dict[str, object]]] = defaultdict(list)
         for (topic, partition), (offset, metadata) in offsets.items():
@@ -120,15 +118,22 @@ class Transactions:
         last, self.identity, self.is_open = self.identity, None, False
         assert last
         self._joined.clear()
+        if self.fenced:
+            raise self.fenced
+        if self._touched:
+            await self._ask(protocol.END_TXN, self._who(last) | {"committed": commit}, at_most=END_AT_MOST)
+        if commit:
+            self.identity = last
+        else:
+            await self._identify(last)
+
+    async def _ask(self, api: Api, body: dict[str, Any], **options: Any) -> Message:
+        """Ask the transaction's coordinator, whose word about a fence is final: nothing is asked after it.
+
+        Before version 3 of InitProducerId, an abort would take the id back from the newer producer.
+        """
         try:
-            if self._touched:
-                await self._coordinator.ask(
-                    protocol.END_TXN, self._who(last) | {"committed": commit}, at_most=END_AT_MOST
-                )
-            if commit:
-                self.identity = last
-            else:
-                await self._identify(last)
+            return await self._coordinator.ask(api, body, **options)
         except FENCED as error:
             self.fenced = error
             raise
@@ -142,7 +147,7 @@ class Transactions:
         connection = await self._cluster.any_connection()
         if connection.version(protocol.INIT_PRODUCER_ID) < 3:
             body |= {"producer_id": -1, "producer_epoch": -1}
-        found = await self._coordinator.ask(protocol.INIT_PRODUCER_ID, body)
+        found = await self._ask(protocol.INIT_PRODUCER_ID, body)
         self.identity = Identity(found["producer_id"], found["producer_epoch"])
 
 
