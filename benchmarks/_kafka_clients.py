@@ -36,7 +36,7 @@ from penstock.wire.producer import Producer
 from penstock.wire.protocol import PRODUCE
 
 TOPIC = "bench"
-MEMORY = 256 << 20
+MEMORY = 64 << 20
 BATCH = 1_000_000
 LINGER = 5  # milliseconds
 VARIETY = 1000

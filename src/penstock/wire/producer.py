@@ -59,7 +59,7 @@ class Producer:
         partitioner: str | Partitioner = "key",
         linger: timedelta = timedelta(milliseconds=5),
         batch_size: int = 1_000_000,
-        buffer_memory: int = 256 << 20,
+        buffer_memory: int = 64 << 20,
         in_flight: int = 5,
         delivery_timeout: timedelta = timedelta(minutes=2),
         request_timeout: timedelta = timedelta(seconds=30),

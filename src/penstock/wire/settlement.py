@@ -38,14 +38,15 @@ class Settlement:
 
     def drop(self, lanes: Iterable[Lane], error: KafkaError) -> None:
         """Fail all that waits in these lanes."""
-        for lane in lanes:
+        # The room that this makes may let in a record for a new lane.
+        for lane in list(lanes):
             for one in list(lane.queue):
                 self.fail(lane, one, error)
 
     def expire(self, lanes: Iterable[Lane]) -> None:
         """Fail what waits and whose time is up."""
         now = time.monotonic()
-        for lane in lanes:
+        for lane in list(lanes):
             for one in lane.expired(now):
                 late = DeliveryTimeout(
                     topic=lane.topic,
