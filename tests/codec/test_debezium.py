@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from change_frames import AT, INSERT, PARTITION_DELETE, RANGE_DELETE, ROW_DELETE, UPDATE, Table
-from pyspark.sql import Row, SparkSession
+from event_records import assert_fits, events, optional, struct, values
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import penstock
@@ -18,14 +17,6 @@ from penstock.errors import PenstockError
 
 USERS = Table({"id": "int", "name": "text"}, ["id"], name="shop.users")
 ORDERS = Table({"z": "int", "b": "int", "a": "int", "v": "text"}, ["z", "b"], ["a"])
-
-
-def events(spark: SparkSession, table: Table, rows: Sequence[dict[str, Any]], **options: Any) -> list[Row]:
-    return cdc.events(table.frame(spark, rows), **{"prefix": "p", **options}).collect()
-
-
-def values(rows: Sequence[Row]) -> list[Any]:
-    return [row.value and json.loads(row.value) for row in rows]
 
 
 def test_an_event_is_the_connectors_byte_for_byte(spark: SparkSession) -> None:
@@ -128,15 +119,6 @@ WIDE = Table(
 WIDE_ROW = ("c", {1: "a"}, {"x": [1]}, [1], (None, (1, b"", 0.5, 0.5, 1, AT)), (1, b"", 0.5, 0.5, 1, AT))
 
 
-def struct(name: str, optional: bool, **fields: Any) -> dict[str, Any]:
-    members = [{**schema, "field": field} for field, schema in fields.items()]
-    return {"type": "struct", "fields": members, "optional": optional, "name": name}
-
-
-def optional(kind: str) -> dict[str, Any]:
-    return {"type": kind, "optional": True}
-
-
 def test_schemas_are_the_connectors(spark: SparkSession) -> None:
     change = {"kind": INSERT, "key": ({1: "a"}, "c"), "after": WIDE_ROW}
     (row,) = events(spark, WIDE, [change], schemas=True, prefix="my-app")
@@ -184,30 +166,6 @@ def test_every_payload_fits_its_schema(spark: SparkSession, placement: list[str]
         assert_fits(message["payload"], message["schema"])
     with_range = [any(f["field"] == "range" for f in json.loads(row.value)["schema"]["fields"]) for row in rows]
     assert with_range == [False, True]
-
-
-JSON_TYPES: dict[str, type | tuple[type, ...]] = {
-    "boolean": bool,
-    "bytes": str,
-    "double": (float, str),
-    "float": (float, str),
-    "string": str,
-    **dict.fromkeys(("int8", "int16", "int32", "int64"), int),
-}
-
-
-def assert_fits(payload: Any, schema: dict[str, Any]) -> None:
-    if payload is None:
-        assert schema["optional"], schema
-    elif schema["type"] == "struct":
-        assert list(payload) == [field["field"] for field in schema["fields"]]
-        for field in schema["fields"]:
-            assert_fits(payload[field["field"]], field)
-    elif schema["type"] == "array":
-        for element in payload:
-            assert_fits(element, schema["items"])
-    else:
-        assert isinstance(payload, JSON_TYPES[schema["type"]]), schema
 
 
 @pytest.mark.parametrize(

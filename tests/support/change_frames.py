@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as st
 
-from penstock.schema import CqlType, parse_type, spark_type
+from penstock.schema import CqlType, log_value_type, parse_type, spark_type
 
 AT = dt.datetime(2024, 2, 29, 12, 0, 0, 123456, tzinfo=dt.UTC)
 READ_AT = AT + dt.timedelta(milliseconds=1077)
@@ -28,13 +28,16 @@ class Table:
     name: str = "shop.orders"
 
     def frame(self, spark: SparkSession, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
-        """One change a mapping: `kind` (see above), `key`, and if given before, after and range."""
+        """One change a mapping: `kind` (see above), `key`, and if given the columns of a change, structs as tuples."""
         values = [
             (
                 row["kind"][0],
                 row["key"],
                 row.get("before"),
                 row.get("after"),
+                row.get("delta"),
+                row.get("written", []),
+                row.get("deleted", []),
                 row.get("range"),
                 row["kind"][1],
                 AT,
@@ -42,7 +45,13 @@ class Table:
             )
             for row in rows
         ]
-        return spark.createDataFrame(values, self._schema()).drop(*([] if self.clustering_key else ["range"]))
+        absent = [] if self.clustering_key else ["range"]
+        absent += [] if self._values else ["delta"]
+        return spark.createDataFrame(values, self._schema()).drop(*absent)
+
+    @property
+    def _values(self) -> list[str]:
+        return sorted(set(self.columns) - {*self.partition_key, *self.clustering_key})
 
     def _schema(self) -> st.StructType:
         about = {
@@ -53,7 +62,8 @@ class Table:
             "penstock.udts": {name: dict(fields) for name, fields in self.udts.items()},
         }
         row, bound = self._struct(sorted(self.columns)), self._struct(self.clustering_key)
-        inclusive = st.BooleanType()
+        delta = [st.StructField(name, spark_type(log_value_type(self._kind(name)))) for name in self._values]
+        names, inclusive = st.ArrayType(st.StringType()), st.BooleanType()
         bounds = [("start", bound), ("start_inclusive", inclusive), ("end", bound), ("end_inclusive", inclusive)]
         return st.StructType(
             [
@@ -61,6 +71,9 @@ class Table:
                 st.StructField("key", self._struct([*self.partition_key, *self.clustering_key]), metadata=about),
                 st.StructField("before", row),
                 st.StructField("after", row),
+                st.StructField("delta", st.StructType(delta)),
+                st.StructField("written", names),
+                st.StructField("deleted", names),
                 st.StructField("range", st.StructType([st.StructField(name, kind) for name, kind in bounds])),
                 st.StructField("operation", st.ByteType()),
                 st.StructField("ts", st.TimestampType()),

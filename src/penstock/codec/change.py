@@ -6,8 +6,9 @@ checkpoint in between lose nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pyspark.sql import types as st
 
@@ -19,12 +20,16 @@ NEEDED = ("op", "key", "before", "after", "operation", "ts", "read_ts")
 
 @dataclass(frozen=True)
 class Layout:
-    """The table behind a change frame; `columns` are in the order of its images, which is the log's."""
+    """The table behind a change frame; `columns` are in the order of its images, which is the log's.
+
+    `key` are the key columns in record order: partition key, then clustering key, each group by name.
+    """
 
     keyspace: str
     table: str
     partition_key: tuple[str, ...]
     clustering_key: tuple[str, ...]
+    key: tuple[str, ...]
     columns: tuple[str, ...]
     types: Mapping[str, CqlType]
 
@@ -32,28 +37,27 @@ class Layout:
     def full_name(self) -> str:
         return f"{self.keyspace}.{self.table}"
 
-    @property
-    def key(self) -> tuple[str, ...]:
-        """Key columns in record order: partition key, then clustering key, each group by name."""
-        return (*sorted(self.partition_key), *sorted(self.clustering_key))
-
 
 def is_change_frame(schema: st.StructType) -> bool:
     """Whether the frame comes from `cdc.read`, perhaps with columns taken away or added."""
     return "key" in schema.names and "penstock.table" in schema["key"].metadata
 
 
-def layout(schema: st.StructType) -> Layout:
-    """The table that a change frame's schema describes; refuses a frame that is none or that lost columns."""
+def layout(schema: st.StructType, also: Iterable[str] = ()) -> Layout:
+    """The table that a change frame's schema describes; refuses a frame that is none or that lost columns.
+
+    `also` names the frame's columns that are needed besides those of every event.
+    """
     if not is_change_frame(schema):
         raise PenstockError(
             "this frame holds no changes of a table",
             where=f"columns {', '.join(schema.names)}",
             next="pass a frame of penstock.cdc.read(...); a select() in between must keep its columns",
         )
-    needed = (*NEEDED, "range") if schema["key"].metadata["penstock.clustering_key"] else NEEDED
-    missing = [name for name in needed if name not in schema.names]
-    table = str(schema["key"].metadata["penstock.table"])
+    about = schema["key"].metadata
+    absent = _absent(about)
+    missing = [name for name in (*NEEDED, "range", *also) if name not in schema.names and name not in absent]
+    table = str(about["penstock.table"])
     if missing:
         raise PenstockError(
             f"the change frame has lost the columns {', '.join(missing)}",
@@ -63,18 +67,27 @@ def layout(schema: st.StructType) -> Layout:
     return _read(schema, table)
 
 
+def _absent(about: Mapping[str, Any]) -> set[str]:
+    """Columns that a frame of this table never had, because they would hold no field."""
+    key = {*about["penstock.partition_key"], *about["penstock.clustering_key"]}
+    there = {"range": about["penstock.clustering_key"], "delta": key != set(about["penstock.cql"])}
+    return {name for name in there if not there[name]}
+
+
 def _read(schema: st.StructType, full_name: str) -> Layout:
     about = schema["key"].metadata
     image = schema["before"].dataType
     assert isinstance(image, st.StructType)
     udts = {name: (tuple(fields), tuple(fields.values())) for name, fields in about["penstock.udts"].items()}
     types = {name: parse_type(text, udts) for name, text in about["penstock.cql"].items()}
+    partition, clustering = tuple(about["penstock.partition_key"]), tuple(about["penstock.clustering_key"])
     keyspace, table = full_name.split(".", 1)
     return Layout(
         keyspace,
         table,
-        tuple(about["penstock.partition_key"]),
-        tuple(about["penstock.clustering_key"]),
+        partition,
+        clustering,
+        (*sorted(partition), *sorted(clustering)),
         tuple(image.names),
         {field.name: _in_order(types[field.name], field.dataType) for field in image.fields},
     )

@@ -51,14 +51,17 @@ def key_schema(table: Layout, prefix: str) -> Schema:
 
 
 def envelope_schema(
-    table: Layout, prefix: str, *, images: tuple[bool, bool], payload_key: str | None, ranged: bool
+    table: Layout, prefix: str, *, images: tuple[bool, bool], payload_key: str | None, ranged: bool, cells: bool
 ) -> Schema:
-    """The event; `images` tells whether before and after hold the key columns, `ranged` adds the deleted range."""
+    """The event; `images` tells whether before and after hold the key columns, `ranged` adds the deleted range.
+
+    `cells` is for the legacy format: columns outside the key stand in a struct `Cell` each.
+    """
     base = _base(table, prefix)
     fields = [
         ("source", _source()),
-        ("before", _image(table, f"{base}.Before", base, images[0])),
-        ("after", _image(table, f"{base}.After", base, images[1])),
+        ("before", _image(table, f"{base}.Before", base, images[0], cells)),
+        ("after", _image(table, f"{base}.After", base, images[1], cells)),
     ]
     if payload_key is not None:
         fields.append((payload_key, key_schema(table, prefix)))
@@ -129,13 +132,19 @@ def _key_fields(table: Layout, names: Iterable[str]) -> list[tuple[str, Schema]]
     return [(name, column_schema(table.types[name], "")) for name in names]
 
 
-def _image(table: Layout, name: str, base: str, with_key: bool) -> Schema:
-    fields = [
-        (column, column_schema(table.types[column], "" if column in table.key else f"{base}."))
-        for column in table.columns
-        if with_key or column not in table.key
-    ]
+def _image(table: Layout, name: str, base: str, with_key: bool, cells: bool) -> Schema:
+    fields = []
+    for column in table.columns:
+        if column in table.key:
+            fields += _key_fields(table, [column]) if with_key else []
+            continue
+        value = column_schema(table.types[column], f"{base}.")
+        fields.append((column, _cell(value, f"{base}.{column}") if cells else value))
     return _struct(fields, name, optional=True)
+
+
+def _cell(value: Schema, name: str) -> Schema:
+    return _struct([("value", value)], avro_name(f"{name}.Cell"), optional=True)
 
 
 def _source() -> Schema:

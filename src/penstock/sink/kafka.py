@@ -131,7 +131,8 @@ def sink(
         raise PenstockError(
             f"unknown format {format!r}",
             where="kafka.sink",
-            next=f"use {' or '.join(map(repr, FORMATS))}; the connector's legacy and only-updated shapes are not made",
+            next=f"use {' or '.join(map(repr, FORMATS))}; "
+            "the connector's legacy shape is a format of cdc.events, whose records this sink takes as they are",
         )
     if not re.fullmatch(r"[^\s,:]+:\d+(,[^\s,:]+:\d+)*", servers):
         raise PenstockError(
