@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer as Librdkafka
+from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 
 from _measure import Run
@@ -284,8 +285,6 @@ def _cpu(whose: int) -> float:
 @contextmanager
 def fresh_topic(servers: str, partitions: int, replicas: int) -> Iterator[None]:
     """The topic of all cases, made anew and deleted afterwards."""
-    from confluent_kafka.admin import AdminClient, NewTopic
-
     admin = AdminClient({"bootstrap.servers": servers})
     while True:
         try:

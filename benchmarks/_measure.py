@@ -6,7 +6,7 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -61,12 +61,19 @@ def timed(work: Callable[[], int]) -> Run:
     return Run(rows, time.perf_counter() - began, tree_cpu(os.getpid()) - cpu)
 
 
-def alternate(subjects: Mapping[str, Callable[[], int]], rounds: int) -> dict[str, list[Run]]:
-    """Run every subject once a round, in the order given and the other way round in turn."""
-    runs: dict[str, list[Run]] = {name: [] for name in subjects}
+def turns(subjects: Iterable[str], rounds: int) -> Iterator[tuple[int, str]]:
+    """The number of each round with each subject in it, in the order given and the other way round in turn."""
+    names = list(subjects)
     for number in range(rounds):
-        for name in sorted(subjects, key=list(subjects).index, reverse=number % 2 == 1):
-            runs[name].append(timed(subjects[name]))
+        for name in reversed(names) if number % 2 else names:
+            yield number, name
+
+
+def alternate(subjects: Mapping[str, Callable[[], int]], rounds: int) -> dict[str, list[Run]]:
+    """Run every subject once a round; they take turns."""
+    runs: dict[str, list[Run]] = {name: [] for name in subjects}
+    for _, name in turns(subjects, rounds):
+        runs[name].append(timed(subjects[name]))
     return runs
 
 
@@ -75,7 +82,7 @@ def rows_of(case: str, runs: Mapping[str, list[Run]], peer: str) -> list[Row]:
     rate = {name: statistics.median(run.rows / run.seconds for run in each) for name, each in runs.items()}
     cpu = {name: statistics.median(run.cpu / run.rows * 1e6 for run in each) for name, each in runs.items()}
     return [
-        Row(case, name, round(rate[name], 1), round(cpu[name], 3), round(rate[name] / rate[peer], 3)) for name in runs
+        Row(case, name, round(rate[name], 1), round(cpu[name], 4), round(rate[name] / rate[peer], 3)) for name in runs
     ]
 
 

@@ -13,7 +13,6 @@ Rates are records a second, CPU is the client's own; `ratio` is over librdkafka'
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from pathlib import Path
 
 import _kafka_clients as clients
 from _kafka_clients import Case, Client
-from _measure import Row, Run, report
+from _measure import Row, Run, report, rows_of, turns
 
 PARTITIONS = 4
 PER_MESSAGE = 10
@@ -69,32 +68,16 @@ def cluster(brokers: int) -> Iterator[str]:
         yield made.servers
 
 
-def measure(case: Case, subjects: dict[str, Client], rounds: int) -> dict[str, Run]:
-    """The median run of each subject; they take turns, the order turned round each time."""
+def measure(kind: str, case: Case, subjects: dict[str, Client], rounds: int) -> list[Row]:
+    """Medians of all subjects, which take turns; the ratio is over the second one."""
     replicas = case.servers.count(",") + 1 if case.acks == "all" else 1
     runs: dict[str, list[Run]] = {name: [] for name in subjects}
-    for number in range(rounds + 1):
-        for name in sorted(subjects, key=list(subjects).index, reverse=number % 2 == 1):
-            with clients.fresh_topic(case.servers, case.partitions, replicas):
-                run = subjects[name](case)
-            if number:  # the first round warms up brokers and compiled code
-                runs[name].append(run)
-    return {name: _median(each) for name, each in runs.items()}
-
-
-def _median(runs: list[Run]) -> Run:
-    rate = statistics.median(run.rows / run.seconds for run in runs)
-    cpu = statistics.median(run.cpu / run.rows for run in runs)
-    return Run(runs[0].rows, runs[0].rows / rate, cpu * runs[0].rows)
-
-
-def rows_of(kind: str, medians: dict[str, Run]) -> list[Row]:
-    rate = {name: run.rows / run.seconds for name, run in medians.items()}
-    peer = rate[list(medians)[1]]
-    return [
-        Row(kind, name, round(rate[name]), round(run.cpu / run.rows * 1e6, 4), round(rate[name] / peer, 2))
-        for name, run in medians.items()
-    ]
+    for number, name in turns(subjects, rounds + 1):
+        with clients.fresh_topic(case.servers, case.partitions, replicas):
+            run = subjects[name](case)
+        if number:  # the first round warms up brokers and compiled code
+            runs[name].append(run)
+    return rows_of(kind, runs, list(subjects)[1])
 
 
 def matrix(options: argparse.Namespace) -> list[Row]:
@@ -110,15 +93,14 @@ def matrix(options: argparse.Namespace) -> list[Row]:
                         for compression in options.compression:
                             case = Case(servers, PARTITIONS * brokers, size, acks, compression, count)
                             subjects = tables(options.rdkafka_performance) | {"ceiling": clients.ceiling}
-                            rows += _said(f"table/{brokers}/{case.name}", measure(case, subjects, options.rounds))
+                            rows += _said(measure(f"table/{brokers}/{case.name}", case, subjects, options.rounds))
                     if "future" in options.paths:
                         few = plain.divided(PER_MESSAGE)
-                        rows += _said(f"future/{brokers}/{plain.name}", measure(few, FUTURES, options.rounds))
+                        rows += _said(measure(f"future/{brokers}/{plain.name}", few, FUTURES, options.rounds))
     return rows
 
 
-def _said(kind: str, medians: dict[str, Run]) -> list[Row]:
-    rows = rows_of(kind, medians)
+def _said(rows: list[Row]) -> list[Row]:
     report(rows, None)
     return rows
 
@@ -133,8 +115,8 @@ def published(options: argparse.Namespace) -> None:
                 count = min(options.most, options.megabytes * 1_000_000 // size)
                 case = Case(servers, PARTITIONS * brokers, size, "1", "none", count)
                 subjects = tables(options.rdkafka_performance)
-                medians = measure(case, subjects, options.rounds)
-                rate = {name: run.rows / run.seconds / 1e6 for name, run in medians.items()}
+                rows = measure("published", case, subjects, options.rounds)
+                rate = {row.subject: row.rate_per_s / 1e6 for row in rows}
                 peer = max(rate.get(LIBRDKAFKA, 0.0), rate[CONFLUENT])
                 print(
                     f"{brokers:7} {size:6} | {rate[PENSTOCK]:9.3f} {rate[JAVA]:9.3f} {peer:11.3f}  |"

@@ -22,6 +22,7 @@ from pathlib import Path
 from confluent_kafka import Producer as Librdkafka
 
 from _kafka_clients import TOPIC, fresh_topic
+from _measure import turns
 from penstock.wire import Producer
 from wire import PARTITIONS, cluster
 
@@ -88,14 +89,13 @@ def main() -> None:
     options = parser.parse_args()
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in SUBJECTS}
     with cluster(1) as servers:
-        for number in range(options.rounds + 1):
-            for name in sorted(SUBJECTS, key=list(SUBJECTS).index, reverse=number % 2 == 1):
-                gc.collect()
-                gc.freeze()
-                with fresh_topic(servers, PARTITIONS, 1):
-                    taken = sorted(SUBJECTS[name](servers, options.rate, options.seconds))
-                if number:  # the first round warms up the broker
-                    found[name].append((taken[len(taken) // 2] * 1000, taken[int(len(taken) * 0.99)] * 1000))
+        for number, name in turns(SUBJECTS, options.rounds + 1):
+            gc.collect()
+            gc.freeze()
+            with fresh_topic(servers, PARTITIONS, 1):
+                taken = sorted(SUBJECTS[name](servers, options.rate, options.seconds))
+            if number:  # the first round warms up the broker
+                found[name].append((taken[len(taken) // 2] * 1000, taken[int(len(taken) * 0.99)] * 1000))
     medians = {name: [statistics.median(values) for values in zip(*each, strict=True)] for name, each in found.items()}
     peer = medians["confluent-kafka"][1]
     case = f"latency/{options.rate}"
