@@ -7,15 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from checkpoints import forget_last_commit
-from confluent_kafka import Consumer, Message, TopicPartition
-from kafka_topics import new_topic
+from confluent_kafka import Message
+from kafka_topics import messages, new_topic
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -39,24 +38,7 @@ def topic(services: Services) -> Iterator[str]:
 
 def read(servers: str, topic: str) -> list[Message]:
     """All committed records."""
-    consumer = Consumer(
-        {"bootstrap.servers": servers, "group.id": uuid.uuid4().hex, "isolation.level": "read_committed"}
-        | {"enable.partition.eof": True}
-    )
-    consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
-    found: list[Message] = []
-    ended: set[int] = set()
-    try:
-        while len(ended) < PARTITIONS:
-            message = consumer.poll(10)
-            assert message is not None
-            if message.error():
-                ended.add(message.partition())
-            else:
-                found.append(message)
-        return found
-    finally:
-        consumer.close()
+    return list(messages(servers, topic, PARTITIONS))
 
 
 def numbers(servers: str, topic: str) -> Counter[int]:

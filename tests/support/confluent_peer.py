@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import uuid
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
+from kafka_topics import messages
 from peer_records import PARTITIONS, Part, Record
 
 
 def read(servers: str, topic: str, *, isolation: str = "read_committed") -> list[Record]:
     """All records up to the ends of the partitions."""
-    options = {"group.id": uuid.uuid4().hex, "isolation.level": isolation, "enable.partition.eof": True}
-    consumer = Consumer({"bootstrap.servers": servers, "check.crcs": True, **options})
-    consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
-    found: list[Record] = []
-    ended: set[int] = set()
-    try:
-        while len(ended) < PARTITIONS:
-            message = consumer.poll(10)
-            assert message is not None, f"{len(found)} records came, then none for 10 s"
-            if message.error():
-                ended.add(message.partition())
-            else:
-                (_, time), headers = message.timestamp(), message.headers() or []
-                found.append(Record(message.partition(), message.key(), message.value(), headers, time))
-        return found
-    finally:
-        consumer.close()
+    return [
+        Record(one.partition(), one.key(), one.value(), one.headers() or [], one.timestamp()[1])
+        for one in messages(servers, topic, PARTITIONS, isolation)
+    ]
 
 
 def write(servers: str, topic: str, parts: list[Part]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 PATIENCE = 30.0  # seconds
@@ -25,28 +25,35 @@ def new_topic(servers: str, prefix: str, partitions: int, config: dict[str, str]
         done.result()
 
 
-def stored(servers: str, topic: str, partitions: int, isolation: str = "read_committed") -> list[list[bytes]]:
-    """The values of each partition, in the order of their offsets, to the last stable one or to the end."""
+def messages(servers: str, topic: str, partitions: int, isolation: str = "read_committed") -> Iterator[Message]:
+    """Each partition's messages in the order of their offsets, to the last stable one or to the end."""
     options = {"group.id": uuid.uuid4().hex, "log_level": 0, "check.crcs": True, "isolation.level": isolation}
     consumer = Consumer(
         {"bootstrap.servers": servers, "enable.partition.eof": True, "fetch.wait.max.ms": 10, **options}
     )
     try:
         consumer.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
-        found: list[list[bytes]] = [[] for _ in range(partitions)]
-        ended: set[int] = set()
+        count, ended = 0, set[int]()
         while len(ended) < partitions:
-            messages = consumer.consume(10_000, timeout=0.05) or consumer.consume(1, timeout=PATIENCE)
-            assert messages, f"{[len(of) for of in found]} came, and no end"
-            for one in messages:
+            some = consumer.consume(10_000, timeout=0.05) or consumer.consume(1, timeout=PATIENCE)
+            assert some, f"{count} messages came, and no end of the partitions but {ended}"
+            for one in some:
                 if not one.error():
-                    found[one.partition()].append(one.value())
+                    count += 1
+                    yield one
                     continue
                 assert one.error().code() == KafkaError._PARTITION_EOF, one.error()
                 ended.add(one.partition())
-        return found
     finally:
         consumer.close()
+
+
+def stored(servers: str, topic: str, partitions: int, isolation: str = "read_committed") -> list[list[bytes]]:
+    """The values of each partition, in the order of their offsets, to the last stable one or to the end."""
+    found: list[list[bytes]] = [[] for _ in range(partitions)]
+    for one in messages(servers, topic, partitions, isolation):
+        found[one.partition()].append(one.value())
+    return found
 
 
 def assert_same(found: list[list[bytes]], sent: list[list[bytes]]) -> None:
