@@ -47,7 +47,9 @@ def read(services: Services, topic: str) -> dict[int, dict[int, bytes]]:
     async def work() -> dict[int, dict[int, bytes]]:
         found: dict[int, dict[int, bytes]] = {0: {}, 1: {}}
         async with Reader(services.kafka) as reader:
-            start, end = await reader.earliest(topic), await reader.latest(topic)
+            # A transaction's end is told before its markers are everywhere: read to what is there, and wait for them.
+            async with Reader(services.kafka, committed=False) as whole:
+                start, end = await whole.earliest(topic), await whole.latest(topic)
             async for partition, table in reader.read(topic, start=start, end=end):
                 found[partition] |= zip(table["offset"].to_pylist(), table["value"].to_pylist(), strict=True)
         return found
