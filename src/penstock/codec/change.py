@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pyspark.sql import types as st
 
@@ -54,24 +53,29 @@ def layout(schema: st.StructType, also: Iterable[str] = ()) -> Layout:
             where=f"columns {', '.join(schema.names)}",
             next="pass a frame of penstock.cdc.read(...); a select() in between must keep its columns",
         )
-    about = schema["key"].metadata
-    absent = _absent(about)
-    missing = [name for name in (*NEEDED, "range", *also) if name not in schema.names and name not in absent]
-    table = str(about["penstock.table"])
-    if missing:
-        raise PenstockError(
-            f"the change frame has lost the columns {', '.join(missing)}",
-            where=f"changes of {table}",
-            next="keep these columns when selecting",
-        )
-    return _read(schema, table)
+    missing = [name for name in (*NEEDED, "range", *also) if name not in schema.names]
+    table = str(schema["key"].metadata["penstock.table"])
+    if "before" not in missing:
+        made = _read(schema, table)
+        missing = [name for name in missing if name not in _absent(made)]
+        if not missing:
+            return made
+    raise PenstockError(
+        f"the change frame has lost the columns {', '.join(missing)}",
+        where=f"changes of {table}",
+        next="keep these columns when selecting",
+    )
 
 
-def _absent(about: Mapping[str, Any]) -> set[str]:
+def _absent(table: Layout) -> set[str]:
     """Columns that a frame of this table never had, because they would hold no field."""
-    key = {*about["penstock.partition_key"], *about["penstock.clustering_key"]}
-    there = {"range": about["penstock.clustering_key"], "delta": key != set(about["penstock.cql"])}
-    return {name for name in there if not there[name]}
+    values = [table.types[name] for name in table.columns if name not in table.key]
+    there = {
+        "range": table.clustering_key,
+        "delta": values,
+        "deleted_elements": [kind for kind in values if kind.multi_cell],
+    }
+    return {name for name, fields in there.items() if not fields}
 
 
 def _read(schema: st.StructType, full_name: str) -> Layout:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock.codec.change import Layout
-from penstock.schema import CqlType
+from penstock.schema import CqlType, deleted_elements_type, log_value_type
 
 Schema = dict[str, Any]
 
@@ -51,11 +51,19 @@ def key_schema(table: Layout, prefix: str) -> Schema:
 
 
 def envelope_schema(
-    table: Layout, prefix: str, *, images: tuple[bool, bool], payload_key: str | None, ranged: bool, cells: bool
+    table: Layout,
+    prefix: str,
+    *,
+    images: tuple[bool, bool],
+    payload_key: str | None,
+    ranged: bool,
+    cells: bool,
+    extended: bool,
 ) -> Schema:
     """The event; `images` tells whether before and after hold the key columns, `ranged` adds the deleted range.
 
-    `cells` is for the legacy format: columns outside the key stand in a struct `Cell` each.
+    `cells` is for the legacy format: columns outside the key stand in a struct `Cell` each. `extended` adds what the
+    statement did.
     """
     base = _base(table, prefix)
     fields = [
@@ -72,9 +80,22 @@ def envelope_schema(
         ("ts_us", _primitive("int64")),
         ("ts_ns", _primitive("int64")),
     ]
+    if extended:
+        fields.append(("change", _change(table, base)))
     if ranged:
         fields.append(("range", _range(table, base)))
     return _struct(fields, f"{base}.Envelope")
+
+
+def value_types(table: Layout) -> dict[str, CqlType]:
+    """What the log holds of each column outside the key: an element of a list stands under its id there."""
+    return {name: log_value_type(table.types[name]) for name in table.columns if name not in table.key}
+
+
+def element_types(table: Layout) -> dict[str, CqlType]:
+    """What the log holds of elements removed from a collection or user type that is not frozen."""
+    kinds = {name: table.types[name] for name in value_types(table)}
+    return {name: deleted_elements_type(kind) for name, kind in kinds.items() if kind.multi_cell}
 
 
 def column_schema(kind: CqlType, namespace: str) -> Schema:
@@ -188,3 +209,27 @@ def _range(table: Layout, base: str) -> Schema:
     inclusive = _primitive("boolean", optional=False)
     fields = [("start", bound), ("start_inclusive", inclusive), ("end", bound), ("end_inclusive", inclusive)]
     return _struct(fields, f"{base}.Range")
+
+
+def _change(table: Layout, base: str) -> Schema:
+    names, text = _array(_primitive("string")), _primitive("string")
+    values = [(name, column_schema(kind, f"{base}.")) for name, kind in value_types(table).items()]
+    elements = [(name, _elements(table.types[name], kind, base)) for name, kind in element_types(table).items()]
+    fields = [("touched", names), ("set_to_null", names)]
+    if values:
+        fields.append(("values", _struct(values, f"{base}.Values", optional=True)))
+    if elements:
+        fields.append(("removed_elements", _struct(elements, f"{base}.RemovedElements", optional=True)))
+    fields += [
+        ("ttl", _primitive("int64")),
+        ("stream_id", text),
+        ("time", text),
+        ("batch_seq_no", _primitive("int32")),
+        ("end_of_batch", _primitive("boolean")),
+    ]
+    return _struct(fields, f"{base}.Change", optional=True)
+
+
+def _elements(column: CqlType, removed: CqlType, base: str) -> Schema:
+    """Fields of a user type are told by name."""
+    return _array(_primitive("string")) if column.name == "udt" else column_schema(removed, f"{base}.")

@@ -7,44 +7,25 @@ connector drops, become `d` events with a `range` member and no tombstone.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-import penstock
-from penstock.codec import legacy, rows
+from penstock.codec import envelope, legacy, rows
 from penstock.codec.change import Layout, layout
-from penstock.codec.connect_schema import Schema, envelope_schema, key_schema, topic_name
-from penstock.codec.deletes import deleted_range, deletes_one_row, deletes_range
+from penstock.codec.connect_schema import topic_name
+from penstock.codec.deletes import deletes_one_row
+from penstock.codec.envelope import Format
 from penstock.codec.headers import key_headers
+from penstock.codec.json import Json
+from penstock.codec.records import Codec, Records, Transform
 from penstock.errors import PenstockError
 
 PLACES = ("kafka-key", "kafka-headers", "payload-key", "payload-before", "payload-after", "payload-diff")
 PLACEMENT = ("kafka-key", "payload-after", "payload-before")
 PAYLOAD_KEY = "key"
-FORMATS = ("advanced", "legacy")
-
-
-@dataclass(frozen=True)
-class Format:
-    """How events of one table look: the names in them, the images, and where the primary key stands."""
-
-    prefix: str
-    schemas: bool
-    legacy: bool
-    images: tuple[str, str]
-    places: frozenset[str]
-    payload_key_name: str
-
-    @property
-    def needed(self) -> tuple[str, ...]:
-        """Columns of the change frame besides those that every event needs."""
-        if self.legacy:
-            return legacy.NEEDED
-        return ("written",) if "only-updated" in self.images else ()
+OPERATIONS = ("c", "u", "d", "r")
 
 
 def events(
@@ -58,48 +39,67 @@ def events(
     tombstones: bool = True,
     placement: Sequence[str] = PLACEMENT,
     payload_key_name: str = PAYLOAD_KEY,
+    skipped: Collection[str] = (),
+    transforms: Sequence[Transform] = (),
+    key: Codec | None = None,
+    value: Codec | None = None,
 ) -> DataFrame:
-    """Encode a change frame as records: `topic string, key string, value string`, and `headers` if placed there.
+    """Encode a change frame as records: `topic string, key, value`, and `headers` if placed there.
 
     `prefix` is Debezium's logical name; without `topic` (a name, or a column of the change frame) records go to
-    `<prefix>.<keyspace>.<table>`. `format` is "advanced", or "legacy" for the shape that the connector had before
-    2.0. `images` says how much of the frame's images goes out, for both or as a pair (before, after): "none", "full",
-    or "only-updated", which leaves an update the columns it touched. `schemas` puts the Connect schema into each key
-    and value. `placement` lists where the primary key goes: `kafka-key`, `kafka-headers`, `payload-key` (a member
-    named `payload_key_name`), `payload-before`, `payload-after`. The legacy format has no choice of images and places.
+    `<prefix>.<keyspace>.<table>`. `format` is "advanced", "legacy" for the shape that the connector had before
+    2.0, or "extended" for a member `change` with what the others leave out. `images` says how much of the frame's
+    images goes out, for both or as a pair (before, after): "none", "full", or "only-updated", which leaves an update
+    the columns it touched. `placement` lists where the primary key goes: `kafka-key`, `kafka-headers`, `payload-key`
+    (a member named `payload_key_name`), `payload-before`, `payload-after`. The legacy format has no choice of images
+    and places. `skipped` names operations that give no records. `transforms` change the records, in this order,
+    before `key` and `value` encode them: JSON unless given, and with `schemas` the Connect schema in each of them.
     Rows keep their order; a tombstone follows its delete. Wrong settings, and a frame without the columns that are
     needed, raise `PenstockError`.
     """
     style = Format(
         prefix,
-        schemas,
-        _one_of("format", format, FORMATS) == "legacy",
+        _one_of("format", format, envelope.FORMATS),
         _images(images),
         _places(placement),
         payload_key_name,
     )
     if style.legacy:
         _refuse_choices(style)
+    made = _records(changes, style, topic, tombstones=tombstones, skipped=_skipped(skipped))
+    for transform in transforms:
+        made = transform(made)
+    return made.encoded(key or Json(schemas), value or Json(schemas))
+
+
+def _records(
+    changes: DataFrame, style: Format, topic: str | Column | None, *, tombstones: bool, skipped: Collection[str]
+) -> Records:
+    """The records before transforms and codecs."""
     table = layout(changes.schema, style.needed)
     if style.legacy:
         table = legacy.narrowed(table)
-    columns = [
-        F.lit(topic_name(f"{prefix}.{table.full_name}") if topic is None else topic).alias("topic"),
-        _key(table, style).alias("key"),
-        _value(table, style).alias("value"),
-    ]
-    if "kafka-headers" in style.places:
-        columns.append(key_headers(table).alias("headers"))
-    return _followed(changes, columns, table) if tombstones else changes.select(*columns)
+    if skipped:
+        changes = changes.where(~F.col("op").isin(*skipped))
+    return Records(
+        _followed(changes, table) if tombstones else changes.withColumn(envelope.TOMBSTONE, F.lit(False)),
+        topic_name(f"{style.prefix}.{table.full_name}") if topic is None else topic,
+        envelope.key(table, style),
+        envelope.values(table, style),
+        key_headers(table) if "kafka-headers" in style.places else None,
+    )
 
 
-def _followed(changes: DataFrame, columns: Sequence[Column], table: Layout) -> DataFrame:
-    """The records, each delete of a row followed by its tombstone."""
-    followed = changes.select(*columns, deletes_one_row(table).alias("followed"))
-    value = F.col("value")
-    values = F.when(F.col("followed"), F.array(value, F.lit(None).cast("string"))).otherwise(F.array(value))
-    headers = ["headers"] if "headers" in followed.columns else []
-    return followed.select("topic", "key", F.explode(values).alias("value"), *headers)
+def _followed(changes: DataFrame, table: Layout) -> DataFrame:
+    """The changes, each delete of a row followed by a copy that stands for its tombstone."""
+    copies = F.when(deletes_one_row(table), F.array(F.lit(False), F.lit(True))).otherwise(F.array(F.lit(False)))
+    return changes.select("*", F.explode(copies).alias(envelope.TOMBSTONE))
+
+
+def _skipped(operations: Collection[str]) -> Collection[str]:
+    for operation in operations:
+        _one_of("operation in skipped", operation, OPERATIONS)
+    return operations
 
 
 def _one_of(what: str, value: str, allowed: Sequence[str]) -> str:
@@ -143,85 +143,3 @@ def _places(placement: Collection[str]) -> frozenset[str]:
             next=f"use {', '.join(PLACES)}",
         )
     return frozenset(placement)
-
-
-def _key(table: Layout, style: Format) -> Column:
-    if "kafka-key" not in style.places:
-        return F.lit(None).cast("string")
-    return _json(rows.key(table), key_schema(table, style.prefix), style)
-
-
-def _value(table: Layout, style: Format) -> Column:
-    event = _json(F.struct(*_members(table, style, _row_images(table, style))), _schema(table, style), style)
-    if not table.clustering_key:
-        return event
-    no_image = F.lit(None).cast("string")
-    members = [*_members(table, style, (no_image, no_image)), deleted_range(table).alias("range")]
-    ranged = _json(F.struct(*members), _schema(table, style, ranged=True), style)
-    return F.when(deletes_range(), ranged).otherwise(event)
-
-
-def _row_images(table: Layout, style: Format) -> tuple[Column, Column]:
-    if style.legacy:
-        return legacy.images(table)
-    before, after = style.images
-    return (
-        rows.image("before", table, before, with_key="payload-before" in style.places),
-        rows.image("after", table, after, with_key="payload-after" in style.places),
-    )
-
-
-def _members(table: Layout, style: Format, images: tuple[Column, Column]) -> list[Column]:
-    """The envelope's members in the connector's order."""
-    nothing = F.lit(None).cast("string")
-    micros = legacy.encoded_at() if style.legacy else F.lit(None).cast("long")
-    payload_key = [rows.key(table).alias(style.payload_key_name)] if "payload-key" in style.places else []
-    return [
-        _source(table, style.prefix).alias("source"),
-        images[0].alias("before"),
-        images[1].alias("after"),
-        *payload_key,
-        F.col("op"),
-        # Not current_timestamp(): it is a new constant in each batch, for which Spark compiles all of this anew.
-        F.unix_millis("read_ts").alias("ts_ms"),
-        nothing.alias("transaction"),
-        micros.alias("ts_us"),
-        (micros * 1000).alias("ts_ns"),
-    ]
-
-
-def _source(table: Layout, prefix: str) -> Column:
-    micros = F.unix_micros("ts")
-    return F.struct(
-        F.lit(penstock.__version__).alias("version"),
-        F.lit("scylla").alias("connector"),
-        F.lit(prefix).alias("name"),
-        F.unix_millis("ts").alias("ts_ms"),
-        F.lit("false").alias("snapshot"),
-        F.lit(table.keyspace).alias("db"),
-        F.lit(None).cast("string").alias("sequence"),
-        micros.alias("ts_us"),
-        # A client may write with any timestamp; nanoseconds of the year 2262 and later do not fit a long.
-        F.try_multiply(micros, F.lit(1000)).alias("ts_ns"),
-        F.lit(table.keyspace).alias("keyspace_name"),
-        F.lit(table.table).alias("table_name"),
-    )
-
-
-def _schema(table: Layout, style: Format, *, ranged: bool = False) -> Schema:
-    return envelope_schema(
-        table,
-        style.prefix,
-        images=("payload-before" in style.places, "payload-after" in style.places),
-        payload_key=style.payload_key_name if "payload-key" in style.places else None,
-        ranged=ranged,
-        cells=style.legacy,
-    )
-
-
-def _json(payload: Column, schema: Schema, style: Format) -> Column:
-    text = F.to_json(payload, {"ignoreNullFields": "false"})
-    if not style.schemas:
-        return text
-    head = json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
-    return F.concat(F.lit(f'{{"schema":{head},"payload":'), text, F.lit("}"))

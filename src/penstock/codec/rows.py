@@ -22,13 +22,11 @@ def field(struct: str, name: str, table: Layout) -> Column:
 
 
 def image(side: str, table: Layout, mode: str, *, with_key: bool) -> Column:
-    """The image `side` ("before" or "after") in one of the modes `IMAGES`; null where the frame has none.
+    """The image `side` ("before" or "after") in a mode of `IMAGES` but "none"; null where the frame has none.
 
     "only-updated" leaves an update the columns that it touched and makes the others null; the key stays, and so do
     the whole rows of inserts and deletes.
     """
-    if mode == "none":
-        return F.lit(None).cast("string")
     names = [name for name in table.columns if with_key or name not in table.key]
     if mode == "full" and len(names) == len(table.columns) and all(is_plain(table.types[name]) for name in names):
         return F.col(side)

@@ -1,0 +1,61 @@
+"""What the format `extended` adds to an event: a member `change` that tells all the log knows about the statement."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from penstock.codec.change import Layout
+from penstock.codec.connect_schema import element_types, value_types
+from penstock.codec.values import encode
+from penstock.schema import CqlType, deleted_elements_type
+
+NEEDED = (
+    "written",
+    "deleted",
+    "delta",
+    "deleted_elements",
+    "ttl",
+    "stream_id",
+    "time",
+    "batch_seq_no",
+    "end_of_batch",
+)
+"""Columns of the change frame besides those that every event needs."""
+
+
+def change(table: Layout) -> Column:
+    """The member; null for rows of a snapshot, which no statement wrote."""
+    members = {
+        "touched": F.col("written"),
+        "set_to_null": F.col("deleted"),
+        "values": _struct({name: _written(name, kind) for name, kind in value_types(table).items()}),
+        "removed_elements": _struct({name: _removed(name, table) for name in element_types(table)}),
+        "ttl": F.col("ttl"),
+        "stream_id": F.lower(F.hex("stream_id")),
+        "time": F.col("time"),
+        "batch_seq_no": F.col("batch_seq_no"),
+        "end_of_batch": F.col("end_of_batch"),
+    }
+    there = [column.alias(name) for name, column in members.items() if column is not None]
+    return F.when(F.col("op") != "r", F.struct(*there))
+
+
+def _struct(fields: dict[str, Column]) -> Column | None:
+    """The struct where the statement wrote a row; None if no column of the table belongs in it."""
+    if not fields:
+        return None
+    return F.when(F.col("op") != "d", F.struct(*(column.alias(name) for name, column in fields.items())))
+
+
+def _written(name: str, kind: CqlType) -> Column:
+    return encode(F.col("delta").getField(name), kind)
+
+
+def _removed(name: str, table: Layout) -> Column:
+    elements = F.col("deleted_elements").getField(name)
+    kind = table.types[name]
+    if kind.name == "udt":
+        fields = F.array(*map(F.lit, kind.fields))
+        return F.transform(elements, lambda position: F.get(fields, position.cast("int")))
+    return encode(elements, deleted_elements_type(kind))
