@@ -1,0 +1,133 @@
+"""Properties as Kafka's ConfigDef describes them: types, defaults and checks, and how values are read from text.
+
+Every check tells what is wrong with which value; all errors of a configuration are found at once, property by
+property, because that is how Kafka Connect reports them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Type = Literal["STRING", "INT", "LONG", "DOUBLE", "BOOLEAN", "LIST", "PASSWORD", "CLASS"]
+Importance = Literal["HIGH", "MEDIUM", "LOW"]
+Check = Callable[[Any], str | None]
+"""Gives what is wrong with a value, or None."""
+
+REQUIRED: Any = object()
+"""The default of a property that must be given."""
+HIDDEN = "[hidden]"
+RANGES = {"INT": (-(2**31), 2**31 - 1), "LONG": (-(2**63), 2**63 - 1)}
+
+
+@dataclass(frozen=True)
+class Property:
+    """One property; `default` is a value of its type, None for "not set", or `REQUIRED`."""
+
+    name: str
+    type: Type
+    default: Any
+    doc: str
+    check: Check | None = None
+    importance: Importance = "MEDIUM"
+    group: str = "Connector"
+    display: str = ""
+    allowed: tuple[str, ...] = ()
+    """Values to recommend; with `check` None also the only ones that are accepted, in any case of letters."""
+
+    def read(self, text: str | None) -> Any:
+        """The value; raises `ValueError` with what is wrong and how to mend it."""
+        if text is None:
+            if self.default is REQUIRED:
+                raise ValueError(f'Missing required configuration "{self.name}" which has no default value.')
+            return self.default
+        value = _parse(self, text.strip())
+        wrong = self._wrong(value)
+        if wrong:
+            raise ValueError(f"Invalid value {self.shown(text)} for configuration {self.name}: {wrong}")
+        return value
+
+    def _wrong(self, value: Any) -> str | None:
+        if self.check:
+            return self.check(value)
+        if self.allowed and str(value).lower() not in {each.lower() for each in self.allowed}:
+            return f"it must be one of {', '.join(self.allowed)}"
+        return None
+
+    def shown(self, text: str | None) -> str | None:
+        """The value as it may be shown."""
+        return HIDDEN if self.type == "PASSWORD" and text is not None else text
+
+    def described(self, order: int) -> dict[str, Any]:
+        """The definition in the shape of Connect's REST API."""
+        required = self.default is REQUIRED
+        return {
+            "name": self.name,
+            "type": self.type,
+            "required": required,
+            "default_value": None if required else as_text(self.default),
+            "importance": self.importance,
+            "documentation": self.doc,
+            "group": self.group,
+            "order": order,
+            "width": "MEDIUM",
+            "display_name": self.display or self.name,
+            "dependents": [],
+        }
+
+
+def as_text(value: Any) -> str | None:
+    """A value as Connect writes it."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(value) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _parse(wanted: Property, text: str) -> Any:
+    if wanted.type == "LIST":
+        return [item.strip() for item in text.split(",")] if text else []
+    if wanted.type == "BOOLEAN":
+        if text.lower() not in ("true", "false"):
+            raise ValueError(
+                f"Invalid value {text} for configuration {wanted.name}: Expected value to be true or false"
+            )
+        return text.lower() == "true"
+    if wanted.type in ("INT", "LONG", "DOUBLE"):
+        return _number(wanted, text)
+    return text
+
+
+def _number(wanted: Property, text: str) -> int | float:
+    try:
+        number = float(text) if wanted.type == "DOUBLE" else int(text)
+    except ValueError:
+        raise ValueError(
+            f"Invalid value {text} for configuration {wanted.name}: Not a number of type {wanted.type}"
+        ) from None
+    low, high = RANGES.get(wanted.type, (number, number))
+    if not low <= number <= high:
+        raise ValueError(f"Invalid value {text} for configuration {wanted.name}: Not a number of type {wanted.type}")
+    return number
+
+
+def at_least(low: float) -> Check:
+    """The check for numbers from `low` on."""
+    return lambda value: None if value >= low else f"Value must be at least {low:g}"
+
+
+def read_all(
+    properties: Iterable[Property], config: Mapping[str, str | None]
+) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """The values of all properties by name, the default where one is wrong; and the errors by name."""
+    values: dict[str, Any] = {}
+    errors: dict[str, list[str]] = {}
+    for wanted in properties:
+        try:
+            values[wanted.name] = wanted.read(config.get(wanted.name))
+        except ValueError as error:
+            errors[wanted.name] = [str(error)]
+            values[wanted.name] = None if wanted.default is REQUIRED else wanted.default
+    return values, errors
