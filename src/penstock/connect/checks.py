@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -41,19 +41,23 @@ def check(config: Mapping[str, str], provided: Provided, *, ask: bool = True) ->
     definitions = (*properties(), *converters.definitions(given.config))
     values, errors = read_all(definitions, given.config)
     found: dict[str, list[str]] = {name: [*messages] for name, messages in errors.items()}
-    for name, message in given.errors:
-        found.setdefault(name, []).append(message)
-    for name, message in _together(values, given.config, set(found)):
-        found.setdefault(name, []).append(message)
+    known = {each.name: each for each in definitions}
+
+    def add(problems: Iterable[tuple[str, str]]) -> None:
+        for name, message in problems:
+            text = given.config.get(name)
+            shown = known[name].shown(text) if name in known else text
+            found.setdefault(name, []).append(f"Invalid value {shown} for configuration {name}: {message}")
+
+    add(given.errors)
+    add(_together(values, given.config, set(found)))
     if ask and not found:
-        for name, message in database.problems(values):
-            found.setdefault(name, []).append(message)
-    known = {each.name for each in definitions}
+        add(database.problems(values))
     unknown = {name: _hint(name, known) for name in config if name not in known and not name.startswith(USERS)}
     return Checked(given.config, definitions, values, found, unknown)
 
 
-def _hint(name: str, known: set[str]) -> str:
+def _hint(name: str, known: Iterable[str]) -> str:
     close = get_close_matches(name, known, 1, cutoff=0.75)
     return f"Not known here, and without effect.{f' Did you mean {close[0]}?' if close else ''}"
 

@@ -88,14 +88,19 @@ class Run:
             for name, query in self.pipeline.queries(self.spark).items():
                 full_name = f"{self.pipeline.name}.{name}" if name else self.pipeline.name
                 started.append(query.start(checkpoint=self.checkpoint / name, trigger=trigger, name=full_name))
+                self._let_begin(started[-1])
         except PySparkException as error:
             halt(self.spark, started, self.stop)
-            said = str(error).splitlines()[0]
-            raise PenstockError(f"Spark refused the query: {said}", where=f"pipeline {self.pipeline.name}") from error
+            raise faults.of_spark(error, f"pipeline {self.pipeline.name}") from error
         except PenstockError:
             halt(self.spark, started, self.stop)
             raise
         return started
+
+    def _let_begin(self, query: StreamingQuery) -> None:
+        """Wait until a query has its sources: many at a time start their processes too slowly for Spark's patience."""
+        while query.isActive and query.status["message"].startswith("Initializing") and not self.stop.gently.is_set():
+            self.stop.gently.wait(0.05)
 
     def _start_again(self, fault: Fault, tries: int) -> list[StreamingQuery]:
         """Build and start anew after the pause that this fault asks for; an error in that counts as the next fault."""
@@ -136,12 +141,16 @@ class Run:
         return None
 
     def _tell(self, query: StreamingQuery, seen: int) -> int:
-        """Report the newest batch if it is news; an idle query repeats its last number."""
-        batch = query.lastProgress
-        if batch is None or batch["batchId"] <= seen or batch["numInputRows"] == 0:
+        """Report the batches with rows that are news; an idle query repeats its last number."""
+        last = query.lastProgress
+        if last is None or last["batchId"] <= seen:
             return seen
-        self.progress(query.name or "", dict(batch))
-        return int(batch["batchId"])
+        # Between two looks several batches may have come; asking for all of them each time would cost more.
+        news = [last] if last["batchId"] == seen + 1 else query.recentProgress
+        for batch in news:
+            if batch["batchId"] > seen and batch["numInputRows"]:
+                self.progress(query.name or "", dict(batch))
+        return int(last["batchId"])
 
 
 def halt(spark: SparkSession, queries: list[StreamingQuery], stop: Stop) -> None:
