@@ -6,7 +6,7 @@ that a chain of transforms and codecs becomes one expression, which Spark runs n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
@@ -38,7 +38,8 @@ class Records:
     """Typed records over the rows of `frame`, one a row.
 
     `values` are alternatives: at most one of them is not null in a row, and a tombstone has none. `keep` tells
-    which rows are written at all; None keeps every row.
+    which rows are written at all; None keeps every row. `other_keys` are alternatives to `key`: at most one of
+    them all is not null in a row.
     """
 
     frame: DataFrame
@@ -47,6 +48,7 @@ class Records:
     values: tuple[Part, ...]
     headers: Column | None = None
     keep: Column | None = None
+    other_keys: tuple[Part, ...] = ()
 
     def only(self, condition: Column) -> Records:
         """The records for which `condition` holds, too."""
@@ -56,17 +58,22 @@ class Records:
         """`topic string, key, value`, and `headers` if there are some."""
         # A topic that is computed row by row names no subject; schemas then go by the frame's own name.
         topic = self.topic if isinstance(self.topic, str) else ""
-        keys = None if self.key is None else key.encode(self.key, topic=topic, side="key")
+        parts = () if self.key is None else (self.key, *self.other_keys)
+        keys = [key.encode(part, topic=topic, side="key") for part in parts]
         values = [value.encode(part, topic=topic, side="value") for part in self.values]
         columns = [
             (F.lit(self.topic) if isinstance(self.topic, str) else self.topic).alias("topic"),
-            (F.lit(None).cast("string") if keys is None else keys).alias("key"),
-            (values[0] if len(values) == 1 else F.coalesce(*values)).alias("value"),
+            (_first(keys) if keys else F.lit(None).cast("string")).alias("key"),
+            _first(values).alias("value"),
         ]
         if self.headers is not None:
             columns.append(self.headers.alias("headers"))
         kept = self.frame if self.keep is None else self.frame.where(self.keep)
         return kept.select(*columns)
+
+
+def _first(columns: Sequence[Column]) -> Column:
+    return columns[0] if len(columns) == 1 else F.coalesce(*columns)
 
 
 Transform = Callable[[Records], Records]

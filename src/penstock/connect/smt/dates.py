@@ -1,0 +1,60 @@
+"""Times as text and as Connect's logical types: milliseconds since 1970, in UTC, as Java's `SimpleDateFormat` does."""
+
+from __future__ import annotations
+
+import re
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from penstock.codec.connect_schema import Schema
+from penstock.codec.records import Part
+
+DAY = 24 * 60 * 60 * 1000
+DATE, TIME, TIMESTAMP = (f"org.apache.kafka.connect.data.{name}" for name in ("Date", "Time", "Timestamp"))
+LOGICAL = (DATE, TIME, TIMESTAMP)
+# Letters that mean the same to SimpleDateFormat and to Spark's patterns.
+_SAME = set("GyMLdDEahHkKmszZX")
+
+
+def problem(pattern: str) -> str | None:
+    """What is wrong with a pattern for times, or None."""
+    bare = re.sub("'[^']*'", "", pattern)
+    if "'" in bare:
+        return "Unterminated quote"
+    for run in re.finditer(r"([A-Za-z])\1*", bare):
+        if run[1] == "S" and run[0] != "SSS":
+            return "milliseconds are written SSS"
+        if run[1] != "S" and run[1] not in _SAME:
+            return f"the letter {run[1]} is not supported; use {''.join(sorted(_SAME))} and SSS, and 'quotes' for text"
+    return None
+
+
+def formatted(millis: Column, pattern: str) -> Column:
+    """The time as text."""
+    return F.date_format(F.timestamp_millis(millis), pattern)
+
+
+def parsed(text: Column, pattern: str) -> Column:
+    """The milliseconds; a text that does not fit fails the query."""
+    time = F.unix_millis(F.try_to_timestamp(text, F.lit(pattern)))
+    wrong = F.concat(F.lit("Could not parse timestamp: value ("), text, F.lit(f") does not match pattern ({pattern})"))
+    return F.when(text.isNotNull(), F.coalesce(time, F.raise_error(wrong).cast("bigint")))
+
+
+def is_time(schema: Schema) -> bool:
+    return schema.get("name") in LOGICAL
+
+
+def millis_of(part: Part) -> Column:
+    """The milliseconds of a value of a logical type."""
+    number = part.payload.cast("bigint")
+    return number * DAY if part.schema["name"] == DATE else number
+
+
+def iso(part: Part) -> Column:
+    """A date, a time or a timestamp as Connect writes it: by its value, not by its type."""
+    millis = millis_of(part)
+    day = F.when(F.pmod(millis, F.lit(DAY)) == 0, formatted(millis, "yyyy-MM-dd"))
+    text = day.otherwise(formatted(millis, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"))
+    return F.when(millis < DAY, formatted(millis, "HH:mm:ss.SSS'Z'")).otherwise(text)
