@@ -37,8 +37,9 @@ from penstock.source import cql
 from penstock.source.cdc_frame import layout, log_schema
 from penstock.source.cdc_generations import Generations, Span
 from penstock.source.cdc_options import Settings, settings
+from penstock.source.cdc_pages import fetch_pages
 from penstock.source.cdc_plan import describe
-from penstock.source.cdc_read import fetch_pages, read_span, select
+from penstock.source.cdc_read import read_span, select
 from penstock.source.times import now_micros
 
 DDL = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,8 +13,9 @@ from log_pages import log_row, page, stream_id, table, time_of
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.schema import Table
-from penstock.source.cdc_changes import ChangeDecoder
-from penstock.source.cdc_frame import Images, frame_schema, layout
+from penstock.source.cdc_changes import ChangeDecoder, decode_log
+from penstock.source.cdc_frame import Images, frame_schema, layout, log_schema
+from penstock.source.cdc_groups import groups_of
 
 FULL = Images("full", "full")
 CLUSTERED = table("pk int", "ck int", "s text", "v int; tags set<text>; items list<int>")
@@ -22,11 +24,11 @@ READ = T0 + 2_500_000
 
 
 def changes(
-    of: Table, rows: Sequence[dict[str, Any]], images: Images = FULL, cuts: Sequence[int] = ()
+    of: Table, rows: Sequence[dict[str, Any]], images: Images = FULL, cuts: Sequence[int] = (), only: Any = None
 ) -> list[dict[str, Any]]:
     """The changes that log rows make, read in pages cut at `cuts`."""
     columns = layout(of)
-    decoder = ChangeDecoder(columns, images, to_arrow_schema(frame_schema(of), timezone="UTC"), READ)
+    decoder = ChangeDecoder(columns, images, to_arrow_schema(frame_schema(of), timezone="UTC"), READ, only)
     ends = [*sorted(cuts), len(rows)]
     batches = []
     for begin, end in zip([0, *ends[:-1]], ends, strict=True):
@@ -51,6 +53,18 @@ def test_an_insert_shows_what_was_written_and_where_it_stands() -> None:
     assert change["read_ts"].timestamp() == READ / 1e6
     assert (change["stream_id"], change["time"]) == (stream_id(7), str(time_of(T0)))
     assert (change["keyspace"], change["table"]) == ("ks", "t")
+
+
+def test_of_a_page_only_the_groups_asked_for_become_changes() -> None:
+    rows = [log_row(stream, T0 + at, 0, 2, pk=stream, ck=at, v=1) for stream in (1, 2) for at in (0, 1, 2)]
+    cells = b"".join(row["cdc$stream_id"] + row["cdc$time"].bytes for row in (rows[1], rows[5]))
+    wanted = groups_of(np.frombuffer(cells, np.uint8).reshape(-1, 32)).ids
+    found = changes(CLUSTERED, rows, cuts=[2, 4], only=wanted)
+    assert [(change["key"]["pk"], change["key"]["ck"]) for change in found] == [(1, 1), (2, 2)]
+    columns = layout(CLUSTERED)
+    pages = iter([page(columns, rows)])
+    schema = to_arrow_schema(log_schema(columns), timezone="UTC")
+    assert [row["ck"] for batch in decode_log(pages, columns, schema, wanted) for row in batch.to_pylist()] == [1, 2]
 
 
 def test_images_of_a_batch_go_to_the_rows_they_belong_to() -> None:

@@ -3,75 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cassandra.util import uuid_from_time
+from cdc_queries import Sink, run
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, Row, SparkSession
 
-from penstock import cdc
 from penstock.errors import PenstockError
 
 KEYSPACE = "source_live"
-
-
-@pytest.fixture(scope="module")
-def keyspace(cql: Any) -> str:
-    cql.execute(f"DROP KEYSPACE IF EXISTS {KEYSPACE}")
-    cql.execute(f"CREATE KEYSPACE {KEYSPACE} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}")
-    return KEYSPACE
-
-
-@pytest.fixture
-def table(cql: Any, keyspace: str, request: pytest.FixtureRequest) -> Iterator[Callable[[str], str]]:
-    """Makes the test's table, with images, from its column definitions; gives its full name."""
-    name = f"{keyspace}.t_{request.node.originalname[-30:]}"
-
-    def create(columns: str) -> str:
-        images = "{'enabled': true, 'preimage': 'full', 'postimage': true}"
-        cql.execute(f"CREATE TABLE {name} ({columns}) WITH cdc = {images}")
-        return name
-
-    yield create
-    cql.execute(f"DROP TABLE IF EXISTS {name}")
-
-
-@pytest.fixture
-def read(spark: SparkSession, services: Any) -> Callable[..., DataFrame]:
-    def reader(table: str, **options: Any) -> DataFrame:
-        given = {"hosts": services.cql, "name": table, "confidence": dt.timedelta(0)} | options
-        return cdc.read(spark, table, **given)
-
-    return reader
-
-
-class Sink:
-    """Keeps the rows of each batch; fails once before batch `fail_at` is kept."""
-
-    def __init__(self, fail_at: int = -1) -> None:
-        self.batches: dict[int, list[Row]] = {}
-        self.seen: list[tuple[int, list[Row]]] = []
-        self.fail_at = fail_at
-
-    def __call__(self, frame: DataFrame, batch: int) -> None:
-        rows = frame.collect()
-        self.seen.append((batch, rows))
-        if batch == self.fail_at:
-            raise RuntimeError("the sink broke")
-        self.batches[batch] = rows
-
-    @property
-    def rows(self) -> list[Row]:
-        return [row for batch in sorted(self.batches) for row in self.batches[batch]]
-
-
-def run(frame: DataFrame, sink: Sink, checkpoint: Path) -> None:
-    """Read all there is now, in as many batches as it takes."""
-    writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
-    writer.trigger(availableNow=True).start().awaitTermination()
 
 
 def test_every_type_arrives(cql: Any, table: Any, read: Any, tmp_path: Path) -> None:

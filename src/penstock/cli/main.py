@@ -15,6 +15,7 @@ COMMANDS = {
     "down": ("penstock.cli.down", "stop what `up` started"),
     "status": ("penstock.cli.status", "show the services, their addresses and memory"),
     "run": ("penstock.cli.run", "run a pipeline of a Python file"),
+    "connect": ("penstock.cli.connect", "serve Kafka Connect's REST API and run the CDC connector"),
     "topics": ("penstock.cli.topics", "list the topics of Kafka, count or show their records"),
     "demo": ("penstock.cli.demo", "show changes becoming Kafka events, and prove that none was lost"),
 }

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import logging
 import os
-import signal
-import subprocess
 import sys
 import threading
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import cloudpickle
@@ -21,11 +17,9 @@ from pyspark import cloudpickle
 from penstock.errors import PenstockError
 from penstock.run.blame import blame
 from penstock.run.checkpoint import lock
+from penstock.run.host import end, explain, jvm_process, listen, session
 from penstock.run.pipeline import Pipeline
 from penstock.run.supervise import Run, Stop
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def add(parser: ArgumentParser) -> None:
@@ -45,21 +39,21 @@ def add(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     pipeline = load(args.target)
     stop = Stop(threading.Event(), threading.Event())
-    _listen(stop)
+    listen(stop)
     checkpoint = args.checkpoints.resolve() / pipeline.name
     with lock(checkpoint) as note_jvm:
-        spark = _session(pipeline.name, args.cores, args.verbose)
+        spark = session(pipeline.name, args.cores, args.verbose)
         # Spark's own handler of Ctrl-C cancels jobs and raises in the middle of whatever runs.
-        _listen(stop)
-        jvm = _jvm_process(spark)
+        listen(stop)
+        jvm = jvm_process(spark)
         note_jvm(jvm.pid)
         progress = _print_batch if args.verbose or sys.stdout.isatty() else _quiet
         try:
             Run(pipeline, spark, checkpoint, stop, _warn, progress, args.once).supervise()
         except (Py4JError, OSError) as error:
-            _explain(error, jvm, stop)
+            explain(error, jvm, stop)
         finally:
-            _end(spark, jvm)
+            end(spark, jvm)
     return 0
 
 
@@ -104,56 +98,6 @@ def _import_beside(path: Path) -> None:
     folder = str(path.parent)
     sys.path.insert(0, folder)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
-
-
-def _listen(stop: Stop) -> None:
-    """On the first SIGTERM or Ctrl-C finish the batch in flight, on the second leave at once."""
-
-    def heard(number: int, frame: object) -> None:
-        (stop.now if stop.gently.is_set() else stop.gently).set()
-
-    signal.signal(signal.SIGTERM, heard)
-    signal.signal(signal.SIGINT, heard)
-
-
-def _session(name: str, cores: int, verbose: bool) -> SparkSession:
-    from penstock.session import spark
-
-    session = spark(name, cores=cores)
-    # What matters of a failure is told in our own words; Spark's log repeats it with a hundred lines of stack.
-    session.sparkContext.setLogLevel("WARN" if verbose else "OFF")
-    if not verbose:
-        logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    return session
-
-
-def _jvm_process(spark: SparkSession) -> subprocess.Popen[bytes]:
-    """The process that PySpark started; it ends when its standard input closes, also when we are killed."""
-    gateway: Any = spark.sparkContext._gateway
-    process: subprocess.Popen[bytes] = gateway.proc
-    return process
-
-
-def _explain(error: Exception, jvm: subprocess.Popen[bytes], stop: Stop) -> None:
-    """An error of talking to the JVM: expected when a stop request went to all our processes and ended it, too."""
-    if stop.gently.is_set():
-        return
-    if jvm.poll() is None:
-        raise error
-    raise PenstockError(
-        "Spark's Java process ended",
-        where=f"exit code {jvm.returncode}",
-        next="run again: it goes on from its checkpoint; if this repeats, look for what kills it, such as memory",
-    ) from error
-
-
-def _end(spark: SparkSession, jvm: subprocess.Popen[bytes]) -> None:
-    """Leave no process behind: Spark, its JVM and, with that, its Python workers have ended when this returns."""
-    with contextlib.suppress(Py4JError, OSError):
-        spark.stop()
-    if jvm.stdin:
-        jvm.stdin.close()
-    jvm.wait()
 
 
 def _print_batch(query: str, batch: dict[str, Any]) -> None:

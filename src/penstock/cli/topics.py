@@ -14,14 +14,12 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.cli import place
 from penstock.errors import PenstockError
-from penstock.local import kafka, services
 from penstock.wire.cluster import addresses
 from penstock.wire.errors import KafkaError
 from penstock.wire.fetch import Reader
@@ -54,7 +52,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    servers = args.servers or _local(args.root)
+    servers = args.servers or place.kafka(args.root)
     try:
         asyncio.run(_act(args, servers))
         sys.stdout.flush()
@@ -191,14 +189,6 @@ def _time(ms: int) -> str:
         return (START + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except OverflowError:
         return str(ms)
-
-
-def _local(root: Path) -> str:
-    """The Kafka that `penstock up` started."""
-    for status in services.status(root):
-        if status.name == kafka.SERVICE.name and status.state == "running" and status.address:
-            return status.address
-    raise PenstockError("No Kafka runs here", where=str(root), next="run: penstock up, or give --servers HOST:PORT")
 
 
 def _servers(text: str) -> str:

@@ -6,6 +6,7 @@ property, because that is how Kafka Connect reports them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -101,16 +102,17 @@ def _parse(wanted: Property, text: str) -> Any:
 
 
 def _number(wanted: Property, text: str) -> int | float:
+    low, high = RANGES.get(wanted.type, (-math.inf, math.inf))
     try:
         number = float(text) if wanted.type == "DOUBLE" else int(text)
+        if low <= number <= high:
+            return number
     except ValueError:
-        raise ValueError(
-            f"Invalid value {text} for configuration {wanted.name}: Not a number of type {wanted.type}"
-        ) from None
-    low, high = RANGES.get(wanted.type, (number, number))
-    if not low <= number <= high:
-        raise ValueError(f"Invalid value {text} for configuration {wanted.name}: Not a number of type {wanted.type}")
-    return number
+        pass
+    kind = "a number" if wanted.type == "DOUBLE" else f"a whole number from {low} to {high}"
+    raise ValueError(
+        f"Invalid value {text} for configuration {wanted.name}: Not a number of type {wanted.type}; give {kind}"
+    )
 
 
 def at_least(low: float) -> Check:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.errors import PenstockError, SchemaChanged
@@ -52,6 +53,21 @@ def of_query(query: StreamingQuery) -> Fault | None:
 
 def of_error(error: PenstockError) -> Fault:
     return Fault(str(error), error.retriable, isinstance(error, SchemaChanged))
+
+
+def of_spark(error: PySparkException, where: str) -> PenstockError:
+    """What Spark refused, in one of our errors: our own, if a Python process of Spark's raised it."""
+    said = str(error)
+    ours = _from_traceback(said)
+    text = ours.text if ours else f"Spark refused the query: {said.splitlines()[0]}"
+    kind = SchemaChanged if ours and ours.at_once else Refused if ours and ours.retriable else PenstockError
+    return kind(text, where=where)
+
+
+class Refused(PenstockError):
+    """What passes, perhaps, when the query is started again."""
+
+    retriable = True
 
 
 def _from_traceback(text: str) -> Fault | None:

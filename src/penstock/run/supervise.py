@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -21,8 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock.errors import PenstockError
 from penstock.run import faults
 from penstock.run.faults import Fault
-from penstock.run.pipeline import Pipeline
-from penstock.sink.write import ONCE
+from penstock.sink.write import ONCE, Query
 
 TRIES = 10
 FIRST_PAUSE = timedelta(seconds=1)
@@ -31,6 +30,21 @@ LONGEST_PAUSE = timedelta(seconds=30)
 LOOK = timedelta(milliseconds=200)
 
 Progress = Callable[[str, dict[str, Any]], None]
+
+
+class Buildable(Protocol):
+    """What can be run: a pipeline, or something else that makes queries."""
+
+    @property
+    def name(self) -> str:
+        """Begins the names of its queries."""
+
+    @property
+    def every(self) -> timedelta:
+        """From the begin of a batch to that of the next."""
+
+    def queries(self, spark: SparkSession) -> dict[str, Query]:
+        """The queries by the name of their checkpoint; called again at each start."""
 
 
 @dataclass(frozen=True)
@@ -43,15 +57,19 @@ class Stop:
 
 @dataclass(frozen=True)
 class Run:
-    """One pipeline on one session; `say` gets a line for the user, `progress` each finished batch."""
+    """One pipeline on one session; `say` gets a line for the user, `progress` each finished batch.
 
-    pipeline: Pipeline
+    `tries` is how many starts without a finished batch it takes to give up.
+    """
+
+    pipeline: Buildable
     spark: SparkSession
     checkpoint: Path
     stop: Stop
     say: Callable[[str], None]
     progress: Progress
     once: bool = False
+    tries: float = TRIES
 
     def supervise(self) -> None:
         """Run until stopped or, with `once`, until all data that is present now is written."""
@@ -70,20 +88,25 @@ class Run:
             for name, query in self.pipeline.queries(self.spark).items():
                 full_name = f"{self.pipeline.name}.{name}" if name else self.pipeline.name
                 started.append(query.start(checkpoint=self.checkpoint / name, trigger=trigger, name=full_name))
+                self._let_begin(started[-1])
         except PySparkException as error:
             halt(self.spark, started, self.stop)
-            said = str(error).splitlines()[0]
-            raise PenstockError(f"Spark refused the query: {said}", where=f"pipeline {self.pipeline.name}") from error
+            raise faults.of_spark(error, f"pipeline {self.pipeline.name}") from error
         except PenstockError:
             halt(self.spark, started, self.stop)
             raise
         return started
 
+    def _let_begin(self, query: StreamingQuery) -> None:
+        """Wait until a query has its sources: many at a time start their processes too slowly for Spark's patience."""
+        while query.isActive and query.status["message"].startswith("Initializing") and not self.stop.gently.is_set():
+            self.stop.gently.wait(0.05)
+
     def _start_again(self, fault: Fault, tries: int) -> list[StreamingQuery]:
         """Build and start anew after the pause that this fault asks for; an error in that counts as the next fault."""
         while True:
             self._require_hope(fault, tries)
-            pause = timedelta(0) if fault.at_once else min(FIRST_PAUSE * 2 ** (tries - 1), LONGEST_PAUSE)
+            pause = timedelta(0) if fault.at_once else min(FIRST_PAUSE * 2 ** min(tries - 1, 5), LONGEST_PAUSE)
             self.say(f"{self.pipeline.name}: {fault.text}; starting again in {pause.total_seconds():g} s")
             if self.stop.gently.wait(pause.total_seconds()):
                 return []
@@ -95,9 +118,9 @@ class Run:
     def _require_hope(self, fault: Fault, tries: int) -> None:
         if not fault.retriable:
             raise PenstockError(fault.text, where=f"pipeline {self.pipeline.name}")
-        if tries >= TRIES:
+        if tries >= self.tries:
             raise PenstockError(
-                f"gave up after {TRIES} tries without a finished batch: {fault.text}",
+                f"gave up after {self.tries} tries without a finished batch: {fault.text}",
                 where=f"pipeline {self.pipeline.name}",
                 next="remove the cause and run again: it goes on from its checkpoint",
             )
@@ -118,12 +141,16 @@ class Run:
         return None
 
     def _tell(self, query: StreamingQuery, seen: int) -> int:
-        """Report the newest batch if it is news; an idle query repeats its last number."""
-        batch = query.lastProgress
-        if batch is None or batch["batchId"] <= seen or batch["numInputRows"] == 0:
+        """Report the batches with rows that are news; an idle query repeats its last number."""
+        last = query.lastProgress
+        if last is None or last["batchId"] <= seen:
             return seen
-        self.progress(query.name or "", dict(batch))
-        return int(batch["batchId"])
+        # Between two looks several batches may have come; asking for all of them each time would cost more.
+        news = [last] if last["batchId"] == seen + 1 else query.recentProgress
+        for batch in news:
+            if batch["batchId"] > seen and batch["numInputRows"]:
+                self.progress(query.name or "", dict(batch))
+        return int(last["batchId"])
 
 
 def halt(spark: SparkSession, queries: list[StreamingQuery], stop: Stop) -> None:

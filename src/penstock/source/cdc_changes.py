@@ -17,6 +17,7 @@ from penstock.errors import PenstockError
 from penstock.schema import Column
 from penstock.source import log_groups
 from penstock.source.cdc_frame import Images, Layout
+from penstock.source.cdc_groups import hashes
 from penstock.source.cells import Array, index_cells
 from penstock.source.columns import Cells, decode, decode_list_in_log
 from penstock.source.log_groups import OPERATION, SEQUENCE, STREAM, TIME, TTL, Groups
@@ -26,7 +27,10 @@ from penstock.source.pages import Page
 class ChangeDecoder:
     """Turns the pages of one query, in order, into record batches of the frame; holds the group that a page cut."""
 
-    def __init__(self, columns: Layout, images: Images, schema: pa.Schema, read_micros: int) -> None:
+    def __init__(
+        self, columns: Layout, images: Images, schema: pa.Schema, read_micros: int, only: Array | None = None
+    ) -> None:
+        self.only = only
         self.layout, self.images, self.schema, self.read_micros = columns, images, schema, read_micros
         self.table = columns.table
         self.key_columns = np.array([columns.at(c.name) for c in self.table.clustering_key], np.int64)
@@ -46,6 +50,9 @@ class ChangeDecoder:
             postimages=self.images.after != "none",
         )
         self.carried = (data[view.starts[rest, 0] - 4 :], rows - rest) if rest < rows else (b"", 0)
+        if self.only is not None:
+            wanted = view.among(groups.change, self.only)
+            groups = Groups(*(entries[wanted] for entries in groups))
         return self._batch(view, groups) if len(groups.change) else None
 
     def _batch(self, view: View, groups: Groups) -> pa.RecordBatch:
@@ -86,6 +93,12 @@ class View:
     def present(self, column: int, rows: Array) -> Array:
         found: Array = self.lengths[rows, column] >= 0
         return found
+
+    def among(self, rows: Array, ids: Array) -> Array:
+        """Which rows belong to the groups of these hashes."""
+        cells = self.starts[rows][:, [STREAM, STREAM, TIME, TIME]] + np.array([0, 8, 0, 8])
+        words = self.buffer[cells[:, :, None] + np.arange(8)].view(">u8")[:, :, 0]
+        return np.isin(hashes(words.astype(np.uint64)), ids)
 
 
 class _Build:
@@ -240,11 +253,15 @@ class _Build:
         return pa.repeat(self.table.name, len(self.rows))
 
 
-def decode_log(pages: Iterator[Page], columns: Layout, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def decode_log(
+    pages: Iterator[Page], columns: Layout, schema: pa.Schema, only: Array | None = None
+) -> Iterator[pa.RecordBatch]:
     """The rows of a log as they are, a batch a page."""
     for page in pages:
         if page.rows:
             view = View.of(page.data, page.rows, columns)
-            every = np.arange(page.rows)
-            arrays = [decode(kind, view.cells(i, every), schema.field(i).type) for i, kind in enumerate(columns.kinds)]
+            rows = np.arange(page.rows)
+            if only is not None:
+                rows = rows[view.among(rows, only)]
+            arrays = [decode(kind, view.cells(i, rows), schema.field(i).type) for i, kind in enumerate(columns.kinds)]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -26,19 +26,30 @@ class Position:
     """A Spark offset: milliseconds since 1970 of the generation's start, and microseconds of the last time read.
 
     `planned`, in microseconds, is when it was chosen: a batch that is run again tells the same time of reading.
+    In low latency, rows up to `fresh` were read too, but later ones may yet turn up there: `sent` is the digest of the
+    groups read in (time, fresh] (see `cdc_groups`).
     """
 
     generation: int
     time: int
     planned: int = 0
+    fresh: int = 0
+    sent: str = ""
 
-    def offset(self) -> dict[str, int]:
-        return {"generation": self.generation, "time": self.time, "planned": self.planned}
+    @property
+    def newest(self) -> int:
+        """The last time read, complete or not."""
+        return max(self.time, self.fresh)
+
+    def offset(self) -> dict[str, Any]:
+        safe = {"generation": self.generation, "time": self.time, "planned": self.planned}
+        return safe | {"fresh": self.fresh, "sent": self.sent} if self.fresh > self.time else safe
 
     @classmethod
     def of(cls, offset: dict[str, Any]) -> Position:
         try:
-            return cls(int(offset["generation"]), int(offset["time"]), int(offset["planned"]))
+            complete = int(offset["generation"]), int(offset["time"]), int(offset["planned"])
+            return cls(*complete, int(offset.get("fresh", 0)), str(offset.get("sent", "")))
         except (KeyError, TypeError, ValueError) as error:
             raise PenstockError(
                 f"{offset!r} is no position in a change log",
@@ -58,12 +69,16 @@ STREAMS_PER_QUERY = 32
 
 @dataclass(frozen=True)
 class Span:
-    """Some streams of a log, and the time (after, until] in microseconds; `planned` is when it was chosen."""
+    """Some streams of a log, and the time (after, until] in microseconds; `planned` is when it was chosen.
+
+    `only`, if there, holds the hashes of the groups to read (see `cdc_groups`); others are left out.
+    """
 
     streams: tuple[bytes, ...]
     after: int
     until: int
     planned: int = 0
+    only: Any = None
 
     def queries(self) -> list[tuple[list[bytes], Any, Any]]:
         """The values of the SELECTs that read this span, each for some of the streams."""
@@ -111,7 +126,7 @@ class Generations:
                     where=STREAMS,
                     next="if the checkpoint belongs to another cluster, start with a new one",
                 )
-            self.kept[generation] = tuple(sorted(found, key=_token))
+            self.kept[generation] = tuple(sorted(found, key=token_of))
         return self.kept[generation]
 
     def _execute(self, text: str) -> list[tuple[Any, ...]]:
@@ -122,5 +137,6 @@ def _millis(time: datetime) -> int:
     return micros(time) // 1000
 
 
-def _token(stream: bytes) -> int:
+def token_of(stream: bytes) -> int:
+    """The token of a stream's log partition, which its id begins with."""
     return int.from_bytes(stream[:8], "big", signed=True)

@@ -14,6 +14,7 @@ from penstock.source.cql import Access
 from penstock.source.times import MICROSECOND, micros, now_micros
 
 IMAGES = ("none", "full")
+LATENCIES = ("safe", "low")
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Settings:
     start: "earliest" (what the log still holds), "latest", or a point in time (ISO 8601, UTC unless it says otherwise).
     confidence: how far behind now to stay; a write must be visible this long after its timestamp, or it is missed.
     max_rows, max_time: how much a batch takes when there is more to read, in log rows and in time.
+    latency: "safe", or "low" to read rows at once and look again for late ones until they are `confidence` old.
     patience: how long a node may be away before the query fails.
     """
 
@@ -33,6 +35,7 @@ class Settings:
     rows: str = "changes"
     start: str = "earliest"
     confidence: timedelta = timedelta(seconds=30)
+    latency: str = "safe"
     max_rows: int = 100_000
     max_time: timedelta = timedelta(hours=1)
     partitions: int = 2
@@ -52,7 +55,7 @@ _REQUIRED = ("table", "hosts")
 _TEXTS = ("user", "password", "local_dc", "consistency")
 _DURATIONS = ("confidence", "max_time", "patience")
 _COUNTS = ("max_rows", "partitions", "page_size")
-KNOWN = (*_REQUIRED, "name", *_TEXTS, "before", "after", "rows", "start", *_DURATIONS, *_COUNTS)
+KNOWN = (*_REQUIRED, "name", *_TEXTS, "before", "after", "rows", "start", "latency", *_DURATIONS, *_COUNTS)
 
 
 def settings(options: Mapping[str, str]) -> Settings:
@@ -70,7 +73,7 @@ def settings(options: Mapping[str, str]) -> Settings:
             raise PenstockError(f"the change log source needs the option {key!r}", next=_EXAMPLE)
     made: dict[str, object] = {key: duration(given[key], name=key) for key in _DURATIONS if key in given}
     made |= {key: _count(key, given[key]) for key in _COUNTS if key in given}
-    made |= {key: given[key] for key in ("start", "rows") if key in given}
+    made |= {key: given[key] for key in ("start", "rows", "latency") if key in given}
     access = Access(given["hosts"], **{key: given[key] for key in _TEXTS if key in given})
     access.endpoints()
     images = Images(
@@ -78,6 +81,7 @@ def settings(options: Mapping[str, str]) -> Settings:
     )
     result = Settings(access, given["table"], given.get("name") or given["table"], images, **made)  # type: ignore[arg-type]
     _one_of("rows", result.rows, ("changes", "log"))
+    _one_of("latency", result.latency, LATENCIES)
     _check_start(result)
     return result
 

@@ -16,6 +16,8 @@ from penstock.source.times import MICROSECOND, now_micros
 
 T = TypeVar("T")
 
+FOREVER = 2**62
+
 COUNT_FROM = timedelta(seconds=2)
 """A batch that covers no more time than this is planned without counting its rows first."""
 
@@ -81,20 +83,29 @@ class Planner:
     def next(self, at: Position, target: int, most: int) -> Position:
         """How far the batch after `at` goes: not past `target`, its generation, `most` rows, or the longest time."""
         self.check_schema()
-        following = self.generations.after(at.generation)
-        while following is not None and at.time >= first_micros(following):
-            at = Position(following, at.time, at.planned)
-            following = self.generations.after(at.generation)
-        until = target if following is None else min(target, first_micros(following))
+        generation, end = self.generation(at)
+        until = min(target, end)
         if until <= at.time:
-            return at
-        if until - at.time > COUNT_FROM // MICROSECOND:
-            # Here, since the compiled loops take longer to load than all else and a query that keeps up needs none.
-            from penstock.source.cdc_probe import last_time_within
+            return at if generation == at.generation else Position(generation, at.time, at.planned)
+        return Position(generation, self.cut(generation, at.time, until, most), now_micros())
 
-            span = Span(self.generations.streams(at.generation), at.time, until)
-            until = last_time_within(self.settings, self.table, span, most)
-        return Position(at.generation, until, now_micros())
+    def generation(self, at: Position) -> tuple[int, int]:
+        """The generation that is read next, and the last microsecond it has."""
+        generation = at.generation
+        following = self.generations.after(generation)
+        while following is not None and at.time >= first_micros(following):
+            generation, following = following, self.generations.after(following)
+        return generation, FOREVER if following is None else first_micros(following)
+
+    def cut(self, generation: int, after: int, until: int, most: int) -> int:
+        """How far of (after, until] a batch goes: all of it when that is short, else to what holds `most` rows."""
+        if until - after <= COUNT_FROM // MICROSECOND:
+            return until
+        # Here, since the compiled loops take longer to load than all else and a query that keeps up needs none.
+        from penstock.source.cdc_probe import last_time_within
+
+        span = Span(self.generations.streams(generation), after, until)
+        return last_time_within(self.settings, self.table, span, most)
 
     def spans(self, begin: Position, until: Position) -> list[Span]:
         """The batch's streams in as many groups as there are to be tasks, neighbours in token order together."""

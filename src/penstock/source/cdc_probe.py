@@ -14,7 +14,7 @@ import numpy as np
 from penstock.schema import Table
 from penstock.source.cdc_generations import Span
 from penstock.source.cdc_options import Settings
-from penstock.source.cdc_read import IN_SPAN, fetch_pages
+from penstock.source.cdc_pages import IN_SPAN, fetch_pages
 from penstock.source.cdc_tables import log_name
 from penstock.source.cells import Array, index_cells
 from penstock.source.log_groups import micros_of

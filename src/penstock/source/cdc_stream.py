@@ -20,18 +20,20 @@ from pyspark.sql.types import StructType
 
 from penstock.schema import Table
 from penstock.source.cdc_frame import frame_schema, layout, log_schema
+from penstock.source.cdc_fresh import Fresh
 from penstock.source.cdc_generations import Position, Span
 from penstock.source.cdc_options import Settings, settings
 from penstock.source.cdc_plan import Planner, covering, describe, retrying
+from penstock.source.times import now_micros
 
 T = TypeVar("T")
 
 
 @dataclass
 class SpanPartition(InputPartition):
-    """What one task reads."""
+    """What one task reads, in this order."""
 
-    span: Span
+    spans: list[Span]
 
 
 class ScyllaCdc(DataSource):
@@ -68,39 +70,54 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def planner(self) -> Planner:
         return retrying(self.settings, "connecting", lambda: Planner(self.settings, self.table))
 
-    def initialOffset(self) -> dict[str, int]:
+    @cached_property
+    def fresh(self) -> Fresh:
+        return Fresh(self.planner)
+
+    def initialOffset(self) -> dict[str, Any]:
         self.age_known = True
         return self._plan(self.planner.first).offset()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, int]:
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         at = Position.of(start)
         if not self.age_known:
             self.planner.check_age(at)
             self.age_known = True
-        target = self.planner.confident() if self.target is None else self.target
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self.settings.max_rows
-        return self._plan(lambda: self.planner.next(at, target, most)).offset()
+        target = self._newest() if self.target is None else self.target
+        # In safe mode too, where low latency left time that is not complete.
+        if self.settings.latency == "safe" and at.newest == at.time:
+            return self._plan(lambda: self.planner.next(at, target, most)).offset()
+        until = self._plan(lambda: self.fresh.next(at, target, most))
+        if until == at and self.target is None:
+            self.fresh.pause()
+        return start if until == at else until.offset()
+
+    def _newest(self) -> int:
+        """The last microsecond that may be read now."""
+        return now_micros() if self.settings.latency == "low" else self.planner.confident()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self.settings.max_rows)
 
-    def reportLatestOffset(self) -> dict[str, int]:
-        target = self.planner.confident()
+    def reportLatestOffset(self) -> dict[str, Any]:
+        target = self._newest()
         return self._plan(lambda: Position(covering(self.planner.generations.starts(), target), target)).offset()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self.target = self.planner.confident()
+        self.target = self._newest()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begin, until = Position.of(start), Position.of(end)
-        return [SpanPartition(span) for span in self._plan(lambda: self.planner.spans(begin, until))]
+        return [SpanPartition(spans) for spans in self._plan(lambda: self.fresh.spans(begin, until))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Here, since Spark makes a process for each plan and each frame, and only the workers decode.
         from penstock.source.cdc_read import read_span
 
         assert isinstance(partition, SpanPartition)
-        return read_span(self.settings, self.table, self.schema, partition.span)
+        for span in partition.spans:
+            yield from read_span(self.settings, self.table, self.schema, span)
 
     def _plan(self, plan: Callable[[], T]) -> T:
         return retrying(self.settings, "planning a batch", plan)

@@ -1,0 +1,83 @@
+"""`penstock connect`: a worker with Kafka Connect's REST API, which runs the CDC connector until it is stopped."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import subprocess
+import threading
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from penstock.cli import place
+from penstock.connect import settings
+from penstock.connect.connector import World
+from penstock.connect.server import Server, address_of, bind
+from penstock.connect.store import Store
+from penstock.connect.worker import Worker
+from penstock.errors import PenstockError
+from penstock.run.checkpoint import lock
+from penstock.run.host import end, jvm_process, listen, session
+from penstock.run.supervise import Stop
+
+LOOK = 0.5
+"""How often Spark's Java process is looked at, in seconds."""
+
+
+def add(parser: ArgumentParser) -> None:
+    parser.add_argument("file", nargs="?", type=Path, metavar="WORKER.properties", help="a worker's file as Connect's")
+    parser.add_argument("--servers", metavar="HOST:PORT,...", help="Kafka; instead of bootstrap.servers in the file")
+    parser.add_argument("--listen", metavar="URL", help="where the REST API answers (default: http://127.0.0.1:8083)")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=Path(".penstock/connect"),
+        metavar="DIR",
+        help="where the connectors' positions are kept (default: %(default)s)",
+    )
+    parser.add_argument("--cores", type=int, default=2, metavar="N", help="cores for Spark (default: %(default)s)")
+    parser.add_argument("--verbose", action="store_true", help="Spark's warnings, and a line for each request")
+    place.add(parser)
+
+
+def run(args: Namespace) -> int:
+    servers = args.servers or (None if args.file else place.kafka(args.root))
+    chosen = settings.read(args.file, servers, args.listen)
+    logging.basicConfig(level=logging.INFO if args.verbose else logging.WARNING, format="%(asctime)s %(message)s")
+    # The driver warns of each protocol version that it tries.
+    logging.getLogger("cassandra").setLevel(logging.ERROR)
+    stop = Stop(threading.Event(), threading.Event())
+    listen(stop)
+    data = args.data.resolve()
+    with lock(data / "worker") as note_jvm, bind(chosen.host, chosen.port) as bound:
+        spark = session("penstock-connect", args.cores, args.verbose)
+        # Spark's own handler of Ctrl-C cancels jobs and raises in the middle of whatever runs.
+        listen(stop)
+        jvm = jvm_process(spark)
+        note_jvm(jvm.pid)
+        world = World(spark, chosen.servers, data / "connectors", chosen.provided, chosen.producer)
+        try:
+            _serve(
+                Worker(world, Store(chosen.servers, chosen.topic, chosen.client()), address_of(bound)), bound, stop, jvm
+            )
+        finally:
+            end(spark, jvm)
+    return 0
+
+
+def _serve(worker: Worker, bound: socket.socket, stop: Stop, jvm: subprocess.Popen[bytes]) -> None:
+    """Answer requests until a signal comes or Spark's process has ended."""
+    worker.start()
+    server = Server(worker, bound)
+    print(f"serving Kafka Connect's REST API at {server.url}", flush=True)
+    try:
+        while not stop.gently.wait(LOOK):
+            if jvm.poll() is not None:
+                raise PenstockError(
+                    "Spark's Java process ended",
+                    where=f"exit code {jvm.returncode}",
+                    next="run again: the connectors go on from their checkpoints",
+                )
+    finally:
+        server.close()
+        worker.close()

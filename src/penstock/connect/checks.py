@@ -1,0 +1,125 @@
+"""A connector's configuration, checked: each property by itself, against the others, and against the database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from penstock.codec.debezium import PLACEMENT
+from penstock.connect import converters, database
+from penstock.connect.definition import Property, read_all
+from penstock.connect.properties import USERS, properties
+from penstock.connect.providers import Provided
+from penstock.errors import PenstockError
+from penstock.sink import kafka
+
+OVERRIDE = "producer.override."
+Problems = Iterator[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the checks found: definitions, values and errors by property, and the names that nobody knows."""
+
+    config: dict[str, str]
+    definitions: tuple[Property, ...]
+    values: dict[str, Any]
+    errors: dict[str, list[str]]
+    unknown: dict[str, str]
+
+    @property
+    def messages(self) -> list[str]:
+        return [message for messages in self.errors.values() for message in messages]
+
+
+def check(config: Mapping[str, str], provided: Provided, *, ask: bool = True) -> Checked:
+    """Check a configuration; with `ask` the database, too, once everything else is right."""
+    given = provided.resolved(config)
+    definitions = (*properties(), *converters.definitions(given.config))
+    values, errors = read_all(definitions, given.config)
+    found: dict[str, list[str]] = {name: [*messages] for name, messages in errors.items()}
+    known = {each.name: each for each in definitions}
+
+    def add(problems: Iterable[tuple[str, str]]) -> None:
+        for name, message in problems:
+            text = given.config.get(name)
+            shown = known[name].shown(text) if name in known else text
+            found.setdefault(name, []).append(f"Invalid value {shown} for configuration {name}: {message}")
+
+    add(given.errors)
+    add(_together(values, given.config, set(found)))
+    if ask and not found:
+        add(database.problems(values))
+    unknown = {name: _hint(name, known) for name in config if name not in known and not name.startswith(USERS)}
+    return Checked(given.config, definitions, values, found, unknown)
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    close = get_close_matches(name, known, 1, cutoff=0.75)
+    return f"Not known here, and without effect.{f' Did you mean {close[0]}?' if close else ''}"
+
+
+def _together(values: Mapping[str, Any], config: Mapping[str, str], wrong: set[str]) -> Problems:
+    """What is wrong between properties that are right by themselves."""
+    rules: tuple[Callable[[Mapping[str, Any], Mapping[str, str]], Problems], ...] = (
+        _credentials,
+        _format,
+        _tls,
+        _producer,
+    )
+    for rule in rules:
+        for name, message in rule(values, config):
+            if name not in wrong:
+                yield name, message
+
+
+def _credentials(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
+    if values["scylla.password"] is not None and values["scylla.user"] is None:
+        yield "scylla.user", "Username is not set while password was set."
+    if values["scylla.user"] is not None and values["scylla.password"] is None:
+        yield "scylla.password", "Password is not set while username was set."
+
+
+def _format(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
+    if str(values["cdc.output.format"]).lower() != "legacy":
+        if values["experimental.preimages.enabled"]:
+            yield (
+                "experimental.preimages.enabled",
+                "it is of the legacy format alone. Next: leave it out, and set cdc.include.before=full",
+            )
+        return
+    for side in ("before", "after"):
+        if str(values[f"cdc.include.{side}"]).lower() != "none":
+            yield (
+                f"cdc.include.{side}",
+                f"it must be none in the legacy format, not {values[f'cdc.include.{side}']}. Next: set "
+                "cdc.output.format=advanced, or for preimages experimental.preimages.enabled=true",
+            )
+    if {place.lower() for place in values["cdc.include.primary-key.placement"]} != set(PLACEMENT):
+        yield (
+            "cdc.include.primary-key.placement",
+            f"it must be {','.join(PLACEMENT)} in the legacy format. Next: leave it out, or set "
+            "cdc.output.format=advanced",
+        )
+
+
+def _tls(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
+    for name in ("truststore.path", "keystore.path", "openssl.keyCertChain", "openssl.privateKey"):
+        path = values[f"scylla.ssl.{name}"]
+        if path and not Path(path).is_file():
+            yield f"scylla.ssl.{name}", f"there is no file {path} on the worker's machine"
+    if values["scylla.ssl.enabled"]:
+        yield "scylla.ssl.enabled", "TLS to the database is not supported yet. Next: set it to false"
+
+
+def _producer(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
+    delivery = "exactly-once" if values["exactly.once.support"] == "required" else "at-least-once"
+    for name, text in config.items():
+        if name.startswith(OVERRIDE):
+            try:
+                kafka.sink(servers="localhost:9092", options={name.removeprefix(OVERRIDE): text}, delivery=delivery)
+            except PenstockError as error:
+                yield name, str(error)

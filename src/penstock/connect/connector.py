@@ -1,0 +1,142 @@
+"""One connector: its tables are found, shared out among tasks, and kept running until it is paused or stopped."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from penstock.connect import database
+from penstock.connect.checks import check
+from penstock.connect.heartbeat import Heartbeats
+from penstock.connect.offsets import Offsets
+from penstock.connect.providers import Provided
+from penstock.connect.running import FAILED, RUNNING, RunningTask
+from penstock.connect.store import PAUSED, STARTED, Kept
+from penstock.connect.task import Setup, Task
+from penstock.errors import PenstockError
+
+log = logging.getLogger(__name__)
+
+# How long to wait before the database is asked again for its tables.
+PAUSE = 5.0
+
+
+@dataclass(frozen=True)
+class World:
+    """What all connectors of a worker share; `checkpoints` is the folder of their positions."""
+
+    spark: SparkSession
+    servers: str
+    checkpoints: Path
+    provided: Provided = field(default_factory=Provided)
+    producer: Mapping[str, str] = field(default_factory=dict)
+
+
+class Connector:
+    """Runs as its kept state says; its methods are called by one thread at a time."""
+
+    def __init__(self, name: str, kept: Kept, world: World) -> None:
+        self.name, self.kept, self._world = name, kept, world
+        self.offsets = Offsets(world.checkpoints, name)
+        self.tasks: list[RunningTask] = []
+        self.trace = ""
+        self.setup: Setup | None = None
+        self.active: set[str] = set()
+        self._heartbeats: Heartbeats | None = None
+        self._stopping = threading.Event()
+        self._starter: threading.Thread | None = None
+
+    @property
+    def state(self) -> str:
+        """What the REST API shows of the connector itself."""
+        if self.kept.state != STARTED:
+            return self.kept.state
+        return FAILED if self.trace else RUNNING
+
+    def start(self) -> None:
+        """Begin to run, in the background, if it is to run."""
+        if self.kept.state != STARTED:
+            return
+        self._stopping.clear()
+        self.trace = ""
+        self._starter = threading.Thread(target=self._start, name=f"{self.name}-start", daemon=True)
+        self._starter.start()
+
+    def halt(self) -> None:
+        """Stop, batches in flight being finished first."""
+        self._stopping.set()
+        if self._starter:
+            self._starter.join()
+        if self._heartbeats:
+            self._heartbeats.stop()
+            self._heartbeats = None
+        for task in self.tasks:
+            task.ask_to_stop()
+        for task in self.tasks:
+            task.wait()
+        if self.kept.state != PAUSED:
+            self.tasks = []
+
+    def change(self, kept: Kept) -> None:
+        """Go on with another configuration or state."""
+        self.kept = kept
+        self.halt()
+        self.start()
+
+    def restart_task(self, number: int) -> None:
+        """Stop a task and start it anew."""
+        old = self.tasks[number]
+        old.ask_to_stop()
+        old.wait()
+        self.tasks[number] = self._run(old.task)
+
+    def tables(self) -> list[str]:
+        """The tables it reads, as the database has them now."""
+        return database.tables(check(self.kept.config, self._world.provided, ask=False).values)
+
+    def _start(self) -> None:
+        try:
+            checked = check(self.kept.config, self._world.provided, ask=False)
+            if checked.messages:
+                raise PenstockError("; ".join(checked.messages), next="correct the configuration")
+            self.setup = setup = Setup(
+                self.name, self._world.servers, checked.values, checked.config, self._world.producer
+            )
+            tables = self._find_tables(checked.values)
+            self.tasks = [self._run(task) for task in self._shares(setup, tables)]
+            if self.tasks:
+                self._heartbeats = Heartbeats(self._world.spark, setup)
+        except PenstockError as error:
+            self.trace = str(error)
+            log.error("connector %s failed: %s", self.name, error)
+
+    def _find_tables(self, values: Mapping[str, Any]) -> list[str]:
+        """The tables; a database that is away is waited for until this connector is stopped."""
+        while not self._stopping.is_set():
+            try:
+                return database.tables(values)
+            except PenstockError as error:
+                if not error.retriable:
+                    raise
+                log.warning("connector %s waits for its database: %s", self.name, error)
+            self._stopping.wait(PAUSE)
+        return []
+
+    def _shares(self, setup: Setup, tables: Sequence[str]) -> list[Task]:
+        count = min(setup.values["tasks.max"], len(tables))
+        starts = self.offsets.starts()
+        return [Task(setup, number, tuple(tables[number::count]), starts) for number in range(count)]
+
+    def _run(self, task: Task) -> RunningTask:
+        return RunningTask(task, self._world.spark, self.offsets.folder, self._wrote)
+
+    def _wrote(self, query: str) -> None:
+        """A batch of this query, which has its table's name, is in Kafka."""
+        if self.setup:
+            self.active.add(self.setup.topic(query.removeprefix(f"{self.name}.")))

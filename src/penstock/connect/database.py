@@ -1,0 +1,96 @@
+"""What only the database can tell of a configuration: whether its tables are there, logged, readable, with images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from penstock.errors import PenstockError
+from penstock.schema import Table
+from penstock.source import cql
+from penstock.source.cdc_catalog import expand
+from penstock.source.cdc_generations import Generations
+from penstock.source.cdc_tables import find_table, log_name
+from penstock.source.cql import Access, DatabaseUnavailable
+
+T = TypeVar("T")
+
+HOSTS, TABLES, USER = "scylla.cluster.ip.addresses", "scylla.table.names", "scylla.user"
+SIDES = {"before": "preimage", "after": "postimage"}
+# A caller of the REST API waits for this.
+PATIENCE = timedelta(seconds=5)
+
+
+def access(values: Mapping[str, Any]) -> Access:
+    """How to reach the database that a configuration names."""
+    return Access(
+        ",".join(values[HOSTS]),
+        values["scylla.user"] or "",
+        values["scylla.password"] or "",
+        values["scylla.local.dc"] or "",
+        values["scylla.consistency.level"],
+    )
+
+
+def tables(values: Mapping[str, Any]) -> list[str]:
+    """The tables that a configuration names; raises if the database does not answer."""
+    return expand(_session(values), values[TABLES])
+
+
+def problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is wrong, as pairs of property and message; `values` have passed their own checks."""
+    try:
+        session = _session(values)
+        names = expand(session, values[TABLES])
+    except DatabaseUnavailable as error:
+        yield HOSTS, f"Unable to connect to Scylla cluster: {error}"
+        return
+    except PenstockError as error:
+        yield USER, str(error)
+        return
+    if not names:
+        yield TABLES, f"no table with a change log matches {', '.join(values[TABLES])}"
+    for name in names:
+        yield from _problems_of(session, name, values)
+
+
+def _session(values: Mapping[str, Any]) -> Any:
+    reached = access(values)
+    return _asked(lambda: cql.connection(reached).rows, "connecting", reached.hosts)
+
+
+def _asked(call: Callable[[], T], what: str, where: str) -> T:
+    return cql.retrying(call, what=what, where=where, patience=PATIENCE)
+
+
+def _problems_of(session: Any, name: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    try:
+        table = _asked(lambda: find_table(session, name), "describing the table", name)
+    except DatabaseUnavailable as error:
+        yield HOSTS, str(error)
+        return
+    except PenstockError as error:
+        yield TABLES, str(error)
+        return
+    try:
+        _asked(lambda: _read_a_row(session, table), "reading the log", name)
+    except PenstockError as error:
+        yield USER, str(error)
+    for side, option in SIDES.items():
+        if values[f"cdc.include.{side}"].lower() != "none" and not has_image(table, option):
+            yield (
+                f"cdc.include.{side}",
+                f"table {table.full_name} keeps no {option}. Next: ALTER TABLE {table.full_name} "
+                f"WITH cdc = {{'enabled': true, '{option}': true, ...}}, or set cdc.include.{side}=none",
+            )
+
+
+def has_image(table: Table, option: str) -> bool:
+    """Whether the table's log holds the image that the option `preimage` or `postimage` asks for."""
+    return table.option(option).lower() not in ("", "false", "0")
+
+
+def _read_a_row(session: Any, table: Table) -> None:
+    session.execute(f'SELECT "cdc$time" FROM {log_name(table)} LIMIT 1')
+    Generations(session).starts()

@@ -1,0 +1,17 @@
+"""Errors as the REST API answers them."""
+
+from __future__ import annotations
+
+from penstock.errors import PenstockError
+
+
+class RestError(PenstockError):
+    """An answer that is no success; `status` is HTTP's."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def not_found(connector: str) -> RestError:
+    return RestError(404, f"Connector {connector} not found")

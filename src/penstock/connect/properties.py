@@ -1,0 +1,106 @@
+"""The properties of the connector, from properties.toml, and the checks of their values."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import cache
+from importlib.resources import files
+
+from penstock.codec.debezium import OPERATIONS, PLACES
+from penstock.connect.converters import CONVERTERS
+from penstock.connect.definition import REQUIRED, Check, Property, at_least
+
+CLASS = "com.scylladb.cdc.debezium.connector.ScyllaConnector"
+ALIASES = (CLASS, "ScyllaConnector", "Scylla")
+"""Connect finds a plugin by its class, by the last part of it, and without the word Connector, too."""
+INERT = "Accepted for compatibility, without effect here."
+USERS = (
+    "producer.override.",
+    "topic.creation.",
+    "key.converter.",
+    "value.converter.",
+    "header.converter.",
+    "transforms.",
+    "predicates.",
+    "snapshot.",
+    "signal.",
+    "notification.",
+)
+"""How properties begin that go on with names of the user's, or that are Debezium's and without effect here."""
+
+_NAME = r'(?:[\w*?]{1,48}|"(?:[^"]|"")+")'
+TABLE = re.compile(rf"{_NAME}\.{_NAME}")
+_HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):(\d{1,5})")
+
+
+def _hosts(values: list[str]) -> str | None:
+    for host in values:
+        found = _HOST.fullmatch(host)
+        if not found:
+            return f"Expected a comma-separated list of pairs <host>:<port>, but got invalid: {host}"
+        if not 0 < int(found[1]) < 65536:
+            return f"Expected a port number from 1 to 65535, but got invalid: {host}"
+    return None if values else "Host specification is required"
+
+
+def _tables(values: list[str]) -> str | None:
+    for name in values:
+        if not TABLE.fullmatch(name):
+            return (
+                "Expected a comma-separated list of pairs <keyspace name>.<table name>, each a name, "
+                f"a name in double quotes, or a pattern with * and ?, but got invalid: {name}"
+            )
+    return None if values else "A table specification with at least one table is required"
+
+
+def _some_of(allowed: tuple[str, ...]) -> Check:
+    def check(values: list[str]) -> str | None:
+        unknown = [value for value in values if value.lower() not in allowed]
+        return f"unknown {', '.join(unknown)}; use some of {', '.join(allowed)}" if unknown else None
+
+    return check
+
+
+def _prefix(value: str) -> str | None:
+    if re.fullmatch(r"[A-Za-z0-9._-]+", value):
+        return None
+    return "it must be made of letters, digits, dots, hyphens and underscores, because topics are named by it"
+
+
+CHECKS: dict[str, Check] = {
+    "text": lambda value: None if value else "String must be non-empty",
+    "connector_class": lambda value: None if value in ALIASES else f"this worker runs {CLASS}",
+    "converter": lambda value: None if value in CONVERTERS else f"it must be one of {', '.join(CONVERTERS)}",
+    "from_0": at_least(0),
+    "from_1": at_least(1),
+    "hosts": _hosts,
+    "tables": _tables,
+    "prefix": _prefix,
+    "delimiter": lambda value: None if value in (".", "-", "_") else "it must be one of . - _",
+    "places": _some_of(PLACES),
+    "operations": _some_of((*OPERATIONS, "t", "none")),
+}
+
+
+@cache
+def properties() -> tuple[Property, ...]:
+    """All properties with fixed names, in the order of the file."""
+    groups = tomllib.loads((files("penstock.connect") / "properties.toml").read_text())
+    return tuple(_property(name, group, about) for group, members in groups.items() for name, about in members.items())
+
+
+def _property(name: str, group: str, about: dict[str, object]) -> Property:
+    given = dict(about)
+    if given.pop("required", False):
+        given["default"] = REQUIRED
+    if given.pop("inert", False):
+        given["doc"] = f"{INERT} {given['doc']}".strip()
+    check, allowed = given.pop("check", None), given.pop("allowed", ())
+    return Property(
+        name,
+        group=group,
+        check=CHECKS[str(check)] if check else None,
+        allowed=tuple(allowed),  # type: ignore[arg-type]
+        **{"default": None, **given},  # type: ignore[arg-type]
+    )

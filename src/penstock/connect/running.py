@@ -1,0 +1,57 @@
+"""A task that runs: a thread that keeps its queries alive, and what the REST API tells of it."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from penstock.connect.task import Task
+from penstock.errors import PenstockError
+from penstock.run.supervise import Run, Stop
+
+log = logging.getLogger(__name__)
+
+RUNNING, FAILED, STOPPED = "RUNNING", "FAILED", "STOPPED"
+
+
+class RunningTask:
+    """Starts at once; ends by `stop`, or by a failure that waiting does not heal."""
+
+    def __init__(self, task: Task, spark: SparkSession, checkpoints: Path, progress: Callable[[str], None]) -> None:
+        self.task, self._progress = task, progress
+        self.state, self.trace = RUNNING, ""
+        self._stop = Stop(threading.Event(), threading.Event())
+        self._run = Run(task, spark, checkpoints, self._stop, log.warning, self._told, tries=math.inf)
+        self._thread = threading.Thread(target=self._supervise, name=f"{task.name}-{task.number}", daemon=True)
+        self._thread.start()
+
+    def ask_to_stop(self) -> None:
+        """Have the batch in flight finished, and no other begun."""
+        self._stop.gently.set()
+
+    def wait(self) -> None:
+        """Until it has ended."""
+        self._thread.join()
+
+    def _supervise(self) -> None:
+        try:
+            self._run.supervise()
+            self.state = STOPPED
+        except PenstockError as error:
+            self._fail(str(error))
+        except Exception:
+            self._fail(traceback.format_exc())
+
+    def _fail(self, why: str) -> None:
+        self.state, self.trace = FAILED, why
+        log.error("task %s-%d failed: %s", self.task.name, self.task.number, why)
+
+    def _told(self, query: str, batch: dict[str, Any]) -> None:
+        self._progress(query)

@@ -1,0 +1,90 @@
+"""The worker's own settings: a properties file as Kafka Connect's workers have it, and what it means here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock.connect.converters import CONVERTERS, JSON
+from penstock.connect.providers import KINDS, Provided, read_properties
+from penstock.errors import PenstockError
+from penstock.sink.kafka_security import SETTINGS as SECURITY
+from penstock.sink.kafka_security import Security
+
+TOPIC = "connect-configs"
+LISTENER = re.compile(r"http://(\[[0-9A-Fa-f:.]+\]|[^:/\s]*):(\d{1,5})")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a worker needs to know; made by `read`."""
+
+    servers: str
+    host: str
+    port: int
+    topic: str
+    provided: Provided
+    producer: Mapping[str, str] = field(repr=False)
+    security: Security
+
+    def client(self) -> dict[str, Any]:
+        """The options of our own Kafka client."""
+        return {"tls": self.security.tls(), "authenticate": self.security.authenticate()}
+
+
+def read(file: Path | None, servers: str | None, listen: str | None) -> Settings:
+    """The settings of a worker's file, if there is one; `servers` and `listen` come before what it says."""
+    if file is not None and not file.is_file():
+        raise PenstockError(f"there is no file {file}", next="give the worker's properties file, or leave it out")
+    found = read_properties(file.read_text()) if file else {}
+    where = str(file) if file else "penstock connect"
+    host, port = _listener(listen or found.get("listeners", "http://127.0.0.1:8083").split(",")[0], where)
+    chosen = servers or found.get("bootstrap.servers")
+    if not chosen:
+        raise PenstockError(
+            "no Kafka is named", where=where, next="set bootstrap.servers, or give --servers; `penstock up` starts one"
+        )
+    security = {name: found[name] for name in SECURITY if name in found}
+    producer = {name.removeprefix("producer."): text for name, text in found.items() if name.startswith("producer.")}
+    return Settings(
+        chosen,
+        host,
+        port,
+        found.get("config.storage.topic", TOPIC),
+        Provided(_providers(found, where), _converters(found, where)),
+        {**security, **producer},
+        Security.of(security),
+    )
+
+
+def _listener(text: str, where: str) -> tuple[str, int]:
+    match = LISTENER.fullmatch(text.strip())
+    if not match or int(match[2]) > 65535:
+        raise PenstockError(
+            f"{text!r} is no address to listen at", where=where, next="write it as http://127.0.0.1:8083"
+        )
+    return match[1].strip("[]") or "0.0.0.0", int(match[2])
+
+
+def _converters(found: Mapping[str, str], where: str) -> dict[str, str]:
+    """The worker's converters, for connectors that name none."""
+    texts = {name: text for name, text in found.items() if re.match(r"(key|value)\.converter(\.|$)", name)}
+    for side in ("key.converter", "value.converter"):
+        name = texts.setdefault(side, JSON)
+        if name not in CONVERTERS:
+            raise PenstockError(f"{side} cannot be {name}", where=where, next=f"use one of {', '.join(CONVERTERS)}")
+    return texts
+
+
+def _providers(found: Mapping[str, str], where: str) -> dict[str, str]:
+    names = [name.strip() for name in found.get("config.providers", "").split(",") if name.strip()]
+    classes = {name: found.get(f"config.providers.{name}.class", "") for name in names}
+    for name, kind in classes.items():
+        if kind not in KINDS:
+            raise PenstockError(
+                f"config.providers.{name}.class cannot be {kind!r}", where=where, next=f"use one of {', '.join(KINDS)}"
+            )
+    return {name: KINDS[kind] for name, kind in classes.items()}

@@ -1,0 +1,121 @@
+"""Connectors kept in a compacted topic of Kafka, in the records that Kafka Connect itself keeps them in.
+
+`connector-<name>` holds `{"properties": {...}}` and `target-state-<name>` the state that its user wants; a record
+without a value removes one. Whoever reads all records, oldest first, knows all connectors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.wire import BlockingProducer, Reader
+from penstock.wire.admin import Admin
+from penstock.wire.errors import KafkaError
+
+STARTED, PAUSED, STOPPED = "STARTED", "PAUSED", "STOPPED"
+STATES = (STARTED, PAUSED, STOPPED)
+_CONNECTOR, _STATE = "connector-", "target-state-"
+# A caller of the REST API waits for this.
+PATIENCE = timedelta(seconds=30)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the topic says of one connector."""
+
+    config: dict[str, str]
+    state: str = STARTED
+
+
+class Store:
+    """The topic; `security` are the client's `tls` and `authenticate`."""
+
+    def __init__(self, servers: str, topic: str, security: Mapping[str, Any]) -> None:
+        self._servers, self._topic, self._security = servers, topic, dict(security)
+        self.cluster_id = ""
+        self._producer: BlockingProducer | None = None
+
+    def load(self) -> dict[str, Kept]:
+        """All connectors by name; makes the topic if there is none."""
+        try:
+            records = asyncio.run(self._read())
+        except KafkaError as error:
+            raise PenstockError(
+                f"the configurations cannot be read: {error}",
+                where=f"topic {self._topic} at {self._servers}",
+                next="check that Kafka is up, and that this user may create, read and write the topic",
+            ) from error
+        self._producer = BlockingProducer(self._servers, delivery_timeout=PATIENCE, **self._security)
+        kept: dict[str, Kept] = {}
+        for key, value in records:
+            _apply(kept, key, value)
+        return kept
+
+    def put(self, name: str, config: Mapping[str, str]) -> None:
+        """Keep a configuration; returns when all replicas have it."""
+        self._write(_CONNECTOR + name, {"properties": dict(config)})
+
+    def set_state(self, name: str, state: str) -> None:
+        """Keep the state that the user wants."""
+        # Older workers know no stopped connectors: they pause them.
+        known = PAUSED if state == STOPPED else state
+        self._write(_STATE + name, {"state": known, "state.v2": state})
+
+    def remove(self, name: str) -> None:
+        self._write(_CONNECTOR + name, None)
+        self._write(_STATE + name, None)
+
+    def close(self) -> None:
+        if self._producer:
+            self._producer.close()
+
+    def _write(self, key: str, value: Mapping[str, Any] | None) -> None:
+        assert self._producer, "load() comes first"
+        data = None if value is None else json.dumps(value).encode()
+        try:
+            self._producer.send(self._topic, data, key=key.encode()).result()
+        except KafkaError as error:
+            raise PenstockError(
+                f"the configuration was not kept: {error}",
+                where=f"topic {self._topic} at {self._servers}",
+                next="check that Kafka is up, and try again",
+            ) from error
+
+    async def _read(self) -> list[tuple[str, bytes | None]]:
+        async with Admin(self._servers, patience=PATIENCE, **self._security) as admin:
+            await admin.create_topic(self._topic, partitions=1, configs={"cleanup.policy": "compact"})
+            self.cluster_id = await admin.cluster_id()
+        records: list[tuple[str, bytes | None]] = []
+        async with Reader(self._servers, patience=PATIENCE, **self._security) as reader:
+            if len(await reader.partitions(self._topic)) != 1:
+                raise PenstockError(
+                    "the topic of configurations has several partitions, so its records have no order",
+                    where=f"topic {self._topic} at {self._servers}",
+                    next="name another one as config.storage.topic",
+                )
+            start, end = await reader.earliest(self._topic), await reader.latest(self._topic)
+            async for _, table in reader.read(self._topic, start=start, end=end):
+                rows = zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)
+                records += [(key.decode(), value) for key, value in rows if key is not None]
+        return records
+
+
+def _apply(kept: dict[str, Kept], key: str, value: bytes | None) -> None:
+    """Change what is known of a connector by one record; those of tasks and sessions are Connect's own affair."""
+    if key.startswith(_CONNECTOR):
+        name = key.removeprefix(_CONNECTOR)
+        if value is None:
+            kept.pop(name, None)
+        else:
+            config = dict(json.loads(value)["properties"])
+            kept[name] = replace(kept[name], config=config) if name in kept else Kept(config)
+    elif key.startswith(_STATE) and value is not None and (name := key.removeprefix(_STATE)) in kept:
+        said = json.loads(value)
+        state = said.get("state.v2") or said["state"]
+        kept[name] = replace(kept[name], state=state if state in STATES else STARTED)

@@ -1,0 +1,121 @@
+"""From a connector's values to queries: what is read, how events look, and where they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock import cdc, kafka
+from penstock.codec.connect_schema import topic_name
+from penstock.codec.debezium import OPERATIONS
+from penstock.connect import database
+from penstock.connect.checks import OVERRIDE
+from penstock.connect.converters import converter
+from penstock.sink.kafka import KafkaSink
+from penstock.sink.write import Query, write
+from penstock.source.cdc_tables import split_name
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What all tasks of a connector share; `producer` are settings of Kafka's producer, the worker's and its own."""
+
+    connector: str
+    servers: str
+    values: Mapping[str, Any]
+    config: Mapping[str, str]
+    producer: Mapping[str, str] = field(default_factory=dict)
+
+    def sink(self, delivery: str | None = None) -> KafkaSink:
+        """Where its records go."""
+        own = {name.removeprefix(OVERRIDE): text for name, text in self.config.items() if name.startswith(OVERRIDE)}
+        chosen = delivery or ("exactly-once" if self.values["exactly.once.support"] == "required" else "at-least-once")
+        return kafka.sink(servers=self.servers, options={**self.producer, **own}, delivery=chosen)
+
+    def topic(self, table: str) -> str:
+        """The topic of a table, as Debezium names it."""
+        return topic_name(self.values["topic.delimiter"].join((self.values["topic.prefix"], *split_name(table))))
+
+
+@dataclass(frozen=True)
+class Task:
+    """Some tables of a connector: each a query with a checkpoint of its own, so that tables can change their task."""
+
+    setup: Setup
+    number: int
+    tables: tuple[str, ...]
+    starts: Mapping[str, str] = field(default_factory=dict)
+    """Where a table without a checkpoint begins, if not where the connector's configuration says."""
+
+    @property
+    def name(self) -> str:
+        return self.setup.connector
+
+    @property
+    def every(self) -> timedelta:
+        return timedelta(milliseconds=self.setup.values["poll.interval.ms"])
+
+    def queries(self, spark: SparkSession) -> dict[str, Query]:
+        """A query a table, by its name."""
+        return {table: write(self._events(spark, table), self.setup.sink()) for table in self.tables}
+
+    def _events(self, spark: SparkSession, table: str) -> DataFrame:
+        values, config = self.setup.values, self.setup.config
+        return cdc.events(
+            self._changes(spark, table),
+            prefix=values["topic.prefix"],
+            topic=self.setup.topic(table),
+            tombstones=values["tombstones.on.delete"],
+            skipped=[operation for operation in values["skipped.operations"] if operation in OPERATIONS],
+            key=converter("key", config),
+            value=converter("value", config),
+            **shape(values),
+        )
+
+    def _changes(self, spark: SparkSession, table: str) -> DataFrame:
+        values, reached = self.setup.values, database.access(self.setup.values)
+        page = values["scylla.query.options.fetch.size"]
+        given = {"user": reached.user, "password": reached.password, "local_dc": reached.local_dc}
+        return cdc.read(
+            spark,
+            table,
+            hosts=reached.hosts,
+            name=f"{self.setup.connector}.{table}",
+            images=read_images(values),
+            start=self.starts.get(table) or start(values),
+            confidence=timedelta(milliseconds=values["scylla.confidence.window.size"]),
+            consistency=reached.consistency,
+            page_size=page or 5000,
+            **{name: text for name, text in given.items() if text},
+        )
+
+
+def start(values: Mapping[str, Any]) -> str:
+    """Where a connector without a position begins."""
+    lookback = values["scylla.initial.lookback.ms"]
+    return (datetime.now(UTC) - timedelta(milliseconds=lookback)).isoformat() if lookback else "earliest"
+
+
+def shape(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `cdc.events` that say how events look."""
+    form = values["cdc.output.format"].lower()
+    if form == "legacy":
+        return {"format": form}
+    return {
+        "format": form,
+        "images": tuple(values[f"cdc.include.{side}"].lower() for side in ("before", "after")),
+        "placement": [place.lower() for place in values["cdc.include.primary-key.placement"]],
+        "payload_key_name": values["cdc.include.primary-key.payload-key-name"],
+    }
+
+
+def read_images(values: Mapping[str, Any]) -> tuple[str, str]:
+    """The images that must be read from the log for the events."""
+    if values["cdc.output.format"].lower() == "legacy":
+        return "full" if values["experimental.preimages.enabled"] else "none", "none"
+    before, after = (values[f"cdc.include.{side}"].lower() for side in ("before", "after"))
+    return "none" if before == "none" else "full", "none" if after == "none" else "full"

@@ -1,0 +1,166 @@
+"""All connectors of one worker, and what the REST API can do with them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from penstock.connect.checks import Checked, check
+from penstock.connect.connector import Connector, World
+from penstock.connect.definition import HIDDEN
+from penstock.connect.errors import RestError, not_found
+from penstock.connect.running import FAILED
+from penstock.connect.store import PAUSED, STARTED, STATES, STOPPED, Kept, Store
+
+T = TypeVar("T")
+Json = dict[str, Any]
+
+
+class Worker:
+    """Its calls may come from any thread; those that change something are done one after the other."""
+
+    def __init__(self, world: World, store: Store, address: str) -> None:
+        self.world, self.store, self.address = world, store, address
+        self._connectors: dict[str, Connector] = {}
+        self._changes = threading.RLock()
+
+    def start(self) -> None:
+        """Resume all connectors that are kept."""
+        for name, kept in self.store.load().items():
+            self._connectors[name] = Connector(name, kept, self.world)
+            self._connectors[name].start()
+
+    def close(self) -> None:
+        """Stop all connectors; they go on when a worker starts again."""
+        with self._changes:
+            for connector in self._connectors.values():
+                connector.halt()
+            self.store.close()
+
+    def names(self) -> list[str]:
+        return sorted(self._connectors)
+
+    def get(self, name: str) -> Connector:
+        if name not in self._connectors:
+            raise not_found(name)
+        return self._connectors[name]
+
+    def create(self, name: str, config: Mapping[str, str], state: str = STARTED) -> None:
+        """A new connector; its configuration is checked first."""
+        if state not in STATES:
+            raise RestError(400, f"Invalid initial state {state}; it must be one of {', '.join(STATES)}")
+        with self._changes:
+            if name in self._connectors:
+                raise RestError(409, f"Connector {name} already exists")
+            self._keep(name, Kept(self._checked(name, config), state))
+
+    def configure(self, name: str, config: Mapping[str, str]) -> bool:
+        """Set a connector's configuration; True if the connector is new."""
+        with self._changes:
+            known = self._connectors.get(name)
+            # A client that changes what it was shown sends hidden values back: they stay as they are.
+            kept = {} if known is None else known.kept.config
+            whole = {key: kept.get(key, text) if text == HIDDEN else text for key, text in config.items()}
+            checked = self._checked(name, whole)
+            self._keep(name, replace(known.kept, config=checked) if known else Kept(checked))
+            return known is None
+
+    def patch(self, name: str, changes: Mapping[str, str | None]) -> None:
+        """Change some properties; null takes one away (RFC 7386)."""
+        with self._changes:
+            config = {**self.get(name).kept.config, **changes}
+            self.configure(name, {key: text for key, text in config.items() if text is not None})
+
+    def set_state(self, name: str, state: str) -> None:
+        with self._changes:
+            connector = self.get(name)
+            self.store.set_state(name, state)
+            connector.change(replace(connector.kept, state=state))
+
+    def delete(self, name: str) -> None:
+        """Remove a connector; its positions stay, as Connect's do, for one of the same name."""
+        with self._changes:
+            connector = self.get(name)
+            self.store.remove(name)
+            connector.halt()
+            del self._connectors[name]
+
+    def restart(self, name: str, *, tasks: bool, only_failed: bool) -> None:
+        with self._changes:
+            connector = self.get(name)
+            if connector.kept.state != STARTED:
+                raise RestError(409, f"Connector {name} is {connector.state}; resume it instead")
+            if connector.trace or (tasks and not only_failed):
+                connector.change(connector.kept)
+            elif tasks:
+                for number, task in enumerate(connector.tasks):
+                    if task.state == FAILED:
+                        connector.restart_task(number)
+
+    def restart_task(self, name: str, number: int) -> None:
+        with self._changes:
+            self.task(name, number)
+            self.get(name).restart_task(number)
+
+    def task(self, name: str, number: int) -> Json:
+        """The state of one task."""
+        tasks: list[Json] = self.status(name)["tasks"]
+        if not 0 <= number < len(tasks):
+            raise RestError(404, f"No status found for task {name}-{number}")
+        return tasks[number]
+
+    def status(self, name: str) -> Json:
+        connector = self.get(name)
+        about = {"state": connector.state, "worker_id": self.address}
+        if connector.trace:
+            about["trace"] = connector.trace
+        tasks: list[Json] = []
+        for task in connector.tasks:
+            state = PAUSED if connector.kept.state == PAUSED else task.state
+            tasks.append({"id": task.task.number, "state": state, "worker_id": self.address})
+            if task.trace:
+                tasks[-1]["trace"] = task.trace
+        return {"name": name, "connector": about, "tasks": tasks, "type": "source"}
+
+    def with_stopped(self, name: str, act: Callable[[Connector], T]) -> T:
+        """Do something with a connector's positions, which only a stopped one allows."""
+        with self._changes:
+            connector = self.get(name)
+            if connector.kept.state != STOPPED:
+                raise RestError(
+                    400, "Connectors must be in the STOPPED state before their offsets can be modified. "
+                    f"This can be done for {name} with the PUT /connectors/{name}/stop endpoint"
+                )  # fmt: skip
+            return act(connector)
+
+    def check(self, config: Mapping[str, str]) -> Checked:
+        return check(config, self.world.provided)
+
+    def _checked(self, name: str, config: Mapping[str, str]) -> dict[str, str]:
+        """The configuration with its name, if nothing is wrong with it."""
+        if config.get("name", name) != name:
+            raise RestError(
+                400, f"Connector name configuration ({config['name']}) doesn't match connector name ({name})"
+            )
+        whole = {**config, "name": name}
+        checked = self.check(whole)
+        if checked.messages:
+            listed = "\n".join(checked.messages)
+            raise RestError(
+                400,
+                f"Connector configuration is invalid and contains the following {len(checked.messages)} error(s):\n"
+                f"{listed}\nYou can also find the above list of errors at the endpoint "
+                "`/connector-plugins/{connectorType}/config/validate`",
+            )
+        return whole
+
+    def _keep(self, name: str, kept: Kept) -> None:
+        self.store.put(name, kept.config)
+        self.store.set_state(name, kept.state)
+        if name in self._connectors:
+            self._connectors[name].change(kept)
+        else:
+            self._connectors[name] = Connector(name, kept, self.world)
+            self._connectors[name].start()

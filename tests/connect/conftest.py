@@ -1,0 +1,82 @@
+"""A worker in this process, over the run's Spark session, and clients that nobody here wrote."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_connect import KafkaConnect
+from pyspark.sql import SparkSession
+
+from penstock.connect.connector import World
+from penstock.connect.properties import CLASS
+from penstock.connect.providers import Provided
+from penstock.connect.server import Server, address_of, bind
+from penstock.connect.store import Store
+from penstock.connect.worker import Worker
+from penstock.local.services import Services
+
+JSON = "org.apache.kafka.connect.json.JsonConverter"
+DEFAULTS = {
+    f"{side}.converter{part}": text
+    for side in ("key", "value")
+    for part, text in (("", JSON), (".schemas.enable", "false"))
+}
+
+
+@pytest.fixture(scope="module")
+def worker(spark: SparkSession, services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    """A worker with a topic of its own, stopped at the end."""
+    bound = bind("127.0.0.1", 0)
+    provided = Provided({"env": "env", "file": "file"}, DEFAULTS)
+    world = World(spark, services.kafka, tmp_path_factory.mktemp("positions"), provided)
+    made = Worker(world, Store(services.kafka, f"configs-{uuid.uuid4().hex[:8]}", {}), address_of(bound))
+    made.start()
+    server = Server(made, bound)
+    yield made
+    server.close()
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def url(worker: Worker) -> str:
+    return f"http://{worker.address}"
+
+
+@pytest.fixture
+def connect(url: str) -> KafkaConnect:
+    """Somebody else's client."""
+    return KafkaConnect(url)
+
+
+@pytest.fixture(scope="module")
+def tables(cql: Any) -> Iterator[Callable[..., str]]:
+    """Makes tables in a keyspace of the module's own; gives their full names."""
+    keyspace = f"connect_{uuid.uuid4().hex[:8]}"
+    cql.execute(f"CREATE KEYSPACE {keyspace} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}")
+
+    def create(name: str, options: str | None = "{'enabled': true, 'preimage': true, 'postimage': true}") -> str:
+        logged = f" WITH cdc = {options}" if options else ""
+        cql.execute(f"CREATE TABLE {keyspace}.{name} (id int, at int, v text, PRIMARY KEY (id, at)){logged}")
+        return f"{keyspace}.{name}"
+
+    yield create
+    cql.execute(f"DROP KEYSPACE {keyspace}")
+
+
+@pytest.fixture
+def config(services: Services, tmp_path: Path) -> dict[str, str]:
+    """A right configuration but for its tables, with names of the test's own."""
+    return {
+        "connector.class": CLASS,
+        "topic.prefix": f"t{uuid.uuid4().hex[:8]}",
+        "scylla.cluster.ip.addresses": services.cql,
+        "cdc.output.format": "advanced",
+        "cdc.include.before": "full",
+        "cdc.include.after": "full",
+        "scylla.confidence.window.size": "0",
+        "poll.interval.ms": "200",
+    }

@@ -1,0 +1,211 @@
+"""The life of connectors, by a client that others wrote, by the paths of Connect's documentation, and in Kafka."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+import requests
+from kafka_connect import KafkaConnect
+from kafka_topics import messages
+from requests.exceptions import HTTPError
+
+from penstock.connect.worker import Worker
+from penstock.local.services import Services
+
+PATIENCE = 60.0
+PARTITIONS = 4  # what the broker gives a topic that nobody made
+
+
+def until(reached: Callable[[], Any], what: str) -> Any:
+    """The first result that counts as true."""
+    deadline = time.monotonic() + PATIENCE
+    while not (found := reached()):
+        assert time.monotonic() < deadline, f"no {what} within {PATIENCE:g} s"
+        time.sleep(0.1)
+    return found
+
+
+def values(services: Services, topic: str) -> list[dict[str, Any]]:
+    found = (message.value() for message in messages(services.kafka, topic, PARTITIONS))
+    return [json.loads(value) for value in found if value is not None]
+
+
+def ids(services: Services, connect: KafkaConnect, name: str, topic: str) -> set[int]:
+    """The ids of the rows whose events are in the topic so far."""
+    if topic not in requests.get(f"{connect.url}/connectors/{name}/topics", timeout=9).json()[name]["topics"]:
+        return set()
+    return {value["after"]["id"] for value in values(services, topic) if value["after"]}
+
+
+def task_states(connect: KafkaConnect, name: str) -> list[str]:
+    return [task["state"] for task in connect.get_connector_status(name)["tasks"]]
+
+
+@pytest.fixture
+def named(connect: KafkaConnect, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of a connector that is deleted in the end."""
+    name = request.node.originalname.removeprefix("test_")[:40]
+    yield name
+    if name in connect.list_connectors():
+        connect.delete_connector(name)
+
+
+def test_somebody_else_s_client_leads_a_connector_through_its_life(
+    connect: KafkaConnect, services: Services, cql: Any, tables: Any, config: dict[str, str], named: str
+) -> None:
+    first, second = tables("life_a"), tables("life_b")
+    topic = f"{config['topic.prefix']}.{first}"
+    config |= {"scylla.table.names": f"{first},{second}", "tasks.max": "2", "heartbeat.interval.ms": "200"}
+    cql.execute(f"INSERT INTO {first} (id, at, v) VALUES (1, 1, 'a')")
+
+    created = connect.create_connector({"name": named, "config": config})
+    assert created == {"name": named, "config": {**config, "name": named}, "tasks": [], "type": "source"}
+    with pytest.raises(HTTPError, match="409"):
+        connect.create_connector({"name": named, "config": config})
+    assert named in connect.list_connectors()
+    until(lambda: task_states(connect, named) == ["RUNNING", "RUNNING"], "running tasks")
+    until(lambda: ids(services, connect, named, topic) == {1}, "event")
+
+    connect.pause_connector(named)
+    assert connect.get_connector_status(named)["connector"]["state"] == "PAUSED"
+    assert task_states(connect, named) == ["PAUSED", "PAUSED"]
+    cql.execute(f"INSERT INTO {first} (id, at, v) VALUES (2, 1, 'b')")
+    connect.resume_connector(named)
+    until(lambda: ids(services, connect, named, topic) == {1, 2}, "event that was written while it was paused")
+    # Each once: pausing and resuming repeats nothing.
+    assert len(values(services, topic)) == 2
+
+    changed = {**config, "tasks.max": "1", "tombstones.on.delete": "false"}
+    assert connect.update_connector(named, changed)["config"]["tasks.max"] == "1"
+    until(lambda: task_states(connect, named) == ["RUNNING"], "one task for both tables")
+    connect.restart_connector(named, include_tasks=True)
+    until(lambda: task_states(connect, named) == ["RUNNING"], "task after the restart")
+
+    beats = f"__debezium-heartbeat.{config['topic.prefix']}"
+    beat = until(lambda: next(iter(messages(services.kafka, beats, PARTITIONS)), None), "heartbeat")
+    assert json.loads(beat.key()) == {"serverName": config["topic.prefix"]}
+    assert list(json.loads(beat.value())) == ["ts_ms"]
+
+    connect.delete_connector(named)
+    with pytest.raises(HTTPError, match="404"):
+        connect.get_connector_status(named)
+
+
+def test_positions_are_shown_altered_and_forgotten(
+    connect: KafkaConnect, services: Services, cql: Any, tables: Any, config: dict[str, str], named: str
+) -> None:
+    table = tables("positions")
+    topic, place = f"{config['topic.prefix']}.{table}", f"{connect.url}/connectors/{named}/offsets"
+    cql.execute(f"INSERT INTO {table} (id, at, v) VALUES (1, 1, 'a')")
+    connect.create_connector({"name": named, "config": {**config, "scylla.table.names": table}})
+    until(lambda: ids(services, connect, named, topic) == {1}, "event")
+    (position,) = until(lambda: requests.get(place, timeout=9).json()["offsets"], "position")
+    keyspace, name = table.split(".")
+    assert position["partition"] == {"keyspace_name": keyspace, "table_name": name}
+
+    altered = {"offsets": [{**position, "offset": {"time": position["offset"]["time"]}}]}
+    refused = requests.patch(place, json=altered, timeout=9)
+    assert (refused.status_code, "STOPPED state" in refused.json()["message"]) == (400, True)
+    assert requests.put(f"{connect.url}/connectors/{named}/stop", timeout=60).status_code == 204
+    assert connect.get_connector_status(named)["tasks"] == []
+    nonsense: list[Any] = [
+        [],
+        [{"offset": 1}],
+        [{**position, "offset": {"time": "x"}}],
+        [{**position, "partition": {}}],
+    ]
+    for wrong in ({"offsets": entries} for entries in nonsense):
+        assert requests.patch(place, json=wrong, timeout=9).status_code == 400
+    assert requests.patch(place, json=altered, timeout=9).status_code == 200
+    cql.execute(f"INSERT INTO {table} (id, at, v) VALUES (2, 1, 'b')")
+    connect.resume_connector(named)
+    until(lambda: ids(services, connect, named, topic) == {1, 2}, "event after the position")
+    assert len(values(services, topic)) == 2
+
+    requests.put(f"{connect.url}/connectors/{named}/stop", timeout=60)
+    assert requests.delete(place, timeout=9).status_code == 200
+    assert requests.get(place, timeout=9).json() == {"offsets": []}
+    connect.resume_connector(named)
+    until(lambda: len(values(services, topic)) == 4, "all events once more")
+
+
+def test_patterns_and_quoted_names_stand_for_tables(
+    connect: KafkaConnect, services: Services, cql: Any, tables: Any, config: dict[str, str], named: str
+) -> None:
+    first, second, quoted = tables("many_a"), tables("many_b"), tables('"Case"')
+    for table in (first, second, quoted):
+        cql.execute(f"INSERT INTO {table} (id, at, v) VALUES (7, 1, 'a')")
+    pattern = first.replace("many_a", "many_?")
+    connect.create_connector({"name": named, "config": {**config, "scylla.table.names": f"{pattern},{quoted}"}})
+    for table in (first, second, quoted.replace('"', "")):
+        topic = f"{config['topic.prefix']}.{table}"
+        until(partial(lambda name: ids(services, connect, named, name) == {7}, topic), f"event in {topic}")
+
+
+def test_a_task_that_cannot_go_on_fails_and_starts_again_when_it_can(
+    connect: KafkaConnect, services: Services, cql: Any, tables: Any, config: dict[str, str], named: str
+) -> None:
+    table = tables("dropped")
+    connect.create_connector({"name": named, "config": {**config, "scylla.table.names": table}})
+    until(lambda: task_states(connect, named) == ["RUNNING"], "running task")
+    cql.execute(f"DROP TABLE {table}")
+    until(lambda: task_states(connect, named) == ["FAILED"], "failure")
+    (task,) = connect.get_connector_status(named)["tasks"]
+    assert table.split(".")[1] in task["trace"]
+    tables("dropped")
+    cql.execute(f"INSERT INTO {table} (id, at, v) VALUES (3, 1, 'a')")
+    assert requests.post(f"{connect.url}/connectors/{named}/tasks/0/restart", timeout=60).status_code == 204
+    until(lambda: ids(services, connect, named, f"{config['topic.prefix']}.{table}") == {3}, "event of the new table")
+
+
+def test_hidden_secrets_stay_when_what_was_shown_is_sent_back(
+    connect: KafkaConnect, worker: Worker, tables: Any, config: dict[str, str], named: str
+) -> None:
+    config |= {"scylla.table.names": tables("secrets"), "scylla.user": "cassandra", "scylla.password": "cassandra"}
+    connect.create_connector({"name": named, "config": config, "initial_state": "STOPPED"})
+    shown = connect.get_connector_config(named)
+    assert shown["scylla.password"] == "[hidden]"
+    connect.update_connector(named, shown)
+    patched = requests.patch(f"{connect.url}/connectors/{named}/config", json={"tasks.max": 3}, timeout=60)
+    assert (patched.status_code, patched.json()["config"]["tasks.max"]) == (200, "3")
+    assert worker.get(named).kept.config["scylla.password"] == "cassandra"
+    assert worker.get(named).state == "STOPPED"
+
+
+def test_answers_are_those_of_kafka_connect(url: str) -> None:
+    """What Connect's documentation says of paths, statuses and errors."""
+    cases: list[tuple[str, str, Any, int]] = [
+        ("GET", "/", None, 200),
+        ("GET", "/health", None, 200),
+        ("GET", "/connectors/none", None, 404),
+        ("GET", "/connectors/none/status", None, 404),
+        ("GET", "/connectors/none/tasks", None, 404),
+        ("PUT", "/connectors/none/pause", None, 404),
+        ("POST", "/connectors/none/restart", None, 404),
+        ("DELETE", "/connectors/none", None, 404),
+        ("POST", "/connectors", {"name": "x"}, 400),
+        ("POST", "/connectors", {"config": {"a": {"b": 1}}, "name": "x"}, 400),
+        ("PUT", "/connectors/x/config", [1], 400),
+        ("GET", "/nowhere", None, 404),
+        ("PUT", "/connectors", {}, 405),
+        ("GET", "/connector-plugins", None, 200),
+        ("GET", "/connector-plugins/ScyllaConnector/config", None, 200),
+        ("PUT", "/connector-plugins/Other/config/validate", {}, 404),
+        ("GET", "/admin/loggers", None, 200),
+        ("PUT", "/admin/loggers/penstock", {"level": "LOUD"}, 404),
+    ]
+    for method, path, body, status in cases:
+        answer = requests.request(method, url + path, json=body, timeout=9)
+        assert answer.status_code == status, (method, path, answer.text)
+        if status >= 400:
+            assert answer.json()["error_code"] == status
+            assert answer.json()["message"]
+    form = requests.post(f"{url}/connectors", data="{}", timeout=9)
+    assert (form.status_code, form.json()["error_code"]) == (415, 415)
+    broken = requests.post(f"{url}/connectors", data="{", headers={"Content-Type": "application/json"}, timeout=9)
+    assert broken.status_code == 400
