@@ -60,12 +60,12 @@ def _together(steps: Sequence[Step]) -> Transform:
     """All steps as one: between them is more known of the records than `Records` tells."""
 
     def transform(records: Records) -> Records:
-        state = opened(records)
+        state = opened(records).settled()
         for step in steps:
             changed = step(state)
             if changed is None:
                 return records.only(F.lit(False))
-            state = changed
+            state = changed.settled()
         return closed(state, records)
 
     return transform

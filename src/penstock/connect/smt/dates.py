@@ -9,24 +9,24 @@ from pyspark.sql import functions as F
 
 from penstock.codec.connect_schema import Schema
 from penstock.codec.records import Part
+from penstock.errors import PenstockError
 
 DAY = 24 * 60 * 60 * 1000
 DATE, TIME, TIMESTAMP = (f"org.apache.kafka.connect.data.{name}" for name in ("Date", "Time", "Timestamp"))
 LOGICAL = (DATE, TIME, TIMESTAMP)
-# Letters that mean the same to SimpleDateFormat and to Spark's patterns.
-_SAME = set("GyMLdDEahHkKmszZX")
+# Letters that mean the same to SimpleDateFormat and to Spark's patterns, and how many of them may stand together.
+_LETTERS = {"G": 4, "y": 6, "M": 4, "L": 4, "d": 2, "D": 3, "E": 4, "a": 1, "z": 4, "Z": 3, "X": 3}
+_LETTERS |= dict.fromkeys("HhkKms", 2)
 
 
 def problem(pattern: str) -> str | None:
     """What is wrong with a pattern for times, or None."""
-    bare = re.sub("'[^']*'", "", pattern)
+    bare = re.sub("'[^']*'", " ", pattern)
     if "'" in bare:
         return "Unterminated quote"
-    for run in re.finditer(r"([A-Za-z])\1*", bare):
-        if run[1] == "S" and run[0] != "SSS":
-            return "milliseconds are written SSS"
-        if run[1] != "S" and run[1] not in _SAME:
-            return f"the letter {run[1]} is not supported; use {''.join(sorted(_SAME))} and SSS, and 'quotes' for text"
+    for run in re.finditer(r"([A-Za-z\[\]{}#])\1*", bare):
+        if run[0] != "SSS" and len(run[0]) > _LETTERS.get(run[1], 0):
+            return f"{run[0]} is not supported; use {' '.join(_LETTERS)}, SSS for milliseconds, and 'quotes' for text"
     return None
 
 
@@ -37,6 +37,12 @@ def formatted(millis: Column, pattern: str) -> Column:
 
 def parsed(text: Column, pattern: str) -> Column:
     """The milliseconds; a text that does not fit fails the query."""
+    if "E" in re.sub("'[^']*'", "", pattern):
+        raise PenstockError(
+            f"a time is not read by the name of its day: {pattern}",
+            where="the transform TimestampConverter",
+            next="use a format without E, or leave the text as it is",
+        )
     time = F.unix_millis(F.try_to_timestamp(text, F.lit(pattern)))
     wrong = F.concat(F.lit("Could not parse timestamp: value ("), text, F.lit(f") does not match pattern ({pattern})"))
     return F.when(text.isNotNull(), F.coalesce(time, F.raise_error(wrong).cast("bigint")))

@@ -58,6 +58,10 @@ class State:
     def only(self, condition: Column) -> State:
         return replace(self, keep=condition if self.keep is None else self.keep & condition)
 
+    def settled(self) -> State:
+        """The same records, the dropped ones gone: no later step fails over one of them."""
+        return self if self.keep is None else replace(self, frame=self.frame.where(self.keep), keep=None)
+
     def with_headers(self, added: Column) -> State:
         """`added`, an array of headers, behind those that are there."""
         return replace(self, headers=added if self.headers is None else F.concat(self.headers, added))
