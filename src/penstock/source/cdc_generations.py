@@ -27,7 +27,8 @@ class Position:
 
     `planned`, in microseconds, is when it was chosen: a batch that is run again tells the same time of reading.
     In low latency, rows up to `fresh` were read too, but later ones may yet turn up there: `sent` is the digest of the
-    groups read in (time, fresh] (see `cdc_groups`).
+    groups read in (time, fresh] (see `cdc_groups`). While a snapshot is under way, `snapshot` is the token up to which
+    the table's rows were read, and `time` the point from which changes will be.
     """
 
     generation: int
@@ -35,6 +36,7 @@ class Position:
     planned: int = 0
     fresh: int = 0
     sent: str = ""
+    snapshot: int | None = None
 
     @property
     def newest(self) -> int:
@@ -43,19 +45,27 @@ class Position:
 
     def offset(self) -> dict[str, Any]:
         safe = {"generation": self.generation, "time": self.time, "planned": self.planned}
+        if self.snapshot is not None:
+            return safe | {"snapshot": self.snapshot}
         return safe | {"fresh": self.fresh, "sent": self.sent} if self.fresh > self.time else safe
 
     @classmethod
     def of(cls, offset: dict[str, Any]) -> Position:
         try:
             complete = int(offset["generation"]), int(offset["time"]), int(offset["planned"])
-            return cls(*complete, int(offset.get("fresh", 0)), str(offset.get("sent", "")))
+            token = offset.get("snapshot")
+            fresh = int(offset.get("fresh", 0)), str(offset.get("sent", ""))
+            return cls(*complete, *fresh, None if token is None else int(token))
         except (KeyError, TypeError, ValueError) as error:
             raise PenstockError(
                 f"{offset!r} is no position in a change log",
                 where="the checkpoint",
                 next="start the query with a checkpoint of its own",
             ) from error
+
+
+FIRST_TOKEN = -(2**63)
+"""Before all tokens of keys."""
 
 
 def first_micros(generation: int) -> int:
@@ -96,7 +106,7 @@ class Generations:
         self.session = session
         # One node alone answers for all; otherwise a quorum has what the coordinator published.
         self.level = ConsistencyLevel.QUORUM if len(session.hosts) > 1 else ConsistencyLevel.ONE
-        self.kept: dict[int, tuple[bytes, ...]] = {}
+        self.kept: dict[int, dict[int, tuple[bytes, ...]]] = {}
 
     def starts(self) -> list[int]:
         """The starts of all generations in milliseconds, oldest first."""
@@ -117,16 +127,35 @@ class Generations:
 
     def streams(self, generation: int) -> tuple[bytes, ...]:
         """The stream ids of a generation in the order of their tokens."""
+        ranges = self._ranges(generation).values()
+        return tuple(sorted((stream for streams in ranges for stream in streams), key=token_of))
+
+    def streams_within(self, since: int, after: int, until: int) -> tuple[bytes, ...]:
+        """The streams of changes, since a time in microseconds, of keys with a token in (after, until]."""
+        starts = self.starts()
+        found: list[bytes] = []
+        for generation, end in zip(starts, [*starts[1:], None], strict=True):
+            if end is not None and end * 1000 <= since:
+                continue
+            ends = sorted(self._ranges(generation))
+            # A range begins where the one before it ends; the first one has what is above the last, too.
+            for begin, last in zip([FIRST_TOKEN, *ends], [*ends, 2**63], strict=True):
+                if begin < until and last > after:
+                    found += self._ranges(generation)[last if last in ends else ends[0]]
+        return tuple(dict.fromkeys(found))
+
+    def _ranges(self, generation: int) -> dict[int, tuple[bytes, ...]]:
+        """The streams of a generation by the token at which their range of the ring ends."""
         if generation not in self.kept:
-            rows = self._execute(f"SELECT streams FROM {STREAMS} WHERE time = {generation}")
-            found = {stream for (streams,) in rows for stream in streams or ()}
-            if not found:
+            rows = self._execute(f"SELECT range_end, streams FROM {STREAMS} WHERE time = {generation}")
+            found = {end: tuple(streams or ()) for end, streams in rows}
+            if not any(found.values()):
                 raise PenstockError(
                     f"the generation of {generation} ms has no streams in this cluster",
                     where=STREAMS,
                     next="if the checkpoint belongs to another cluster, start with a new one",
                 )
-            self.kept[generation] = tuple(sorted(found, key=token_of))
+            self.kept[generation] = found
         return self.kept[generation]
 
     def _execute(self, text: str) -> list[tuple[Any, ...]]:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from penstock.errors import PenstockError, SchemaChanged
 from penstock.schema import Table
 from penstock.source import cql
-from penstock.source.cdc_generations import Generations, Position, Span, first_micros
+from penstock.source.cdc_generations import FIRST_TOKEN, Generations, Position, Span, first_micros
 from penstock.source.cdc_options import Settings
 from penstock.source.cdc_tables import find_table, log_name
 from penstock.source.times import MICROSECOND, now_micros
@@ -78,7 +78,8 @@ class Planner:
         generation = covering(starts, begin)
         # Writes older than the first generation of all went to its streams.
         earliest = 0 if generation == starts[0] else first_micros(generation) + 1
-        return Position(generation, max(begin, earliest) - 1, now_micros())
+        token = FIRST_TOKEN if self.settings.start == "snapshot" else None
+        return Position(generation, max(begin, earliest) - 1, now_micros(), snapshot=token)
 
     def next(self, at: Position, target: int, most: int) -> Position:
         """How far the batch after `at` goes: not past `target`, its generation, `most` rows, or the longest time."""
