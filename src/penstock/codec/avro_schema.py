@@ -14,6 +14,7 @@ NAMESPACE = "io.confluent.connect.avro"
 UNNAMED = "ConnectDefault"
 LOGICAL = {
     "org.apache.kafka.connect.data.Date": "date",
+    "org.apache.kafka.connect.data.Time": "time-millis",
     "org.apache.kafka.connect.data.Timestamp": "timestamp-millis",
 }
 
@@ -110,10 +111,10 @@ def _properties(schema: Schema) -> dict[str, Any]:
     """What Avro itself does not say."""
     made: dict[str, Any] = {}
     for property in ("version", "parameters", "default", "name"):
-        if property in schema:
+        if schema.get(property) is not None:
             made[f"connect.{property}"] = schema[property]
     if schema["type"] in _NARROW:
         made["connect.type"] = schema["type"]
-    if (logical := LOGICAL.get(schema.get("name", ""))) is not None:
+    if (logical := LOGICAL.get(schema.get("name") or "")) is not None:
         made["logicalType"] = logical
     return made

@@ -23,14 +23,16 @@ class Csv:
     separator: str = ","
 
     def encode(self, part: Part, *, topic: str, side: Side) -> Column:
-        fields = part.schema["fields"]
+        struct = part.schema["type"] == "struct"
+        fields = part.schema["fields"] if struct else [part.schema | {"field": side}]
         if nested := [field["field"] for field in fields if field["type"] in NESTED]:
             raise PenstockError(
                 f"CSV holds flat records, and the {side} has nested fields: {', '.join(nested)}",
                 where=f"topic {topic}" if topic else "CSV",
                 next='select plain columns into it, or write another format, such as "json"',
             )
-        flat = F.struct(*(_plain(part.payload.getField(field["field"]), field) for field in fields))
+        values = [part.payload.getField(field["field"]) if struct else part.payload for field in fields]
+        flat = F.struct(*map(_plain, values, fields))
         return F.when(part.payload.isNotNull(), F.to_csv(flat, {**OPTIONS, "sep": self.separator}))
 
 

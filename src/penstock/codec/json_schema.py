@@ -54,4 +54,4 @@ def _required(schema: Schema) -> dict[str, Any]:
     else:
         made = dict(_PRIMITIVES[schema["type"]])
     names = {"name": "title", "version": "connect.version", "parameters": "connect.parameters", "default": "default"}
-    return made | {theirs: schema[ours] for ours, theirs in names.items() if ours in schema}
+    return made | {theirs: schema[ours] for ours, theirs in names.items() if schema.get(ours) is not None}

@@ -34,8 +34,8 @@ class Protobuf:
     subjects: Subjects
 
     def encode(self, part: Part, *, topic: str, side: Side) -> Column:
-        encoded = F.concat(F.lit(FIRST_MESSAGE), _let(part.payload, lambda payload: _message(payload, part.schema)))
         text = protobuf_schema(part.schema)
+        encoded = F.concat(F.lit(FIRST_MESSAGE), _let(part.payload, lambda payload: _message(payload, part.schema)))
         return self.subjects.framed(encoded, text, "PROTOBUF", topic=topic, side=side, schema=part.schema)
 
 

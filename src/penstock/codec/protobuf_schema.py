@@ -35,7 +35,12 @@ _SCALARS = {
 
 def protobuf_schema(schema: Schema) -> str:
     """The text of a .proto file whose first message is the struct `schema`."""
-    package, _, name = str(schema.get("name", UNNAMED)).rpartition(".")
+    if schema["type"] != "struct":
+        raise PenstockError(
+            f"a Protobuf record is a message, not a plain {schema['type']}",
+            next='write it in another format, such as key=kafka.codec("json"), or leave the struct around it',
+        )
+    package, _, name = str(schema.get("name") or UNNAMED).rpartition(".")
     package = ".".join(map(field_name, package.split("."))) if package else ""
     made = _File(package)
     message = made.message(schema, name, name, "")

@@ -80,14 +80,13 @@ class Registry:
         """
         return _id(self, subject, schema, kind)
 
-    def compatible(self, subject: str, schema: str, kind: str) -> list[str]:
-        """Why the schema does not fit the subject's latest version; nothing if it does, or if there is none."""
-        path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
+    def compatible(self, subject: str, schema: str, kind: str) -> bool:
+        """Whether the subject would take the schema as its next version."""
+        path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest"
         try:
-            answer = self.ask("POST", path, _body(schema, kind), subject)
+            return bool(self.ask("POST", path, _body(schema, kind), subject)["is_compatible"])
         except _NotFound:
-            return []
-        return [] if answer["is_compatible"] else list(answer.get("messages") or ["the registry gives no reason"])
+            return True
 
     def set_compatibility(self, level: str, subject: str | None = None) -> None:
         """Set what changes are allowed, in one subject or, without one, in all that have no setting of their own."""
@@ -210,9 +209,9 @@ def _message(refusal: HTTPError) -> str:
     try:
         told = json.loads(text)
     except ValueError:
-        return f"HTTP {refusal.code} {text[:200]}".strip()
-    message = told.get("message") or told.get("detail") if isinstance(told, dict) else None
-    return f"{message} (HTTP {refusal.code})" if message else f"HTTP {refusal.code} {text[:200]}"
+        told = None  # the page of some proxy
+    message = told.get("message") if isinstance(told, dict) else None
+    return f"{message or refusal.reason} (HTTP {refusal.code})"
 
 
 def _shown(url: str) -> str:

@@ -31,7 +31,8 @@ def _command(java: Java, classpath: list[Path], place: Place) -> list[str]:
         "quarkus.management.port": place.ports["management"],
         "quarkus.http.access-log.enabled": "false",
         "quarkus.log.level": "WARN",
-        "apicurio.datasource.url": f"jdbc:h2:file:{place.data}/registry",
+        # Without delay: an id that a killed registry forgets would go to another schema, and records would lie.
+        "apicurio.datasource.url": f"jdbc:h2:file:{place.data}/registry;WRITE_DELAY=0",
     }
     return [
         *java_command(java, "256m", place),
