@@ -99,6 +99,8 @@ class Task:
 
 def start(values: Mapping[str, Any]) -> str:
     """Where a connector without a position begins."""
+    if values["penstock.snapshot"].lower() == "initial":
+        return "snapshot"
     lookback = values["scylla.initial.lookback.ms"]
     return (datetime.now(UTC) - timedelta(milliseconds=lookback)).isoformat() if lookback else "earliest"
 
