@@ -1,24 +1,77 @@
 """Generations of change log streams, and the points in time a reader has come to.
 
-A generation holds the streams that writes with a timestamp in [its time, the next one's time) go to (vnode mode of
-ScyllaDB: `system_distributed.cdc_generation_timestamps` and `cdc_streams_descriptions_v2`). A reader's position is
-one point in time within one generation: all rows up to and including it have been read, in every stream.
+A generation holds the streams that writes with a timestamp in [its time, the next one's time) go to: those of a
+cluster's ring (`system_distributed.cdc_generation_timestamps` and `cdc_streams_descriptions_v2`), or, in a keyspace of
+ScyllaDB with tablets, those of one table's tablets (`system.cdc_timestamps` and `cdc_streams`), replaced when they are
+split or merged. A reader's position is one point in time within one generation: all rows up to and including it have
+been read, in every stream.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from cassandra import ConsistencyLevel
+from cassandra import ConsistencyLevel, InvalidRequest
 from cassandra.query import SimpleStatement
 
 from penstock.errors import PenstockError
+from penstock.schema import Table
 from penstock.source.times import micros, upper_bound
 
-GENERATIONS = "system_distributed.cdc_generation_timestamps"
-STREAMS = "system_distributed.cdc_streams_descriptions_v2"
+
+@dataclass(frozen=True)
+class Published:
+    """Where generations are published: what to ask for their starts, for the next one's, and for one's streams.
+
+    `after` and `streams` end where the generation's start, in milliseconds since 1970, is to stand.
+    """
+
+    table: str
+    starts: str
+    after: str
+    streams: str
+    missing: str
+
+
+_TIMESTAMPS = "system_distributed.cdc_generation_timestamps WHERE key = 'timestamps'"
+RING = Published(
+    "system_distributed.cdc_generation_timestamps",
+    f"SELECT time FROM {_TIMESTAMPS}",
+    f"SELECT min(time) FROM {_TIMESTAMPS} AND time > ",
+    "SELECT range_end, streams FROM system_distributed.cdc_streams_descriptions_v2 WHERE time = ",
+    "on ScyllaDB run nodetool checkAndRepairCdcStreams",
+)
+
+
+def tablets(table: Table, system: str = "system") -> Published:
+    """Where ScyllaDB publishes the streams of one table's tablets; of a generation those in use, `stream_state` 0."""
+    where = f"WHERE keyspace_name = '{_text(table.keyspace)}' AND table_name = '{_text(table.name)}'"
+    return Published(
+        f"{system}.cdc_timestamps of {table.full_name}",
+        f"SELECT timestamp FROM {system}.cdc_timestamps {where}",
+        f"SELECT min(timestamp) FROM {system}.cdc_timestamps {where} AND timestamp > ",
+        f"SELECT stream_id FROM {system}.cdc_streams {where} AND stream_state = 0 AND timestamp = ",
+        "wait until the table's log is made, or check that it still has one",
+    )
+
+
+def _text(name: str) -> str:
+    return name.replace("'", "''")
+
+
+def published(session: Any, table: Table) -> Published:
+    """Where the generations of this table's log are: with its keyspace's tablets, or with the ring."""
+    try:
+        found = session.execute(
+            "SELECT initial_tablets FROM system_schema.scylla_keyspaces WHERE keyspace_name = %s", (table.keyspace,)
+        ).one()
+    except InvalidRequest:
+        # Cassandra, and ScyllaDB before it had tablets.
+        return RING
+    return tablets(table) if found is not None and found[0] is not None else RING
 
 
 @dataclass(frozen=True)
@@ -100,29 +153,26 @@ class Span:
 
 
 class Generations:
-    """The cluster's generations, read when asked for; streams of a generation never change and are kept."""
+    """The generations of a log, read when asked for; streams of a generation never change and are kept."""
 
-    def __init__(self, session: Any) -> None:
-        self.session = session
+    def __init__(self, session: Any, where: Published = RING) -> None:
+        self.session, self.where = session, where
         # One node alone answers for all; otherwise a quorum has what the coordinator published.
         self.level = ConsistencyLevel.QUORUM if len(session.hosts) > 1 else ConsistencyLevel.ONE
         self.kept: dict[int, dict[int, tuple[bytes, ...]]] = {}
 
     def starts(self) -> list[int]:
         """The starts of all generations in milliseconds, oldest first."""
-        rows = self._execute(f"SELECT time FROM {GENERATIONS} WHERE key = 'timestamps'")
-        starts = sorted(_millis(time) for (time,) in rows)
+        starts = sorted(_millis(time) for (time,) in self._execute(self.where.starts))
         if not starts:
             raise PenstockError(
-                "the cluster has published no generation of change log streams",
-                where=GENERATIONS,
-                next="on ScyllaDB run nodetool checkAndRepairCdcStreams; tablets keyspaces are not read yet",
+                "no generation of change log streams is published", where=self.where.table, next=self.where.missing
             )
         return starts
 
     def after(self, generation: int) -> int | None:
         """The start of the generation that follows, once it is published."""
-        rows = self._execute(f"SELECT min(time) FROM {GENERATIONS} WHERE key = 'timestamps' AND time > {generation}")
+        rows = self._execute(f"{self.where.after}{generation}")
         return _millis(rows[0][0]) if rows and rows[0][0] else None
 
     def streams(self, generation: int) -> tuple[bytes, ...]:
@@ -147,12 +197,13 @@ class Generations:
     def _ranges(self, generation: int) -> dict[int, tuple[bytes, ...]]:
         """The streams of a generation by the token at which their range of the ring ends."""
         if generation not in self.kept:
-            rows = self._execute(f"SELECT range_end, streams FROM {STREAMS} WHERE time = {generation}")
-            found = {end: tuple(streams or ()) for end, streams in rows}
+            # A row is a range of the ring with its streams, or the stream of a tablet, which ends at its token.
+            rows = self._execute(f"{self.where.streams}{generation}")
+            found = dict(_range(*row) for row in rows)
             if not any(found.values()):
                 raise PenstockError(
                     f"the generation of {generation} ms has no streams in this cluster",
-                    where=STREAMS,
+                    where=self.where.table,
                     next="if the checkpoint belongs to another cluster, start with a new one",
                 )
             self.kept[generation] = found
@@ -160,6 +211,11 @@ class Generations:
 
     def _execute(self, text: str) -> list[tuple[Any, ...]]:
         return list(self.session.execute(SimpleStatement(text, consistency_level=self.level)))
+
+
+def _range(end: int | bytes, streams: Iterable[bytes] | None = ()) -> tuple[int, tuple[bytes, ...]]:
+    """A range by its end with its streams."""
+    return (token_of(end), (end,)) if isinstance(end, bytes) else (end, tuple(streams or ()))
 
 
 def _millis(time: datetime) -> int:
