@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,10 @@ from cdc_queries import Sink, run
 from pyspark.errors import StreamingQueryException
 
 from penstock.errors import PenstockError
+from penstock.source import cql as source_cql
+from penstock.source.cdc_options import settings
+from penstock.source.cdc_plan import MOVE_EVERY, Planner
+from penstock.source.cdc_tables import find_table
 
 KEYSPACE = "source_live"
 
@@ -117,6 +122,23 @@ def test_a_batch_covers_no_more_time_than_it_may(cql: Any, table: Any, read: Any
     for rows in sink.batches.values():
         times = [row.ts for row in rows]
         assert not times or max(times) - min(times) <= dt.timedelta(minutes=10)
+
+
+def test_an_idle_query_plans_no_batch_but_moves_now_and_then(cql: Any, table: Any, services: Any) -> None:
+    name = table("id int PRIMARY KEY, v int")
+    chosen = settings({"table": name, "hosts": services.cql, "confidence": "0 seconds"})
+    link = source_cql.connection(chosen.access).rows
+    planner = Planner(chosen, find_table(link, name))
+    first = planner.first()
+    at = planner.next(first, planner.confident(), 1000)
+    assert not planner.idle(first, at)
+    until = planner.next(at, planner.confident(), 1000)
+    assert planner.idle(at, until)
+    assert not planner.idle(at, replace(until, planned=at.planned + MOVE_EVERY))
+    cql.execute(f"INSERT INTO {name} (id, v) VALUES (1, 1)")
+    written = planner.next(at, planner.confident(), 1000)
+    assert not planner.idle(at, written)
+    assert planner.idle(written, planner.next(written, planner.confident(), 1000))
 
 
 def test_a_batch_that_broke_is_read_again_with_the_same_rows(cql: Any, table: Any, read: Any, tmp_path: Path) -> None:

@@ -18,15 +18,13 @@ import numpy as np
 from penstock.source.cdc_generations import STREAMS_PER_QUERY, Position, Span, token_of
 from penstock.source.cdc_groups import NONE, Groups, digest, groups_of, recover
 from penstock.source.cdc_pages import IN_SPAN, fetch_pages
-from penstock.source.cdc_plan import COUNT_FROM, Planner
+from penstock.source.cdc_plan import COUNT_FROM, MOVE_EVERY, Planner
 from penstock.source.cdc_tables import log_name
 from penstock.source.times import MICROSECOND, now_micros
 
 SECOND = 1_000_000
 OVERLAP = 2 * SECOND
 CONFIRM_EVERY = SECOND
-TELL_EVERY = 10 * SECOND
-"""An idle source moves its offset this often: a restart then has little to look through."""
 GROUPS_PER_TASK = 2000
 _IDLE = (0.005, 0.1)
 """Seconds between two looks into the log that find nothing, at first and after a while."""
@@ -123,7 +121,7 @@ class Fresh:
     def _tell(self, at: Position, end: int) -> bool:
         """Whether the offset moves though nothing is sent: from time to time, and at a generation's end."""
         moved = self.progress.time > at.time or self.progress.fresh > at.newest
-        return moved and (now_micros() - at.planned >= TELL_EVERY or self.progress.time >= end)
+        return moved and (now_micros() - at.planned >= MOVE_EVERY or self.progress.time >= end)
 
     def _position(self, generation: int) -> Position:
         made, now = self.progress, now_micros()

@@ -11,6 +11,7 @@ from penstock.schema import Table
 from penstock.source import cql
 from penstock.source.cdc_generations import FIRST_TOKEN, Generations, Position, Span, first_micros, published
 from penstock.source.cdc_options import Settings
+from penstock.source.cdc_pages import IN_SPAN, fetch_pages
 from penstock.source.cdc_tables import find_table, log_name
 from penstock.source.times import MICROSECOND, now_micros
 
@@ -20,6 +21,10 @@ FOREVER = 2**62
 
 COUNT_FROM = timedelta(seconds=2)
 """A batch that covers no more time than this is planned without counting its rows first."""
+
+
+MOVE_EVERY = 10_000_000
+"""Microseconds after which the offset of an idle source moves: a restart then has little to look through."""
 
 
 def describe(chosen: Settings) -> Table:
@@ -80,7 +85,8 @@ class Planner:
         # Writes older than the first generation of all went to its streams.
         earliest = 0 if generation == starts[0] else first_micros(generation) + 1
         token = FIRST_TOKEN if self.settings.start == "snapshot" else None
-        return Position(generation, max(begin, earliest) - 1, now_micros(), snapshot=token)
+        # Planned long ago: a first batch comes at once, also of a table without changes.
+        return Position(generation, max(begin, earliest) - 1, 0, snapshot=token)
 
     def next(self, at: Position, target: int, most: int) -> Position:
         """How far the batch after `at` goes: not past `target`, its generation, `most` rows, or the longest time."""
@@ -108,6 +114,17 @@ class Planner:
 
         span = Span(self.generations.streams(generation), after, until)
         return last_time_within(self.settings, self.table, span, most)
+
+    def idle(self, at: Position, until: Position) -> bool:
+        """Whether nothing was written in (at, until]: a batch of it would do nothing but move the offset.
+
+        Now and then it moves all the same.
+        """
+        if until.generation != at.generation or until.planned - at.planned >= MOVE_EVERY:
+            return False
+        span = Span(self.generations.streams(at.generation), at.time, until.time)
+        text = f'SELECT "cdc$time" FROM {log_name(self.table)} WHERE {IN_SPAN} LIMIT 1'
+        return not any(page.rows for query in span.queries() for page in fetch_pages(self.settings, text, query))
 
     def spans(self, begin: Position, until: Position) -> list[Span]:
         """The batch's streams in as many groups as there are to be tasks, neighbours in token order together."""

@@ -101,11 +101,14 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         target = self._newest() if self.target is None else self.target
         # In safe mode too, where low latency left time that is not complete.
         if self.settings.latency == "safe" and at.newest == at.time:
-            return self._plan(lambda: self.planner.next(at, target, most)).offset()
-        until = self._plan(lambda: self.fresh.next(at, target, most))
-        if until == at and self.target is None:
+            until = self._plan(lambda: self.planner.next(at, target, most))
+            idle = self.target is None and self._plan(lambda: self.planner.idle(at, until))
+        else:
+            until = self._plan(lambda: self.fresh.next(at, target, most))
+            idle = self.target is None and until == at
+        if idle:
             self.fresh.pause()
-        return start if until == at else until.offset()
+        return start if idle or until == at else until.offset()
 
     def _newest(self) -> int:
         """The last microsecond that may be read now."""
