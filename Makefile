@@ -9,19 +9,16 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 PLUGIN := src/penstock/local/penstock-cassandra.jar
 LOCKS := $(wildcard src/penstock/local/locks/*.lock)
-JAVA_FOUND := from penstock.local import java; java.find()
-FETCH := from penstock.local import jars; [jars.fetch(name, print) for name in ("kafka", "kafka-tools", "cassandra", "spark")]
+FETCH := from penstock.local import jars; [jars.fetch(name, print) for name in ("kafka", "kafka-tools", "cassandra", "spark", "registry")]
 
 .PHONY: setup demo test check bench bench-wire
 
 setup: .venv/installed .venv/fetched $(PLUGIN)
 
-# The extra `jre` brings a Java runtime to machines without Java 17 or 21.
 .venv/installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed; set PYTHON to one"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --editable '.[dev]'
-	$(BIN)/python -c '$(JAVA_FOUND)' 2>/dev/null || $(BIN)/pip install --quiet --editable '.[dev,jre]'
 	@touch $@
 
 .venv/fetched: .venv/installed $(LOCKS)

@@ -22,30 +22,40 @@ WANTED: dict[str, tuple[list[str], bool]] = {
     # Kafka's command line tools; what they need is among the jars of "kafka".
     "kafka-tools": (["org.apache.kafka:kafka-tools:4.3.1"], False),
     "cassandra": (["org.apache.cassandra:cassandra-all:5.0.9"], True),
-    # All else that the connector needs is among Spark's own jars. The token provider is of 4.0.0 because later ones
-    # are missing from repositories; its classes are the same.
+    # All else that the connector needs is among Spark's own jars. The token provider is of 4.0.0 and to_avro of 4.1.1
+    # because later ones are missing from repositories; the token provider's classes are the same.
     "spark": (
         [
             "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
             "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
             "org.apache.kafka:kafka-clients:3.9.2",
             "org.apache.commons:commons-pool2:2.13.1",
+            "org.apache.spark:spark-avro_2.13:4.1.1",
         ],
         False,
     ),
+    # The registry is one archive with all its jars.
+    "registry": (["io.apicurio:apicurio-registry-app:3.3.3:tar.gz:all"], False),
     "compiler": (["org.eclipse.jdt:ecj:3.45.0"], False),
 }
 
 POM = """<project><modelVersion>4.0.0</modelVersion>
 <groupId>penstock</groupId><artifactId>lock</artifactId><version>1</version><dependencies>{}</dependencies></project>"""
-DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}</dependency>"
+DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}{}</dependency>"
 ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+
+
+def _dependency(coordinates: str, tail: str) -> str:
+    """`group:artifact:version`, and for what is no jar `:type:classifier`."""
+    group, artifact, version, *rest = coordinates.split(":")
+    kind = "<type>{}</type><classifier>{}</classifier>".format(*rest) if rest else ""
+    return DEPENDENCY.format(group, artifact, version, kind, tail)
 
 
 def class_path(coordinates: list[str], transitive: bool, repository: Path) -> list[Path]:
     """Where Maven put each jar of the class path, below `repository`."""
     tail = "" if transitive else ALONE
-    pom = POM.format("".join(DEPENDENCY.format(*item.split(":"), tail) for item in coordinates))
+    pom = POM.format("".join(_dependency(item, tail) for item in coordinates))
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "pom.xml").write_text(pom)
         goal = ["dependency:build-classpath", "-Dmdep.outputFile=classpath", "-Dmdep.includeScope=runtime"]

@@ -46,6 +46,12 @@ def cql(services: Services) -> Iterator[Session]:
 
 
 @pytest.fixture(scope="session")
+def registry(services: Services) -> str:
+    """The address of a running schema registry; it ends with the other services."""
+    return up(services.root, only=["registry"]).registry
+
+
+@pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A local Spark session."""
     session = spark_session("tests")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -13,21 +12,12 @@ import requests
 from kafka_connect import KafkaConnect
 from kafka_topics import messages
 from requests.exceptions import HTTPError
+from waiting import until
 
 from penstock.connect.worker import Worker
 from penstock.local.services import Services
 
-PATIENCE = 60.0
 PARTITIONS = 4  # what the broker gives a topic that nobody made
-
-
-def until(reached: Callable[[], Any], what: str) -> Any:
-    """The first result that counts as true."""
-    deadline = time.monotonic() + PATIENCE
-    while not (found := reached()):
-        assert time.monotonic() < deadline, f"no {what} within {PATIENCE:g} s"
-        time.sleep(0.1)
-    return found
 
 
 def values(services: Services, topic: str) -> list[dict[str, Any]]:
@@ -175,6 +165,39 @@ def test_hidden_secrets_stay_when_what_was_shown_is_sent_back(
     assert (patched.status_code, patched.json()["config"]["tasks.max"]) == (200, "3")
     assert worker.get(named).kept.config["scylla.password"] == "cassandra"
     assert worker.get(named).state == "STOPPED"
+
+
+def test_transforms_make_rows_of_events(
+    connect: KafkaConnect, services: Services, cql: Any, tables: Any, config: dict[str, str], named: str
+) -> None:
+    table = tables("flat")
+    config |= {
+        "scylla.table.names": table,
+        "transforms": "unwrap,route",
+        "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState",
+        "transforms.unwrap.delete.tombstone.handling.mode": "rewrite",
+        "transforms.unwrap.add.fields": "op",
+        "transforms.route.type": "org.apache.kafka.connect.transforms.RegexRouter",
+        "transforms.route.regex": r"(\w+)\..*\.(\w+)",
+        "transforms.route.replacement": "$1-$2",
+    }
+    cql.execute(f"INSERT INTO {table} (id, at, v) VALUES (1, 2, 'a')")
+    cql.execute(f"DELETE FROM {table} WHERE id = 1 AND at = 2")
+    connect.create_connector({"name": named, "config": config})
+    topic = f"{config['topic.prefix']}-flat"
+    row = {"id": 1, "at": 2, "v": "a"}
+
+    def rows() -> list[dict[str, Any]]:
+        known = requests.get(f"{connect.url}/connectors/{named}/topics", timeout=9).json()[named]["topics"]
+        return values(services, topic) if known else []
+
+    assert until(rows, "rows") == [
+        {**row, "__deleted": "false", "__op": "c"},
+        {**row, "__deleted": "true", "__op": "d"},
+    ]
+    wrong = {**config, "transforms.unwrap.type": "org.example.Unwrap"}
+    with pytest.raises(HTTPError, match="400"):
+        connect.update_connector(named, wrong)
 
 
 def test_answers_are_those_of_kafka_connect(url: str) -> None:

@@ -185,7 +185,7 @@ def test_too_small_a_disk_is_seen_before_anything_is_fetched(
     assert not server.requests
 
 
-@pytest.mark.parametrize("name", ["kafka", "cassandra", "spark", "compiler"])
+@pytest.mark.parametrize("name", ["kafka", "cassandra", "spark", "compiler", "registry"])
 def test_lock_files_name_each_jar_once(name: str) -> None:
     listed = jars.artifacts(name)
     assert listed

@@ -77,8 +77,16 @@ def test_a_refused_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_none_at_all_is_said() -> None:
-    with pytest.raises(PenstockError, match="found none"):
+    with pytest.raises(PenstockError, match="Java 17 or 21 is needed; found none"):
         java.find()
+
+
+def test_a_service_may_need_another_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(home(tmp_path / "home", "17.0.1")))
+    with pytest.raises(PenstockError, match="Java 21 or later is needed; found Java 17"):
+        java.find(range(21, 100))
+    home(tmp_path / "system/java", "25")
+    assert java.find(range(21, 100)).version == 25
 
 
 def test_sparks_launcher_leaves_out_the_vector_module_and_nothing_else(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_up_again_with_another_port_says_what_to_do(broker: Path) -> None:
 
 
 def test_an_unknown_service_is_named(root: Path) -> None:
-    with pytest.raises(PenstockError, match=r"No service cql\. Next: choose of cassandra, kafka"):
+    with pytest.raises(PenstockError, match=r"No service cql\. Next: choose of cassandra, kafka, registry"):
         services.up(root, only=["cql"])
 
 

@@ -26,8 +26,8 @@ HERE = "127.0.0.1:9092"
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"format": "avro"}, "unknown format 'avro'.*use 'json'"),
-        ({"format": "legacy"}, "unknown format 'legacy'.*legacy shape is a format of cdc.events"),
+        ({"format": "thrift"}, "unknown format 'thrift'.*use 'json' or 'avro'"),
+        ({"format": "legacy"}, "unknown format 'legacy'.*it is a format of cdc.events"),
         ({"servers": "localhost"}, "servers is no list of host:port: 'localhost'"),
         ({"options": {"acks": "1"}}, "the option acks cannot be set.*lower level loses records"),
         ({"options": {"kafka.bootstrap.servers": "x:1"}}, "the option bootstrap.servers cannot be set.*give servers="),

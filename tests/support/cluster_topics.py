@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Callable
 
 from confluent_kafka.admin import AdminClient, NewTopic
+from waiting import until
 
 PATIENCE = 30.0  # seconds
 
@@ -33,10 +32,3 @@ def replicated(admin: AdminClient, topic: str) -> bool:
     """Whether all replicas of all partitions are in sync."""
     found = admin.list_topics(topic, timeout=PATIENCE).topics[topic].partitions.values()
     return all(len(one.isrs) == len(one.replicas) == 3 for one in found)
-
-
-def until(reached: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not reached():
-        assert time.monotonic() < deadline, f"no {what} within {PATIENCE:g} s"
-        time.sleep(0.05)

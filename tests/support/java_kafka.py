@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyspark
-from py4j.java_gateway import (  # type: ignore[import-untyped]  # py4j ships no types
+from py4j.java_gateway import (
     GatewayParameters,
     JavaGateway,
     launch_gateway,

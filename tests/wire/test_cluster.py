@@ -9,12 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from cluster_topics import PATIENCE, create, leaders, replicated, until
+from cluster_topics import PATIENCE, create, leaders, replicated
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka import Producer as Librdkafka
 from confluent_kafka.admin import AdminClient, NewPartitions
 from kafka_cluster import KafkaCluster
 from kafka_topics import assert_same, stored
+from waiting import until
 
 from penstock.wire.errors import DeliveryTimeout
 from penstock.wire.partition import partition_for

@@ -10,7 +10,7 @@ from pathlib import Path
 from penstock.errors import PenstockError
 
 NEEDED = {"cassandra": "cassandra-driver", "confluent_kafka": "confluent-kafka", "orjson": "orjson", "rich": "rich"}
-PARTS = ("spark", "worker", "kafka", "cassandra")
+PARTS = ("spark", "worker", "kafka", "cassandra", "alter")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +23,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         choices=PARTS,
-        help="kill -9 this part in the middle; several are killed one after the other",
+        help="kill -9 this part in the middle, or alter a table; several come one after the other",
     )
     parser.add_argument("--keep", action="store_true", help="leave the services and the pipeline running")
     parser.add_argument(

@@ -13,9 +13,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     place.add(parser)
     parser.add_argument("--kafka-port", type=_port, metavar="PORT", help="instead of a free one")
     parser.add_argument("--cql-port", type=_port, metavar="PORT", help="instead of a free one")
+    parser.add_argument("--registry-port", type=_port, metavar="PORT", help="instead of a free one")
     parser.add_argument("--clean", action="store_true", help="stop what runs and start without the old data")
     names = [service.name for service in services.ALL]
     parser.add_argument("--only", choices=names, action="append", help="start this service only; may be repeated")
+    extra = [service.name for service in services.EXTRA]
+    parser.add_argument("--with", choices=extra, action="append", default=[], dest="also", help="start this one, too")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -24,8 +27,10 @@ def run(args: argparse.Namespace) -> int:
         args.root,
         kafka_port=args.kafka_port,
         cql_port=args.cql_port,
+        registry_port=args.registry_port,
         clean=args.clean,
         only=args.only,
+        also=args.also,
         say=lambda line: print(line, flush=True),
     )
     serving = [status for status in services.status(args.root) if status.name in running.records]

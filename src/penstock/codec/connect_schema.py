@@ -208,7 +208,8 @@ def _range(table: Layout, base: str) -> Schema:
     bound = _struct(_key_fields(table, table.clustering_key), f"{base}.Bound", optional=True)
     inclusive = _primitive("boolean", optional=False)
     fields = [("start", bound), ("start_inclusive", inclusive), ("end", bound), ("end_inclusive", inclusive)]
-    return _struct(fields, f"{base}.Range")
+    # Optional, so that registries find the envelopes with and without it compatible.
+    return _struct(fields, f"{base}.Range", optional=True)
 
 
 def _change(table: Layout, base: str) -> Schema:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.codec.debezium import PLACEMENT
-from penstock.connect import converters, database
+from penstock.connect import converters, database, transforms
 from penstock.connect.definition import Property, read_all
-from penstock.connect.properties import USERS, properties
+from penstock.connect.properties import FREE, properties
 from penstock.connect.providers import Provided
 from penstock.errors import PenstockError
 from penstock.sink import kafka
@@ -38,7 +38,7 @@ class Checked:
 def check(config: Mapping[str, str], provided: Provided, *, ask: bool = True) -> Checked:
     """Check a configuration; with `ask` the database, too, once everything else is right."""
     given = provided.resolved(config)
-    definitions = (*properties(), *converters.definitions(given.config))
+    definitions = (*properties(), *converters.definitions(given.config), *transforms.definitions(given.config))
     values, errors = read_all(definitions, given.config)
     found: dict[str, list[str]] = {name: [*messages] for name, messages in errors.items()}
     known = {each.name: each for each in definitions}
@@ -53,7 +53,7 @@ def check(config: Mapping[str, str], provided: Provided, *, ask: bool = True) ->
     add(_together(values, given.config, set(found)))
     if ask and not found:
         add(database.problems(values))
-    unknown = {name: _hint(name, known) for name in config if name not in known and not name.startswith(USERS)}
+    unknown = {name: _hint(name, known) for name in config if name not in known and not name.startswith(FREE)}
     return Checked(given.config, definitions, values, found, unknown)
 
 

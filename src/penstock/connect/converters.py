@@ -1,37 +1,109 @@
-"""Kafka Connect's converters, by class name: which of our codecs each is."""
+"""Kafka Connect's converters, by class name: which of our codecs each is, and with which options."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
+from penstock.codec.avro import Avro
 from penstock.codec.json import Json
+from penstock.codec.json_schema import JsonSchema
+from penstock.codec.protobuf import Protobuf
 from penstock.codec.records import Codec, Side
+from penstock.codec.registry import Registry
+from penstock.codec.subjects import Subjects
 from penstock.codec.text import Text
-from penstock.connect.definition import Property
+from penstock.connect.definition import REQUIRED, Property, read_all
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
-STRING = "org.apache.kafka.connect.storage.StringConverter"
-Options = Mapping[str, str]
-
-CONVERTERS: dict[str, Callable[[Options], Codec]] = {
-    JSON: lambda options: Json(options.get("schemas.enable", "true").strip().lower() == "true"),
-    STRING: lambda options: Text(),
+STRATEGIES = {
+    "io.confluent.kafka.serializers.subject.TopicNameStrategy": "topic",
+    "io.confluent.kafka.serializers.subject.RecordNameStrategy": "record",
+    "io.confluent.kafka.serializers.subject.TopicRecordNameStrategy": "topic-record",
 }
-_SCHEMAS = "Whether each record carries its schema."
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Converter:
+    """One class: its options, `{side}` in their names standing for key or value, and what makes the codec of them."""
+
+    options: tuple[Property, ...]
+    make: Callable[[Values, Side], Codec]
+
+
+def _urls(values: list[str]) -> str | None:
+    wrong = [url for url in values if not url.startswith(("http://", "https://"))]
+    return f"{', '.join(wrong) or 'it'} is no address of a registry, such as http://127.0.0.1:8081" if wrong else None
+
+
+REGISTRY = (
+    Property("schema.registry.url", "LIST", REQUIRED, "The schema registry.", _urls, "HIGH"),
+    Property(
+        "basic.auth.credentials.source",
+        "STRING",
+        "URL",
+        "Where the user and the password stand.",
+        importance="MEDIUM",
+        allowed=("URL", "USER_INFO"),
+    ),
+    Property("basic.auth.user.info", "PASSWORD", None, "User and password, with a colon between them."),
+    Property("auto.register.schemas", "BOOLEAN", True, "Whether new schemas are registered; else they must be there."),
+    Property(
+        "{side}.subject.name.strategy",
+        "CLASS",
+        next(iter(STRATEGIES)),
+        "How the subjects of schemas are named.",
+        allowed=tuple(STRATEGIES),
+    ),
+)
+
+
+def _registered(codec: Callable[[Subjects], Codec]) -> Converter:
+    def make(values: Values, side: Side) -> Codec:
+        user, _, password = (values["basic.auth.user.info"] or "").partition(":")
+        login = {"user": user, "password": password} if values["basic.auth.credentials.source"] == "USER_INFO" else {}
+        url, register = values["schema.registry.url"][0], values["auto.register.schemas"]
+        return codec(
+            Subjects(Registry(url, register=register, **login), STRATEGIES[values[f"{side}.subject.name.strategy"]])
+        )
+
+    return Converter(REGISTRY, make)
+
+
+CONVERTERS: dict[str, Converter] = {
+    JSON: Converter(
+        (Property("schemas.enable", "BOOLEAN", True, "Whether each record carries its schema.", importance="HIGH"),),
+        lambda values, side: Json(values["schemas.enable"]),
+    ),
+    "org.apache.kafka.connect.storage.StringConverter": Converter((), lambda values, side: Text()),
+    "io.confluent.connect.avro.AvroConverter": _registered(Avro),
+    "io.confluent.connect.protobuf.ProtobufConverter": _registered(Protobuf),
+    "io.confluent.connect.json.JsonSchemaConverter": _registered(JsonSchema),
+}
 
 
 def converter(side: Side, config: Mapping[str, str]) -> Codec:
-    """The codec that a configuration names for its keys or values."""
-    prefix = f"{side}.converter"
-    options = {name.removeprefix(f"{prefix}."): text for name, text in config.items() if name.startswith(f"{prefix}.")}
-    return CONVERTERS[config[prefix]](options)
+    """The codec that a configuration without errors names for its keys or values."""
+    chosen = CONVERTERS[config[f"{side}.converter"]]
+    prefix = f"{side}.converter."
+    options = {name.removeprefix(prefix): text for name, text in config.items() if name.startswith(prefix)}
+    return chosen.make(read_all(_options(chosen, side), options)[0], side)
 
 
 def definitions(config: Mapping[str, str]) -> list[Property]:
     """The properties of the converters that a configuration names."""
     found = []
-    for side in ("key", "value"):
-        if config.get(f"{side}.converter") == JSON:
-            name = f"{side}.converter.schemas.enable"
-            found.append(Property(name, "BOOLEAN", True, _SCHEMAS, None, "HIGH", "Converters"))
+    sides: tuple[Side, ...] = ("key", "value")
+    for side in sides:
+        if chosen := CONVERTERS.get(config.get(f"{side}.converter", "")):
+            found += [
+                replace(option, name=f"{side}.converter.{option.name}", group="Converters")
+                for option in _options(chosen, side)
+            ]
     return found
+
+
+def _options(chosen: Converter, side: Side) -> tuple[Property, ...]:
+    return tuple(replace(option, name=option.name.replace("{side}", side)) for option in chosen.options)

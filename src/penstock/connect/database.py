@@ -10,7 +10,7 @@ from penstock.errors import PenstockError
 from penstock.schema import Table
 from penstock.source import cql
 from penstock.source.cdc_catalog import expand
-from penstock.source.cdc_generations import Generations
+from penstock.source.cdc_generations import Generations, published
 from penstock.source.cdc_tables import find_table, log_name
 from penstock.source.cql import Access, DatabaseUnavailable
 
@@ -93,4 +93,4 @@ def has_image(table: Table, option: str) -> bool:
 
 def _read_a_row(session: Any, table: Table) -> None:
     session.execute(f'SELECT "cdc$time" FROM {log_name(table)} LIMIT 1')
-    Generations(session).starts()
+    Generations(session, published(session, table)).starts()

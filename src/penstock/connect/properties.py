@@ -15,18 +15,7 @@ CLASS = "com.scylladb.cdc.debezium.connector.ScyllaConnector"
 ALIASES = (CLASS, "ScyllaConnector", "Scylla")
 """Connect finds a plugin by its class, by the last part of it, and without the word Connector, too."""
 INERT = "Accepted for compatibility, without effect here."
-USERS = (
-    "producer.override.",
-    "topic.creation.",
-    "key.converter.",
-    "value.converter.",
-    "header.converter.",
-    "transforms.",
-    "predicates.",
-    "snapshot.",
-    "signal.",
-    "notification.",
-)
+FREE = ("producer.override.", "topic.creation.", "header.converter.", "snapshot.", "signal.", "notification.")
 """How properties begin that go on with names of the user's, or that are Debezium's and without effect here."""
 
 _NAME = r'(?:[\w*?]{1,48}|"(?:[^"]|"")+")'

@@ -14,6 +14,7 @@ from penstock.connect.errors import RestError
 from penstock.connect.properties import ALIASES, CLASS, properties
 from penstock.connect.shown import definitions, masked, validation
 from penstock.connect.store import PAUSED, STARTED, STOPPED
+from penstock.connect.transforms import CLASSES
 from penstock.connect.worker import Worker
 
 
@@ -207,6 +208,7 @@ def _plugins(worker: Worker, ask: Ask) -> Answer:
     found = [{"class": CLASS, "type": "source", "version": __version__}]
     if not ask.flag("connectorsOnly", "true"):
         found += [{"class": name, "type": "converter", "version": __version__} for name in CONVERTERS]
+        found += CLASSES
     return 200, found
 
 

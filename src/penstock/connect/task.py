@@ -15,6 +15,7 @@ from penstock.codec.debezium import OPERATIONS
 from penstock.connect import database
 from penstock.connect.checks import OVERRIDE
 from penstock.connect.converters import converter
+from penstock.connect.transforms import chain
 from penstock.sink.kafka import KafkaSink
 from penstock.sink.write import Query, write
 from penstock.source.cdc_tables import split_name
@@ -71,6 +72,7 @@ class Task:
             topic=self.setup.topic(table),
             tombstones=values["tombstones.on.delete"],
             skipped=[operation for operation in values["skipped.operations"] if operation in OPERATIONS],
+            transforms=chain(config),
             key=converter("key", config),
             value=converter("value", config),
             **shape(values),
@@ -90,12 +92,15 @@ class Task:
             confidence=timedelta(milliseconds=values["scylla.confidence.window.size"]),
             consistency=reached.consistency,
             page_size=page or 5000,
+            latency=values["penstock.latency"].lower(),
             **{name: text for name, text in given.items() if text},
         )
 
 
 def start(values: Mapping[str, Any]) -> str:
     """Where a connector without a position begins."""
+    if values["penstock.snapshot"].lower() == "initial":
+        return "snapshot"
     lookback = values["scylla.initial.lookback.ms"]
     return (datetime.now(UTC) - timedelta(milliseconds=lookback)).isoformat() if lookback else "earliest"
 

@@ -1,4 +1,4 @@
-"""The breaks of `--break`: each kills one part in the middle of the run and starts it again."""
+"""The breaks of `--break`: each kills one part in the middle of the run and starts it again, or alters a table."""
 
 from __future__ import annotations
 
@@ -6,15 +6,24 @@ import os
 import signal
 from pathlib import Path
 
+from penstock.demo.node import connect
 from penstock.demo.parts import Pipeline
+from penstock.demo.shop import add_column
 from penstock.local import services
 from penstock.local.services import Services
 
-PARTS = ("spark", "worker", "kafka", "cassandra")
+
+def strike(part: str, number: int, running: Services, pipeline: Pipeline) -> str:
+    """kill -9 the part; or, with "alter", add a column. What was done, in words; `number` is the break's."""
+    if part == "alter":
+        with connect(running.cql) as session:
+            session.execute(statement := add_column(number))
+        return statement
+    _kill(part, running, pipeline)
+    return f"killed {part} with kill -9"
 
 
-def kill(part: str, running: Services, pipeline: Pipeline) -> None:
-    """kill -9."""
+def _kill(part: str, running: Services, pipeline: Pipeline) -> None:
     if part == "spark":
         pipeline.kill()
     elif part == "worker":
@@ -27,5 +36,5 @@ def start_again(part: str, root: Path, pipeline: Pipeline) -> None:
     """Start what was killed, at the same address; a worker is Spark's own to start."""
     if part == "spark":
         pipeline.start_again()
-    elif part != "worker":
+    elif part in ("kafka", "cassandra"):
         services.up(root, only=[part])

@@ -149,16 +149,15 @@ class _Demo:
     def _run_load(self) -> None:
         parts = self._options.broken
         for number, part in enumerate(parts, 1):
-            self._break(part, self._options.seconds * number / (len(parts) + 1))
+            self._break(part, number, self._options.seconds * number / (len(parts) + 1))
         self._until(lambda: self._load.done, "the load does not end", self._options.seconds)
 
-    def _break(self, part: str, at: float) -> None:
-        """kill -9 `part` once the load has run for `at` seconds, and start it again."""
+    def _break(self, part: str, number: int, at: float) -> None:
+        """Strike `part` once the load has run for `at` seconds, and start it again."""
         self._until(lambda: self._load.status.seconds >= at, "the load stands still", at)
-        self._phase(f"killing {part}")
+        self._phase("altering a table" if part == "alter" else f"killing {part}")
         self._breaks.append(time.time_ns() // 1000)
-        breaks.kill(part, self._services, self._pipeline)
-        self._view.say(f"killed {part} with kill -9")
+        self._view.say(breaks.strike(part, number, self._services, self._pipeline))
         breaks.start_again(part, self._options.root, self._pipeline)
         self._phase("running after the break")
 

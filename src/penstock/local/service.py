@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.local import java
 from penstock.local.java import Java
 from penstock.local.ports import HOST
 
@@ -38,7 +39,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Service:
-    """One kind of server: `jars` finds its class path, `command` prepares a place, `ready` asks the running server."""
+    """One kind of server: `jars` finds its class path, `command` prepares a place, `ready` asks the running server.
+
+    `java` are the releases that it runs on.
+    """
 
     name: str
     ports: tuple[str, ...]
@@ -46,6 +50,7 @@ class Service:
     jars: Callable[[Callable[[str], None]], list[Path]]
     command: Callable[[Java, list[Path], Place], list[str]]
     ready: Callable[[Place], bool]
+    java: Container[int] = java.ACCEPTED
 
 
 def ask(port: int, request: bytes, size: int) -> bytes:

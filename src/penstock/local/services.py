@@ -17,12 +17,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from penstock.errors import PenstockError
-from penstock.local import cql, java, kafka, ports, process
+from penstock.local import cql, java, kafka, ports, process, registry
 from penstock.local.process import Process
 from penstock.local.service import Place, Service
 
 # The slowest first: it is already starting while the others prepare.
-ALL = (cql.SERVICE, kafka.SERVICE)
+USUAL = (cql.SERVICE, kafka.SERVICE)
+EXTRA = (registry.SERVICE,)
+"""Services that start only when asked for."""
+ALL = (*USUAL, *EXTRA)
 ROOT = Path(".penstock")
 SPACE = 512 << 20  # bytes that must be free before a service starts
 PATIENCE = 180.0  # seconds for a start
@@ -75,12 +78,16 @@ class Services:
         return self._address(cql.SERVICE)
 
     @property
+    def registry(self) -> str:
+        return f"http://{self._address(registry.SERVICE)}{registry.API}"
+
+    @property
     def pids(self) -> dict[str, int]:
         return {name: record.process.pid for name, record in self.records.items() if record.process}
 
     def _address(self, service: Service) -> str:
         if service.name not in self.records:
-            raise PenstockError(f"{service.name} is not running", where=str(self.root), next="run: penstock up")
+            raise PenstockError(f"{service.name} is not running", where=str(self.root), next=_start_again(service))
         return f"{ports.HOST}:{self.records[service.name].ports['client']}"
 
 
@@ -89,16 +96,19 @@ def up(
     *,
     kafka_port: int | None = None,
     cql_port: int | None = None,
+    registry_port: int | None = None,
     clean: bool = False,
     only: Iterable[str] | None = None,
+    also: Iterable[str] = (),
     say: Say = _silent,
 ) -> Services:
     """Start what does not run yet and return when all serve; if one fails, those that this call started are stopped.
 
-    Ports are those of the last start, or free ones. Data stay between starts unless `clean` is set.
+    `only` names what to start instead of the usual services, `also` what to start besides. Ports are those of the last
+    start, or free ones. Data stay between starts unless `clean` is set.
     """
-    wanted = _named(only)
-    given = {kafka.SERVICE.name: kafka_port, cql.SERVICE.name: cql_port}
+    wanted = _named([service.name for service in USUAL] if only is None else only, also)
+    given = {"kafka": kafka_port, "cassandra": cql_port, "registry": registry_port}
     root = root.absolute()
     with _locked(root):
         records = _load(root)
@@ -137,10 +147,15 @@ def down(root: Path = ROOT) -> list[str]:
 
 
 def status(root: Path = ROOT) -> list[Status]:
-    """How each service is, whether or not it was ever started."""
+    """How each service is: the usual ones whether or not they were ever started, others until they are stopped."""
     root = root.absolute()
     records = _load(root)
-    return [_status(service, records.get(service.name, Record()), root) for service in ALL]
+    found = {service: records.get(service.name, Record()) for service in ALL}
+    return [_status(s, record, root) for s, record in found.items() if s in USUAL or record.process]
+
+
+def _start_again(service: Service) -> str:
+    return "run: penstock up" + (f" --with {service.name}" if service in EXTRA else "")
 
 
 def _status(service: Service, record: Record, root: Path) -> Status:
@@ -152,9 +167,9 @@ def _status(service: Service, record: Record, root: Path) -> Status:
     return Status(service.name, state, address, record.process.pid, record.process.memory(), log)
 
 
-def _named(only: Iterable[str] | None) -> list[Service]:
+def _named(only: Iterable[str], also: Iterable[str]) -> list[Service]:
     known = [service.name for service in ALL]
-    names = set(known if only is None else only)
+    names = {*only, *also}
     if unknown := names.difference(known):
         raise PenstockError(f"No service {', '.join(sorted(unknown))}", next=f"choose of {', '.join(known)}")
     return [service for service in ALL if service.name in names]
@@ -175,7 +190,7 @@ def _runs_already(service: Service, record: Record, root: Path, port: int | None
 def _start(service: Service, records: dict[str, Record], root: Path, port: int | None, say: Say) -> None:
     """Give a service its ports and files, and start its process."""
     _require_space(root)
-    record, runtime, classpath = records[service.name], java.find(), service.jars(say)
+    record, runtime, classpath = records[service.name], java.find(service.java), service.jars(say)
     if port is not None:
         ports.require_free(port, service.name, service.option)
         record.ports["client"] = port

@@ -8,7 +8,7 @@ import signal
 import subprocess
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError
 
 from penstock.errors import PenstockError
 from penstock.run.supervise import Stop

@@ -1,4 +1,4 @@
-"""Frames to Kafka topics: as Debezium events, or records as they are.
+"""Frames to Kafka topics: as Debezium events, as structs in one of the formats, or records as they are.
 
 With delivery "at-least-once" they go through Spark's own Kafka sink, with one producer per executor: a row may be
 written twice when a batch is repeated after a failure. With "exactly-once" they go through `format("penstock-kafka")`,
@@ -13,9 +13,14 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as st
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.codec import change, debezium
+from penstock.codec.formats import codec
+from penstock.codec.records import Codec, Side
+from penstock.codec.registry import Registry
+from penstock.codec.structs import struct_part
 from penstock.errors import PenstockError
 from penstock.sink.delivery import AT_LEAST_ONCE, DELIVERIES, EXACTLY_ONCE
 
@@ -50,7 +55,6 @@ REFUSED = {
     "topic": "give topic=",
     "includeHeaders": "a column `headers` is written when the frame has one",
 }
-FORMATS = ("json",)
 LOGICAL_NAME = "penstock"
 
 
@@ -61,7 +65,7 @@ class KafkaSink:
     topic: str | Column | None
     servers: str
     format: str
-    schemas: bool
+    codec: Codec
     prefix: str | None
     options: Mapping[str, str] = field(repr=False)  # there may be passwords among them
     delivery: str = AT_LEAST_ONCE
@@ -73,7 +77,7 @@ class KafkaSink:
         if self.topic is None and self.prefix is None:
             raise _no_topic(frame, "give the sink topic=, or prefix= for topics named <prefix>.<keyspace>.<table>")
         prefix = LOGICAL_NAME if self.prefix is None else self.prefix
-        return debezium.events(frame, prefix=prefix, topic=self.topic, schemas=self.schemas)
+        return debezium.events(frame, prefix=prefix, topic=self.topic, key=self.codec, value=self.codec)
 
     def stream(self, frame: DataFrame) -> DataStreamWriter:
         """The write of a query that has only this sink."""
@@ -106,7 +110,25 @@ class KafkaSink:
             frame = frame.withColumn("topic", F.lit(self.topic))
         elif "topic" not in frame.columns:
             raise _no_topic(frame, "give the sink topic=, or the frame a column `topic`")
-        return frame.select([name for name in ("topic", "key", "value", "headers") if name in frame.columns])
+        made = {"key": self._encoded(frame, "key"), "value": self._encoded(frame, "value")}
+        return frame.select(
+            *(made.get(name, F.col(name)) for name in ("topic", "key", "value", "headers") if name in frame.columns)
+        )
+
+    def _encoded(self, frame: DataFrame, side: Side) -> Column:
+        """A struct in the sink's format; keys and values of other types as they are."""
+        kind = frame.schema[side].dataType if side in frame.columns else None
+        topic = self.topic if isinstance(self.topic, str) else ""
+        if isinstance(kind, st.StructType):
+            part = struct_part(F.col(side), kind, f"{topic or LOGICAL_NAME}.{side.capitalize()}")
+            return self.codec.encode(part, topic=topic, side=side).alias(side)
+        if side == "value" and self.format != "json" and kind is not None:
+            raise PenstockError(
+                f"the format {self.format!r} is for a struct, and the column `value` is {kind.simpleString()}",
+                where="kafka.sink",
+                next='make it one, as in F.struct("id", "name").alias("value"), or leave format= out',
+            )
+        return F.col(side)
 
 
 def sink(
@@ -116,24 +138,20 @@ def sink(
     format: str = "json",
     schemas: bool = False,
     prefix: str | None = None,
+    registry: Registry | str | None = None,
+    subjects: str = "topic",
     delivery: str = AT_LEAST_ONCE,
     options: Mapping[str, str] | None = None,
 ) -> KafkaSink:
     """A Kafka sink for `penstock.write`.
 
-    A frame of `cdc.read` becomes Debezium events (`schemas` and `prefix` as in `cdc.events`); any other frame must
-    have a column `value`, and may have `key`, `headers` and `topic`. `topic` is a name or a column of the frame.
+    A frame of `cdc.read` becomes Debezium events (`prefix` as in `cdc.events`); any other frame must have a column
+    `value`, and may have `key`, `headers` and `topic`. `topic` is a name or a column of the frame. `format` is that of
+    events and of keys and values that are structs; with `registry`, `subjects` and `schemas` it is told in `codec`.
     `delivery` is "at-least-once", or "exactly-once" for a stream that has this sink alone and for readers of committed
     records. `options` are settings of Kafka's producer, such as `security.protocol`; with "exactly-once" those that
     docs/delivery.md lists.
     """
-    if format not in FORMATS:
-        raise PenstockError(
-            f"unknown format {format!r}",
-            where="kafka.sink",
-            next=f"use {' or '.join(map(repr, FORMATS))}; "
-            "the connector's legacy shape is a format of cdc.events, whose records this sink takes as they are",
-        )
     if not re.fullmatch(r"[^\s,:]+:\d+(,[^\s,:]+:\d+)*", servers):
         raise PenstockError(
             f"servers is no list of host:port: {servers!r}",
@@ -144,10 +162,21 @@ def sink(
         raise PenstockError(
             f"unknown delivery {delivery!r}", where="kafka.sink", next=f"use {' or '.join(map(repr, DELIVERIES))}"
         )
-    made = KafkaSink(topic, servers, format, schemas, prefix, _producer_options(options or {}), delivery)
+    chosen = _codec(format, registry, subjects, schemas)
+    made = KafkaSink(topic, servers, format, chosen, prefix, _producer_options(options or {}), delivery)
     if delivery == EXACTLY_ONCE:
         _require_known(made.spark_options)
     return made
+
+
+def _codec(format: str, registry: Registry | str | None, subjects: str, schemas: bool) -> Codec:
+    try:
+        return codec(format, registry=registry, subjects=subjects, schemas=schemas)
+    except PenstockError as error:
+        next = error.next
+        if format == "legacy":
+            next += "; it is a format of cdc.events, whose records this sink takes as they are"
+        raise PenstockError(error.what, where="kafka.sink", next=next) from None
 
 
 def _require_known(options: Mapping[str, str]) -> None:

@@ -114,8 +114,9 @@ class _Build:
         self.values = [c.name for c in self.table.values]
         flags = {name: self._flags(name) for name in self.values}
         written = [self._written(name, deleted) for name, deleted in flags.items()]
-        self.deleted = np.column_stack(list(flags.values()) or [self.is_range[:0]])
-        self.written = np.column_stack(written or [self.is_range[:0]])
+        none = np.empty((len(self.rows), 0), np.bool_)
+        self.deleted = np.column_stack([none, *flags.values()])
+        self.written = np.column_stack([none, *written])
 
     def _flags(self, name: str) -> Array:
         column = self.layout.at(f"cdc$deleted_{name}")
@@ -181,17 +182,11 @@ class _Build:
     def column_delta(self, t: pa.DataType) -> pa.Array:
         return self._struct(t, [self._decode(f.name, self.rows, f.type) for f in t], self.is_write)
 
-    def _names(self, marks: Array, t: pa.DataType) -> pa.Array:
-        rows, columns = np.nonzero(marks) if self.values else (self.rows[:0], self.rows[:0])
-        offsets = np.searchsorted(rows, np.arange(len(self.rows) + 1)).astype(np.int32)
-        names = pa.array(self.values, pa.string()).take(pa.array(columns))
-        return pa.Array.from_buffers(t, len(self.rows), [None, pa.py_buffer(offsets)], children=[names])
-
     def column_written(self, t: pa.DataType) -> pa.Array:
-        return self._names(self.written, t)
+        return names_where(self.values, self.written, t)
 
     def column_deleted(self, t: pa.DataType) -> pa.Array:
-        return self._names(self.deleted, t)
+        return names_where(self.values, self.deleted, t)
 
     def column_deleted_elements(self, t: pa.DataType) -> pa.Array:
         children = [self._decode(f"cdc$deleted_elements_{f.name}", self.rows, f.type) for f in t]
@@ -251,6 +246,14 @@ class _Build:
 
     def column_table(self, t: pa.DataType) -> pa.Array:
         return pa.repeat(self.table.name, len(self.rows))
+
+
+def names_where(names: list[str], marks: Array, t: pa.DataType) -> pa.Array:
+    """For each row of marks, the names of the columns that are marked."""
+    rows, columns = np.nonzero(marks)
+    offsets = np.searchsorted(rows, np.arange(len(marks) + 1)).astype(np.int32)
+    values = pa.array(names, pa.string()).take(pa.array(columns))
+    return pa.Array.from_buffers(t, len(marks), [None, pa.py_buffer(offsets)], children=[values])
 
 
 def decode_log(

@@ -21,7 +21,8 @@ LATENCIES = ("safe", "low")
 class Settings:
     """What to read, from where and how; each field is an option of `format("scylla-cdc")`.
 
-    start: "earliest" (what the log still holds), "latest", or a point in time (ISO 8601, UTC unless it says otherwise).
+    start: "earliest" (what the log still holds), "latest", a point in time (ISO 8601, UTC unless it says otherwise), or
+    "snapshot": the rows that the table holds, then all changes since.
     confidence: how far behind now to stay; a write must be visible this long after its timestamp, or it is missed.
     max_rows, max_time: how much a batch takes when there is more to read, in log rows and in time.
     latency: "safe", or "low" to read rows at once and look again for late ones until they are `confidence` old.
@@ -46,7 +47,7 @@ class Settings:
         """The point in time that `start` names; None for "earliest"."""
         if self.start == "earliest":
             return None
-        if self.start == "latest":
+        if self.start in ("latest", "snapshot"):
             return now_micros() - self.confidence // MICROSECOND
         return micros(datetime.fromisoformat(self.start))
 
@@ -83,6 +84,8 @@ def settings(options: Mapping[str, str]) -> Settings:
     _one_of("rows", result.rows, ("changes", "log"))
     _one_of("latency", result.latency, LATENCIES)
     _check_start(result)
+    if result.rows == "log" and result.start == "snapshot":
+        raise PenstockError("a snapshot has no log rows", next='use another start, or .option("rows", "changes")')
     return result
 
 
@@ -106,5 +109,6 @@ def _check_start(made: Settings) -> None:
         made.start_micros()
     except ValueError:
         raise PenstockError(
-            f"start cannot be {made.start!r}", next='use "earliest", "latest" or a time such as "2026-01-31T12:00:00"'
+            f"start cannot be {made.start!r}",
+            next='use "earliest", "latest", "snapshot" or a time such as "2026-01-31T12:00:00"',
         ) from None

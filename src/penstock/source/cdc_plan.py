@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from penstock.errors import PenstockError, SchemaChanged
 from penstock.schema import Table
 from penstock.source import cql
-from penstock.source.cdc_generations import Generations, Position, Span, first_micros
+from penstock.source.cdc_generations import FIRST_TOKEN, Generations, Position, Span, first_micros, published
 from penstock.source.cdc_options import Settings
 from penstock.source.cdc_tables import find_table, log_name
 from penstock.source.times import MICROSECOND, now_micros
@@ -29,7 +29,7 @@ def describe(chosen: Settings) -> Table:
         session = cql.connection(chosen.access).rows
         table = find_table(session, chosen.table)
         session.execute(f'SELECT "cdc$time" FROM {log_name(table)} LIMIT 1')
-        Generations(session).starts()
+        Generations(session, published(session, table)).starts()
         return table
 
     table = retrying(chosen, "describing the table", find)
@@ -58,7 +58,8 @@ class Planner:
 
     def __init__(self, chosen: Settings, table: Table) -> None:
         self.settings, self.table = chosen, table
-        self.generations = Generations(cql.connection(chosen.access).rows)
+        session = cql.connection(chosen.access).rows
+        self.generations = Generations(session, published(session, table))
         self.schema_version: Any = None
 
     def confident(self) -> int:
@@ -78,7 +79,8 @@ class Planner:
         generation = covering(starts, begin)
         # Writes older than the first generation of all went to its streams.
         earliest = 0 if generation == starts[0] else first_micros(generation) + 1
-        return Position(generation, max(begin, earliest) - 1, now_micros())
+        token = FIRST_TOKEN if self.settings.start == "snapshot" else None
+        return Position(generation, max(begin, earliest) - 1, now_micros(), snapshot=token)
 
     def next(self, at: Position, target: int, most: int) -> Position:
         """How far the batch after `at` goes: not past `target`, its generation, `most` rows, or the longest time."""

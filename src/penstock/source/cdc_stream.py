@@ -24,6 +24,7 @@ from penstock.source.cdc_fresh import Fresh
 from penstock.source.cdc_generations import Position, Span
 from penstock.source.cdc_options import Settings, settings
 from penstock.source.cdc_plan import Planner, covering, describe, retrying
+from penstock.source.cdc_snapshot import Snapshot, TokenRange
 from penstock.source.times import now_micros
 
 T = TypeVar("T")
@@ -34,6 +35,13 @@ class SpanPartition(InputPartition):
     """What one task reads, in this order."""
 
     spans: list[Span]
+
+
+@dataclass
+class RangePartition(InputPartition):
+    """What one task of a snapshot reads."""
+
+    range: TokenRange
 
 
 class ScyllaCdc(DataSource):
@@ -74,6 +82,10 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def fresh(self) -> Fresh:
         return Fresh(self.planner)
 
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        return Snapshot(self.planner)
+
     def initialOffset(self) -> dict[str, Any]:
         self.age_known = True
         return self._plan(self.planner.first).offset()
@@ -84,6 +96,8 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self.planner.check_age(at)
             self.age_known = True
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self.settings.max_rows
+        if at.snapshot is not None:
+            return self._plan(lambda: self.snapshot.next(at, most)).offset()
         target = self._newest() if self.target is None else self.target
         # In safe mode too, where low latency left time that is not complete.
         if self.settings.latency == "safe" and at.newest == at.time:
@@ -109,12 +123,18 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begin, until = Position.of(start), Position.of(end)
+        if begin.snapshot is not None:
+            return [RangePartition(part) for part in self._plan(lambda: self.snapshot.ranges(begin, until))]
         return [SpanPartition(spans) for spans in self._plan(lambda: self.fresh.spans(begin, until))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Here, since Spark makes a process for each plan and each frame, and only the workers decode.
         from penstock.source.cdc_read import read_span
+        from penstock.source.cdc_snapshot_read import read_range
 
+        if isinstance(partition, RangePartition):
+            yield from read_range(self.settings, self.table, self.schema, partition.range)
+            return
         assert isinstance(partition, SpanPartition)
         for span in partition.spans:
             yield from read_span(self.settings, self.table, self.schema, span)

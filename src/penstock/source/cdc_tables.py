@@ -33,6 +33,11 @@ def log_name(table: Table) -> str:
     return f"{quoted(table.keyspace)}.{quoted(table.log_name)}"
 
 
+def base_name(table: Table) -> str:
+    """The table itself as CQL names it."""
+    return f"{quoted(table.keyspace)}.{quoted(table.name)}"
+
+
 def find_table(session: Any, name: str) -> Table:
     """The table `name` with its columns and CDC options; refuses one that does not exist or has no change log."""
     keyspace, table = split_name(name)

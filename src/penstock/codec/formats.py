@@ -1,0 +1,55 @@
+"""The formats of records by name: "json", "avro", "protobuf", "json-schema", "csv"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.codec.avro import Avro
+from penstock.codec.csv import Csv
+from penstock.codec.json import Json
+from penstock.codec.json_schema import JsonSchema
+from penstock.codec.protobuf import Protobuf
+from penstock.codec.records import Codec
+from penstock.codec.registry import Registry
+from penstock.codec.subjects import Subjects
+from penstock.errors import PenstockError
+
+REGISTERED: dict[str, Callable[[Subjects], Codec]] = {
+    "avro": Avro,
+    "protobuf": Protobuf,
+    "json-schema": JsonSchema,
+}
+"""Formats whose schemas stand in a registry."""
+FORMATS = ("json", *REGISTERED, "csv")
+
+
+def codec(
+    format: str, *, registry: Registry | str | None = None, subjects: str = "topic", schemas: bool = False
+) -> Codec:
+    """The codec of a format: "json", "avro", "protobuf", "json-schema" or "csv".
+
+    `registry`, the address of a schema registry or a `Registry`, is for the three that need one. `subjects` is how
+    they name subjects there: "topic" (`<topic>-key`, `<topic>-value`), "record" or "topic-record". `schemas` puts the
+    Connect schema into each record of "json". Settings that the format has no use for raise `PenstockError`.
+    """
+    if format not in FORMATS:
+        raise PenstockError(f"unknown format {format!r}", next=f"use {' or '.join(map(repr, FORMATS))}")
+    if schemas and format != "json":
+        raise PenstockError(f"schemas is for the format 'json', not {format!r}", next="leave it out")
+    if format in REGISTERED:
+        return REGISTERED[format](Subjects(_registry(format, registry), subjects))
+    if registry is not None:
+        raise PenstockError(
+            f"the format {format!r} has no use for a schema registry",
+            next=f"leave registry= out, or use {' or '.join(map(repr, REGISTERED))}",
+        )
+    return Csv() if format == "csv" else Json(schemas)
+
+
+def _registry(format: str, given: Registry | str | None) -> Registry:
+    if given is None:
+        raise PenstockError(
+            f"the format {format!r} needs a schema registry",
+            next='give registry="http://host:8081"; penstock up --with registry starts one',
+        )
+    return given if isinstance(given, Registry) else Registry(given)

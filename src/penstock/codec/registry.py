@@ -1,0 +1,219 @@
+"""A schema registry that speaks Confluent's REST API: Confluent's own, Apicurio, Karapace, Redpanda.
+
+Serves the codecs that write a schema's id in front of each record. A schema is registered once in a process; the id
+is kept. The paths, error codes and the content type are those of "Schema Registry API Reference", version 1.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import time
+from dataclasses import dataclass, field
+from functools import cache
+from http import HTTPStatus
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.request import Request, urlopen
+
+from penstock.errors import PenstockError
+
+CONTENT = "application/vnd.schemaregistry.v1+json"
+TIMEOUT = 10.0  # seconds for one answer
+PAUSES = (0.1, 0.3, 1.0)  # seconds before each further attempt
+LEVELS = (
+    "BACKWARD",
+    "BACKWARD_TRANSITIVE",
+    "FORWARD",
+    "FORWARD_TRANSITIVE",
+    "FULL",
+    "FULL_TRANSITIVE",
+    "NONE",
+)
+
+
+class RegistryUnavailable(PenstockError):
+    """The registry did not answer, or said that it can't now."""
+
+    retriable = True
+
+
+@dataclass(frozen=True)
+class Registry:
+    """A registry at `url`, such as "http://127.0.0.1:8081".
+
+    `user` and `password` log in, also when they stand in the URL. `ca`, `certificate` and `key` are PEM files for
+    https; without `ca` the system's authorities are trusted. With `register=False` nothing is registered: a schema
+    that its subject does not have yet is an error.
+    """
+
+    url: str
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    register: bool = True
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise PenstockError(
+                f"no address of a schema registry: {_shown(self.url)!r}",
+                where="registry",
+                next='write it as "http://host:8081"; Apicurio serves this API below /apis/ccompat/v7',
+            )
+        if parts.username is not None:
+            plain = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+            object.__setattr__(self, "url", plain)
+            object.__setattr__(self, "user", unquote(parts.username))
+            object.__setattr__(self, "password", unquote(parts.password or ""))
+        object.__setattr__(self, "url", self.url.rstrip("/"))
+
+    def id(self, subject: str, schema: str, kind: str) -> int:
+        """The id of a schema under a subject, registered if need be; `kind` is AVRO, PROTOBUF or JSON.
+
+        An incompatible or faulty schema is a `PenstockError`, a registry that can't answer a `RegistryUnavailable`.
+        """
+        return _id(self, subject, schema, kind)
+
+    def compatible(self, subject: str, schema: str, kind: str) -> bool:
+        """Whether the subject would take the schema as its next version."""
+        path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest"
+        try:
+            return bool(self.ask("POST", path, _body(schema, kind), subject)["is_compatible"])
+        except _NotFound:
+            return True
+
+    def set_compatibility(self, level: str, subject: str | None = None) -> None:
+        """Set what changes are allowed, in one subject or, without one, in all that have no setting of their own."""
+        if level not in LEVELS:
+            raise PenstockError(f"no compatibility level {level!r}", next=f"use one of {', '.join(LEVELS)}")
+        path = "/config" if subject is None else f"/config/{quote(subject, safe='')}"
+        self.ask("PUT", path, {"compatibility": level}, subject or "")
+
+    def versions(self, subject: str) -> list[int]:
+        """The versions of a subject, oldest first; none if there is no such subject."""
+        try:
+            return list(self.ask("GET", f"/subjects/{quote(subject, safe='')}/versions", None, subject))
+        except _NotFound:
+            return []
+
+    def ask(self, method: str, path: str, body: Any, subject: str) -> Any:
+        """The registry's answer; passing faults are tried again."""
+        for pause in (*PAUSES, None):
+            try:
+                return self._once(method, path, body, subject)
+            except RegistryUnavailable:
+                if pause is None:
+                    raise
+                time.sleep(pause)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _once(self, method: str, path: str, body: Any, subject: str) -> Any:
+        request = Request(self.url + path, method=method, headers={"Accept": CONTENT})
+        if body is not None:
+            request.data = json.dumps(body).encode()
+            request.add_header("Content-Type", CONTENT)
+        if self.user is not None:
+            login = base64.b64encode(f"{self.user}:{self.password or ''}".encode()).decode()
+            request.add_header("Authorization", f"Basic {login}")
+        try:
+            with urlopen(request, timeout=TIMEOUT, context=self._tls()) as answer:
+                return json.load(answer)
+        except HTTPError as refusal:
+            with refusal:
+                raise self._refused(refusal, subject) from None
+        except (OSError, HTTPException, ValueError) as problem:
+            raise self._unanswered(problem) from problem
+
+    def _tls(self) -> ssl.SSLContext | None:
+        if not self.url.startswith("https:"):
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+            if self.certificate:
+                context.load_cert_chain(self.certificate, self.key)
+        except OSError as problem:
+            raise PenstockError(
+                f"cannot use the certificates for the schema registry: {problem}",
+                where=", ".join(filter(None, (self.ca, self.certificate, self.key))),
+                next="ca, certificate and key are PEM files",
+            ) from problem
+        return context
+
+    def _unanswered(self, problem: Exception) -> PenstockError:
+        reason = problem.reason if isinstance(problem, URLError) else problem
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            return PenstockError(
+                f"the schema registry's certificate is not trusted: {reason.verify_message}",
+                where=self.url,
+                next="give its authority with Registry(url, ca=...)",
+            )
+        return RegistryUnavailable(
+            f"the schema registry does not answer: {reason or type(problem).__name__}",
+            where=self.url,
+            next="check the address and that the registry runs",
+        )
+
+    def _refused(self, refusal: HTTPError, subject: str) -> PenstockError:
+        said = _message(refusal)
+        where = f"subject {subject} at {self.url}" if subject else self.url
+        if refusal.code == HTTPStatus.TOO_MANY_REQUESTS or refusal.code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return RegistryUnavailable(f"the schema registry can't answer now: {said}", where=where, next="try again")
+        if refusal.code == HTTPStatus.CONFLICT:
+            return PenstockError(
+                f"the schema is incompatible with the versions before it: {said}",
+                where=where,
+                next="write to another topic, or allow the change by the subject's compatibility level",
+            )
+        if refusal.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            return PenstockError(
+                f"the schema registry refuses the login: {said}",
+                where=where,
+                next="give Registry(url, user=..., password=...) of somebody who may read and write this subject",
+            )
+        kind = _NotFound if refusal.code == HTTPStatus.NOT_FOUND else PenstockError
+        return kind(f"the schema registry refuses: {said}", where=where, next="correct what it says")
+
+
+class _NotFound(PenstockError):
+    """There is no such subject, version or schema."""
+
+
+@cache
+def _id(registry: Registry, subject: str, schema: str, kind: str) -> int:
+    path = f"/subjects/{quote(subject, safe='')}"
+    if registry.register:
+        return int(registry.ask("POST", f"{path}/versions", _body(schema, kind), subject)["id"])
+    try:
+        return int(registry.ask("POST", path, _body(schema, kind), subject)["id"])
+    except _NotFound as missing:
+        raise PenstockError(
+            f"the schema is not registered: {missing.what}",
+            where=missing.where,
+            next=f"register it, or let penstock do it with register=True. It is {schema}",
+        ) from None
+
+
+def _body(schema: str, kind: str) -> dict[str, str]:
+    # Registries older than the other kinds do not know the member.
+    return {"schema": schema} if kind == "AVRO" else {"schema": schema, "schemaType": kind}
+
+
+def _message(refusal: HTTPError) -> str:
+    text = refusal.read().decode("utf-8", "replace")
+    try:
+        told = json.loads(text)
+    except ValueError:
+        told = None  # the page of some proxy
+    message = told.get("message") if isinstance(told, dict) else None
+    return f"{message or refusal.reason} (HTTP {refusal.code})"
+
+
+def _shown(url: str) -> str:
+    """The address without a password."""
+    return url.rpartition("@")[2] if "@" in url else url

@@ -1,0 +1,74 @@
+"""One schema registry with Confluent's REST API, on the loopback address: Apicurio, with its data in a file."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.local import jars
+from penstock.local.java import Java
+from penstock.local.ports import HOST
+from penstock.local.service import Place, Service, ask, java_command
+
+API = "/apis/ccompat/v7"
+"""Where the registry serves Confluent's API."""
+
+# Apicurio's class files are those of Java 21.
+JAVA = range(21, 100)
+QUESTION = f"GET {API}/subjects HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n".encode()
+ANSWER = b"HTTP/1.1 200"
+
+
+def _command(java: Java, classpath: list[Path], place: Place) -> list[str]:
+    properties = {
+        "quarkus.http.host": HOST,
+        "quarkus.http.port": place.ports["client"],
+        # Metrics and health checks, which else listen on all addresses.
+        "quarkus.management.host": HOST,
+        "quarkus.management.port": place.ports["management"],
+        "quarkus.http.access-log.enabled": "false",
+        "quarkus.log.level": "WARN",
+        # Without delay: an id that a killed registry forgets would go to another schema, and records would lie.
+        "apicurio.datasource.url": f"jdbc:h2:file:{place.data}/registry;WRITE_DELAY=0",
+    }
+    return [
+        *java_command(java, "256m", place),
+        # Requests are few: the second compiler costs more than it saves.
+        "-XX:TieredStopAtLevel=1",
+        *(f"-D{name}={value}" for name, value in properties.items()),
+        "-jar",
+        str(classpath[0]),
+    ]
+
+
+def _ready(place: Place) -> bool:
+    return ask(place.ports["client"], QUESTION, len(ANSWER)) == ANSWER
+
+
+def _jars(say: Callable[[str], None]) -> list[Path]:
+    """The jar that starts it; it finds the others in the folders beside it, where the archive has them."""
+    (archive,) = jars.fetch("registry", say)
+    folder = archive.with_name(archive.name.removesuffix(".tar.gz"))
+    if not folder.exists():
+        say("unpacking the schema registry")
+        _unpack(archive, folder)
+    return [folder / "quarkus-run.jar"]
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    """Unpack aside and rename, so that the folder is whole when it is there; others may do the same at once."""
+    fresh = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+    try:
+        with tarfile.open(archive) as content:
+            content.extractall(fresh, filter="data")
+        fresh.rename(folder)
+    except OSError:
+        shutil.rmtree(fresh, ignore_errors=True)
+        if not folder.exists():
+            raise
+
+
+SERVICE = Service("registry", ("client", "management"), "--registry-port", _jars, _command, _ready, JAVA)

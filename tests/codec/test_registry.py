@@ -1,0 +1,133 @@
+"""The client of the schema registry against a real one."""
+
+from __future__ import annotations
+
+import json
+import socket
+import uuid
+from pathlib import Path
+
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from registry_proxy import registry_proxy
+from secure_kafka import certificate
+
+from penstock import kafka
+from penstock.codec import registry as client
+from penstock.codec.registry import RegistryUnavailable
+from penstock.errors import PenstockError
+
+LOGIN = "ann:s=cr,ét@:/"
+
+
+def avro(*fields: str) -> str:
+    """A record of required ints."""
+    return json.dumps({"type": "record", "name": "r", "fields": [{"name": name, "type": "int"} for name in fields]})
+
+
+@pytest.fixture
+def subject() -> str:
+    return f"{uuid.uuid4()}/with a slash-value"
+
+
+def test_a_schema_is_registered_once_and_its_id_kept(registry: str, subject: str) -> None:
+    with registry_proxy(registry) as proxy:
+        ids = {kafka.Registry(proxy.url).id(subject, avro("a"), "AVRO") for _ in range(3)}
+        assert len(proxy.asked) == 1
+    with SchemaRegistryClient({"url": registry}) as peer:
+        assert ids == {peer.lookup_schema(subject, Schema(avro("a"), "AVRO")).schema_id}
+
+
+def test_another_schema_is_another_version_of_the_subject(registry: str, subject: str) -> None:
+    ours = kafka.Registry(registry)
+    assert ours.versions(subject) == []
+    assert ours.id(subject, avro("a"), "AVRO") != ours.id(subject, avro("a", "b"), "AVRO")
+    assert ours.versions(subject) == [1, 2]
+
+
+def test_an_incompatible_schema_is_refused_with_the_reason(registry: str, subject: str) -> None:
+    ours = kafka.Registry(registry)
+    ours.id(subject, avro("a"), "AVRO")
+    ours.set_compatibility("BACKWARD", subject)
+    assert ours.compatible(subject, avro(), "AVRO") and not ours.compatible(subject, avro("a", "b"), "AVRO")
+    said = rf"incompatible with the versions before it: .*b at /fields/1.* \(subject {subject} at {registry}\)"
+    with pytest.raises(PenstockError, match=said) as caught:
+        ours.id(subject, avro("a", "b"), "AVRO")
+    assert not caught.value.retriable and "compatibility level" in caught.value.next
+    assert ours.versions(subject) == [1]
+    ours.set_compatibility("NONE", subject)
+    assert ours.id(subject, avro("a", "b"), "AVRO")
+
+
+def test_a_new_subject_fits_any_schema(registry: str, subject: str) -> None:
+    assert kafka.Registry(registry).compatible(subject, avro("a"), "AVRO")
+
+
+def test_a_faulty_schema_is_refused(registry: str, subject: str) -> None:
+    with pytest.raises(PenstockError, match=r"(?i)the schema registry refuses: .*HTTP 422.*subject"):
+        kafka.Registry(registry).id(subject, '{"type": "nonsense"}', "AVRO")
+
+
+def test_without_register_only_known_schemas_pass(registry: str, subject: str) -> None:
+    careful = kafka.Registry(registry, register=False)
+    with pytest.raises(PenstockError, match=r"not registered: .*register=True\. It is \{"):
+        careful.id(subject, avro("a"), "AVRO")
+    known = kafka.Registry(registry).id(subject, avro("a"), "AVRO")
+    assert careful.id(subject, avro("a"), "AVRO") == known
+    with pytest.raises(PenstockError, match="not registered"):
+        careful.id(subject, avro("a", "b"), "AVRO")
+
+
+def test_a_registry_that_is_down_is_named_and_worth_another_try(subject: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "PAUSES", (0.01,))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+    with pytest.raises(RegistryUnavailable, match=rf"does not answer: .*refused.*\({url}\)") as caught:
+        kafka.Registry(url).id(subject, avro("a"), "AVRO")
+    assert caught.value.retriable
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_passing_faults_are_tried_again(
+    registry: str, subject: str, cut: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "PAUSES", (0.01, 0.01))
+    with registry_proxy(registry) as proxy:
+        ours, proxy.cut = kafka.Registry(proxy.url), cut
+        proxy.failures = 2
+        assert ours.id(subject, avro("a"), "AVRO")
+        assert len(proxy.asked) == 3
+        proxy.failures = 3
+        with pytest.raises(RegistryUnavailable, match="can't answer now: .*503" if not cut else "does not answer"):
+            ours.versions(subject)
+
+
+def test_tls_and_login(registry: str, subject: str, tmp_path: Path) -> None:
+    authority, keystore = certificate(tmp_path)
+    with registry_proxy(registry, keystore=keystore, login=LOGIN) as proxy:
+        user, word = LOGIN.split(":", 1)
+        allowed = kafka.Registry(proxy.url, user=user, password=word, ca=str(authority))
+        known = allowed.id(subject, avro("a"), "AVRO")
+        in_url = proxy.url.replace("//", "//ann:s%3Dcr%2C%C3%A9t%40%3A%2F@")
+        assert kafka.Registry(in_url, ca=str(authority), register=False).id(subject, avro("a"), "AVRO") == known
+        with pytest.raises(PenstockError, match=r"refuses the login: .*401.*user=") as caught:
+            kafka.Registry(proxy.url, user="ann", password="wrong", ca=str(authority)).versions(subject)
+        assert not caught.value.retriable
+        with pytest.raises(PenstockError, match=r"certificate is not trusted: self.signed.*ca="):
+            kafka.Registry(proxy.url).versions(subject)
+    with pytest.raises(PenstockError, match="cannot use the certificates"):
+        kafka.Registry(proxy.url, ca=str(tmp_path / "missing.pem")).versions(subject)
+
+
+def test_a_password_is_never_shown() -> None:
+    shown = kafka.Registry("http://ann:secret@host:1/")
+    assert (shown.url, shown.user, shown.password) == ("http://host:1", "ann", "secret")
+    assert "secret" not in repr(shown) and "secret" not in repr(kafka.codec("avro", registry=shown))
+    with pytest.raises(PenstockError, match="no address of a schema registry: 'host:8081'") as caught:
+        kafka.Registry("ann:secret@host:8081")
+    assert "secret" not in str(caught.value)
+
+
+def test_an_unknown_level_is_refused_before_it_is_sent() -> None:
+    with pytest.raises(PenstockError, match=r"no compatibility level 'LOOSE'\. Next: use one of BACKWARD"):
+        kafka.Registry("http://nowhere:1").set_compatibility("LOOSE")

@@ -1,0 +1,32 @@
+"""Message classes made of the text of a .proto file, by Google's own compiler."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import google.type.date_pb2 as date
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from grpc_tools import protoc
+
+# Files that others import: Google's own, and those of googleapis.
+INCLUDED = (files("grpc_tools") / "_proto", Path(date.__file__).parents[2])
+
+
+def message_class(text: str) -> Any:
+    """The class of the file's first message."""
+    with TemporaryDirectory() as folder:
+        Path(folder, "one.proto").write_text(text)
+        places = [f"-I{place}" for place in (folder, *INCLUDED)]
+        made = Path(folder, "set")
+        command = ["protoc", *places, "--include_imports", f"--descriptor_set_out={made}", "one.proto"]
+        assert protoc.main(command) == 0, text
+        compiled = descriptor_pb2.FileDescriptorSet.FromString(made.read_bytes())
+    pool = descriptor_pool.DescriptorPool()
+    for file in compiled.file:
+        pool.Add(file)
+    one = compiled.file[-1]
+    name = one.message_type[0].name
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{one.package}.{name}".lstrip(".")))
