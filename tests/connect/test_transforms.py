@@ -212,7 +212,7 @@ def test_headers_are_inserted_taken_from_fields_and_dropped(spark: SparkSession)
         kafka("HeaderFrom$Value", fields="op,after", headers="op,row", operation="move"),
         kafka("DropHeaders", headers="pk.id,none"),
         kafka("InsertHeader", header="never", value_literal="x") | {"predicate": "placed"},
-        placed=kafka("predicates.HasHeaderKey", name="pk.id"),
+        placed={"type": f"{KAFKA}predicates.HasHeaderKey", "name": "pk.id"},
     )
     assert insert.headers == [("h", "text"), ("key", "1"), ("op", "c"), ("row", '{"id":1,"name":"a"}')]
     assert delete.headers == [("h", "text"), ("key", "2"), ("op", "d"), ("row", None)]
@@ -257,6 +257,6 @@ def test_a_value_that_cannot_be_cast_fails_unless_it_was_filtered(spark: SparkSe
     routed = EXTRACT | {"route.by.field": "s"}
     dropped = kafka("Filter") | {"predicate": "p"}
     large = kafka("predicates.TopicNameMatches", pattern="300")
-    changes = [{"kind": INSERT, "key": (1,), "after": row()}, update]
+    changes: list[dict[str, Any]] = [{"kind": INSERT, "key": (1,), "after": row()}, update]
     (record,) = sent(spark, VALUES, changes, config_of(routed, dropped, cast, p=large))
     assert (record.topic, record.value["s"]) == ("7", 7)

@@ -57,7 +57,11 @@ WRONG = [
     (of("predicates.RecordIsTombstone"), "type", "could not be found. Known are"),
     (config_of({**EXTRACT, "predicate": "p"}), "predicate", "No predicate has this alias"),
     (config_of({**EXTRACT, "negate": "true"}), "type", "no config 'transforms.t0.predicate' defining a predicate"),
-    (config_of({**EXTRACT, "negate": "maybe"}, p=TOMBSTONE), "negate", "Expected value to be true or false"),
+    (
+        config_of({**EXTRACT, "predicate": "p", "negate": "maybe"}, p=TOMBSTONE),
+        "negate",
+        "Expected value to be true or false",
+    ),
     (of("RegexRouter", replacement="x"), "regex", "Missing required configuration"),
     (of("RegexRouter", regex="(", replacement="x"), "regex", "Invalid regex: missing "),
     (of("InsertField$Value"), "type", "No field insertion configured"),
