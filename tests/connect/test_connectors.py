@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 import requests
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 from kafka_connect import KafkaConnect
 from kafka_topics import messages
 from requests.exceptions import HTTPError
@@ -198,6 +201,30 @@ def test_transforms_make_rows_of_events(
     wrong = {**config, "transforms.unwrap.type": "org.example.Unwrap"}
     with pytest.raises(HTTPError, match="400"):
         connect.update_connector(named, wrong)
+
+
+def test_avro_goes_through_a_registry(
+    connect: KafkaConnect, services: Services, registry: str, cql: Any, tables: Any, config: dict[str, str], named: str
+) -> None:
+    table = tables("avro")
+    topic = f"{config['topic.prefix']}.{table}"
+    config |= {
+        "scylla.table.names": table,
+        "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+        "transforms": "id",
+        "transforms.id.type": "org.apache.kafka.connect.transforms.ExtractField$Key",
+        "transforms.id.field": "id",
+        "value.converter": "io.confluent.connect.avro.AvroConverter",
+    }
+    with pytest.raises(HTTPError, match="400"):
+        connect.create_connector({"name": named, "config": config})
+    cql.execute(f"INSERT INTO {table} (id, at, v) VALUES (5, 6, 'ä')")
+    connect.create_connector({"name": named, "config": {**config, "value.converter.schema.registry.url": registry}})
+    until(lambda: requests.get(f"{connect.url}/connectors/{named}/topics", timeout=9).json()[named]["topics"], "batch")
+    (message,) = messages(services.kafka, topic, PARTITIONS)
+    read = AvroDeserializer(SchemaRegistryClient({"url": registry}))
+    event = read(message.value(), SerializationContext(topic, MessageField.VALUE))
+    assert (message.key(), event["after"]) == (b"5", {"id": 5, "at": 6, "v": "ä"})
 
 
 def test_answers_are_those_of_kafka_connect(url: str) -> None:
