@@ -222,8 +222,8 @@ def test_avro_goes_through_a_registry(
     connect.create_connector({"name": named, "config": {**config, "value.converter.schema.registry.url": registry}})
     until(lambda: requests.get(f"{connect.url}/connectors/{named}/topics", timeout=9).json()[named]["topics"], "batch")
     (message,) = messages(services.kafka, topic, PARTITIONS)
-    read = AvroDeserializer(SchemaRegistryClient({"url": registry}))
-    event = read(message.value(), SerializationContext(topic, MessageField.VALUE))
+    with SchemaRegistryClient({"url": registry}) as client:
+        event = AvroDeserializer(client)(message.value(), SerializationContext(topic, MessageField.VALUE))
     assert (message.key(), event["after"]) == (b"5", {"id": 5, "at": 6, "v": "ä"})
 
 
