@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from change_frames import AT, INSERT, ROW_DELETE, UPDATE, Table
+from change_frames import AT, INSERT, ROW_DELETE, SNAPSHOT, UPDATE, Table
 from event_records import events, values
 from pyspark.sql import SparkSession
 
@@ -53,6 +53,16 @@ def test_each_side_has_its_own_mode(spark: SparkSession) -> None:
 def test_without_the_key_in_images_only_touched_columns_are_left(spark: SparkSession) -> None:
     without_key = {"at": None, "name": None, "tags": None}
     assert images(spark, images="only-updated", placement=["kafka-key"])[2] == (without_key, without_key)
+
+
+@pytest.mark.parametrize("mode", ["none", "full", "only-updated"])
+def test_a_row_of_a_snapshot_is_whole_in_every_mode(spark: SparkSession, mode: str) -> None:
+    rows = [{"kind": SNAPSHOT, "key": (1,), "after": NEW, "written": []}, CHANGES[0]]
+    read, inserted = values(events(spark, ROWS, rows, images=mode))
+    assert (read["op"], read["source"]["snapshot"], read["before"]) == ("r", "true", None)
+    assert read["after"] == row(None, "b", ["x", "y"])
+    assert inserted["source"]["snapshot"] == "false"
+    assert (inserted["after"] is None) == (mode == "none")
 
 
 def test_an_unknown_mode_and_a_frame_without_touched_columns_are_refused(spark: SparkSession) -> None:

@@ -203,6 +203,22 @@ def test_transforms_make_rows_of_events(
         connect.update_connector(named, wrong)
 
 
+def test_rows_from_before_the_log_come_first(
+    connect: KafkaConnect, services: Services, cql: Any, tables: Any, config: dict[str, str], named: str
+) -> None:
+    table = tables("older", None)
+    cql.execute(f"INSERT INTO {table} (id, at, v) VALUES (1, 1, 'old')")
+    cql.execute(f"ALTER TABLE {table} WITH cdc = {{'enabled': true, 'preimage': true, 'postimage': true}}")
+    topic = f"{config['topic.prefix']}.{table}"
+    config |= {"scylla.table.names": table, "penstock.snapshot": "initial", "penstock.latency": "low"}
+    connect.create_connector({"name": named, "config": {**config, "poll.interval.ms": "0"}})
+    until(lambda: ids(services, connect, named, topic) == {1}, "row of the snapshot")
+    cql.execute(f"INSERT INTO {table} (id, at, v) VALUES (2, 1, 'new')")
+    until(lambda: ids(services, connect, named, topic) == {1, 2}, "change")
+    found = {value["after"]["id"]: (value["op"], value["source"]["snapshot"]) for value in values(services, topic)}
+    assert found == {1: ("r", "true"), 2: ("c", "false")}
+
+
 def test_avro_goes_through_a_registry(
     connect: KafkaConnect, services: Services, registry: str, cql: Any, tables: Any, config: dict[str, str], named: str
 ) -> None:

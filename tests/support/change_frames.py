@@ -15,6 +15,7 @@ from penstock.schema import CqlType, log_value_type, parse_type, spark_type
 AT = dt.datetime(2024, 2, 29, 12, 0, 0, 123456, tzinfo=dt.UTC)
 READ_AT = AT + dt.timedelta(milliseconds=1077)
 INSERT, UPDATE, ROW_DELETE, PARTITION_DELETE, RANGE_DELETE = ("c", 2), ("u", 1), ("d", 3), ("d", 4), ("d", 5)
+SNAPSHOT = ("r", None)
 
 
 @dataclass(frozen=True)

@@ -88,11 +88,15 @@ def _images(table: Layout, style: Format) -> dict[str, Column]:
     if style.legacy:
         before, after = legacy.images(table)
         return {"before": before, "after": after}
-    return {
-        side: rows.image(side, table, mode, with_key=f"payload-{side}" in style.places)
+    made = {
+        side: rows.image(side, table, "full" if mode == "none" else mode, with_key=f"payload-{side}" in style.places)
         for side, mode in zip(("before", "after"), style.images, strict=True)
-        if mode != "none"
+        if mode != "none" or side == "after"
     }
+    if style.images[1] == "none":
+        # A row of a snapshot would say nothing without it.
+        made["after"] = F.when(F.col("op") == "r", made["after"])
+    return made
 
 
 def _times(style: Format) -> dict[str, Column]:
