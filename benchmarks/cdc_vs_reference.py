@@ -70,9 +70,9 @@ class Bench:
     @contextmanager
     def _ours(self, table: str, name: str, confidence: timedelta) -> Iterator[None]:
         images = "full" if self.options.images and self.options.format == "advanced" else "none"
-        mode = {"latency": self.options.latency} if self.options.latency else {}
+        mode = "safe" if confidence == CATCHING_UP else self.options.latency
         changes = cdc.read(
-            self.spark, table, hosts=self.found.cql, name=name, images=images, confidence=confidence, **mode
+            self.spark, table, hosts=self.found.cql, name=name, images=images, confidence=confidence, latency=mode
         )
         events = cdc.events(changes, prefix=name, format=self.options.format)
         with tempfile.TemporaryDirectory() as checkpoint:
@@ -224,7 +224,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rate", type=int, default=5000, help="rows a second for latency (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=30, help="of a latency run (default: %(default)s)")
     parser.add_argument("--confidence", type=float, default=1, help="seconds both stay behind now (default: 1)")
-    parser.add_argument("--latency", help="our mode of reading, such as low")
+    parser.add_argument("--latency", choices=("safe", "low"), default="low", help="our mode (default: %(default)s)")
     parser.add_argument("--only", choices=("throughput", "latency"), help="default: both")
     parser.add_argument("--json", type=Path, help="write the results to this file")
     options = parser.parse_args()
