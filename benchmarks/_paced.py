@@ -36,6 +36,7 @@ class Paced:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
         batches = int((WARM_UP + seconds) * self.rate / ROWS_PER_BATCH)
         command = [sys.executable, __file__, self.hosts, self.name, str(self.rate), str(batches)]
+        self._await_first(consumer)
         with subprocess.Popen(command) as writer:
             try:
                 seen = self._consume(consumer, writer, batches * ROWS_PER_BATCH)
@@ -46,6 +47,13 @@ class Paced:
         counted = sorted(taken for written, taken in seen.items() if written > first + WARM_UP * 1e9)
         missing = batches * ROWS_PER_BATCH - len(seen)
         return counted[len(counted) // 2] / 1e6, counted[int(len(counted) * 0.99)] / 1e6, missing
+
+    @staticmethod
+    def _await_first(consumer: Consumer) -> None:
+        """Until the row that the table began with has come: the subject is at work."""
+        message = consumer.poll(PATIENCE)
+        if message is None or message.error():
+            raise PenstockError("no event came", next="run again on a machine with less other work")
 
     @staticmethod
     def _consume(consumer: Consumer, writer: subprocess.Popen[bytes], rows: int) -> dict[int, int]:
@@ -67,7 +75,7 @@ class Paced:
 
 @contextmanager
 def paced(hosts: str, name: str, rate: int) -> Iterator[Paced]:
-    """A new table with a log, without rows; dropped afterwards."""
+    """A new table with a log and one row; dropped afterwards."""
     session = connect(hosts)
     table = f"bench.{name}"
     try:
@@ -76,6 +84,7 @@ def paced(hosts: str, name: str, rate: int) -> Iterator[Paced]:
             f"CREATE TABLE {table} (id bigint, at bigint, note text, PRIMARY KEY (id, at))"
             " WITH cdc = {'enabled': true}"
         )
+        session.execute(f"INSERT INTO {table} (id, at, note) VALUES (-1, {time.time_ns()}, 'the first')")
         yield Paced(table, hosts, rate)
         session.execute(f"DROP TABLE {table}")
     finally:
