@@ -85,6 +85,11 @@ class Connect:
                 raise PenstockError(f"connector {name} failed: {task['trace']}", where=str(self.log))
         return bool(status["tasks"]) and all(task["state"] == "RUNNING" for task in status["tasks"])
 
+    def check(self) -> None:
+        """Raise if a task of a connector has failed."""
+        for name in self.ask("GET", "/connectors"):
+            self.runs(name)
+
     def stop(self, name: str) -> None:
         self.ask("DELETE", f"/connectors/{name}")
 

@@ -44,9 +44,10 @@ from penstock.source.times import now_micros
 
 DDL = (
     "CREATE KEYSPACE IF NOT EXISTS bench WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
-    """CREATE TABLE IF NOT EXISTS bench.visits (id bigint, at int, name text, price double, seen timestamp, ref uuid,
-       tags set<text>, note text, n int, ok boolean, PRIMARY KEY (id, at)) WITH cdc = {'enabled': true}""",
+    """CREATE TABLE IF NOT EXISTS {table} (id bigint, at int, name text, price double, seen timestamp, ref uuid,
+       tags set<text>, note text, n int, ok boolean, PRIMARY KEY (id, at)) WITH cdc = {log}""",
 )
+TABLE = "bench.visits"
 ROWS_PER_BATCH = 50
 BATCHES_IN_FLIGHT = 32
 
@@ -57,13 +58,13 @@ def connect(hosts: str) -> Any:
     return Cluster([host], port=int(port), execution_profiles={EXEC_PROFILE_DEFAULT: profile}).connect()
 
 
-def fill(hosts: str, rows: int) -> None:
+def fill(hosts: str, rows: int, table: str = TABLE, log: str = "{'enabled': true}") -> None:
     """Write `rows` rows in unlogged batches of one partition each, the fastest way through the Python driver."""
     session = connect(hosts)
-    for statement in DDL:
-        session.execute(statement)
+    session.execute(DDL[0])
+    session.execute(DDL[1].format(table=table, log=log))
     insert = session.prepare(
-        "INSERT INTO bench.visits (id, at, name, price, seen, ref, tags, note, n, ok) "
+        f"INSERT INTO {table} (id, at, name, price, seen, ref, tags, note, n, ok) "
         "VALUES (?, ?, ?, ?, ?, uuid(), ?, ?, ?, ?)"
     )
     free = Semaphore(BATCHES_IN_FLIGHT)
@@ -143,7 +144,7 @@ class Log:
 
     def _stream(self, source: str) -> int:
         options = {
-            "table": "bench.visits",
+            "table": TABLE,
             "hosts": self.settings.access.hosts,
             "rows": "log",
             "confidence": "0 seconds",
@@ -247,7 +248,7 @@ def main() -> None:
             fill(hosts, args.rows)
             spark = spark_session("benchmark", cores=2)
             spark.dataSource.register(DriverRows)
-            chosen = settings({"table": "bench.visits", "hosts": hosts, "rows": "log"})
+            chosen = settings({"table": TABLE, "hosts": hosts, "rows": "log"})
             report(compare(Log(chosen, spark), args.rounds), args.json)
             spark.stop()
         finally:
