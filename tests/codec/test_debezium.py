@@ -24,7 +24,7 @@ def test_an_event_is_the_connectors_byte_for_byte(spark: SparkSession) -> None:
     assert (row.topic, row.key) == ("p.shop.users", '{"id":1}')
     assert row.value == (
         f'{{"source":{{"version":"{penstock.__version__}","connector":"scylla","name":"p","ts_ms":1709208000123,'
-        '"snapshot":"false","db":"shop","sequence":null,"ts_us":1709208000123456,"ts_ns":1709208000123456000,'
+        '"snapshot":"false","db":"shop","sequence":null,"ts_us":1709208000123456,"ts_ns":1709208000123000000,'
         '"keyspace_name":"shop","table_name":"users"},"before":{"id":1,"name":"a"},"after":{"id":1,"name":null},'
         '"op":"u","ts_ms":1709208001200,"transaction":null,"ts_us":null,"ts_ns":null}'
     )

@@ -191,7 +191,7 @@ def _source() -> Schema:
         ("keyspace_name", text),
         ("table_name", text),
     ]
-    return _struct(fields, "com.scylladb.cdc.debezium.connector", version=1)
+    return _struct(fields, "com.scylladb.cdc.debezium.connector")
 
 
 def _transaction() -> Schema:

@@ -109,18 +109,19 @@ def _times(style: Format) -> dict[str, Column]:
 
 
 def _source(table: Layout, prefix: str) -> Column:
-    micros = F.unix_micros("ts")
+    millis = F.unix_millis("ts")
     return F.struct(
         F.lit(penstock.__version__).alias("version"),
         F.lit("scylla").alias("connector"),
         F.lit(prefix).alias("name"),
-        F.unix_millis("ts").alias("ts_ms"),
+        millis.alias("ts_ms"),
         F.when(F.col("op") == "r", "true").otherwise("false").alias("snapshot"),
         F.lit(table.keyspace).alias("db"),
         F.lit(None).cast("string").alias("sequence"),
-        micros.alias("ts_us"),
-        # A client may write with any timestamp; nanoseconds of the year 2262 and later do not fit a long.
-        F.try_multiply(micros, F.lit(1000)).alias("ts_ns"),
+        F.unix_micros("ts").alias("ts_us"),
+        # Whole milliseconds, as the connector has them. A client may write with any timestamp; nanoseconds of the year
+        # 2262 and later do not fit a long.
+        F.try_multiply(millis, F.lit(1_000_000)).alias("ts_ns"),
         F.lit(table.keyspace).alias("keyspace_name"),
         F.lit(table.table).alias("table_name"),
     )

@@ -2,7 +2,8 @@
 
 `to_json` already writes most values as Connect's JsonConverter does: numbers, text, base64 for bytes, NaN and
 infinities as text. Changed here are dates (days), timestamps (milliseconds), maps (arrays of {key, value}) and
-user types (null when all their fields are null or empty), at any depth.
+user types (null when all their fields are null or empty), at any depth. A collection that is null within a tuple or a
+user type is empty, as the connector's driver reads it.
 """
 
 from __future__ import annotations
@@ -15,9 +16,13 @@ from pyspark.sql import functions as F
 
 from penstock.schema import CqlType
 
+COLLECTIONS = ("list", "set", "map")
+
 
 def is_plain(kind: CqlType) -> bool:
     """Whether `to_json` is right for values of this type as they are."""
+    if kind.name == "tuple" and any(arg.name in COLLECTIONS for arg in kind.args):
+        return False
     return kind.name not in ("date", "timestamp", "map", "udt") and all(map(is_plain, kind.args))
 
 
@@ -33,9 +38,15 @@ def encode(value: Column, kind: CqlType) -> Column:
         return _entries(value, kind)
     if kind.name in ("tuple", "udt"):
         names = kind.fields or tuple(f"field_{i}" for i in range(len(kind.args)))
-        fields = [encode(value.getField(n), arg).alias(n) for n, arg in zip(names, kind.args, strict=True)]
+        fields = [_field(value.getField(n), arg).alias(n) for n, arg in zip(names, kind.args, strict=True)]
         return F.when(_filled(value, kind), F.struct(*fields))
     return F.transform(value, lambda element: encode(element, kind.args[0]))
+
+
+def _field(value: Column, kind: CqlType) -> Column:
+    """A field of a tuple or user type."""
+    encoded = encode(value, kind)
+    return F.coalesce(encoded, F.array()) if kind.name in COLLECTIONS else encoded
 
 
 def _entries(value: Column, kind: CqlType) -> Column:
@@ -63,6 +74,6 @@ def _filled(value: Column, kind: CqlType) -> Column:
 
 
 def _has_content(value: Column, kind: CqlType) -> Column:
-    if kind.name in ("list", "set", "map"):
+    if kind.name in COLLECTIONS:
         return F.size(value) > 0
     return _filled(value, kind)
