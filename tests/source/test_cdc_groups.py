@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_pages import stream_id, time_of
 
-from penstock.source.cdc_fresh import OVERLAP, Progress, again, step
+from penstock.source.cdc_fresh import FAR, NEAR, Progress, again, step
 from penstock.source.cdc_generations import Position
 from penstock.source.cdc_groups import NONE, Groups, digest, groups_of, recover
 
@@ -99,18 +99,21 @@ class Log:
     def find(self, after: int, until: int) -> Groups:
         return self.all.at(self.shown <= self.now).within(after, until)
 
-    def plan(self) -> None:
+    def plan(self, back: int = NEAR) -> None:
         at = self.offsets[-1]
         if self.progress is None:
             found = self.find(at.time, at.newest)
             known, _ = recover(at.sent, found, at.time, at.newest)
             self.progress = Progress(at.time, at.newest, known, at.time)
-        self.progress, new = step(self.progress, self.find, self.now - CONFIDENCE, self.now)
+        self.progress, new = step(self.progress, self.find, self.now - CONFIDENCE, self.now, back)
         self.sent.update(new.ids.tolist())
         made = self.progress
         text = digest(made.sent, made.time, made.fresh)
         position = Position(0, made.time, self.now, made.fresh, text)
         self.offsets.append(Position.of(json.loads(json.dumps(position.offset()))))
+
+    def look_back(self) -> None:
+        self.plan(FAR)
 
     def restart(self) -> None:
         self.progress = None
@@ -129,7 +132,8 @@ TIMES = st.lists(
     unique_by=lambda arrival: arrival[0],
 )
 ACTIONS = st.lists(
-    st.tuples(st.integers(1, 4_000_000), st.sampled_from(["plan", "plan", "plan", "restart", "repeat"])), max_size=20
+    st.tuples(st.integers(1, 4_000_000), st.sampled_from(["plan", "plan", "look_back", "restart", "repeat"])),
+    max_size=20,
 )
 
 
@@ -146,7 +150,7 @@ def test_nothing_is_lost_and_without_restarts_nothing_repeated(
         log.now = max(log.now, T0 + 20_000_000) + CONFIDENCE
         log.plan()
     assert set(log.sent) == set(log.all.ids.tolist())
-    if all(action == "plan" for _, action in actions):
+    if not {"restart", "repeat"} & {action for _, action in actions}:
         assert all(count == 1 for count in log.sent.values())
 
 
@@ -170,19 +174,19 @@ def test_restarts_repeat_nothing_when_nothing_is_late(
 
 
 def test_late_groups_are_looked_for_where_they_mostly_are() -> None:
-    """Two seconds back in each plan, and further back once they are complete; not in between."""
-    asked: list[tuple[int, int]] = []
+    """A little way back, or further, and in all that became complete; not in between; after a restart, in all."""
+    asked: list[tuple[float, float]] = []
 
     def find(after: int, until: int) -> Groups:
-        asked.append(((after - T0) // 1_000_000, (until - T0) // 1_000_000))
+        asked.append(((after - T0) / 1e6, (until - T0) / 1e6))
         return NONE
 
-    at = Progress(T0, T0, NONE, T0)
-    at, _ = step(at, find, T0 - CONFIDENCE, T0 + 1_000_000)
-    at, _ = step(at, find, T0, T0 + 8_000_000)
-    at, _ = step(at, find, T0 + 3_000_000, T0 + 13_000_000)
-    assert OVERLAP == 2_000_000
-    assert asked == [(0, 1), (0, 8), (6, 13), (0, 3)]
+    at = Progress(T0, T0 + 1_000_000, NONE, T0)
+    at, _ = step(at, find, T0, T0 + 8_000_000, NEAR)
+    at, _ = step(at, find, T0, T0 + 9_000_000, NEAR)
+    at, _ = step(at, find, T0 + 3_000_000, T0 + 13_000_000, FAR)
+    at, _ = step(at, find, T0 + 12_000_000, T0 + 14_000_000, FAR)
+    assert asked == [(0, 8), (7.75, 9), (7, 13), (0, 3), (3, 14)]
 
 
 def test_a_position_of_either_kind_is_read_back() -> None:

@@ -1,10 +1,10 @@
 """Planning batches of rows that were written just now, in low latency.
 
-A batch takes what is in the log up to now at once, though rows may yet turn up behind it. Each plan looks again at
-the last two seconds, where late rows mostly turn up, and once more at all that has become `confidence` old, after
-which it is complete. What was sent since then is kept as a set of groups (`cdc_groups`), so nothing is sent twice; a
-batch's tasks are told which groups to send. After a restart the set is found again from the digest in the checkpoint
-and the log. A source that lags reads complete time only, in order, until it has caught up.
+A batch takes what is in the log up to now at once, though rows may yet turn up behind it. Each plan looks again a
+little way back, where late rows mostly turn up; once a second one looks back two seconds, and at all that has become
+`confidence` old, after which it is complete. What was sent since then is kept as a set of groups (`cdc_groups`), so
+nothing is sent twice; a batch's tasks are told which groups to send. After a restart the set is found again from the
+digest in the checkpoint and the log. A source that lags reads complete time only, in order, until it has caught up.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from penstock.source.cdc_tables import log_name
 from penstock.source.times import MICROSECOND, now_micros
 
 SECOND = 1_000_000
-OVERLAP = 2 * SECOND
+NEAR, FAR = SECOND // 4, 2 * SECOND
+"""How far a plan looks back: each one, and one a second."""
 CONFIRM_EVERY = SECOND
 GROUPS_PER_TASK = 2000
 _IDLE = (0.005, 0.1)
@@ -35,25 +36,28 @@ Find = Callable[[int, int], Groups]
 
 @dataclass(frozen=True)
 class Progress:
-    """All up to `time` was sent and is complete; of (time, fresh] the groups `sent`. `look` is where to look again."""
+    """All up to `time` was sent and is complete; of (time, fresh] the groups `sent`.
+
+    Behind `seen` the log must be looked at again: `fresh`, or after a restart `time`.
+    """
 
     time: int
     fresh: int
     sent: Groups = NONE
-    look: int = 0
+    seen: int = 0
 
 
-def step(at: Progress, find: Find, complete: int, fresh: int) -> tuple[Progress, Groups]:
-    """What is new in the log up to `fresh`, all of which up to `complete` cannot get any more."""
+def step(at: Progress, find: Find, complete: int, fresh: int, back: int) -> tuple[Progress, Groups]:
+    """What is new in the log up to `fresh`, looking `back` so far; the time up to `complete` gets no rows any more."""
     fresh = max(at.fresh, fresh)
     complete = max(at.time, min(complete, fresh))
-    look = max(complete, min(at.look, fresh))
+    look = max(complete, at.seen - back)
     found = find(at.time, fresh) if look == complete else find(look, fresh)
     if at.time < complete < look:
         found = find(at.time, complete).plus(found)
     new = found.minus(at.sent)
     sent = at.sent.plus(new).within(complete, fresh)
-    return Progress(complete, fresh, sent, fresh - OVERLAP), new
+    return Progress(complete, fresh, sent, fresh), new
 
 
 def again(begin: Position, until: Position, find: Find) -> tuple[Progress, Groups]:
@@ -85,15 +89,18 @@ class Fresh:
             return self._catch_up(at, confident, most)
         generation, end = self.planner.generation(at)
         fresh = max(before.fresh, self.planner.cut(generation, before.fresh, min(target, end), most))
-        complete = confident if confident - before.time >= CONFIRM_EVERY or confident == fresh else before.time
-        self.progress, new = step(before, lambda a, b: self._find(generation, a, b), complete, fresh)
-        # After looking: by now a column is known that a row found here may hold.
+        confirm = confident - before.time >= CONFIRM_EVERY or confident >= fresh
+        complete, back = (confident, FAR) if confirm else (before.time, NEAR)
+        progress, new = step(before, lambda a, b: self._find(generation, a, b), complete, fresh, back)
+        # After looking: by now a column is known that a row found here may hold. And before anything is remembered: a
+        # plan that fails is made again.
         self.planner.check_schema()
-        if not len(new) and generation == at.generation and not self._tell(at, end):
+        if not len(new) and generation == at.generation and not _tell(at, progress, end):
+            self.progress = progress
             return at
-        until = self._position(generation)
-        self.batch = at, until, self._spans(until, new, before.look)
-        self.position, self.idle = until, _IDLE[0]
+        until = _position(generation, progress)
+        self.batch = at, until, self._spans(until, new, before.seen - NEAR)
+        self.position, self.progress, self.idle = until, progress, _IDLE[0]
         return until
 
     def pause(self) -> None:
@@ -106,9 +113,9 @@ class Fresh:
         if self.batch is None or self.batch[:2] != (begin, until):
             if begin.newest == begin.time and until.newest == until.time:
                 return [[span] for span in self.planner.spans(begin, until)]
-            self.progress, new = again(begin, until, lambda a, b: self._find(until.generation, a, b))
-            self.position = until
-            self.batch = begin, until, self._spans(until, new, begin.newest - OVERLAP)
+            progress, new = again(begin, until, lambda a, b: self._find(until.generation, a, b))
+            self.batch = begin, until, self._spans(until, new, begin.newest - NEAR)
+            self.position, self.progress = until, progress
         return self.batch[2]
 
     def _catch_up(self, at: Position, confident: int, most: int) -> Position:
@@ -118,24 +125,13 @@ class Fresh:
         self.batch = at, until, [[span] for span in self.planner.spans(begin, until)]
         return until
 
-    def _tell(self, at: Position, end: int) -> bool:
-        """Whether the offset moves though nothing is sent: from time to time, and at a generation's end."""
-        moved = self.progress.time > at.time or self.progress.fresh > at.newest
-        return moved and (now_micros() - at.planned >= MOVE_EVERY or self.progress.time >= end)
-
-    def _position(self, generation: int) -> Position:
-        made, now = self.progress, now_micros()
-        if made.fresh == made.time:
-            return Position(generation, made.time, now)
-        return Position(generation, made.time, now, made.fresh, digest(made.sent, made.time, made.fresh))
-
     def _progress(self, at: Position) -> Progress:
         found = self._find(at.generation, at.time, at.newest) if at.newest > at.time else NONE
         known, _ = recover(at.sent, found, at.time, at.newest)
         return Progress(at.time, at.newest, known, at.time)
 
     def _spans(self, until: Position, new: Groups, look: int) -> list[list[Span]]:
-        """The new groups parted by stream into tasks; late ones from before `look` are read apart from the others."""
+        """The new groups parted by stream into tasks; those up to `look` came late and are read apart."""
         tokens = np.unique(new.tokens)
         tasks = min(self.planner.settings.partitions, -(-len(new) // GROUPS_PER_TASK), len(tokens))
         ids = {token_of(stream): stream for stream in self.planner.generations.streams(until.generation)}
@@ -163,3 +159,15 @@ class Fresh:
                 cells = np.frombuffer(page.data, np.uint8, page.rows * 40).reshape(-1, 2, 20)[:, :, 4:]
                 found.append(cells.reshape(-1, 32))
         return groups_of(np.concatenate(found)) if found else NONE
+
+
+def _tell(at: Position, made: Progress, end: int) -> bool:
+    """Whether the offset moves though nothing is sent: from time to time, and at a generation's end."""
+    moved = made.time > at.time or made.fresh > at.newest
+    return moved and (now_micros() - at.planned >= MOVE_EVERY or made.time >= end)
+
+
+def _position(generation: int, made: Progress) -> Position:
+    if made.fresh == made.time:
+        return Position(generation, made.time, now_micros())
+    return Position(generation, made.time, now_micros(), made.fresh, digest(made.sent, made.time, made.fresh))

@@ -48,17 +48,19 @@ class Groups:
         return self.at(slice(first, end))
 
     def minus(self, other: Groups) -> Groups:
-        return self.at(~np.isin(self.ids, other.ids)) if len(other) and len(self) else self
+        if not len(self):
+            return self
+        near = other.within(int(self.times[0]) - 1, int(self.times[-1]))
+        return self.at(~np.isin(self.ids, near.ids))
 
     def plus(self, other: Groups) -> Groups:
-        """The union; a group in both is there once."""
+        """The union with groups that are none of these."""
         if not len(self) or not len(other):
             return self if len(self) else other
-        both = [np.concatenate(pair) for pair in zip(self._arrays(), other._arrays(), strict=True)]
-        return Groups.of(*both)
-
-    def _arrays(self) -> tuple[Array, Array, Array]:
-        return self.times, self.tokens, self.ids
+        times = np.concatenate([self.times, other.times])
+        order = np.argsort(times, kind="stable")
+        tokens, ids = np.concatenate([self.tokens, other.tokens]), np.concatenate([self.ids, other.ids])
+        return Groups(times[order], tokens[order], ids[order])
 
     @classmethod
     def of(cls, times: Array, tokens: Array, ids: Array) -> Groups:
