@@ -65,6 +65,16 @@ CASES: dict[str, Wrong] = {
     "delivery": ({"exactly.once.support": "maybe"}, "exactly.once.support", "maybe.*requested, required"),
     "latency": ({"penstock.latency": "none"}, "penstock.latency", "none.*safe, low"),
     "truststore": ({"scylla.ssl.truststore.path": "/none"}, "scylla.ssl.truststore.path", "/none.*there is no file"),
+    "a broken truststore": (
+        {"scylla.ssl.enabled": "true", "scylla.ssl.truststore.path": __file__},
+        "scylla.ssl.enabled",
+        "the keystore cannot be opened.*JKS or PKCS 12",
+    ),
+    "a key alone": (
+        {"scylla.ssl.openssl.privateKey": __file__},
+        "scylla.ssl.openssl.keyCertChain",
+        "the certificate of scylla.ssl.openssl.privateKey must be given",
+    ),
     "a secret that is not there": ({"scylla.local.dc": "${env:NO_SUCH}"}, "scylla.local.dc", "names nothing"),
     "nobody listens": ({HOSTS: "127.0.0.1:1"}, HOSTS, "Unable to connect"),
     "no such table": ({TABLES: "none.such"}, TABLES, "there is no table none.such"),

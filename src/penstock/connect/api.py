@@ -14,8 +14,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from penstock.connect import plugin_routes, routes
 from penstock.connect.errors import RestError
-from penstock.connect.routes import ROUTES, Ask, Call
+from penstock.connect.routing import Ask, Call
 from penstock.connect.worker import Worker
 from penstock.errors import PenstockError
 
@@ -26,11 +27,11 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 def application(worker: Worker) -> Starlette:
     """The application over one worker."""
-    routes: dict[str, dict[str, Endpoint]] = {}
-    for (method, path), call in ROUTES.items():
-        routes.setdefault(path, {})[method] = _endpoint(worker, call)
+    by_path: dict[str, dict[str, Endpoint]] = {}
+    for (method, path), call in {**routes.ROUTES, **plugin_routes.ROUTES}.items():
+        by_path.setdefault(path, {})[method] = _endpoint(worker, call)
     return Starlette(
-        routes=[Route(path, _by_method(calls), methods=list(calls)) for path, calls in routes.items()],
+        routes=[Route(path, _by_method(calls), methods=list(calls)) for path, calls in by_path.items()],
         exception_handlers={HTTPException: _refused, PenstockError: _failed, Exception: _broken},
     )
 

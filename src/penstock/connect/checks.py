@@ -111,8 +111,9 @@ def _tls(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
         path = values[f"scylla.ssl.{name}"]
         if path and not Path(path).is_file():
             yield f"scylla.ssl.{name}", f"there is no file {path} on the worker's machine"
-    if values["scylla.ssl.enabled"]:
-        yield "scylla.ssl.enabled", "TLS to the database is not supported yet. Next: set it to false"
+    chain, key = (values[f"scylla.ssl.openssl.{name}"] for name in ("keyCertChain", "privateKey"))
+    if key and not chain:
+        yield "scylla.ssl.openssl.keyCertChain", "the certificate of scylla.ssl.openssl.privateKey must be given, too"
 
 
 def _producer(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,8 +114,13 @@ class Connector:
             if self.tasks:
                 self._heartbeats = Heartbeats(self._world.spark, setup)
         except PenstockError as error:
-            self.trace = str(error)
-            log.error("connector %s failed: %s", self.name, error)
+            self._fail(str(error))
+        except Exception:
+            self._fail(traceback.format_exc())
+
+    def _fail(self, why: str) -> None:
+        self.trace = why
+        log.error("connector %s failed: %s", self.name, why)
 
     def _find_tables(self, values: Mapping[str, Any]) -> list[str]:
         """The tables; a database that is away is waited for until this connector is stopped."""

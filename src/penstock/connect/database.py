@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from penstock.connect.keystores import as_pem
 from penstock.errors import PenstockError
 from penstock.schema import Table
 from penstock.source import cql
@@ -13,24 +14,35 @@ from penstock.source.cdc_catalog import expand
 from penstock.source.cdc_generations import Generations, published
 from penstock.source.cdc_tables import find_table, log_name
 from penstock.source.cql import Access, DatabaseUnavailable
+from penstock.source.tls import NoTls
 
 T = TypeVar("T")
 
-HOSTS, TABLES, USER = "scylla.cluster.ip.addresses", "scylla.table.names", "scylla.user"
+HOSTS, TABLES, USER, TLS = "scylla.cluster.ip.addresses", "scylla.table.names", "scylla.user", "scylla.ssl.enabled"
 SIDES = {"before": "preimage", "after": "postimage"}
 # A caller of the REST API waits for this.
 PATIENCE = timedelta(seconds=5)
 
 
 def access(values: Mapping[str, Any]) -> Access:
-    """How to reach the database that a configuration names."""
+    """How to reach the database that a configuration names; raises for keystores that cannot be opened."""
     return Access(
         ",".join(values[HOSTS]),
         values["scylla.user"] or "",
         values["scylla.password"] or "",
         values["scylla.local.dc"] or "",
         values["scylla.consistency.level"],
+        **(_tls(values) if values[TLS] else {}),
     )
+
+
+def _tls(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The connector's settings of TLS; like its Java driver they ask for a trusted certificate, of whatever name."""
+    found = {"certificate": values["scylla.ssl.openssl.keyCertChain"], "key": values["scylla.ssl.openssl.privateKey"]}
+    for name, kind in (("truststore", "ca"), ("keystore", "certificate")):
+        if path := values[f"scylla.ssl.{name}.path"]:
+            found[kind] = as_pem(path, values[f"scylla.ssl.{name}.password"])
+    return {"tls": True, "verify_hostname": False, **{name: path for name, path in found.items() if path}}
 
 
 def tables(values: Mapping[str, Any]) -> list[str]:
@@ -45,6 +57,9 @@ def problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         names = expand(session, values[TABLES])
     except DatabaseUnavailable as error:
         yield HOSTS, f"Unable to connect to Scylla cluster: {error}"
+        return
+    except NoTls as error:
+        yield TLS, str(error)
         return
     except PenstockError as error:
         yield USER, str(error)

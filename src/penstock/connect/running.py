@@ -18,7 +18,9 @@ from penstock.run.supervise import Run, Stop
 
 log = logging.getLogger(__name__)
 
-RUNNING, FAILED, STOPPED = "RUNNING", "FAILED", "STOPPED"
+RUNNING, FAILED, UNASSIGNED = "RUNNING", "FAILED", "UNASSIGNED"
+ENDED = "ENDED"
+"""Of a task that was stopped; no state of the API."""
 
 
 class RunningTask:
@@ -43,7 +45,7 @@ class RunningTask:
     def _supervise(self) -> None:
         try:
             self._run.supervise()
-            self.state = STOPPED
+            self.state = ENDED
         except PenstockError as error:
             self._fail(str(error))
         except Exception:

@@ -81,7 +81,7 @@ class Task:
     def _changes(self, spark: SparkSession, table: str) -> DataFrame:
         values, reached = self.setup.values, database.access(self.setup.values)
         page = values["scylla.query.options.fetch.size"]
-        given = {"user": reached.user, "password": reached.password, "local_dc": reached.local_dc}
+        given = {name: getattr(reached, name) for name in ("user", "password", "local_dc", "ca", "certificate", "key")}
         return cdc.read(
             spark,
             table,
@@ -93,6 +93,8 @@ class Task:
             consistency=reached.consistency,
             page_size=page or 5000,
             latency=values["penstock.latency"].lower(),
+            tls=reached.tls,
+            verify_hostname=reached.verify_hostname,
             **{name: text for name, text in given.items() if text},
         )
 

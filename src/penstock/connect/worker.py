@@ -11,7 +11,7 @@ from penstock.connect.checks import Checked, check
 from penstock.connect.connector import Connector, World
 from penstock.connect.definition import HIDDEN
 from penstock.connect.errors import RestError, not_found
-from penstock.connect.running import FAILED
+from penstock.connect.running import ENDED, FAILED, UNASSIGNED
 from penstock.connect.store import PAUSED, STARTED, STATES, STOPPED, Kept, Store
 
 T = TypeVar("T")
@@ -89,9 +89,7 @@ class Worker:
 
     def restart(self, name: str, *, tasks: bool, only_failed: bool) -> None:
         with self._changes:
-            connector = self.get(name)
-            if connector.kept.state != STARTED:
-                raise RestError(409, f"Connector {name} is {connector.state}; resume it instead")
+            connector = self._require_started(name)
             if connector.trace or (tasks and not only_failed):
                 connector.change(connector.kept)
             elif tasks:
@@ -102,7 +100,14 @@ class Worker:
     def restart_task(self, name: str, number: int) -> None:
         with self._changes:
             self.task(name, number)
+            self._require_started(name)
             self.get(name).restart_task(number)
+
+    def _require_started(self, name: str) -> Connector:
+        connector = self.get(name)
+        if connector.kept.state != STARTED:
+            raise RestError(409, f"Connector {name} is {connector.state}; resume it instead")
+        return connector
 
     def task(self, name: str, number: int) -> Json:
         """The state of one task."""
@@ -118,7 +123,9 @@ class Worker:
             about["trace"] = connector.trace
         tasks: list[Json] = []
         for task in connector.tasks:
-            state = PAUSED if connector.kept.state == PAUSED else task.state
+            # One that has ended and did not fail belongs to the time before: its successor is on its way.
+            state = UNASSIGNED if task.state == ENDED else task.state
+            state = PAUSED if connector.kept.state == PAUSED else state
             tasks.append({"id": task.task.number, "state": state, "worker_id": self.address})
             if task.trace:
                 tasks[-1]["trace"] = task.trace

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from difflib import get_close_matches
+from typing import Any
 
 from penstock.config import duration
 from penstock.errors import PenstockError
@@ -53,10 +54,11 @@ class Settings:
 
 
 _REQUIRED = ("table", "hosts")
-_TEXTS = ("user", "password", "local_dc", "consistency")
+_TEXTS = ("user", "password", "local_dc", "consistency", "ca", "certificate", "key")
+_FLAGS = ("tls", "verify_hostname")
 _DURATIONS = ("confidence", "max_time", "patience")
 _COUNTS = ("max_rows", "partitions", "page_size")
-KNOWN = (*_REQUIRED, "name", *_TEXTS, "before", "after", "rows", "start", "latency", *_DURATIONS, *_COUNTS)
+KNOWN = (*_REQUIRED, "name", *_TEXTS, *_FLAGS, "before", "after", "rows", "start", "latency", *_DURATIONS, *_COUNTS)
 
 
 def settings(options: Mapping[str, str]) -> Settings:
@@ -75,7 +77,9 @@ def settings(options: Mapping[str, str]) -> Settings:
     made: dict[str, object] = {key: duration(given[key], name=key) for key in _DURATIONS if key in given}
     made |= {key: _count(key, given[key]) for key in _COUNTS if key in given}
     made |= {key: given[key] for key in ("start", "rows", "latency") if key in given}
-    access = Access(given["hosts"], **{key: given[key] for key in _TEXTS if key in given})
+    reach: dict[str, Any] = {key: given[key] for key in _TEXTS if key in given}
+    reach |= {key: _one_of(key, given[key].lower(), ("true", "false")) == "true" for key in _FLAGS if key in given}
+    access = Access(given["hosts"], **reach)
     access.endpoints()
     images = Images(
         _one_of("before", given.get("before", "none"), IMAGES), _one_of("after", given.get("after", "none"), IMAGES)

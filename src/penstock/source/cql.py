@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import random
 import re
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ from cassandra.protocol import OverloadedErrorMessage, ResultMessage, ServerErro
 from cassandra.query import tuple_factory
 
 from penstock.errors import PenstockError
+from penstock.source import tls
 from penstock.source.pages import Page
 
 log = logging.getLogger(__name__)
@@ -64,13 +66,22 @@ class DatabaseUnavailable(PenstockError):
 
 @dataclass(frozen=True)
 class Access:
-    """How to reach a cluster: `hosts` as "host:port,..." (port 9042 if left out, IPv6 in brackets)."""
+    """How to reach a cluster: `hosts` as "host:port,..." (port 9042 if left out, IPv6 in brackets).
+
+    `tls` encrypts; `ca`, `certificate` and `key` are PEM files, to be read where a connection is made. Without `ca` the
+    system's authorities are trusted; `verify_hostname` asks that a node's certificate names the node.
+    """
 
     hosts: str
     user: str = ""
     password: str = field(default="", repr=False)
     local_dc: str = ""
     consistency: str = "QUORUM"
+    tls: bool = False
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+    verify_hostname: bool = True
 
     def endpoints(self) -> list[tuple[str, int]]:
         return [_endpoint(host.strip()) for host in self.hosts.split(",") if host.strip()]
@@ -139,6 +150,9 @@ def _connect(access: Access) -> Connection:
         access.endpoints(),
         auth_provider=PlainTextAuthProvider(access.user, access.password) if access.user else None,
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        ssl_context=tls.context(access.ca, access.certificate, access.key, access.verify_hostname)
+        if access.tls or access.ca or access.certificate
+        else None,
         reconnection_policy=ExponentialReconnectionPolicy(0.2, 2.0),
         # Tables are described by our own queries; the driver's full refresh costs more than all else at connect.
         schema_metadata_enabled=False,
@@ -157,7 +171,9 @@ def _connect(access: Access) -> Connection:
 
 
 def _refused(access: Access, error: Any) -> Exception:
-    """An authentication failure will not heal by waiting; all else may."""
+    """A refused user or certificate will not heal by waiting; all else may."""
+    if broken := next((cause for cause in error.errors.values() if isinstance(cause, ssl.SSLError)), None):
+        return tls.refused(broken, access.hosts)
     if any(isinstance(cause, AuthenticationFailed) for cause in error.errors.values()):
         return PenstockError(
             f"the database refused user {access.user!r}" if access.user else "the database wants a user and a password",

@@ -1,0 +1,75 @@
+"""Java keystores (JKS, PKCS 12) as the PEM files that everything but Java reads; Spark's own Java opens them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+
+from penstock.session import spark
+from penstock.source.tls import NoTls
+
+
+def as_pem(store: str, password: str | None) -> str:
+    """A file of what the keystore holds: keys with their chains, and certificates. Only this user may read it.
+
+    The same store gives the same file. A store that cannot be opened raises `NoTls`.
+    """
+    path = Path(store)
+    state = path.stat()
+    named = f"{path.resolve()}\0{state.st_mtime_ns}\0{state.st_size}\0{password}"
+    folder = Path(tempfile.gettempdir()) / f"penstock-keystores-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise NoTls(f"{folder} belongs to somebody else", next="remove it, or set TMPDIR to a folder of yours")
+    file = folder / f"{hashlib.sha256(named.encode()).hexdigest()[:32]}.pem"
+    if not file.exists():
+        _write(file, _contents(path, password or ""))
+    return str(file)
+
+
+def _write(file: Path, text: str) -> None:
+    fresh = file.with_suffix(f".{os.getpid()}")
+    fresh.touch(mode=0o600)
+    fresh.write_text(text)
+    fresh.replace(file)
+
+
+def _contents(path: Path, password: str) -> str:
+    gateway: Any = spark().sparkContext._gateway
+    letters = gateway.new_array(gateway.jvm.char, len(password))
+    for i, letter in enumerate(password):
+        letters[i] = letter
+    try:
+        store = gateway.jvm.java.security.KeyStore.getInstance(gateway.jvm.java.io.File(str(path)), letters)
+        return "".join(_entry(store, str(alias), letters) for alias in _each(store.aliases()))
+    except Py4JJavaError as error:
+        raise NoTls(
+            f"the keystore cannot be opened: {error.java_exception.getMessage()}",
+            where=str(path),
+            next="check its password, and that it is a JKS or PKCS 12 file",
+        ) from None
+
+
+def _each(found: Any) -> list[Any]:
+    items = []
+    while found.hasMoreElements():
+        items.append(found.nextElement())
+    return items
+
+
+def _entry(store: Any, alias: str, letters: Any) -> str:
+    if not store.isKeyEntry(alias):
+        return _pem("CERTIFICATE", store.getCertificate(alias))
+    chain = "".join(_pem("CERTIFICATE", one) for one in store.getCertificateChain(alias))
+    return _pem("PRIVATE KEY", store.getKey(alias, letters)) + chain
+
+
+def _pem(kind: str, found: Any) -> str:
+    text = base64.encodebytes(bytes(found.getEncoded())).decode()
+    return f"-----BEGIN {kind}-----\n{text}-----END {kind}-----\n"
