@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -88,7 +89,12 @@ def rows_of(case: str, runs: Mapping[str, list[Run]], peer: str) -> list[Row]:
 
 def report(rows: list[Row], file: Path | None) -> None:
     """Print each row as a JSON line, and write them all as one list."""
+    tell([asdict(row) for row in rows], file)
+
+
+def tell(rows: list[dict[str, Any]], file: Path | None) -> None:
+    """The same for rows of other columns."""
     for row in rows:
-        print(json.dumps(asdict(row)), flush=True)
+        print(json.dumps(row), flush=True)
     if file:
-        file.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+        file.write_text(json.dumps(rows, indent=1) + "\n")

@@ -11,7 +11,6 @@ consumer. The last line of a case has the ratios, ours over theirs (of latency a
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -27,7 +26,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from _measure import Run, tree_cpu, turns
+from _measure import Run, tell, tree_cpu, turns
 from _paced import paced
 from _reference import Connect, Reference, running
 from cdc_source import ROWS_PER_BATCH, TABLE, fill
@@ -262,10 +261,7 @@ def main() -> None:
             reference = Reference(options.reference, options.connect)
             connect = stack.enter_context(running(reference, root / "connect", found.kafka))
         rows = measure(Bench(found, session, connect, options))
-    for row in rows:
-        print(json.dumps(row))
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+    tell(rows, options.json)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import json
 import statistics
 import time
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from pathlib import Path
 from confluent_kafka import Producer as Librdkafka
 
 from _kafka_clients import TOPIC, fresh_topic
-from _measure import turns
+from _measure import tell, turns
 from penstock.wire import Producer
 from wire import PARTITIONS, cluster
 
@@ -103,10 +102,7 @@ def main() -> None:
         {"case": case, "subject": name, "p50_ms": round(p50, 2), "p99_ms": round(p99, 2), "ratio": round(p99 / peer, 2)}
         for name, (p50, p99) in medians.items()
     ]
-    for row in rows:
-        print(json.dumps(row))
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+    tell(rows, options.json)
 
 
 if __name__ == "__main__":
