@@ -39,11 +39,15 @@ def test_what_is_wrong_with_tls_is_said_at_once(
     table: Any, read: Any, services: Any, files: tuple[Path, Path], tmp_path: Path
 ) -> None:
     name = table("id int PRIMARY KEY, v int")
+    with pytest.raises(PenstockError, match=r"no TLS with the database: wrong version number.*this port speaks TLS"):
+        read(name, hosts=services.cql, tls=True)
     with tls_proxy(services.cql, files[1]) as hosts:
-        with pytest.raises(PenstockError, match=r"no TLS with the database: self.signed certificate.*check ca"):
+        with pytest.raises(PenstockError, match=r"no TLS with the database: certificate verify failed.*check ca"):
             read(name, hosts=hosts, tls=True)
         with pytest.raises(PenstockError, match=r"the files for TLS cannot be read.*PEM files"):
             read(name, hosts=hosts, ca=str(tmp_path / "none.pem"))
+        with pytest.raises(PenstockError, match="the files for TLS cannot be read"):
+            read(name, hosts=hosts, ca=str(files[0]), certificate=str(files[0]))
         with pytest.raises(PenstockError, match="tls cannot be 'maybe'"):
             read(name, hosts=hosts, tls="maybe")
 

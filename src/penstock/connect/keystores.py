@@ -14,6 +14,8 @@ from py4j.protocol import Py4JJavaError
 from penstock.session import spark
 from penstock.source.tls import NoTls
 
+CERTIFICATE, KEY = "java.security.cert.Certificate", "java.security.Key"
+
 
 def as_pem(store: str, password: str | None) -> str:
     """A file of what the keystore holds: keys with their chains, and certificates. Only this user may read it.
@@ -47,7 +49,7 @@ def _contents(path: Path, password: str) -> str:
         letters[i] = letter
     try:
         store = gateway.jvm.java.security.KeyStore.getInstance(gateway.jvm.java.io.File(str(path)), letters)
-        return "".join(_entry(store, str(alias), letters) for alias in _each(store.aliases()))
+        return "".join(_entry(gateway, store, str(alias), letters) for alias in _each(store.aliases()))
     except Py4JJavaError as error:
         raise NoTls(
             f"the keystore cannot be opened: {error.java_exception.getMessage()}",
@@ -63,13 +65,20 @@ def _each(found: Any) -> list[Any]:
     return items
 
 
-def _entry(store: Any, alias: str, letters: Any) -> str:
+def _entry(gateway: Any, store: Any, alias: str, letters: Any) -> str:
     if not store.isKeyEntry(alias):
-        return _pem("CERTIFICATE", store.getCertificate(alias))
-    chain = "".join(_pem("CERTIFICATE", one) for one in store.getCertificateChain(alias))
-    return _pem("PRIVATE KEY", store.getKey(alias, letters)) + chain
+        return _pem("CERTIFICATE", _encoded(gateway, CERTIFICATE, store.getCertificate(alias)))
+    key = _pem("PRIVATE KEY", _encoded(gateway, KEY, store.getKey(alias, letters)))
+    chain = (_encoded(gateway, CERTIFICATE, one) for one in store.getCertificateChain(alias))
+    return key + "".join(_pem("CERTIFICATE", one) for one in chain)
 
 
-def _pem(kind: str, found: Any) -> str:
-    text = base64.encodebytes(bytes(found.getEncoded())).decode()
-    return f"-----BEGIN {kind}-----\n{text}-----END {kind}-----\n"
+def _encoded(gateway: Any, kind: str, found: Any) -> bytes:
+    """Its DER; asked for by the public class, since that of the object is hidden in a module of Java's."""
+    lang = gateway.jvm.java.lang
+    method = lang.Class.forName(kind).getMethod("getEncoded", gateway.new_array(lang.Class, 0))
+    return bytes(method.invoke(found, gateway.new_array(lang.Object, 0)))
+
+
+def _pem(kind: str, der: bytes) -> str:
+    return f"-----BEGIN {kind}-----\n{base64.encodebytes(der).decode()}-----END {kind}-----\n"

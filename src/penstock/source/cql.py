@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import random
 import re
-import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -172,8 +171,8 @@ def _connect(access: Access) -> Connection:
 
 def _refused(access: Access, error: Any) -> Exception:
     """A refused user or certificate will not heal by waiting; all else may."""
-    if broken := next((cause for cause in error.errors.values() if isinstance(cause, ssl.SSLError)), None):
-        return tls.refused(broken, access.hosts)
+    if broken := tls.refused(error.errors.values(), access.hosts):
+        return broken
     if any(isinstance(cause, AuthenticationFailed) for cause in error.errors.values()):
         return PenstockError(
             f"the database refused user {access.user!r}" if access.user else "the database wants a user and a password",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import ssl
+from collections.abc import Iterable
 
 from penstock.errors import PenstockError
 
@@ -28,10 +30,13 @@ def context(ca: str, certificate: str, key: str, verify_hostname: bool) -> ssl.S
     return made
 
 
-def refused(error: ssl.SSLError, hosts: str) -> NoTls:
-    """A handshake that failed."""
-    return NoTls(
-        f"no TLS with the database: {getattr(error, 'verify_message', '') or error.reason or error}",
-        where=hosts,
-        next="check ca, the certificate's names (verify_hostname), and that this port speaks TLS",
-    )
+def refused(errors: Iterable[Exception], hosts: str) -> NoTls | None:
+    """What a handshake failed of, if one did; the driver tells OpenSSL's error in the text of its own."""
+    for error in errors:
+        if found := re.search(r"\[SSL: \w+\] ([^(]+)", str(error)):
+            return NoTls(
+                f"no TLS with the database: {found[1].strip()}",
+                where=hosts,
+                next="check ca, the certificate's names (verify_hostname), and that this port speaks TLS",
+            )
+    return None
