@@ -21,6 +21,7 @@ from penstock.codec.values import encode
 from penstock.schema import CqlType, spark_type
 
 COLUMNS, ROWS = 12, 25
+COLLECTIONS = ("list", "set", "map")
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
 _SCALARS: dict[str, st.SearchStrategy[Any]] = {
@@ -63,7 +64,7 @@ def by_key(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def connect(value: Any, kind: CqlType) -> Any:
-    """What Connect's JsonConverter makes of the value."""
+    """What Connect's JsonConverter makes of the value; a null collection inside a tuple or a user type is empty."""
     if value is None:
         return None
     if kind.name == "date":
@@ -80,9 +81,12 @@ def connect(value: Any, kind: CqlType) -> Any:
         return by_key({"key": connect(k, kind.args[0]), "value": connect(v, kind.args[1])} for k, v in value.items())
     if kind.name in ("tuple", "udt"):
         names = kind.fields or [f"field_{i}" for i in range(len(kind.args))]
-        fields = {n: connect(v, arg) for n, v, arg in zip(names, value, kind.args, strict=True)}
+        fields = {
+            n: [] if v is None and arg.name in COLLECTIONS else connect(v, arg)
+            for n, v, arg in zip(names, value, kind.args, strict=True)
+        }
         empty = all(
-            field is None or (field == [] and arg.name in ("list", "set", "map"))
+            field is None or (field == [] and arg.name in COLLECTIONS)
             for field, arg in zip(fields.values(), kind.args, strict=True)
         )
         return None if kind.name == "udt" and empty else fields
