@@ -134,6 +134,10 @@ class Table:
     def option(self, name: str) -> str:
         return dict(self.cdc).get(name, "")
 
+    def has_image(self, option: str) -> bool:
+        """Whether the log holds the image that the option `preimage` or `postimage` asks for."""
+        return self.option(option).lower() not in ("", "false", "0")
+
     def _key(self, kind: str) -> tuple[Column, ...]:
         return tuple(sorted((c for c in self.columns if c.kind == kind), key=lambda c: c.position))
 

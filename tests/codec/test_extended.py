@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from change_frames import INSERT, ROW_DELETE, Table
 from event_records import assert_fits, events, values
+from keyspaces import new_keyspace
 from pyspark.sql import SparkSession
 
 from penstock import cdc
@@ -28,12 +30,16 @@ STATEMENTS = (
 
 
 @pytest.fixture(scope="module")
+def keyspace(cql: Any) -> Iterator[str]:
+    with new_keyspace(cql, "extended") as name:
+        yield name
+
+
+@pytest.fixture(scope="module")
 def changes(
-    spark: SparkSession, cql: Any, services: Services, tmp_path_factory: pytest.TempPathFactory
+    spark: SparkSession, cql: Any, keyspace: str, services: Services, tmp_path_factory: pytest.TempPathFactory
 ) -> list[dict[str, Any]]:
     """The events of `STATEMENTS`, with their schemas."""
-    keyspace = f"extended_{uuid.uuid4().hex[:8]}"
-    cql.execute(f"CREATE KEYSPACE {keyspace} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}")
     cql.execute(f"CREATE TYPE {keyspace}.address (street text, city text)")
     cql.execute(f"CREATE TABLE {keyspace}.t ({COLUMNS}) WITH cdc = {{'enabled': true}}")
     for statement in STATEMENTS:
@@ -46,7 +52,6 @@ def changes(
     writer = records.writeStream.foreachBatch(lambda batch, _: rows.extend(batch.collect()))
     checkpoint: Path = tmp_path_factory.mktemp("extended")
     writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
-    cql.execute(f"DROP KEYSPACE {keyspace}")
     return [json.loads(row.value) for row in rows]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from kafka_connect import KafkaConnect
+from keyspaces import new_keyspace
 from pyspark.sql import SparkSession
 
 from penstock.connect.connector import World
@@ -55,16 +56,14 @@ def connect(url: str) -> KafkaConnect:
 @pytest.fixture(scope="module")
 def tables(cql: Any) -> Iterator[Callable[..., str]]:
     """Makes tables in a keyspace of the module's own; gives their full names."""
-    keyspace = f"connect_{uuid.uuid4().hex[:8]}"
-    cql.execute(f"CREATE KEYSPACE {keyspace} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}")
+    with new_keyspace(cql, "connect") as keyspace:
 
-    def create(name: str, options: str | None = "{'enabled': true, 'preimage': true, 'postimage': true}") -> str:
-        logged = f" WITH cdc = {options}" if options else ""
-        cql.execute(f"CREATE TABLE {keyspace}.{name} (id int, at int, v text, PRIMARY KEY (id, at)){logged}")
-        return f"{keyspace}.{name}"
+        def create(name: str, options: str | None = "{'enabled': true, 'preimage': true, 'postimage': true}") -> str:
+            logged = f" WITH cdc = {options}" if options else ""
+            cql.execute(f"CREATE TABLE {keyspace}.{name} (id int, at int, v text, PRIMARY KEY (id, at)){logged}")
+            return f"{keyspace}.{name}"
 
-    yield create
-    cql.execute(f"DROP KEYSPACE {keyspace}")
+        yield create
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from cassandra.util import uuid_from_time
+from keyspaces import new_keyspace
 
 from penstock.schema import Table
 from penstock.source import cql as source_cql
@@ -29,21 +30,19 @@ MOST = 10_000
 @pytest.fixture(scope="module")
 def keyspace(cql: Any) -> Iterator[str]:
     """Two logged tables, and the tables in which ScyllaDB publishes the streams of their tablets."""
-    name = f"tablets_{uuid.uuid4().hex[:8]}"
-    cql.execute(f"CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}")
-    cql.execute(
-        f"""CREATE TABLE {name}.cdc_timestamps (keyspace_name text, table_name text, timestamp timestamp,
-            PRIMARY KEY ((keyspace_name, table_name), timestamp)) WITH CLUSTERING ORDER BY (timestamp DESC)"""
-    )
-    cql.execute(
-        f"""CREATE TABLE {name}.cdc_streams (keyspace_name text, table_name text, timestamp timestamp,
-            stream_state tinyint, stream_id blob,
-            PRIMARY KEY ((keyspace_name, table_name), timestamp, stream_state, stream_id))"""
-    )
-    for table in ("first", "second"):
-        cql.execute(f"CREATE TABLE {name}.{table} (id int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
-    yield name
-    cql.execute(f"DROP KEYSPACE {name}")
+    with new_keyspace(cql, "tablets") as name:
+        cql.execute(
+            f"""CREATE TABLE {name}.cdc_timestamps (keyspace_name text, table_name text, timestamp timestamp,
+                PRIMARY KEY ((keyspace_name, table_name), timestamp)) WITH CLUSTERING ORDER BY (timestamp DESC)"""
+        )
+        cql.execute(
+            f"""CREATE TABLE {name}.cdc_streams (keyspace_name text, table_name text, timestamp timestamp,
+                stream_state tinyint, stream_id blob,
+                PRIMARY KEY ((keyspace_name, table_name), timestamp, stream_state, stream_id))"""
+        )
+        for table in ("first", "second"):
+            cql.execute(f"CREATE TABLE {name}.{table} (id int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
+        yield name
 
 
 class Tablets:

@@ -13,6 +13,7 @@ import pytest
 from cassandra.util import uuid_from_time
 from confluent_kafka import Producer
 from kafka_topics import messages, new_topic
+from keyspaces import new_keyspace
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -24,10 +25,8 @@ LOGGED = "WITH cdc = {'enabled': true, 'preimage': true, 'postimage': true}"
 
 @pytest.fixture
 def keyspace(cql: Any) -> Iterator[str]:
-    name = f"defects_{uuid.uuid4().hex[:8]}"
-    cql.execute(f"CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}")
-    yield name
-    cql.execute(f"DROP KEYSPACE {name}")
+    with new_keyspace(cql, "defects") as name:
+        yield name
 
 
 @pytest.fixture

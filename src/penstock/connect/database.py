@@ -8,11 +8,10 @@ from typing import Any, TypeVar
 
 from penstock.connect.keystores import as_pem
 from penstock.errors import PenstockError
-from penstock.schema import Table
 from penstock.source import cql
 from penstock.source.cdc_catalog import expand
-from penstock.source.cdc_generations import Generations, published
-from penstock.source.cdc_tables import find_table, log_name
+from penstock.source.cdc_plan import require_readable
+from penstock.source.cdc_tables import find_table
 from penstock.source.cql import Access, DatabaseUnavailable
 from penstock.source.tls import NoTls
 
@@ -89,23 +88,13 @@ def _problems_of(session: Any, name: str, values: Mapping[str, Any]) -> Iterator
         yield TABLES, str(error)
         return
     try:
-        _asked(lambda: _read_a_row(session, table), "reading the log", name)
+        _asked(lambda: require_readable(session, table), "reading the log", name)
     except PenstockError as error:
         yield USER, str(error)
     for side, option in SIDES.items():
-        if values[f"cdc.include.{side}"].lower() != "none" and not has_image(table, option):
+        if values[f"cdc.include.{side}"].lower() != "none" and not table.has_image(option):
             yield (
                 f"cdc.include.{side}",
                 f"table {table.full_name} keeps no {option}. Next: ALTER TABLE {table.full_name} "
                 f"WITH cdc = {{'enabled': true, '{option}': true, ...}}, or set cdc.include.{side}=none",
             )
-
-
-def has_image(table: Table, option: str) -> bool:
-    """Whether the table's log holds the image that the option `preimage` or `postimage` asks for."""
-    return table.option(option).lower() not in ("", "false", "0")
-
-
-def _read_a_row(session: Any, table: Table) -> None:
-    session.execute(f'SELECT "cdc$time" FROM {log_name(table)} LIMIT 1')
-    Generations(session, published(session, table)).starts()

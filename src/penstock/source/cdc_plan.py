@@ -33,13 +33,18 @@ def describe(chosen: Settings) -> Table:
     def find() -> Table:
         session = cql.connection(chosen.access).rows
         table = find_table(session, chosen.table)
-        session.execute(f'SELECT "cdc$time" FROM {log_name(table)} LIMIT 1')
-        Generations(session, published(session, table)).starts()
+        require_readable(session, table)
         return table
 
     table = retrying(chosen, "describing the table", find)
     _check_images(chosen, table)
     return table
+
+
+def require_readable(session: Any, table: Table) -> None:
+    """Raise what reading the log, or the generations of its streams, would."""
+    session.execute(f'SELECT "cdc$time" FROM {log_name(table)} LIMIT 1')
+    Generations(session, published(session, table)).starts()
 
 
 def retrying(chosen: Settings, what: str, call: Callable[[], T]) -> T:
@@ -49,7 +54,7 @@ def retrying(chosen: Settings, what: str, call: Callable[[], T]) -> T:
 
 def _check_images(chosen: Settings, table: Table) -> None:
     for image, option in ((chosen.images.before, "preimage"), (chosen.images.after, "postimage")):
-        if image != "none" and table.option(option).lower() in ("", "false", "0"):
+        if image != "none" and not table.has_image(option):
             raise PenstockError(
                 f"the change log has no {option}s",
                 where=table.full_name,
