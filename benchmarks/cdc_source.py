@@ -31,13 +31,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from _measure import Row, alternate, report, rows_of
+from penstock.database.connection import connection
 from penstock.local import services
 from penstock.session import spark as spark_session
-from penstock.source import cql
 from penstock.source.cdc_frame import layout, log_schema
 from penstock.source.cdc_generations import Generations, Span
 from penstock.source.cdc_options import Settings, settings
-from penstock.source.cdc_pages import fetch_pages
+from penstock.source.cdc_pages import fetch_pages, span_queries
 from penstock.source.cdc_plan import describe
 from penstock.source.cdc_read import read_span, select
 from penstock.source.times import now_micros
@@ -110,14 +110,16 @@ class Log:
         self.settings, self.spark = chosen, spark
         self.table = describe(chosen)
         self.columns = layout(self.table)
-        self.link = cql.connection(chosen.access)
+        self.link = connection(chosen.access)
         (generation,) = Generations(self.link.rows).starts()[-1:]
         self.span = Span(Generations(self.link.rows).streams(generation), 0, now_micros())
         self.select = select(self.columns)
 
     def wire(self) -> int:
         return sum(
-            page.rows for query in self.span.queries() for page in fetch_pages(self.settings, self.select, query)
+            page.rows
+            for query in span_queries(self.settings, self.span)
+            for page in fetch_pages(self.settings, self.select, query)
         )
 
     def arrow(self) -> int:
@@ -161,10 +163,10 @@ class Log:
 
 def driver_pages(chosen: Settings, select: str, span: Span) -> Iterator[list[tuple[Any, ...]]]:
     """The same SELECTs, decoded by the driver."""
-    session = cql.connection(chosen.access).rows
+    session = connection(chosen.access).rows
     statement = session.prepare(select)
     statement.fetch_size = chosen.page_size
-    for query in span.queries():
+    for query in span_queries(chosen, span):
         result = session.execute(statement, query)
         yield result.current_rows
         while result.has_more_pages:
@@ -206,7 +208,7 @@ class DriverRowsReader(DataSourceStreamReader):
         return {"time": self.until}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        generations = Generations(cql.connection(self.settings.access).rows)
+        generations = Generations(connection(self.settings.access).rows)
         streams = generations.streams(generations.starts()[-1])
         size = -(-len(streams) // self.settings.partitions)
         return [

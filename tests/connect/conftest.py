@@ -12,6 +12,7 @@ from kafka_connect import KafkaConnect
 from keyspaces import new_keyspace
 from pyspark.sql import SparkSession
 
+from penstock.connect.api import application
 from penstock.connect.connector import World
 from penstock.connect.properties import CLASS
 from penstock.connect.providers import Provided
@@ -36,7 +37,7 @@ def worker(spark: SparkSession, services: Services, tmp_path_factory: pytest.Tem
     world = World(spark, services.kafka, tmp_path_factory.mktemp("positions"), provided)
     made = Worker(world, Store(services.kafka, f"configs-{uuid.uuid4().hex[:8]}", {}), address_of(bound))
     made.start()
-    server = Server(made, bound)
+    server = Server(application(made), bound)
     yield made
     server.close()
     made.close()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import requests
+from confluent_kafka.admin import AdminClient, ConfigResource
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -211,12 +212,49 @@ def test_rows_from_before_the_log_come_first(
     cql.execute(f"ALTER TABLE {table} WITH cdc = {{'enabled': true, 'preimage': true, 'postimage': true}}")
     topic = f"{config['topic.prefix']}.{table}"
     config |= {"scylla.table.names": table, "penstock.snapshot": "initial", "penstock.latency": "low"}
-    connect.create_connector({"name": named, "config": {**config, "poll.interval.ms": "0"}})
+    config |= {"cdc.output.format": "extended", "heartbeat.interval.ms": "200", "poll.interval.ms": "0"}
+    connect.create_connector({"name": named, "config": config})
     until(lambda: ids(services, connect, named, topic) == {1}, "row of the snapshot")
     cql.execute(f"INSERT INTO {table} (id, at, v) VALUES (2, 1, 'new')")
     until(lambda: ids(services, connect, named, topic) == {1, 2}, "change")
     found = {value["after"]["id"]: (value["op"], value["source"]["snapshot"]) for value in values(services, topic)}
     assert found == {1: ("r", "true"), 2: ("c", "false")}
+    beats = values(services, f"__debezium-heartbeat.{config['topic.prefix']}")
+    assert all(list(beat) == ["ts_ms", "lag_ms"] for beat in beats)
+    known = [beat["lag_ms"] for beat in beats if beat["lag_ms"] is not None]
+    # The snapshot's changes begin a confidence window back, and an idle table's position moves every ten seconds.
+    assert known and all(0 <= lag < 60_000 for lag in known)
+
+
+def test_topics_are_made_as_their_group_says(
+    connect: KafkaConnect, services: Services, cql: Any, tables: Any, config: dict[str, str], named: str
+) -> None:
+    few, many = tables("few"), tables("many")
+    prefix = config["topic.prefix"]
+    config |= {
+        "scylla.table.names": f"{few},{many}",
+        "transforms": "short",
+        "transforms.short.type": "org.apache.kafka.connect.transforms.RegexRouter",
+        "transforms.short.regex": ".*[.](few|many)",
+        "transforms.short.replacement": f"{prefix}-$1",
+        "topic.creation.groups": "large",
+        "topic.creation.default.replication.factor": "-1",
+        "topic.creation.default.partitions": "1",
+        "topic.creation.large.include": ".*-many,.*-more",
+        "topic.creation.large.partitions": "3",
+        "topic.creation.large.cleanup.policy": "compact",
+    }
+    for table in (few, many):
+        cql.execute(f"INSERT INTO {table} (id, at, v) VALUES (1, 1, 'a')")
+    connect.create_connector({"name": named, "config": config})
+    shown = f"{connect.url}/connectors/{named}/topics"
+    made = [f"{prefix}-few", f"{prefix}-many"]
+    until(lambda: requests.get(shown, timeout=9).json()[named]["topics"] == made, "events of both")
+    admin = AdminClient({"bootstrap.servers": services.kafka})
+    assert [len(admin.list_topics(topic).topics[topic].partitions) for topic in made] == [1, 3]
+    asked = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in made]
+    described = [future.result()["cleanup.policy"].value for future in admin.describe_configs(asked).values()]
+    assert described == ["delete", "compact"]
 
 
 def test_avro_goes_through_a_registry(

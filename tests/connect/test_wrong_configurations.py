@@ -75,6 +75,25 @@ CASES: dict[str, Wrong] = {
         "scylla.ssl.openssl.keyCertChain",
         "the certificate of scylla.ssl.openssl.privateKey must be given",
     ),
+    "topics of no size": (
+        {"topic.creation.default.replication.factor": "1"},
+        "topic.creation.default.partitions",
+        "Missing required configuration",
+    ),
+    "no partitions": (
+        {"topic.creation.default.replication.factor": "1", "topic.creation.default.partitions": "0"},
+        "topic.creation.default.partitions",
+        "0.*-1 or at least 1",
+    ),
+    "a group of nothing": (
+        {
+            "topic.creation.groups": "big",
+            "topic.creation.default.replication.factor": "1",
+            "topic.creation.default.partitions": "1",
+        },
+        "topic.creation.big.include",
+        "Missing required configuration",
+    ),
     "a secret that is not there": ({"scylla.local.dc": "${env:NO_SUCH}"}, "scylla.local.dc", "names nothing"),
     "nobody listens": ({HOSTS: "127.0.0.1:1"}, HOSTS, "Unable to connect"),
     "no such table": ({TABLES: "none.such"}, TABLES, "there is no table none.such"),
@@ -156,6 +175,17 @@ def test_images_that_a_log_does_not_hold_are_refused(
     for name, message in blamed.items():
         assert len(found[name]) == 1
         assert message in found[name][0]
+
+
+def test_preimages_of_the_legacy_format_must_be_in_the_log(
+    url: str, config: dict[str, str], logged: dict[str, str]
+) -> None:
+    legacy: dict[str, str | None] = {**config, "name": "legacy", "cdc.output.format": "legacy"}
+    legacy |= {"cdc.include.before": "none", "cdc.include.after": "none", "experimental.preimages.enabled": "true"}
+    assert errors(validate(url, {**legacy, TABLES: logged["pre"]})) == {}
+    found = errors(validate(url, {**legacy, TABLES: logged["post"]}))
+    assert list(found) == ["experimental.preimages.enabled"]
+    assert "keeps no preimage" in found["experimental.preimages.enabled"][0]
 
 
 def test_an_unknown_property_is_reported_and_does_no_harm(

@@ -14,15 +14,14 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from cassandra import DriverException, RequestExecutionException
-from cassandra.cluster import Cluster, NoHostAvailable, Session
+from cassandra.cluster import Cluster, Session
+from cql_cluster import LOST
 
 from penstock.local.services import Services, down, up
 
 KEYSPACE = "killed"
 WRITERS = 4
 ACKNOWLEDGED_BEFORE = 1500  # writes of one writer before the kill
-LOST = (DriverException, RequestExecutionException, NoHostAvailable)
 TABLE = (
     f"CREATE TABLE {KEYSPACE}.t (k int, c int, v int, PRIMARY KEY (k, c))"
     " WITH cdc = {'enabled': true, 'preimage': 'full', 'postimage': true}"

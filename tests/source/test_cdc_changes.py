@@ -202,7 +202,7 @@ def logs(draw: st.DrawFn) -> list[dict[str, Any]]:
     return rows
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(logs(), st.data())
 def test_where_pages_end_makes_no_difference(rows: list[dict[str, Any]], data: st.DataObject) -> None:
     cuts = data.draw(st.lists(st.integers(0, len(rows)), max_size=4))

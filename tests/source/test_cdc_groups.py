@@ -138,7 +138,7 @@ ACTIONS = st.lists(
 
 
 @given(arrivals=TIMES, actions=ACTIONS)
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_nothing_is_lost_and_without_restarts_nothing_repeated(
     arrivals: list[tuple[int, int]], actions: list[tuple[int, str]]
 ) -> None:
@@ -155,7 +155,7 @@ def test_nothing_is_lost_and_without_restarts_nothing_repeated(
 
 
 @given(arrivals=TIMES, actions=ACTIONS)
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_restarts_repeat_nothing_when_nothing_is_late(
     arrivals: list[tuple[int, int]], actions: list[tuple[int, str]]
 ) -> None:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import datetime as dt
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.util import uuid_from_time
 from cdc_queries import Sink, run
 from pyspark.errors import StreamingQueryException
 
+from penstock.database.connection import connection
 from penstock.errors import PenstockError
-from penstock.source import cql as source_cql
+from penstock.source import cdc_probe
+from penstock.source.cdc_generations import Generations
 from penstock.source.cdc_options import settings
 from penstock.source.cdc_plan import MOVE_EVERY, Planner
 from penstock.source.cdc_tables import find_table
+from penstock.source.times import micros
 
 KEYSPACE = "source_live"
 
@@ -88,18 +94,24 @@ def test_changes_of_a_row_keep_their_order_and_their_images(cql: Any, table: Any
         assert changes == [(value - 1 if value else None, value) for value in range(40)]
 
 
-def log_inserts(cql: Any, name: str, count: int, pace: dt.timedelta) -> None:
-    """Put inserts of the ids 0, 1, ... into the log itself, one each `pace`: the server takes no old writes."""
-    described = cql.execute("SELECT streams FROM system_distributed.cdc_streams_descriptions_v2")
-    streams = {stream for (found,) in described for stream in found}
+def log_inserts(cql: Any, name: str, count: int, pace: dt.timedelta, hot: int | None = None) -> list[int]:
+    """Put inserts of the ids 0, 1, ... into the log itself, one each `pace`: the server takes no old writes.
+
+    A stream gets what its share of the ring is; with `hot` all but each so manyth go to one. Gives all microseconds.
+    """
+    published = Generations(cql)
+    shares = published.shares(published.starts()[-1])
+    drawn = random.Random(count).choices(list(shares), list(shares.values()), k=count)
     insert = cql.prepare(
         f'INSERT INTO {name}_scylla_cdc_log ("cdc$stream_id", "cdc$time", "cdc$batch_seq_no", "cdc$operation", id) '
         "VALUES (?, ?, 0, 2, ?)"
     )
-    ids, begin = sorted(streams), dt.datetime.now(dt.UTC) - count * pace
-    for number in range(count):
-        time = uuid_from_time((begin + number * pace).timestamp())
-        cql.execute(insert, (ids[number % len(ids)], time, number))
+    begin = dt.datetime.now(dt.UTC) - count * pace
+    times = [begin + number * pace for number in range(count)]
+    streams = [drawn[n] if hot is None or n % hot == 0 else drawn[0] for n in range(count)]
+    rows = [(streams[n], uuid_from_time(time.timestamp()), n) for n, time in enumerate(times)]
+    execute_concurrent_with_args(cql, insert, rows)
+    return [micros(time) for time in times]
 
 
 def test_a_query_that_lags_takes_its_rows_in_bounded_batches(cql: Any, table: Any, read: Any, tmp_path: Path) -> None:
@@ -111,6 +123,25 @@ def test_a_query_that_lags_takes_its_rows_in_bounded_batches(cql: Any, table: An
     sizes = [len(rows) for rows in sink.batches.values()]
     assert max(sizes) <= 100
     assert len(sizes) <= 9
+
+
+def test_a_large_batch_is_judged_by_some_streams_and_the_heavy_ones(
+    cql: Any, table: Any, services: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = table("id int PRIMARY KEY, v int")
+    times = np.array(log_inserts(cql, name, 8000, dt.timedelta(milliseconds=10), hot=2))
+    chosen = settings({"table": name, "hosts": services.cql, "confidence": "0 seconds"})
+    planner = Planner(chosen, find_table(connection(chosen.access).rows, name))
+    at = planner.next(planner.first(), planner.confident(), 1000)
+    taken = [int((times <= at.time).sum())]
+    assert 500 <= taken[0] <= 1000
+    monkeypatch.setattr(cdc_probe, "SAMPLE", 100)
+    while at.time < times[-1]:
+        at = planner.next(at, planner.confident(), 1000)
+        taken.append(int((times <= at.time).sum()))
+    assert taken[-1] == len(times)
+    sizes = np.diff(taken)
+    assert max(sizes) < 2000 and min(sizes[:-1]) >= 250
 
 
 def test_a_batch_covers_no_more_time_than_it_may(cql: Any, table: Any, read: Any, tmp_path: Path) -> None:
@@ -127,7 +158,7 @@ def test_a_batch_covers_no_more_time_than_it_may(cql: Any, table: Any, read: Any
 def test_an_idle_query_plans_no_batch_but_moves_now_and_then(cql: Any, table: Any, services: Any) -> None:
     name = table("id int PRIMARY KEY, v int")
     chosen = settings({"table": name, "hosts": services.cql, "confidence": "0 seconds"})
-    link = source_cql.connection(chosen.access).rows
+    link = connection(chosen.access).rows
     planner = Planner(chosen, find_table(link, name))
     first = planner.first()
     at = planner.next(first, planner.confident(), 1000)

@@ -91,6 +91,6 @@ def test_a_reader_with_the_rights_it_was_told_to_get_reads(spark: SparkSession, 
 
 
 def test_a_password_does_not_show_in_messages(guarded: str) -> None:
-    from penstock.source.cql import Access
+    from penstock.database.access import Access
 
     assert "right" not in repr(Access(guarded, user="reader", password="right"))

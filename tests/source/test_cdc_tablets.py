@@ -13,8 +13,8 @@ import pytest
 from cassandra.util import uuid_from_time
 from keyspaces import new_keyspace
 
+from penstock.database.connection import connection
 from penstock.schema import Table
-from penstock.source import cql as source_cql
 from penstock.source.cdc_frame import frame_schema
 from penstock.source.cdc_generations import Generations, published, tablets, token_of
 from penstock.source.cdc_options import Settings, settings
@@ -105,7 +105,7 @@ def test_two_tables_each_with_its_own_streams_through_a_split(cql: Any, services
             one.write(stream, made + (11 + i) * SECOND, i % 5, i)
         options = {"table": f"{keyspace}.{name}", "hosts": services.cql, "confidence": "1 second"}
         chosen = settings(options)
-        table = find_table(source_cql.connection(chosen.access).rows, chosen.table)
+        table = find_table(connection(chosen.access).rows, chosen.table)
         found[name] = read_all(chosen, table, keyspace)
     for changes in found.values():
         assert sorted(changes) == sorted((i % 5, i) for i in range(100))
@@ -119,7 +119,7 @@ def test_a_tablet_s_stream_covers_the_tokens_up_to_its_own(cql: Any, keyspace: s
     made = dt.datetime.now(dt.UTC) - 60 * SECOND
     streams = one.publish(made, [-100, 100, 2**63 - 1], [])
     chosen = settings({"table": f"{keyspace}.third", "hosts": services.cql})
-    session = source_cql.connection(chosen.access).rows
+    session = connection(chosen.access).rows
     table = find_table(session, chosen.table)
     generations = Generations(session, tablets(table, keyspace))
     (start,) = generations.starts()

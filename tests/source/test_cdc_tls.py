@@ -16,8 +16,8 @@ from secure_kafka import certificate
 from tls_proxy import tls_proxy
 
 from penstock.connect.keystores import as_pem
+from penstock.database.tls import NoTls
 from penstock.errors import PenstockError
-from penstock.source.tls import NoTls
 
 
 @pytest.fixture(scope="module")

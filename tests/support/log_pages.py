@@ -9,9 +9,9 @@ from typing import Any
 
 from cql_values import to_bytes
 
+from penstock.database.pages import Page
 from penstock.schema import Column, Table, parse_type
 from penstock.source.cdc_frame import Layout
-from penstock.source.pages import Page
 from penstock.source.times import upper_bound
 
 

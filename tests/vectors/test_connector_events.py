@@ -19,6 +19,7 @@ from cassandra.cluster import Session
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from connector_cases import Case, Json, comparable, load, log_row, quoted
+from kafka_topics import create_topics
 from pyspark.sql import DataFrame, SparkSession
 from record_order import Types, ordered_row
 
@@ -64,7 +65,9 @@ def results(
             frames[case.id] = [read(spark, services, case, keyspace, table) for table in case.tables]
         except Exception as error:
             results[case.id] = Result([], [], error)
-    create_topics(services, [topic(run, id) for id in frames])
+    # One partition each: the whole order of a case can be seen.
+    admin = AdminClient({"bootstrap.servers": services.kafka})
+    create_topics(admin, [NewTopic(topic(run, id), 1, 1) for id in frames])
     for ids in groups(frames):
         deliver(spark, services, run, {id: frames[id] for id in ids}, tmp_path_factory.mktemp("checkpoint"), results)
     for id, tables in frames.items():
@@ -146,13 +149,6 @@ def deliver(
             return
         for id, tables in frames.items():
             deliver(spark, services, run, {id: tables}, checkpoint / id, results)
-
-
-def create_topics(services: Services, names: list[str]) -> None:
-    """One partition each: the whole order of a case can be seen."""
-    admin = AdminClient({"bootstrap.servers": services.kafka})
-    for future in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
-        future.result()
 
 
 def consume(services: Services, name: str) -> Iterator[Record]:

@@ -11,14 +11,16 @@ from pathlib import Path
 
 from penstock.cli import place
 from penstock.connect import settings
+from penstock.connect.api import application
 from penstock.connect.connector import World
 from penstock.connect.server import Server, address_of, bind
 from penstock.connect.store import Store
 from penstock.connect.worker import Worker
 from penstock.errors import PenstockError
 from penstock.run.checkpoint import lock
-from penstock.run.host import end, jvm_process, listen, session
+from penstock.run.host import end, jvm_process, session
 from penstock.run.supervise import Stop
+from penstock.signals import listen
 
 LOOK = 0.5
 """How often Spark's Java process is looked at, in seconds."""
@@ -47,12 +49,12 @@ def run(args: Namespace) -> int:
     # The driver warns of each protocol version that it tries.
     logging.getLogger("cassandra").setLevel(logging.ERROR)
     stop = Stop(threading.Event(), threading.Event())
-    listen(stop)
+    listen(stop.gently, stop.now)
     data = args.data.resolve()
     with lock(data / "worker") as note_jvm, bind(chosen.host, chosen.port) as bound:
         spark = session("penstock-connect", args.cores, args.verbose)
         # Spark's own handler of Ctrl-C cancels jobs and raises in the middle of whatever runs.
-        listen(stop)
+        listen(stop.gently, stop.now)
         jvm = jvm_process(spark)
         note_jvm(jvm.pid)
         world = World(spark, chosen.servers, data / "connectors", chosen.provided, chosen.producer)
@@ -68,7 +70,7 @@ def run(args: Namespace) -> int:
 def _serve(worker: Worker, bound: socket.socket, stop: Stop, jvm: subprocess.Popen[bytes]) -> None:
     """Answer requests until a signal comes or Spark's process has ended."""
     worker.start()
-    server = Server(worker, bound)
+    server = Server(application(worker), bound)
     print(f"serving Kafka Connect's REST API at {server.url}", flush=True)
     try:
         while not stop.gently.wait(LOOK):

@@ -17,9 +17,10 @@ from pyspark import cloudpickle
 from penstock.errors import PenstockError
 from penstock.run.blame import blame
 from penstock.run.checkpoint import lock
-from penstock.run.host import end, explain, jvm_process, listen, session
+from penstock.run.host import end, explain, jvm_process, session
 from penstock.run.pipeline import Pipeline
 from penstock.run.supervise import Run, Stop
+from penstock.signals import listen
 
 
 def add(parser: ArgumentParser) -> None:
@@ -39,12 +40,12 @@ def add(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     pipeline = load(args.target)
     stop = Stop(threading.Event(), threading.Event())
-    listen(stop)
+    listen(stop.gently, stop.now)
     checkpoint = args.checkpoints.resolve() / pipeline.name
     with lock(checkpoint) as note_jvm:
         spark = session(pipeline.name, args.cores, args.verbose)
         # Spark's own handler of Ctrl-C cancels jobs and raises in the middle of whatever runs.
-        listen(stop)
+        listen(stop.gently, stop.now)
         jvm = jvm_process(spark)
         note_jvm(jvm.pid)
         progress = _print_batch if args.verbose or sys.stdout.isatty() else _quiet

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.codec.debezium import PLACEMENT
-from penstock.connect import converters, database, transforms
+from penstock.connect import converters, database, topics, transforms
 from penstock.connect.definition import Property, read_all
 from penstock.connect.properties import FREE, properties
 from penstock.connect.providers import Provided
@@ -38,7 +38,12 @@ class Checked:
 def check(config: Mapping[str, str], provided: Provided, *, ask: bool = True) -> Checked:
     """Check a configuration; with `ask` the database, too, once everything else is right."""
     given = provided.resolved(config)
-    definitions = (*properties(), *converters.definitions(given.config), *transforms.definitions(given.config))
+    definitions = (
+        *properties(),
+        *converters.definitions(given.config),
+        *transforms.definitions(given.config),
+        *topics.definitions(given.config),
+    )
     values, errors = read_all(definitions, given.config)
     found: dict[str, list[str]] = {name: [*messages] for name, messages in errors.items()}
     known = {each.name: each for each in definitions}

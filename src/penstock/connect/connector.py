@@ -112,7 +112,7 @@ class Connector:
             tables = self._find_tables(checked.values)
             self.tasks = [self._run(task) for task in self._shares(setup, tables)]
             if self.tasks:
-                self._heartbeats = Heartbeats(self._world.spark, setup)
+                self._heartbeats = Heartbeats(self._world.spark, setup, self.offsets.read_to)
         except PenstockError as error:
             self._fail(str(error))
         except Exception:
@@ -145,4 +145,5 @@ class Connector:
     def _wrote(self, query: str) -> None:
         """A batch of this query, which has its table's name, is in Kafka."""
         if self.setup:
-            self.active.add(self.setup.topic(query.removeprefix(f"{self.name}.")))
+            table = query.removeprefix(f"{self.name}.")
+            self.active.add(self.setup.routed.get(table) or self.setup.topic(table))

@@ -64,7 +64,7 @@ def _registered(codec: Callable[[Subjects], Codec]) -> Converter:
     def make(values: Values, side: Side) -> Codec:
         user, _, password = (values["basic.auth.user.info"] or "").partition(":")
         login = {"user": user, "password": password} if values["basic.auth.credentials.source"] == "USER_INFO" else {}
-        url, register = values["schema.registry.url"][0], values["auto.register.schemas"]
+        url, register = ",".join(values["schema.registry.url"]), values["auto.register.schemas"]
         return codec(
             Subjects(Registry(url, register=register, **login), STRATEGIES[values[f"{side}.subject.name.strategy"]])
         )

@@ -7,18 +7,18 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from penstock.connect.keystores import as_pem
+from penstock.database.access import Access
+from penstock.database.connection import connection
+from penstock.database.retrying import DatabaseUnavailable, retrying
+from penstock.database.tls import NoTls
 from penstock.errors import PenstockError
-from penstock.source import cql
 from penstock.source.cdc_catalog import expand
 from penstock.source.cdc_plan import require_readable
 from penstock.source.cdc_tables import find_table
-from penstock.source.cql import Access, DatabaseUnavailable
-from penstock.source.tls import NoTls
 
 T = TypeVar("T")
 
 HOSTS, TABLES, USER, TLS = "scylla.cluster.ip.addresses", "scylla.table.names", "scylla.user", "scylla.ssl.enabled"
-SIDES = {"before": "preimage", "after": "postimage"}
 # A caller of the REST API waits for this.
 PATIENCE = timedelta(seconds=5)
 
@@ -71,11 +71,11 @@ def problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _session(values: Mapping[str, Any]) -> Any:
     reached = access(values)
-    return _asked(lambda: cql.connection(reached).rows, "connecting", reached.hosts)
+    return _asked(lambda: connection(reached).rows, "connecting", reached.hosts)
 
 
 def _asked(call: Callable[[], T], what: str, where: str) -> T:
-    return cql.retrying(call, what=what, where=where, patience=PATIENCE)
+    return retrying(call, what=what, where=where, patience=PATIENCE)
 
 
 def _problems_of(session: Any, name: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -91,10 +91,19 @@ def _problems_of(session: Any, name: str, values: Mapping[str, Any]) -> Iterator
         _asked(lambda: require_readable(session, table), "reading the log", name)
     except PenstockError as error:
         yield USER, str(error)
-    for side, option in SIDES.items():
-        if values[f"cdc.include.{side}"].lower() != "none" and not table.has_image(option):
+    for prop, option, off in _images(values):
+        if not table.has_image(option):
             yield (
-                f"cdc.include.{side}",
+                prop,
                 f"table {table.full_name} keeps no {option}. Next: ALTER TABLE {table.full_name} "
-                f"WITH cdc = {{'enabled': true, '{option}': true, ...}}, or set cdc.include.{side}=none",
+                f"WITH cdc = {{'enabled': true, '{option}': true, ...}}, or set {prop}={off}",
             )
+
+
+def _images(values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """The images that a configuration asks for: its property, the log's option, and what turns the property off."""
+    for side, option in (("before", "preimage"), ("after", "postimage")):
+        if values[f"cdc.include.{side}"].lower() != "none":
+            yield f"cdc.include.{side}", option, "none"
+    if values["experimental.preimages.enabled"]:
+        yield "experimental.preimages.enabled", "preimage", "false"

@@ -1,6 +1,7 @@
 """Heartbeats: a record to `<prefix of heartbeat topics>.<prefix>` now and then, written as the connector's events are.
 
-They tell consumers that the connector lives although nothing changes.
+They tell consumers that the connector lives although nothing changes; in the format `extended` also how far behind it
+is: `lag_ms`, from the time up to which the log of the slowest table was read to now, null before that is known.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -26,19 +27,23 @@ log = logging.getLogger(__name__)
 _PACKAGE = "io.debezium.connector.common"
 
 
-def _schema(name: str, field: str, kind: str) -> Schema:
-    fields = [{"type": kind, "optional": False, "field": field}]
-    return {"type": "struct", "fields": fields, "optional": False, "name": f"{_PACKAGE}.{name}", "version": 1}
+def _field(name: str, kind: str, optional: bool = False) -> Schema:
+    return {"type": kind, "optional": optional, "field": name}
 
 
-KEY, VALUE = _schema("ServerNameKey", "serverName", "string"), _schema("Heartbeat", "ts_ms", "int64")
+def _schema(name: str, *fields: Schema) -> Schema:
+    return {"type": "struct", "fields": [*fields], "optional": False, "name": f"{_PACKAGE}.{name}", "version": 1}
+
+
+KEY, VALUE = _schema("ServerNameKey", _field("serverName", "string")), _schema("Heartbeat", _field("ts_ms", "int64"))
+EXTENDED = _schema("Heartbeat", _field("ts_ms", "int64"), _field("lag_ms", "int64", optional=True))
 
 
 class Heartbeats:
-    """A thread that beats until `stop`."""
+    """A thread that beats until `stop`; `read_to` tells the microsecond up to which all was read, once it is known."""
 
-    def __init__(self, spark: SparkSession, setup: Setup) -> None:
-        self._spark, self._setup = spark, setup
+    def __init__(self, spark: SparkSession, setup: Setup, read_to: Callable[[], int | None]) -> None:
+        self._spark, self._setup, self._read_to = spark, setup, read_to
         self._pause = setup.values["heartbeat.interval.ms"] / 1000
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"{setup.connector}-heartbeat", daemon=True)
@@ -51,7 +56,7 @@ class Heartbeats:
     def _run(self) -> None:
         while not self._stop.wait(self._pause):
             try:
-                beat(self._spark, self._setup, time.time_ns() // 1_000_000)
+                beat(self._spark, self._setup, time.time_ns() // 1_000_000, self._read_to())
             except (PenstockError, PySparkException) as error:
                 # Changes matter more: their own queries tell whether Kafka is away.
                 log.warning("no heartbeat of %s: %s", self._setup.connector, str(error).splitlines()[0])
@@ -62,10 +67,16 @@ def topic(values: Mapping[str, Any]) -> str:
     return topic_name(f"{values['heartbeat.topics.prefix']}{values['topic.delimiter']}{values['topic.prefix']}")
 
 
-def beat(spark: SparkSession, setup: Setup, millis: int) -> None:
+def beat(spark: SparkSession, setup: Setup, millis: int, read_to: int | None) -> None:
     """Write one heartbeat."""
-    frame = spark.range(1).select(F.lit(setup.values["topic.prefix"]).alias("server"), F.lit(millis).alias("at"))
+    members = {"ts_ms": F.lit(millis).cast("long")}
+    extended = setup.values["cdc.output.format"].lower() == "extended"
+    if extended:
+        members["lag_ms"] = F.lit(None if read_to is None else millis - read_to // 1000).cast("long")
+    frame = spark.range(1).select(
+        F.lit(setup.values["topic.prefix"]).alias("server"),
+        F.struct(*(column.alias(name) for name, column in members.items())).alias("value"),
+    )
     key = Part(F.struct(F.col("server").alias("serverName")), KEY)
-    value = Part(F.struct(F.col("at").cast("long").alias("ts_ms")), VALUE)
-    records = Records(frame, topic(setup.values), key, (value,))
+    records = Records(frame, topic(setup.values), key, (Part(F.col("value"), EXTENDED if extended else VALUE),))
     setup.sink("at-least-once").save(records.encoded(converter("key", setup.config), converter("value", setup.config)))

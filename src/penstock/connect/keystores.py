@@ -11,8 +11,8 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
+from penstock.database.tls import NoTls
 from penstock.session import spark
-from penstock.source.tls import NoTls
 
 CERTIFICATE, KEY = "java.security.cert.Certificate", "java.security.Key"
 

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from penstock.connect.errors import RestError
-from penstock.source.cdc_tables import split_name
+from penstock.database.tables import split_name
 
 EXAMPLE = (
     '{"offsets": [{"partition": {"keyspace_name": "shop", "table_name": "orders"}, '
@@ -37,6 +37,11 @@ class Offsets:
             for table in sorted(tables)
             if (offset := self._of(table))
         ]
+
+    def read_to(self) -> int | None:
+        """The microsecond since 1970 up to which the slowest table was read; None before any was."""
+        found = [each["offset"] for each in self.read() if "planned" in each["offset"]]
+        return min((max(offset["time"], offset.get("fresh", 0)) for offset in found), default=None)
 
     def starts(self) -> dict[str, str]:
         """The points in time that users have set, by table."""

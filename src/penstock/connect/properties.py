@@ -16,7 +16,7 @@ ALIASES = (CLASS, "ScyllaConnector", "Scylla")
 """Connect finds a plugin by its class, by the last part of it, and without the word Connector, too."""
 INERT = "Accepted for compatibility, without effect here."
 FREE = ("producer.override.", "topic.creation.", "header.converter.", "snapshot.", "signal.", "notification.")
-"""How properties begin that go on with names of the user's, or that are Debezium's and without effect here."""
+"""How properties begin that go on with names of the user's or of Kafka's, or are Debezium's and without effect here."""
 
 _NAME = r'(?:[\w*?]{1,48}|"(?:[^"]|"")+")'
 TABLE = re.compile(rf"{_NAME}\.{_NAME}")

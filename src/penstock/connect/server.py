@@ -1,4 +1,4 @@
-"""The HTTP server of a worker's REST API."""
+"""An HTTP server in a thread, for the REST APIs of commands."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import socket
 import threading
 
 import uvicorn
+from starlette.applications import Starlette
 
-from penstock.connect.api import application
-from penstock.connect.worker import Worker
 from penstock.errors import PenstockError
 
 
@@ -33,10 +32,10 @@ def address_of(bound: socket.socket) -> str:
 class Server:
     """Answers requests, in a thread, until `close`."""
 
-    def __init__(self, worker: Worker, bound: socket.socket) -> None:
+    def __init__(self, app: Starlette, bound: socket.socket) -> None:
         self.url = f"http://{address_of(bound)}"
         verbose = logging.getLogger().isEnabledFor(logging.INFO)
-        config = uvicorn.Config(application(worker), log_level="info" if verbose else "warning", lifespan="off")
+        config = uvicorn.Config(app, log_level="info" if verbose else "warning", lifespan="off")
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([bound],), name="rest", daemon=True)
         self._thread.start()

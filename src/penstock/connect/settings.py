@@ -11,8 +11,8 @@ from typing import Any
 from penstock.connect.converters import CONVERTERS, JSON
 from penstock.connect.providers import KINDS, Provided, read_properties
 from penstock.errors import PenstockError
-from penstock.sink.kafka_security import SETTINGS as SECURITY
-from penstock.sink.kafka_security import Security
+from penstock.kafka_security import SETTINGS as SECURITY
+from penstock.kafka_security import Security
 
 TOPIC = "connect-configs"
 LISTENER = re.compile(r"http://(\[[0-9A-Fa-f:.]+\]|[^:/\s]*):(\d{1,5})")

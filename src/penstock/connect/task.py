@@ -12,13 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock import cdc, kafka
 from penstock.codec.connect_schema import topic_name
 from penstock.codec.debezium import OPERATIONS
-from penstock.connect import database
+from penstock.codec.records import Records, Transform
+from penstock.connect import database, topics
 from penstock.connect.checks import OVERRIDE
 from penstock.connect.converters import converter
 from penstock.connect.transforms import chain
+from penstock.database.tables import split_name
 from penstock.sink.kafka import KafkaSink
 from penstock.sink.write import Query, write
-from penstock.source.cdc_tables import split_name
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,19 @@ class Setup:
     values: Mapping[str, Any]
     config: Mapping[str, str]
     producer: Mapping[str, str] = field(default_factory=dict)
+    routed: dict[str, str] = field(default_factory=dict)
+    """By table, once its query is built, the topic of its records; not if transforms choose it record by record."""
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Of Kafka's producer."""
+        own = {name.removeprefix(OVERRIDE): text for name, text in self.config.items() if name.startswith(OVERRIDE)}
+        return {**self.producer, **own}
 
     def sink(self, delivery: str | None = None) -> KafkaSink:
         """Where its records go."""
-        own = {name.removeprefix(OVERRIDE): text for name, text in self.config.items() if name.startswith(OVERRIDE)}
         chosen = delivery or ("exactly-once" if self.values["exactly.once.support"] == "required" else "at-least-once")
-        return kafka.sink(servers=self.servers, options={**self.producer, **own}, delivery=chosen)
+        return kafka.sink(servers=self.servers, options=self.settings, delivery=chosen)
 
     def topic(self, table: str) -> str:
         """The topic of a table, as Debezium names it."""
@@ -61,8 +69,12 @@ class Task:
         return timedelta(milliseconds=self.setup.values["poll.interval.ms"])
 
     def queries(self, spark: SparkSession) -> dict[str, Query]:
-        """A query a table, by its name."""
-        return {table: write(self._events(spark, table), self.setup.sink()) for table in self.tables}
+        """A query a table, by its name; topics that the connector is to make are made."""
+        found = {table: write(self._events(spark, table), self.setup.sink()) for table in self.tables}
+        for topic in {self.setup.routed[table] for table in self.tables if table in self.setup.routed}:
+            if how := topics.rule(self.setup.config, topic):
+                topics.create(self.setup.servers, self.setup.settings, topic, how)
+        return found
 
     def _events(self, spark: SparkSession, table: str) -> DataFrame:
         values, config = self.setup.values, self.setup.config
@@ -72,11 +84,21 @@ class Task:
             topic=self.setup.topic(table),
             tombstones=values["tombstones.on.delete"],
             skipped=[operation for operation in values["skipped.operations"] if operation in OPERATIONS],
-            transforms=chain(config),
+            transforms=[*chain(config), self._noting(table)],
             key=converter("key", config),
             value=converter("value", config),
             **shape(values),
         )
+
+    def _noting(self, table: str) -> Transform:
+        """Changes nothing; finds out where all records of a table go."""
+
+        def note(records: Records) -> Records:
+            if isinstance(records.topic, str):
+                self.setup.routed[table] = records.topic
+            return records
+
+        return note
 
     def _changes(self, spark: SparkSession, table: str) -> DataFrame:
         values, reached = self.setup.values, database.access(self.setup.values)

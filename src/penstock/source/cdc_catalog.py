@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Any
 
+from penstock.database.tables import quoted
 from penstock.schema import LOG_SUFFIX
-from penstock.source.cdc_tables import quoted
 
 
 def expand(session: Any, names: Iterable[str]) -> list[str]:

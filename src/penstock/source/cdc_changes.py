@@ -13,15 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from penstock.database.cells import Array, index_cells
+from penstock.database.columns import Cells, decode, decode_list_in_log
+from penstock.database.pages import Page
 from penstock.errors import PenstockError
 from penstock.schema import Column
 from penstock.source import log_groups
 from penstock.source.cdc_frame import Images, Layout
 from penstock.source.cdc_groups import hashes
-from penstock.source.cells import Array, index_cells
-from penstock.source.columns import Cells, decode, decode_list_in_log
 from penstock.source.log_groups import OPERATION, SEQUENCE, STREAM, TIME, TTL, Groups
-from penstock.source.pages import Page
 
 
 class ChangeDecoder:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from penstock.source.cdc_generations import STREAMS_PER_QUERY, Position, Span, token_of
+from penstock.source.cdc_generations import Position, Span, token_of
 from penstock.source.cdc_groups import NONE, Groups, digest, groups_of, recover
-from penstock.source.cdc_pages import IN_SPAN, fetch_pages
+from penstock.source.cdc_pages import IN_SPAN, STREAMS_PER_QUERY, fetch_pages, span_queries
 from penstock.source.cdc_plan import COUNT_FROM, MOVE_EVERY, Planner
 from penstock.source.cdc_tables import log_name
 from penstock.source.times import MICROSECOND, now_micros
@@ -153,7 +153,7 @@ class Fresh:
         text = f'SELECT "cdc$stream_id", "cdc$time" FROM {log_name(self.planner.table)} WHERE {IN_SPAN}'
         span = Span(self.planner.generations.streams(generation), after, until)
         found = []
-        for query in span.queries():
+        for query in span_queries(self.planner.settings, span):
             for page in fetch_pages(self.planner.settings, text, query):
                 # Each cell is its length, four bytes, and its sixteen bytes.
                 cells = np.frombuffer(page.data, np.uint8, page.rows * 40).reshape(-1, 2, 20)[:, :, 4:]

@@ -19,7 +19,7 @@ from cassandra.query import SimpleStatement
 
 from penstock.errors import PenstockError
 from penstock.schema import Table
-from penstock.source.times import micros, upper_bound
+from penstock.source.times import micros
 
 
 @dataclass(frozen=True)
@@ -126,10 +126,6 @@ def first_micros(generation: int) -> int:
     return generation * 1000 - 1
 
 
-STREAMS_PER_QUERY = 32
-"""Streams read by one SELECT: enough to spare round trips, few enough that one query's answer stays small."""
-
-
 @dataclass(frozen=True)
 class Span:
     """Some streams of a log, and the time (after, until] in microseconds; `planned` is when it was chosen.
@@ -142,14 +138,6 @@ class Span:
     until: int
     planned: int = 0
     only: Any = None
-
-    def queries(self) -> list[tuple[list[bytes], Any, Any]]:
-        """The values of the SELECTs that read this span, each for some of the streams."""
-        bounds = upper_bound(self.after), upper_bound(self.until)
-        return [
-            (list(self.streams[i : i + STREAMS_PER_QUERY]), *bounds)
-            for i in range(0, len(self.streams), STREAMS_PER_QUERY)
-        ]
 
 
 class Generations:
@@ -179,6 +167,14 @@ class Generations:
         """The stream ids of a generation in the order of their tokens."""
         ranges = self._ranges(generation).values()
         return tuple(sorted((stream for streams in ranges for stream in streams), key=token_of))
+
+    def shares(self, generation: int) -> dict[bytes, float]:
+        """The share of all keys that each stream has, if keys are spread evenly over the ring."""
+        ranges, found = self._ranges(generation), dict[bytes, float]()
+        ends = sorted(ranges)
+        for begin, end in zip([ends[-1] - 2**64, *ends], ends, strict=False):
+            found |= dict.fromkeys(ranges[end], (end - begin) / 2**64 / max(len(ranges[end]), 1))
+        return found
 
     def streams_within(self, since: int, after: int, until: int) -> tuple[bytes, ...]:
         """The streams of changes, since a time in microseconds, of keys with a token in (after, until]."""

@@ -9,9 +9,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from penstock.config import duration
+from penstock.database.access import Access
 from penstock.errors import PenstockError
 from penstock.source.cdc_frame import Images
-from penstock.source.cql import Access
 from penstock.source.times import MICROSECOND, micros, now_micros
 
 IMAGES = ("none", "full")

@@ -1,21 +1,50 @@
-"""Pages of one SELECT, in order: the next one is under way while one is used; a lost one is asked for again."""
+"""Pages of one SELECT, in order: the next one is under way while one is used; a lost one is asked for again.
+
+Rows of the log are asked for at the node that owns their streams, so no node passes on what another one holds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from cassandra import InvalidRequest
 
+from penstock.database.connection import Connection, connection
+from penstock.database.pages import Page
+from penstock.database.retrying import retrying
+from penstock.database.routing import Ring, known_ring, owners
+from penstock.database.tables import split_name
 from penstock.errors import SchemaChanged
-from penstock.source import cql
+from penstock.source.cdc_generations import Span
 from penstock.source.cdc_options import Settings
-from penstock.source.pages import Page
+from penstock.source.times import upper_bound
 
 T = TypeVar("T")
 
 IN_SPAN = '"cdc$stream_id" IN ? AND "cdc$time" > ? AND "cdc$time" <= ?'
-"""The rows of a span, whose `queries` are the values."""
+"""The rows of a span, whose `span_queries` are the values."""
+STREAMS_PER_QUERY = 32
+"""Streams read by one SELECT: enough to spare round trips, few enough that one query's answer stays small."""
+
+
+def span_queries(chosen: Settings, span: Span) -> list[tuple[list[bytes], Any, Any]]:
+    """The values of the SELECTs that read a span, each for some of its streams, all owned by one node."""
+    keyspace, _ = split_name(chosen.table)
+    parts = _by_owner(known_ring(chosen.access, keyspace, chosen.patience), span.streams)
+    bounds = upper_bound(span.after), upper_bound(span.until)
+    return [
+        (streams[i : i + STREAMS_PER_QUERY], *bounds)
+        for streams in parts
+        for i in range(0, len(streams), STREAMS_PER_QUERY)
+    ]
+
+
+@lru_cache(maxsize=64)
+def _by_owner(ring: Ring, streams: tuple[bytes, ...]) -> list[list[bytes]]:
+    """Kept, as a reader asks for the same streams at each look."""
+    return ring.parted(streams, streams) if ring.hosts else [list(streams)]
 
 
 def fetch_pages(chosen: Settings, text: str, values: tuple[Any, ...]) -> Iterator[Page]:
@@ -54,15 +83,20 @@ class _Request:
         return result.current_rows[0], result.paging_state
 
     def _execute(self) -> Any:
-        link = cql.connection(self.chosen.access)
+        link = connection(self.chosen.access)
         bound = link.prepare(self.text).bind(self.values)
         bound.fetch_size = self.chosen.page_size
-        return link.pages.execute_async(bound, paging_state=self.state)
+        return link.pages.execute_async(bound, paging_state=self.state, host=self._owner(link))
+
+    def _owner(self, link: Connection) -> Any:
+        """Who owns the streams that are read, the first value of `IN_SPAN`; a range of a table has no one owner."""
+        streams, keyspace = self.values[0], split_name(self.chosen.table)[0]
+        return owners(link, keyspace, streams[:1])[0] if isinstance(streams, list) else None
 
     def _retrying(self, call: Callable[[], T]) -> T:
         where = f"{self.chosen.table} at {self.chosen.access.hosts}"
         try:
-            return cql.retrying(call, what="reading the change log", where=where, patience=self.chosen.patience)
+            return retrying(call, what="reading the change log", where=where, patience=self.chosen.patience)
         except InvalidRequest as error:
             raise SchemaChanged(
                 f"the change log cannot be read as it was described: {error}",

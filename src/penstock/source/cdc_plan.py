@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock.database.connection import connection
+from penstock.database.retrying import retrying as wait_out
 from penstock.errors import PenstockError, SchemaChanged
 from penstock.schema import Table
-from penstock.source import cql
 from penstock.source.cdc_generations import FIRST_TOKEN, Generations, Position, Span, first_micros, published
 from penstock.source.cdc_options import Settings
-from penstock.source.cdc_pages import IN_SPAN, fetch_pages
+from penstock.source.cdc_pages import IN_SPAN, fetch_pages, span_queries
 from penstock.source.cdc_tables import find_table, log_name
 from penstock.source.times import MICROSECOND, now_micros
+
+if TYPE_CHECKING:
+    from penstock.source.cdc_probe import Probe
 
 T = TypeVar("T")
 
@@ -31,7 +36,7 @@ def describe(chosen: Settings) -> Table:
     """The table to read, checked against what is asked of its log, and that it may be read."""
 
     def find() -> Table:
-        session = cql.connection(chosen.access).rows
+        session = connection(chosen.access).rows
         table = find_table(session, chosen.table)
         require_readable(session, table)
         return table
@@ -49,7 +54,7 @@ def require_readable(session: Any, table: Table) -> None:
 
 def retrying(chosen: Settings, what: str, call: Callable[[], T]) -> T:
     where = f"{chosen.table} at {chosen.access.hosts}"
-    return cql.retrying(call, what=what, where=where, patience=chosen.patience)
+    return wait_out(call, what=what, where=where, patience=chosen.patience)
 
 
 def _check_images(chosen: Settings, table: Table) -> None:
@@ -68,7 +73,7 @@ class Planner:
 
     def __init__(self, chosen: Settings, table: Table) -> None:
         self.settings, self.table = chosen, table
-        session = cql.connection(chosen.access).rows
+        session = connection(chosen.access).rows
         self.generations = Generations(session, published(session, table))
         self.schema_version: Any = None
 
@@ -111,14 +116,18 @@ class Planner:
         return generation, FOREVER if following is None else first_micros(following)
 
     def cut(self, generation: int, after: int, until: int, most: int) -> int:
-        """How far of (after, until] a batch goes: all of it when that is short, else to what holds `most` rows."""
+        """How far of (after, until] a batch goes: all of it when that is short, else to where about `most` rows are."""
         if until - after <= COUNT_FROM // MICROSECOND:
             return until
-        # Here, since the compiled loops take longer to load than all else and a query that keeps up needs none.
-        from penstock.source.cdc_probe import last_time_within
-
         span = Span(self.generations.streams(generation), after, until)
-        return last_time_within(self.settings, self.table, span, most)
+        return self.probe.last_time_within(span, self.generations.shares(generation), most)
+
+    @cached_property
+    def probe(self) -> Probe:
+        # Here, since the compiled loops take longer to load than all else and a query that keeps up needs none.
+        from penstock.source.cdc_probe import Probe
+
+        return Probe(self.settings, self.table)
 
     def idle(self, at: Position, until: Position) -> bool:
         """Whether nothing was written in (at, until]: a batch of it would do nothing but move the offset.
@@ -129,7 +138,8 @@ class Planner:
             return False
         span = Span(self.generations.streams(at.generation), at.time, until.time)
         text = f'SELECT "cdc$time" FROM {log_name(self.table)} WHERE {IN_SPAN} LIMIT 1'
-        return not any(page.rows for query in span.queries() for page in fetch_pages(self.settings, text, query))
+        queries = span_queries(self.settings, span)
+        return not any(page.rows for query in queries for page in fetch_pages(self.settings, text, query))
 
     def spans(self, begin: Position, until: Position) -> list[Span]:
         """The batch's streams in as many groups as there are to be tasks, neighbours in token order together."""

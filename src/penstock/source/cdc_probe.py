@@ -1,45 +1,105 @@
-"""Counting before reading: how far a batch may go to hold no more rows than it should.
+"""Judging before reading: how far a batch may go to hold no more rows than it should.
 
-A log has no counts. Asking each stream for its first few row times is cheap, and tells more with each round: a stream
+A log has no counts. Asking a stream for its first few row times is cheap, and tells more with each round: a stream
 that gave as many as were asked for goes on beyond its last one, all others are known whole. Streams that keep the
 batch short are asked for twice as many, until the batch is full enough.
+
+Looking at each row's time costs the node nearly half of what reading the row does. So a large batch is judged by a
+sample of the streams, another one each time, whose rows stand for those of the others by their shares of the ring;
+streams that were found to hold much more than their share (those of a hot partition) are always looked at and stand
+for themselves.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from penstock.database.cells import Array, index_cells
 from penstock.schema import Table
 from penstock.source.cdc_generations import Span
 from penstock.source.cdc_options import Settings
-from penstock.source.cdc_pages import IN_SPAN, fetch_pages
+from penstock.source.cdc_pages import IN_SPAN, fetch_pages, span_queries
 from penstock.source.cdc_tables import log_name
-from penstock.source.cells import Array, index_cells
 from penstock.source.log_groups import micros_of
 from penstock.source.times import MICROSECOND
 
+SAMPLE = 8000
+"""About how many rows are looked at: a batch of no more than these is counted to the row."""
+FEWEST = 2
+"""Streams of a sample at least."""
+HEAVY = 3
+"""Times its share that a stream holds which is always looked at."""
+EXCESS = 0.05
+"""Of a batch's rows, held beyond its share by a stream which is always looked at: three times a third is all."""
 
-def last_time_within(chosen: Settings, table: Table, span: Span, most: int) -> int:
-    """The point in time up to which the span holds `most` rows, or a half of it and more; its end if it has fewer.
 
-    Rows of one instant are never parted, so the first instant with rows is always within.
-    """
-    share = max(most // len(span.streams), 1)
-    known = _first_times(chosen, table, span, span.streams, share)
-    while True:
-        beyond = {stream: times for stream, times in known.items() if len(times) >= share}
-        until = min((int(times[-1]) for times in beyond.values()), default=span.until)
-        rows = np.sort(np.concatenate([np.empty(0, np.int64), *known.values()]))
-        rows = rows[rows <= until]
-        if len(rows) > most:
-            until = int(rows[most - 1])
-        if not beyond or share >= most or len(rows) >= most // 2:
-            break
-        share *= 2
-        known |= _first_times(chosen, table, span, beyond, share)
-    return min(until, int(rows[0]) + chosen.max_time // MICROSECOND) if len(rows) else until
+class Probe:
+    """Judges the batches of one query; remembers which streams are heavy."""
+
+    def __init__(self, chosen: Settings, table: Table) -> None:
+        self.chosen, self.table = chosen, table
+        self.heavy: frozenset[bytes] = frozenset()
+
+    def last_time_within(self, span: Span, shares: dict[bytes, float], most: int) -> int:
+        """The point in time up to which the span holds about `most` rows, or a half of it and more; its end if fewer.
+
+        `shares` are those of the span's streams. Rows of one instant are never parted, so the first instant with rows
+        is always within.
+        """
+        weights = self._sample(shares, most)
+        # Half as many again as if all held their share, which mostly spares a second round.
+        limit = min(int(1.5 * most * sum(shares[stream] for stream in weights) / len(weights)) + 1, most)
+        known = _first_times(self.chosen, self.table, span, weights, limit)
+        while True:
+            beyond = {stream: times for stream, times in known.items() if len(times) >= limit}
+            until = min((int(times[-1]) for times in beyond.values()), default=span.until)
+            times, rows = _running_count(known, weights, until)
+            if not beyond or limit >= most or (len(rows) and rows[-1] >= most // 2):
+                break
+            limit *= 2
+            known |= _first_times(self.chosen, self.table, span, beyond, limit)
+        if len(rows) and rows[-1] > most:
+            until = int(times[max(int(np.searchsorted(rows, most + 0.5)) - 1, 0)])
+        self._remember(known, weights, shares, until)
+        return self._no_longer(span, until)
+
+    def _sample(self, shares: dict[bytes, float], most: int) -> dict[bytes, float]:
+        """The streams to look at, and how many rows a row of each stands for."""
+        light = [stream for stream in shares if stream not in self.heavy]
+        random.shuffle(light)
+        seen = np.cumsum([shares[stream] for stream in light])
+        count = max(int(np.searchsorted(seen, SAMPLE / most)) + 1, FEWEST)
+        each = float(seen[-1] / seen[min(count, len(seen)) - 1]) if light else 1.0
+        return dict.fromkeys(light[:count], each) | dict.fromkeys(self.heavy.intersection(shares), 1.0)
+
+    def _remember(
+        self, known: dict[bytes, Array], weights: dict[bytes, float], shares: dict[bytes, float], until: int
+    ) -> None:
+        counts = {stream: int(np.searchsorted(times, until, side="right")) for stream, times in known.items()}
+        rows = sum(count * weights[stream] for stream, count in counts.items())
+        bounds = {stream: min(HEAVY * shares[stream], shares[stream] + EXCESS) * rows for stream in counts}
+        self.heavy = frozenset(stream for stream, count in counts.items() if count > bounds[stream])
+
+    def _no_longer(self, span: Span, until: int) -> int:
+        """The end, but not beyond the longest time from the first row of all streams."""
+        longest = self.chosen.max_time // MICROSECOND
+        if until - span.after <= longest:
+            return until
+        firsts = _first_times(self.chosen, self.table, span, span.streams, 1)
+        return min(until, min((int(times[0]) for times in firsts.values()), default=until) + longest)
+
+
+def _running_count(known: dict[bytes, Array], weights: dict[bytes, float], until: int) -> tuple[Array, Array]:
+    """The times up to `until`, in order, and how many rows there are about up to each."""
+    none = np.empty(0)
+    times = np.concatenate([none.astype(np.int64), *known.values()])
+    stands_for = np.concatenate([none, *(np.full(len(each), weights[stream]) for stream, each in known.items())])
+    order = np.argsort(times, kind="stable")
+    within = order[times[order] <= until]
+    return times[within], np.cumsum(stands_for[within])
 
 
 def _first_times(
@@ -48,7 +108,7 @@ def _first_times(
     """The first `limit` times of each stream that has rows in the span, in order."""
     text = f'SELECT "cdc$stream_id", "cdc$time" FROM {log_name(table)} WHERE {IN_SPAN} PER PARTITION LIMIT ?'
     found: dict[bytes, list[Array]] = {}
-    for query in Span(tuple(streams), span.after, span.until).queries():
+    for query in span_queries(chosen, Span(tuple(streams), span.after, span.until)):
         for stream, times in _runs(chosen, text, (*query, limit)):
             found.setdefault(stream, []).append(times)
     return {stream: np.concatenate(times) for stream, times in found.items()}

@@ -8,13 +8,14 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from penstock.database.tables import quoted
 from penstock.schema import Table
 from penstock.source.cdc_changes import ChangeDecoder, decode_log
 from penstock.source.cdc_frame import Layout, layout
 from penstock.source.cdc_generations import Span
 from penstock.source.cdc_options import Settings
-from penstock.source.cdc_pages import IN_SPAN, fetch_pages
-from penstock.source.cdc_tables import log_name, quoted
+from penstock.source.cdc_pages import IN_SPAN, fetch_pages, span_queries
+from penstock.source.cdc_tables import log_name
 
 
 def select(columns: Layout) -> str:
@@ -28,7 +29,7 @@ def read_span(chosen: Settings, table: Table, schema: StructType, span: Span) ->
     columns = layout(table)
     arrow = to_arrow_schema(schema, timezone="UTC")
     text = select(columns)
-    for query in span.queries():
+    for query in span_queries(chosen, span):
         pages = fetch_pages(chosen, text, query)
         if chosen.rows == "log":
             yield from decode_log(pages, columns, arrow, span.only)

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from penstock.database.tables import base_name, quoted
 from penstock.schema import Table
 from penstock.source.cdc_generations import FIRST_TOKEN, Position
 from penstock.source.cdc_plan import Planner
-from penstock.source.cdc_tables import base_name, quoted
 from penstock.source.times import now_micros
 
 LAST_TOKEN = 2**63 - 1

@@ -16,17 +16,18 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from penstock.database.cells import Array
+from penstock.database.columns import decode
+from penstock.database.pages import Page
+from penstock.database.tables import base_name, quoted
 from penstock.schema import Column, CqlType, Table, log_value_type
 from penstock.source.cdc_changes import View, names_where
 from penstock.source.cdc_frame import Layout
 from penstock.source.cdc_generations import Span
 from penstock.source.cdc_options import Settings
-from penstock.source.cdc_pages import IN_SPAN, fetch_pages
+from penstock.source.cdc_pages import IN_SPAN, fetch_pages, span_queries
 from penstock.source.cdc_snapshot import TokenRange, token_of_key
-from penstock.source.cdc_tables import base_name, log_name, quoted
-from penstock.source.cells import Array
-from penstock.source.columns import decode
-from penstock.source.pages import Page
+from penstock.source.cdc_tables import log_name
 from penstock.source.row_hashes import row_hashes
 from penstock.source.times import now_micros
 
@@ -75,7 +76,7 @@ def changed_since(chosen: Settings, table: Table, part: TokenRange) -> Changed:
     text = f"SELECT {_names(columns.names)} FROM {log_name(table)} WHERE {IN_SPAN}"
     found: list[Array] = []
     by_column: dict[str, list[Array]] = {column.name: [] for column in masked}
-    for query in Span(part.streams, part.low, now_micros() + AHEAD).queries():
+    for query in span_queries(chosen, Span(part.streams, part.low, now_micros() + AHEAD)):
         for page in fetch_pages(chosen, text, query):
             view = View.of(page.data, page.rows, columns)
             hashes = row_hashes(view.buffer, view.starts, view.lengths, [columns.at(c.name) for c in keys])

@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import struct
+from dataclasses import replace
 from typing import Any
 
+from penstock.database.tables import describe, quoted, split_name, table_names
 from penstock.errors import PenstockError
-from penstock.schema import LOG_SUFFIX, Column, Table, Udts, parse_type
-
-_NAME = re.compile(r'(\w+|"(?:[^"]|"")+")\.(\w+|"(?:[^"]|"")+")')
-
-
-def split_name(name: str) -> tuple[str, str]:
-    """Keyspace and table of "ks.table"; a name in double quotes keeps its case."""
-    match = _NAME.fullmatch(name.strip())
-    if not match:
-        raise PenstockError(f"{name!r} names no table", next='write it as "keyspace.table", quoted where CQL wants it')
-    return _plain(match[1]), _plain(match[2])
-
-
-def _plain(name: str) -> str:
-    return name[1:-1].replace('""', '"') if name.startswith('"') else name.lower()
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+from penstock.schema import LOG_SUFFIX, Table
 
 
 def log_name(table: Table) -> str:
     """The table's log as CQL names it."""
     return f"{quoted(table.keyspace)}.{quoted(table.log_name)}"
-
-
-def base_name(table: Table) -> str:
-    """The table itself as CQL names it."""
-    return f"{quoted(table.keyspace)}.{quoted(table.name)}"
 
 
 def find_table(session: Any, name: str) -> Table:
@@ -44,42 +22,19 @@ def find_table(session: Any, name: str) -> Table:
     found = session.execute(
         "SELECT extensions FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s", (keyspace, table)
     ).one()
+    names = table_names(session, keyspace)
     if found is None:
-        raise PenstockError(f"there is no table {keyspace}.{table}", next=_suggest(session, keyspace))
-    if not _columns(session, keyspace, table + LOG_SUFFIX):
+        raise PenstockError(f"there is no table {keyspace}.{table}", next=_suggest(names, keyspace))
+    if table + LOG_SUFFIX not in names:
         raise PenstockError(
             f"table {keyspace}.{table} has no change log",
             next=f"ALTER TABLE {keyspace}.{table} WITH cdc = {{'enabled': true}}",
         )
     options = cdc_options((found[0] or {}).get("cdc", b""))
-    udts = _udts(session, keyspace)
-    columns = [
-        Column(column, parse_type(kind, udts), role, position)
-        for column, kind, role, position in _columns(session, keyspace, table)
-    ]
-    return Table(keyspace, table, tuple(sorted(columns, key=lambda c: c.name.encode())), tuple(sorted(options.items())))
+    return replace(describe(session, name), cdc=tuple(sorted(options.items())))
 
 
-def _columns(session: Any, keyspace: str, table: str) -> list[tuple[str, str, str, int]]:
-    return list(
-        session.execute(
-            "SELECT column_name, type, kind, position FROM system_schema.columns "
-            "WHERE keyspace_name = %s AND table_name = %s",
-            (keyspace, table),
-        )
-    )
-
-
-def _udts(session: Any, keyspace: str) -> Udts:
-    rows = session.execute(
-        "SELECT type_name, field_names, field_types FROM system_schema.types WHERE keyspace_name = %s", (keyspace,)
-    )
-    return {name: (tuple(fields), tuple(kinds)) for name, fields, kinds in rows}
-
-
-def _suggest(session: Any, keyspace: str) -> str:
-    rows = session.execute("SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s", (keyspace,))
-    names = {name for (name,) in rows}
+def _suggest(names: set[str], keyspace: str) -> str:
     logged = sorted(name for name in names if name + LOG_SUFFIX in names)
     if logged:
         return f"tables with a change log in {keyspace}: {', '.join(logged[:10])}"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.source.cells import Array, compiled
+from penstock.database.cells import Array, compiled
 from penstock.source.times import UUID_EPOCH
 
 STREAM, TIME, SEQUENCE, OPERATION, TTL = range(5)

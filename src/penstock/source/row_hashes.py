@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.source.cells import Array, compiled
+from penstock.database.cells import Array, compiled
 
 
 @compiled

@@ -27,7 +27,7 @@ public final class Generations {
     private static final Logger logger = LoggerFactory.getLogger(Generations.class);
     private static final long LEEWAY_MICROS = 5_000_000;
     private static final long LEEWAY_MILLIS = LEEWAY_MICROS / 1000;
-    private static final long RELOAD_SECONDS = 10;
+    private static final long RELOAD_SECONDS = 5;
     private static final long POLL_MILLIS = 50;
 
     /** Ascending by start; null until the first request. */
@@ -93,17 +93,22 @@ public final class Generations {
 
     /**
      * A ring's first generation begins a little in the past, for clients whose clock is behind. A later one begins when
-     * every node had the time to learn of it.
+     * every node had the time to learn of it: also one whose next look into the table fails.
      */
     private static Generation publish(Generation[] earlier, long[] ring) {
         long now = System.currentTimeMillis();
         long start = earlier.length == 0 ? now - LEEWAY_MILLIS
-                                         : Math.max(now + 2 * StorageService.RING_DELAY_MILLIS + LEEWAY_MILLIS,
+                                         : Math.max(now + spread() + LEEWAY_MILLIS,
                                                     earlier[earlier.length - 1].start + 1);
         Generation generation = Generation.create(start, ring);
         GenerationTables.publish(generation, level());
         logger.info("New CDC generation with {} streams from {} ms", ring.length, start);
         return generation;
+    }
+
+    /** Milliseconds until every node knows what is in the tables now. */
+    private static long spread() {
+        return 2 * Math.max(StorageService.RING_DELAY_MILLIS, TimeUnit.SECONDS.toMillis(RELOAD_SECONDS));
     }
 
     private static Generation[] with(Generation[] earlier, Generation last) {

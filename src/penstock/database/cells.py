@@ -184,3 +184,38 @@ def vector_elements(
                 n += 1
         offsets[i + 1] = n
     return -1
+
+
+@compiled
+def _write_int32(out: Array, at: int, value: int) -> None:
+    word = np.uint32(value)
+    out[at] = np.uint8(word >> np.uint32(24))
+    out[at + 1] = np.uint8((word >> np.uint32(16)) & np.uint32(255))
+    out[at + 2] = np.uint8((word >> np.uint32(8)) & np.uint32(255))
+    out[at + 3] = np.uint8(word & np.uint32(255))
+
+
+@compiled
+def lay_cells(buffer: Array, starts: Array, lengths: Array, out: Array) -> None:
+    """Write the cells of each row (rows x columns) behind their lengths, row after row."""
+    at = 0
+    for row in range(len(starts)):
+        for column in range(starts.shape[1]):
+            length = lengths[row, column]
+            _write_int32(out, at, length)
+            at += 4
+            for j in range(max(length, 0)):
+                out[at + j] = buffer[starts[row, column] + j]
+            at += max(length, 0)
+
+
+@compiled
+def lay_collections(buffer: Array, ends: Array, counts: Array, out: Array) -> None:
+    """Write the bytes between each two of `ends` behind the count of what they hold."""
+    at = 0
+    for row in range(len(counts)):
+        _write_int32(out, at, counts[row])
+        at += 4
+        for j in range(ends[row], ends[row + 1]):
+            out[at] = buffer[j]
+            at += 1

@@ -13,10 +13,10 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 
+from penstock.database import cells as loops
+from penstock.database.cells import Array
 from penstock.errors import PenstockError
 from penstock.schema import FIXED_WIDTHS, CqlType
-from penstock.source import cells as loops
-from penstock.source.cells import Array
 
 DATE_EPOCH = 1 << 31
 """CQL dates count days from this number, which stands for 1970-01-01 (native protocol v4, section 6.4)."""

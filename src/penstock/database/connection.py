@@ -1,4 +1,4 @@
-"""Connections to ScyllaDB or Cassandra for reading: one session a process and address, transient faults retried.
+"""Connections to ScyllaDB or Cassandra: one a process and address, until it is closed.
 
 A page of rows comes back as the protocol's bytes (`Page`), not as Python objects: decoding into rows is what makes
 the drivers slow, and the caller decodes into columns.
@@ -6,27 +6,13 @@ the drivers slow, and the caller decodes into columns.
 
 from __future__ import annotations
 
-import logging
-import random
-import re
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import Any, TypeVar
+from threading import Lock
+from typing import Any
 
-from cassandra import (
-    AuthenticationFailed,
-    ConsistencyLevel,
-    OperationTimedOut,
-    ReadFailure,
-    ReadTimeout,
-    Unauthorized,
-    Unavailable,
-)
+from cassandra import AuthenticationFailed, ConsistencyLevel
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
-from cassandra.connection import ConnectionException
 from cassandra.marshal import int32_unpack
 from cassandra.policies import (
     DCAwareRoundRobinPolicy,
@@ -34,63 +20,13 @@ from cassandra.policies import (
     FallthroughRetryPolicy,
     RoundRobinPolicy,
 )
-from cassandra.protocol import OverloadedErrorMessage, ResultMessage, ServerError, _ProtocolHandler
+from cassandra.protocol import ResultMessage, _ProtocolHandler
 from cassandra.query import tuple_factory
 
+from penstock.database import tls
+from penstock.database.access import Access
+from penstock.database.pages import Page
 from penstock.errors import PenstockError
-from penstock.source import tls
-from penstock.source.pages import Page
-
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-TRANSIENT = (
-    ConnectionException,
-    NoHostAvailable,
-    OperationTimedOut,
-    OverloadedErrorMessage,
-    ReadFailure,
-    ReadTimeout,
-    ServerError,
-    Unavailable,
-)
-
-
-class DatabaseUnavailable(PenstockError):
-    """No node answered for as long as the reader waits; trying again later can help."""
-
-    retriable = True
-
-
-@dataclass(frozen=True)
-class Access:
-    """How to reach a cluster: `hosts` as "host:port,..." (port 9042 if left out, IPv6 in brackets).
-
-    `tls` encrypts; `ca`, `certificate` and `key` are PEM files, to be read where a connection is made. Without `ca` the
-    system's authorities are trusted; `verify_hostname` asks that a node's certificate names the node.
-    """
-
-    hosts: str
-    user: str = ""
-    password: str = field(default="", repr=False)
-    local_dc: str = ""
-    consistency: str = "QUORUM"
-    tls: bool = False
-    ca: str = ""
-    certificate: str = ""
-    key: str = ""
-    verify_hostname: bool = True
-
-    def endpoints(self) -> list[tuple[str, int]]:
-        return [_endpoint(host.strip()) for host in self.hosts.split(",") if host.strip()]
-
-
-def _endpoint(text: str) -> tuple[str, int]:
-    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]]+))(?::(\d{1,5}))?", text)
-    if not match:
-        raise PenstockError(f"{text!r} is no address", next='give hosts as "10.0.0.1:9042,10.0.0.2:9042"')
-    return match[1] or match[2], int(match[3] or 9042)
 
 
 class _RawRows(ResultMessage):  # type: ignore[misc]
@@ -118,6 +54,7 @@ class Connection:
     rows: Any
     pages: Any
     statements: dict[str, Any] = field(default_factory=dict)
+    rings: dict[str, Any] = field(default_factory=dict)
 
     def prepare(self, text: str) -> Any:
         """A prepared statement, made once a process."""
@@ -127,13 +64,23 @@ class Connection:
 
 
 _connections: dict[Access, Connection] = {}
+_changing = Lock()
 
 
 def connection(access: Access) -> Connection:
     """This process's connection to the cluster; one attempt, so wrap it in `retrying` where waiting is right."""
-    if access not in _connections:
-        _connections[access] = _connect(access)
-    return _connections[access]
+    with _changing:
+        if access not in _connections:
+            _connections[access] = _connect(access)
+        return _connections[access]
+
+
+def close(access: Access) -> None:
+    """End this process's connection to the cluster, if it has one; the next `connection` makes a new one."""
+    with _changing:
+        ended = _connections.pop(access, None)
+    if ended:
+        ended.cluster.shutdown()
 
 
 def _connect(access: Access) -> Connection:
@@ -155,7 +102,6 @@ def _connect(access: Access) -> Connection:
         reconnection_policy=ExponentialReconnectionPolicy(0.2, 2.0),
         # Tables are described by our own queries; the driver's full refresh costs more than all else at connect.
         schema_metadata_enabled=False,
-        token_metadata_enabled=False,
     )
     try:
         rows, pages = cluster.connect(), cluster.connect()
@@ -190,39 +136,3 @@ def _consistency(name: str) -> int:
             next=f"use one of {', '.join(sorted(ConsistencyLevel.name_to_value))}",
         )
     return int(level)
-
-
-def retrying(call: Callable[[], T], *, what: str, where: str, patience: timedelta) -> T:
-    """The result of `call`, repeated with back-off and jitter through transient faults for as long as `patience`."""
-    give_up = time.monotonic() + patience.total_seconds()
-    delay = 0.05
-    while True:
-        try:
-            return call()
-        except Unauthorized as error:
-            raise _forbidden(error, where) from error
-        except TRANSIENT as error:
-            if time.monotonic() + delay > give_up:
-                raise DatabaseUnavailable(
-                    f"{what} failed for {patience}: {_reason(error)}",
-                    where=where,
-                    next="check that the nodes are up and reachable; reading goes on where it stopped",
-                ) from error
-            log.warning("%s failed (%s), trying again: %s", what, where, _reason(error))
-            time.sleep(random.uniform(delay / 2, delay))
-            delay = min(delay * 2, 2.0)
-
-
-def _reason(error: Any) -> str:
-    causes = getattr(error, "errors", None)
-    if isinstance(causes, dict) and causes:
-        return "; ".join(f"{host}: {cause}" for host, cause in causes.items())
-    return f"{type(error).__name__}: {error}"
-
-
-def _forbidden(error: Any, where: str) -> PenstockError:
-    return PenstockError(
-        f"no permission: {error}",
-        where=where,
-        next="GRANT SELECT on the table, on its change log and on KEYSPACE system_distributed to this user",
-    )

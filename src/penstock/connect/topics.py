@@ -1,0 +1,110 @@
+"""Topics that a connector makes before it first writes to them: `topic.creation.*`, as Kafka Connect has it (KIP-158).
+
+A group says by patterns which topics it is for; the first that fits counts, else the group `default`. Without these
+properties topics are left to the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.connect.definition import REQUIRED, Property, read_all
+from penstock.errors import PenstockError
+from penstock.kafka_security import SETTINGS, Security
+from penstock.wire.admin import Admin
+from penstock.wire.errors import KafkaError
+
+PREFIX = "topic.creation."
+GROUPS = f"{PREFIX}groups"
+DEFAULT = "default"
+_OWN = ("include", "exclude", "partitions", "replication.factor")
+
+Config = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a topic is made: -1 leaves partitions or replicas to the broker; `configs` are settings of topics."""
+
+    partitions: int
+    replication: int
+    configs: Mapping[str, str]
+
+
+def definitions(config: Mapping[str, str | None]) -> list[Property]:
+    """The properties of the groups that a configuration has."""
+    if not any(name.startswith(PREFIX) for name in config):
+        return []
+    found = [*_sizes(DEFAULT, REQUIRED)]
+    for group in _groups(config):
+        include = Property(f"{PREFIX}{group}.include", "LIST", REQUIRED, "Patterns of the group's topics.", _patterns)
+        exclude = Property(f"{PREFIX}{group}.exclude", "LIST", [], "Patterns of topics that are not its.", _patterns)
+        found += [include, exclude, *_sizes(group, None)]
+    return found
+
+
+def rule(config: Config, topic: str) -> Rule | None:
+    """How this topic is made by a configuration without errors; None if the broker is to do it."""
+    values, _ = read_all(definitions(config), config)
+    if not values:
+        return None
+
+    def fits(group: str, side: str) -> bool:
+        return any(re.fullmatch(pattern, topic) for pattern in values[f"{PREFIX}{group}.{side}"])
+
+    own = (group for group in _groups(config) if fits(group, "include") and not fits(group, "exclude"))
+    group = next(own, DEFAULT)
+    sizes = [
+        values[f"{PREFIX}{group}.{size}"] or values[f"{PREFIX}{DEFAULT}.{size}"]
+        for size in ("partitions", "replication.factor")
+    ]
+    prefix = f"{PREFIX}{group}."
+    settings = {name.removeprefix(prefix): text for name, text in config.items() if name.startswith(prefix)}
+    return Rule(sizes[0], sizes[1], {name: text for name, text in settings.items() if name not in _OWN})
+
+
+def create(servers: str, settings: Mapping[str, str], topic: str, how: Rule) -> None:
+    """Make the topic if it is not there; `settings` are a producer's, for its security."""
+    try:
+        asyncio.run(_create(servers, settings, topic, how))
+    except KafkaError as error:
+        raise PenstockError(
+            f"the topic cannot be made: {error}",
+            where=f"{topic} at {servers}, {how.partitions} partitions, {how.replication} replicas",
+            next="correct topic.creation.*, make the topic by hand, or leave it to the broker without these properties",
+        ) from error
+
+
+async def _create(servers: str, settings: Mapping[str, str], topic: str, how: Rule) -> None:
+    security = Security.of({name: text for name, text in settings.items() if name in SETTINGS})
+    async with Admin(servers, tls=security.tls(), authenticate=security.authenticate()) as admin:
+        await admin.create_topic(topic, partitions=how.partitions, replication=how.replication, configs=how.configs)
+
+
+def _groups(config: Mapping[str, str | None]) -> list[str]:
+    names = (name.strip() for name in (config.get(GROUPS) or "").split(","))
+    return [name for name in names if name and name != DEFAULT]
+
+
+def _sizes(group: str, default: object) -> list[Property]:
+    doc = "of the group's topics; -1 leaves it to the broker."
+    return [
+        Property(f"{PREFIX}{group}.partitions", "INT", default, f"Partitions {doc}", _size),
+        Property(f"{PREFIX}{group}.replication.factor", "INT", default, f"Replicas {doc}", _size),
+    ]
+
+
+def _size(value: int) -> str | None:
+    return None if value == -1 or value >= 1 else "Value must be -1 or at least 1"
+
+
+def _patterns(values: list[str]) -> str | None:
+    for pattern in values:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            return f"{pattern} is no regular expression: {error}"
+    return None

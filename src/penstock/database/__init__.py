@@ -1,0 +1,1 @@
+"""ScyllaDB and Cassandra as sources, streams and sinks share them: connections, tables, values on the wire."""

@@ -1,0 +1,52 @@
+"""How to reach a cluster: addresses, a user, TLS, a consistency level; plain data, checked when it is given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from penstock.errors import PenstockError
+
+
+@dataclass(frozen=True)
+class Access:
+    """How to reach a cluster: `hosts` as "host:port,..." (port 9042 if left out, IPv6 in brackets).
+
+    `tls` encrypts; `ca`, `certificate` and `key` are PEM files, to be read where a connection is made. Without `ca` the
+    system's authorities are trusted; `verify_hostname` asks that a node's certificate names the node.
+    """
+
+    hosts: str
+    user: str = ""
+    password: str = field(default="", repr=False)
+    local_dc: str = ""
+    consistency: str = "QUORUM"
+    tls: bool = False
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+    verify_hostname: bool = True
+
+    def endpoints(self) -> list[tuple[str, int]]:
+        return [_endpoint(host.strip()) for host in self.hosts.split(",") if host.strip()]
+
+    @classmethod
+    def of(cls, hosts: str, options: Mapping[str, Any], *, where: str) -> Access:
+        """Made of a function's further arguments; refuses those that are none of ours and addresses that are none."""
+        known = [field.name for field in fields(cls)]
+        for name in options:
+            if name not in known:
+                raise PenstockError(f"unknown argument {name!r}", where=where, next=f"it takes {', '.join(known)}")
+        made = cls(hosts, **options)
+        if not made.endpoints():
+            raise PenstockError("hosts names no address", where=where, next='write it as "10.0.0.1:9042,10.0.0.2:9042"')
+        return made
+
+
+def _endpoint(text: str) -> tuple[str, int]:
+    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]]+))(?::(\d{1,5}))?", text)
+    if not match:
+        raise PenstockError(f"{text!r} is no address", next='give hosts as "10.0.0.1:9042,10.0.0.2:9042"')
+    return match[1] or match[2], int(match[3] or 9042)

@@ -1,0 +1,275 @@
+"""An Arrow array to the cells of a CQL column: the way back of `columns`, for keys that are asked for and rows written.
+
+Arrays are of the Arrow form of `spark_type`. Texts that must be read one by one (decimal, varint, duration, inet) are;
+all else goes by whole buffers.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import struct
+from binascii import unhexlify
+from collections.abc import Callable, Sequence
+from decimal import Decimal, InvalidOperation
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.database import cells as loops
+from penstock.database.cells import Array
+from penstock.database.columns import DATE_EPOCH, Cells
+from penstock.errors import PenstockError
+from penstock.schema import CqlType
+
+MICROS_PER_MILLI = 1000
+
+
+def encode(kind: CqlType, values: pa.Array) -> Cells:
+    """The values as cells of this type; raises for a text that is no value of it."""
+    return _ENCODERS[kind.name](kind, values)
+
+
+def as_bytes(cells: Cells) -> list[bytes | None]:
+    """The cells as the driver takes bound values."""
+    data = cells.buffer.tobytes()
+    pairs = zip(cells.starts.tolist(), cells.lengths.tolist(), strict=True)
+    return [data[start : start + length] if length >= 0 else None for start, length in pairs]
+
+
+def list_bytes(values: Sequence[bytes]) -> bytes:
+    """A list of values of one type, as `IN ?` takes it."""
+    return struct.pack(">i", len(values)) + b"".join(struct.pack(">i", len(value)) + value for value in values)
+
+
+def laid_out(columns: list[Cells]) -> Cells:
+    """Each row's cells one after another, with their lengths: a tuple, a user type, or an entry of a collection."""
+    buffers = [cells.buffer for cells in columns]
+    shifts = np.cumsum([0, *map(len, buffers[:-1])])
+    starts = np.column_stack([cells.starts + shift for cells, shift in zip(columns, shifts, strict=True)])
+    lengths = np.column_stack([cells.lengths for cells in columns]).astype(np.int32)
+    offsets = np.zeros(len(starts) + 1, np.int64)
+    np.cumsum((np.maximum(lengths, 0) + 4).sum(axis=1), out=offsets[1:])
+    out = np.empty(int(offsets[-1]), np.uint8)
+    loops.lay_cells(np.concatenate(buffers), starts.astype(np.int64), lengths, out)
+    return Cells(out, offsets[:-1], np.diff(offsets).astype(np.int32))
+
+
+def gathered(cells: Cells, bounds: Array) -> Cells:
+    """One collection of the cells between each two bounds, behind their count; `cells` lie end to end."""
+    ends = np.append(cells.starts, len(cells.buffer))[bounds]
+    lengths = (np.diff(ends) + 4).astype(np.int32)
+    starts = np.cumsum(lengths, dtype=np.int64) - lengths
+    out = np.empty(int(lengths.sum()), np.uint8)
+    loops.lay_collections(cells.buffer, ends.astype(np.int64), np.diff(bounds).astype(np.int32), out)
+    return Cells(out, starts, lengths)
+
+
+def _valid(values: pa.Array) -> Array:
+    found: Array = values.is_valid().to_numpy(zero_copy_only=False)
+    return found
+
+
+def _flat(numbers: Array, valid: Array) -> Cells:
+    width = numbers.dtype.itemsize
+    starts = np.arange(len(numbers), dtype=np.int64) * width
+    return Cells(numbers.view(np.uint8), starts, np.where(valid, np.int32(width), np.int32(-1)))
+
+
+def _number(dtype: str) -> Callable[[CqlType, pa.Array], Cells]:
+    def encoder(kind: CqlType, values: pa.Array) -> Cells:
+        filled = values.fill_null(False if pa.types.is_boolean(values.type) else 0)
+        return _flat(filled.to_numpy(zero_copy_only=False).astype(dtype), _valid(values))
+
+    return encoder
+
+
+def _date(kind: CqlType, values: pa.Array) -> Cells:
+    days = values.cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return _flat((days + DATE_EPOCH).astype(">u4"), _valid(values))
+
+
+def _timestamp(kind: CqlType, values: pa.Array) -> Cells:
+    micros = values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    return _flat((micros // MICROS_PER_MILLI).astype(">i8"), _valid(values))
+
+
+def _binary(kind: CqlType, values: pa.Array) -> Cells:
+    if len(values) == 0:
+        return _of_bytes([])
+    plain = values.cast(pa.large_binary())
+    _, offsets, data = plain.buffers()
+    bounds = np.frombuffer(offsets, np.int64, len(plain) + 1, plain.offset * 8)
+    lengths = np.where(_valid(plain), np.diff(bounds), -1).astype(np.int32)
+    return Cells(np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8), bounds[:-1], lengths)
+
+
+def _uuid(kind: CqlType, values: pa.Array) -> Cells:
+    valid = _valid(values)
+    try:
+        digits = "".join(pc.replace_substring(values.drop_null(), "-", "").to_pylist())
+        wide = pc.all(pc.equal(pc.utf8_length(values), 36), min_count=0).as_py()
+        packed = np.frombuffer(unhexlify(digits), np.uint8)
+    except ValueError:
+        wide = False
+    if not wide or len(packed) != 16 * int(valid.sum()):
+        raise _refused(kind, values, re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}").fullmatch)
+    starts = (np.cumsum(valid) - 1) * 16
+    return Cells(packed, np.maximum(starts, 0).astype(np.int64), np.where(valid, np.int32(16), np.int32(-1)))
+
+
+def _refused(kind: CqlType, values: pa.Array, fits: Callable[[str], object]) -> PenstockError:
+    wrong = next((text for text in values.to_pylist() if text is not None and not fits(text)), "")
+    return PenstockError(
+        f"{wrong!r} is no {kind}", next="make it null, or filter the row out, before it reaches the database"
+    )
+
+
+def _text_by(read: Callable[[str], bytes]) -> Callable[[CqlType, pa.Array], Cells]:
+    def fits(text: str) -> bool:
+        try:
+            read(text)
+        except (ValueError, InvalidOperation):
+            return False
+        return True
+
+    def encoder(kind: CqlType, values: pa.Array) -> Cells:
+        try:
+            return _of_bytes([None if text is None else read(text) for text in values.to_pylist()])
+        except (ValueError, InvalidOperation):
+            raise _refused(kind, values, fits) from None
+
+    return encoder
+
+
+def _of_bytes(values: list[bytes | None]) -> Cells:
+    lengths = np.array([-1 if value is None else len(value) for value in values], np.int32)
+    starts = np.zeros(len(values), np.int64)
+    np.cumsum(np.maximum(lengths[:-1], 0), out=starts[1:])
+    return Cells(np.frombuffer(b"".join(filter(None, values)), np.uint8), starts, lengths)
+
+
+def varint_bytes(text: str) -> bytes:
+    return _signed(int(text))
+
+
+def _signed(number: int) -> bytes:
+    """The shortest two's complement form: a bit for the sign beside the bits of the number."""
+    bits = (number if number >= 0 else ~number).bit_length() + 1
+    return number.to_bytes((bits + 7) // 8, "big", signed=True)
+
+
+def decimal_bytes(text: str) -> bytes:
+    sign, digits, exponent = Decimal(text).as_tuple()
+    if not isinstance(exponent, int):
+        raise ValueError(text)
+    unscaled = int("".join(map(str, digits)))
+    return (-exponent).to_bytes(4, "big", signed=True) + _signed(-unscaled if sign else unscaled)
+
+
+def inet_bytes(text: str) -> bytes:
+    return ipaddress.ip_address(text).packed
+
+
+_DURATION = re.compile(r"(-?)((?:\d+(?:ms|us|ns|mo|y|d|h|m|s))+)")
+_MONTHS = {"y": 12, "mo": 1}
+_NANOS = {
+    "h": 3_600_000_000_000,
+    "m": 60_000_000_000,
+    "s": 1_000_000_000,
+    "ms": 1_000_000,
+    "us": 1000,
+    "ns": 1,
+}
+
+
+def duration_bytes(text: str) -> bytes:
+    """Of "1y2mo3d4h5m6s7ms8us9ns", as `columns.duration_text` writes it; "" is none."""
+    whole = _DURATION.fullmatch(text)
+    if not whole and text:
+        raise ValueError(text)
+    parts = [(int(n), unit) for n, unit in re.findall(r"(\d+)(ms|us|ns|mo|y|d|h|m|s)", whole[2] if whole else "")]
+    months = sum(n * _MONTHS[unit] for n, unit in parts if unit in _MONTHS)
+    days = sum(n for n, unit in parts if unit == "d")
+    nanos = sum(n * _NANOS[unit] for n, unit in parts if unit in _NANOS)
+    sign = -1 if whole and whole[1] else 1
+    return b"".join(_vint(sign * number) for number in (months, days, nanos))
+
+
+def _vint(number: int) -> bytes:
+    """A zig-zag varint whose first byte's leading ones count the bytes that follow (native protocol v5, section 3)."""
+    value = number << 1 if number >= 0 else (~number << 1) | 1
+    extra = min(max(value.bit_length() - 1, 0) // 7, 8)
+    head = (0xFF << (8 - extra)) & 0xFF
+    return ((head << (8 * extra)) | value).to_bytes(extra + 1, "big")
+
+
+def _children(values: pa.Array) -> tuple[Array, pa.Array]:
+    """Bounds of each collection's elements, from zero on, and the array that holds them."""
+    offsets = values.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    first, last = int(offsets[0]), int(offsets[-1])
+    inner = pa.StructArray.from_arrays([values.keys, values.items], ["k", "v"]) if _is_map(values) else values.values
+    return offsets - first, inner.slice(first, last - first)
+
+
+def _is_map(values: pa.Array) -> bool:
+    return bool(pa.types.is_map(values.type))
+
+
+def _collection(kind: CqlType, values: pa.Array) -> Cells:
+    bounds, inner = _children(values)
+    parts = [inner.field(0), inner.field(1)] if _is_map(values) else [inner]
+    entries = laid_out([encode(arg, part) for arg, part in zip(kind.args, parts, strict=True)])
+    return _or_null(gathered(entries, bounds), values)
+
+
+def _vector(kind: CqlType, values: pa.Array) -> Cells:
+    bounds, inner = _children(values)
+    if bad := [int(size) for size in np.diff(bounds)[_valid(values)] if size != kind.size]:
+        raise PenstockError(f"{bad[0]} elements are no {kind}", next="give each row as many elements as the type has")
+    elements = encode(kind.args[0], inner)
+    width = int(elements.lengths[0]) if len(elements) else 0
+    lengths = (np.diff(bounds) * width).astype(np.int32)
+    return _or_null(Cells(elements.buffer, bounds[:-1] * width, lengths), values)
+
+
+def _struct(kind: CqlType, values: pa.Array) -> Cells:
+    parts = [encode(arg, values.field(i)) for i, arg in enumerate(kind.args)]
+    return _or_null(laid_out(parts), values)
+
+
+def _or_null(cells: Cells, values: pa.Array) -> Cells:
+    return Cells(cells.buffer, cells.starts, np.where(_valid(values), cells.lengths, np.int32(-1)))
+
+
+_LONG = _number(">i8")
+
+_ENCODERS: dict[str, Callable[[CqlType, pa.Array], Cells]] = {
+    "ascii": _binary,
+    "bigint": _LONG,
+    "blob": _binary,
+    "boolean": _number("u1"),
+    "date": _date,
+    "decimal": _text_by(decimal_bytes),
+    "double": _number(">f8"),
+    "duration": _text_by(duration_bytes),
+    "float": _number(">f4"),
+    "inet": _text_by(inet_bytes),
+    "int": _number(">i4"),
+    "list": _collection,
+    "map": _collection,
+    "set": _collection,
+    "smallint": _number(">i2"),
+    "text": _binary,
+    "time": _LONG,
+    "timestamp": _timestamp,
+    "timeuuid": _uuid,
+    "tinyint": _number("i1"),
+    "tuple": _struct,
+    "udt": _struct,
+    "uuid": _uuid,
+    "varchar": _binary,
+    "varint": _text_by(varint_bytes),
+    "vector": _vector,
+}

@@ -1,0 +1,77 @@
+"""Faults that pass: which they are, and waiting them out with back-off and jitter."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from cassandra import OperationTimedOut, ReadFailure, ReadTimeout, Unauthorized, Unavailable, WriteFailure, WriteTimeout
+from cassandra.cluster import NoHostAvailable
+from cassandra.connection import ConnectionException
+from cassandra.protocol import OverloadedErrorMessage, ServerError
+
+from penstock.errors import PenstockError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+TRANSIENT = (
+    ConnectionException,
+    NoHostAvailable,
+    OperationTimedOut,
+    OverloadedErrorMessage,
+    ReadFailure,
+    ReadTimeout,
+    ServerError,
+    Unavailable,
+    WriteFailure,
+    WriteTimeout,
+)
+
+
+class DatabaseUnavailable(PenstockError):
+    """No node answered for as long as the reader waits; trying again later can help."""
+
+    retriable = True
+
+
+def retrying(call: Callable[[], T], *, what: str, where: str, patience: timedelta) -> T:
+    """The result of `call`, repeated with back-off and jitter through transient faults for as long as `patience`."""
+    give_up = time.monotonic() + patience.total_seconds()
+    delay = 0.05
+    while True:
+        try:
+            return call()
+        except Unauthorized as error:
+            raise _forbidden(error, where) from error
+        except TRANSIENT as error:
+            if time.monotonic() + delay > give_up:
+                raise DatabaseUnavailable(
+                    f"{what} failed for {patience}: {_reason(error)}",
+                    where=where,
+                    next="check that the nodes are up and reachable; the query goes on where it stopped",
+                ) from error
+            log.warning("%s failed (%s), trying again: %s", what, where, _reason(error))
+            time.sleep(random.uniform(delay / 2, delay))
+            delay = min(delay * 2, 2.0)
+
+
+def _reason(error: Any) -> str:
+    causes = getattr(error, "errors", None)
+    if isinstance(causes, dict) and causes:
+        return "; ".join(f"{host}: {cause}" for host, cause in causes.items())
+    return f"{type(error).__name__}: {error}"
+
+
+def _forbidden(error: Any, where: str) -> PenstockError:
+    return PenstockError(
+        f"no permission: {error}",
+        where=where,
+        next="GRANT SELECT on the table to this user (MODIFY to write it; for its changes, SELECT on its log and "
+        "on KEYSPACE system_distributed)",
+    )

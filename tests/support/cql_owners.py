@@ -1,0 +1,87 @@
+"""Which node answered each request for rows of a keyspace without copies, and which owns them by the driver's map."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+from cassandra.cluster import Cluster, ResponseFuture
+from cassandra.protocol import BatchMessage
+from waiting import until
+
+from penstock import cql
+from penstock.database.access import Access
+from penstock.database.connection import close, connection
+from penstock.database.requests import Limits
+from penstock.database.routing import partition_key
+from penstock.database.rows import KEYS_TOGETHER, Rows
+from penstock.database.tables import describe
+from penstock.sink.cql_writer import Writer
+from penstock.stream.match_batches import KEY, Match
+
+ONE_COPY: dict[str, str | int] = {"class": "SimpleStrategy", "replication_factor": 1}
+STATEMENT = re.compile(r'(INSERT|SELECT) .*?(?:INTO|FROM) \S+\."?(\w+)')
+
+
+def assert_rows_are_asked_for_at_owners(driver: Cluster, keyspace: str, hosts: Sequence[str]) -> None:
+    """Each request to write, look up and match was answered by the node that owns all its partitions."""
+    access = Access(",".join(hosts))
+    link = connection(access)
+    until(lambda: len(link.pages.get_pools()) == len(hosts), "connections to all nodes")
+    asked: list[ResponseFuture] = []
+    link.pages.add_request_init_listener(asked.append)
+    work(access, keyspace)
+    texts = {statement.query_id: text for text, statement in link.statements.items()}
+    close(access)
+    seen = set()
+    for future in asked:
+        for text, values in _statements(future.message, texts):
+            found = STATEMENT.match(text)
+            seen.add(found and found.groups())
+            owners = {driver.metadata.get_replicas(keyspace, each)[0] for each in _partitions(text, values)}
+            assert owners == {future.coordinator_host}, text
+    tables = ("users", "links", "identities")
+    assert seen == {(verb, table) for verb in ("INSERT", "SELECT") for table in tables} | {("SELECT", "visits")}
+    assert {future.coordinator_host for future in asked} == set(driver.metadata.all_hosts())
+
+
+def work(access: Access, keyspace: str) -> None:
+    """Users written and looked up, visits looked up, of which there are none, and persons matched."""
+    link, ids = connection(access), list(range(300))
+    table, visits = (describe(link.rows, f"{keyspace}.{name}") for name in ("users", "visits"))
+    users = pa.RecordBatch.from_pydict({"id": pa.array(ids), "name": [f"user {id}" for id in ids]})
+    list(Writer(access, (table,), "insert", 1, Limits())(iter([users])))
+    rows = Rows(access, table, ("name",), Limits())
+    assert rows.fetch(rows.keys([users["id"]])[0].to_pylist())[0]["name"].to_pylist() == users["name"].to_pylist()
+    of_two = Rows(access, visits, ("v",), Limits())
+    _, found, requests = of_two.fetch(of_two.keys([users["id"], pa.array([7] * len(ids))])[0].to_pylist())
+    assert not found.any() and requests <= len(ids) // KEYS_TOGETHER + 3
+    store = cql.ids(keyspace, hosts=access.hosts)
+    cql.create(store, replication=ONE_COPY)
+    seen = pa.StructArray.from_arrays([pa.array([f"{kind}{id}" for id in ids]) for kind in "ce"], ["c", "e"])
+    events = pa.RecordBatch.from_pydict({KEY: seen})
+    list(Match(store, ("c", "e"), "who", True, 3600, timedelta(0), 1000)(iter([events])))
+
+
+def _statements(message: Any, texts: dict[bytes, str]) -> list[tuple[str, list[bytes]]]:
+    """What a request sent: the text of each statement, and its values."""
+    if isinstance(message, BatchMessage):
+        return [(texts[id], values) for _, id, values in message.queries]
+    return [(texts[message.query_id], message.query_params)]
+
+
+def _partitions(text: str, values: list[bytes]) -> list[bytes]:
+    """The partitions that a statement is about: of a list in its first value, or of its first values."""
+    first = _listed(values[0]) if " IN ?" in text else [values[0]]
+    if "bucket" not in text:
+        return first
+    return [partition_key((person, values[1] if text.startswith("INSERT") else bytes(2))) for person in first]
+
+
+def _listed(value: bytes) -> list[bytes]:
+    """The values in a list of those of one size."""
+    size = int.from_bytes(value[4:8], "big")
+    return [value[at : at + size] for at in range(8, len(value), size + 4)]
