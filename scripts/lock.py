@@ -36,6 +36,10 @@ WANTED: dict[str, tuple[list[str], bool]] = {
     ),
     # The registry is one archive with all its jars.
     "registry": (["io.apicurio:apicurio-registry-app:3.3.3:tar.gz:all"], False),
+    # The driver of Spark's JDBC writer, the peer of `postgres.sink` in benchmarks.
+    "postgres": (["org.postgresql:postgresql:42.7.7"], False),
+    # A peer of benchmarks/streams.py.
+    "kafka-streams": (["org.apache.kafka:kafka-streams:4.3.1"], True),
     "compiler": (["org.eclipse.jdt:ecj:3.45.0"], False),
 }
 

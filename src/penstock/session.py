@@ -15,6 +15,8 @@ from penstock.local.ports import HOST
 
 FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
+STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
 
 def spark(app: str = "penstock", cores: int = 2, memory: str = "1g", **conf: str) -> SparkSession:
     """The running session, or a new one with `cores` worker threads; `conf` overrides what is set here.
@@ -48,10 +50,15 @@ def _settings(app: str, cores: int, memory: str) -> dict[str, str]:
         "spark.python.worker.reuse": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # The default, 96 bits without a zone, is known to few readers besides Spark.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         # The default one starts twenty processes a batch, readlink and chmod, to write two files to a local folder.
         "spark.sql.streaming.checkpointFileManagerClass": FILE_MANAGER,
+        # What Python keeps as state needs it; a batch then writes what changed, and not all of the state.
+        "spark.sql.streaming.stateStore.providerClass": STATE_STORE,
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }

@@ -87,6 +87,16 @@ def test_a_registry_that_is_down_is_named_and_worth_another_try(subject: str, mo
     assert caught.value.retriable
 
 
+def test_of_several_addresses_the_next_one_answers(registry: str, subject: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        down = f"http://ann:pw@127.0.0.1:{server.getsockname()[1]}"
+    both = kafka.Registry(f"{down}, {registry}/")
+    assert (both.user, "@" in both.url) == ("ann", False)
+    assert both.id(subject, avro("a"), "AVRO") == kafka.Registry(registry).id(subject, avro("a"), "AVRO")
+    with pytest.raises(PenstockError, match="no address of a schema registry: 'localhost'"):
+        kafka.Registry(f"{registry},localhost")
+
+
 @pytest.mark.parametrize("cut", [False, True])
 def test_passing_faults_are_tried_again(
     registry: str, subject: str, cut: bool, monkeypatch: pytest.MonkeyPatch

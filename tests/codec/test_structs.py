@@ -156,7 +156,7 @@ def latest(registry: str, subject: str) -> str:
 
 
 # Shrinking would take minutes of Spark jobs; the failing fields are told instead.
-@settings(max_examples=2, deadline=None, database=None, phases=[Phase.generate])
+@settings(max_examples=2, database=None, phases=[Phase.generate])
 @given(values=some.lists(rows, min_size=20, max_size=60))
 def test_readers_of_avro_and_protobuf_get_the_values_that_spark_wrote(
     spark: SparkSession, registry: str, values: list[tuple[Any, ...]]

@@ -113,7 +113,6 @@ def read(found: Any, kind: CqlType) -> Any:
     # An example is a Spark job over many types and rows at once; a smaller one would not be quicker.
     max_examples=3,
     phases=[Phase.explicit, Phase.generate],
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 def test_every_value_is_written_as_connect_does(

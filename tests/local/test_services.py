@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.errors import PenstockError
-from penstock.local import kafka, services
+from penstock.local import kafka, services, start
 from penstock.local.process import Process
 
 PENSTOCK = (sys.executable, "-m", "penstock")
@@ -77,7 +77,7 @@ def test_up_again_with_another_port_says_what_to_do(broker: Path) -> None:
 
 
 def test_an_unknown_service_is_named(root: Path) -> None:
-    with pytest.raises(PenstockError, match=r"No service cql\. Next: choose of cassandra, kafka, registry"):
+    with pytest.raises(PenstockError, match=r"No service cql\. Next: choose of cassandra, kafka, registry, postgres"):
         services.up(root, only=["cql"])
 
 
@@ -132,7 +132,7 @@ def test_a_service_that_dies_at_start_shows_the_end_of_its_log(root: Path) -> No
 
 
 def test_a_full_disk_is_seen_before_a_start(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "SPACE", 1 << 62)
+    monkeypatch.setattr(start, "SPACE", 1 << 62)
     with pytest.raises(PenstockError, match="No disk space"):
         services.up(root, only=["kafka"])
 
@@ -148,7 +148,7 @@ def test_a_pid_that_now_belongs_to_another_program_is_left_alone(root: Path) -> 
 
 
 def test_down_kills_what_does_not_end_by_itself(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "STOP_PATIENCE", 0.2)
+    monkeypatch.setattr(start, "STOP_PATIENCE", 0.2)
     code = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); signal.pause()"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as stubborn:
         assert stubborn.stdout is not None

@@ -55,9 +55,10 @@ def test_other_errors_are_final_and_told_in_one_line(rows: DataFrame) -> None:
     assert not sql.retriable and sql.text.startswith("[DIVIDE_BY_ZERO]") and "\n" not in sql.text
 
 
-def test_a_broker_that_is_away_can_come_back(rows: DataFrame, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sinks", [1, 2])
+def test_a_broker_that_is_away_can_come_back(rows: DataFrame, tmp_path: Path, sinks: int) -> None:
     sink = kafka.sink("t", servers="127.0.0.1:1", options={"max.block.ms": "300"})
-    fault = failed(write(rows, sink).start(checkpoint=tmp_path / "checkpoint", trigger="once"))
+    fault = failed(write(rows, *[sink] * sinks).start(checkpoint=tmp_path / "checkpoint", trigger="once"))
     assert fault.retriable and not fault.at_once
     assert "not present in metadata" in fault.text
 

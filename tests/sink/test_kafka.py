@@ -80,9 +80,8 @@ def test_write_refuses_what_cannot_run(spark: SparkSession) -> None:
         write(spark.range(1), kafka.sink("t", servers=HERE))
     with pytest.raises(PenstockError, match="cannot tell what to write"):
         write(stream.select("timestamp"), kafka.sink("t", servers=HERE))
-    once = kafka.sink("t", servers=HERE, delivery="exactly-once")
-    with pytest.raises(PenstockError, match=r"cannot write exactly once to one of 2 sinks.*a query of its own"):
-        write(stream, kafka.sink("t", servers=HERE), once)
+    with pytest.raises(PenstockError, match=r"unknown mode 'upsert'.*use one of 'append', 'update'"):
+        write(stream.selectExpr("'v' AS value"), kafka.sink("t", servers=HERE), mode="upsert")
 
 
 def files(spark: SparkSession, folder: Path) -> DataFrame:
@@ -125,6 +124,20 @@ def test_every_sink_gets_every_row_in_order(
         for key, values in found.items():
             assert sorted(values) == list(range(int(key), 30, 2))
             assert [sorted(values[i : i + 5]) for i in (0, 5, 10)] == [values[i : i + 5] for i in (0, 5, 10)]
+
+
+def test_a_batch_that_is_run_again_comes_once_to_each_of_several_sinks(
+    spark: SparkSession, services: Services, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    checkpoint, frame = tmp_path / "checkpoint", files(spark, tmp_path / "in")
+    with new_topic(services.kafka, "first", 1) as first, new_topic(services.kafka, "second", 1) as second:
+        made = [kafka.sink(name, servers=services.kafka, delivery="exactly-once") for name in (first, second)]
+        for _ in range(2):
+            write(frame, *made).start(checkpoint=checkpoint, trigger="once").awaitTermination()
+            forget_last_commit(checkpoint)
+        found = [stored(services.kafka, name, 1)[0] for name in (first, second)]
+    assert [sorted(map(int, values)) for values in found] == [list(range(30))] * 2
 
 
 def changes(spark: SparkSession, folder: Path, rows: list[dict[str, Any]]) -> DataFrame:

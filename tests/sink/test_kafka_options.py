@@ -17,8 +17,8 @@ from secure_kafka import PASSWORD, certificate, secure_kafka
 
 from penstock import kafka, write
 from penstock.errors import PenstockError
+from penstock.kafka_security import Security
 from penstock.sink.kafka_options import LEAST, Options
-from penstock.sink.kafka_security import Security
 from penstock.wire import Producer
 
 SECRET = "hush hush"
@@ -161,4 +161,16 @@ def test_a_stream_through_tls_with_a_password(
         )
         query.awaitTermination()
         assert stored(broker.servers, topic, 1) == [[b"one", b"two"]]
+        assert PASSWORD not in query._jsq.explainInternal(True)
+        back = kafka.read(
+            spark, topic, servers=broker.address(1, "BOTH"), name="back", schema="v int", format="csv", options=options
+        )
+        # What was written is no number, so the reasons quote it.
+        found = back.select("problem.reason").writeStream.format("memory").queryName("secure_back")
+        query = found.trigger(availableNow=True).start()
+        query.awaitTermination()
+        assert [row.reason for row in spark.table("secure_back").collect()] == [
+            "v is no int: 'one'",
+            "v is no int: 'two'",
+        ]
         assert PASSWORD not in query._jsq.explainInternal(True)

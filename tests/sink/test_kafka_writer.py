@@ -58,7 +58,9 @@ def stream(spark: SparkSession, folder: Path) -> DataFrame:
 
 def run(frame: DataFrame, services: Services, topic: str, checkpoint: Path, **options: str) -> None:
     writer = frame.writeStream.format("penstock-kafka").options(servers=services.kafka, topic=topic, **options)
-    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    # `penstock run` names its queries, and Spark shows the name to the sink as an option.
+    writer = writer.option("checkpointLocation", str(checkpoint)).queryName(f"of {topic}")
+    query = writer.trigger(availableNow=True).start()
     try:
         query.awaitTermination()
     finally:

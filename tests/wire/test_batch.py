@@ -6,7 +6,7 @@ import struct
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from wire_rows import Row, batch_of
 
@@ -23,7 +23,6 @@ ROWS = st.lists(
 )
 
 # The first call of a compiled loop may compile it.
-UNHURRIED = settings(deadline=None)
 
 
 def batch(rows: list[Row], codec: int = NONE) -> memoryview:
@@ -33,7 +32,6 @@ def batch(rows: list[Row], codec: int = NONE) -> memoryview:
 
 
 @pytest.mark.parametrize("codec", CODECS.values())
-@UNHURRIED
 @given(rows=ROWS)
 def test_messages_come_back(codec: int, rows: list[Row]) -> None:
     table = decode(batch(rows, codec))

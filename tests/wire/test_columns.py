@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from java_records import JavaRecords
 from pyspark.sql import SparkSession
@@ -23,7 +23,6 @@ from penstock.wire.partition import partition_for, partitions_for
 from penstock.wire.read import decode
 
 # The first call of a compiled loop may compile it.
-UNHURRIED = settings(deadline=None)
 
 BYTES = [pa.binary(), pa.large_binary(), pa.binary_view()]
 TEXT = [pa.string(), pa.large_string(), pa.string_view()]
@@ -59,7 +58,6 @@ def as_bytes(cell: str | bytes | None) -> bytes | None:
 
 
 @pytest.mark.parametrize("kind", [*BYTES, *TEXT, *DICTIONARIES], ids=str)
-@UNHURRIED
 @given(given_values=st.lists(st.none() | st.text(max_size=70), max_size=30), data=st.data())
 def test_values_of_every_type_and_slice(kind: pa.DataType, given_values: list[str | None], data: st.DataObject) -> None:
     array = pa.array(given_values).cast(kind) if given_values else pa.array([], kind)
@@ -103,7 +101,6 @@ HEADER_LISTS = st.lists(
 @pytest.mark.parametrize(
     "kind", [ENTRIES, pa.large_list(ENTRIES.value_type), pa.map_(pa.string(), pa.binary())], ids=str
 )
-@UNHURRIED
 @given(lists=HEADER_LISTS, data=st.data())
 def test_headers(kind: pa.DataType, lists: list[list[tuple[str, bytes | None]] | None], data: st.DataObject) -> None:
     entries = [None if one is None else [{"key": k, "value": v} for k, v in one] for one in lists]
@@ -135,7 +132,6 @@ def test_a_missing_timestamp_is_now() -> None:
             assert abs(times[row] - datetime.now(UTC)) < timedelta(seconds=60)
 
 
-@UNHURRIED
 @given(
     keys=st.lists(st.none() | st.binary(max_size=3), min_size=1, max_size=60),
     partitions=st.integers(1, 9),

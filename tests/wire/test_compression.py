@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from java_records import JavaRecords
 from pyspark.sql import SparkSession
@@ -30,7 +30,6 @@ from penstock.wire.compression import (
 from penstock.wire.crc import crc32c
 
 # A bomb takes its time.
-UNHURRIED = settings(deadline=None)
 
 SIZES = [0, 1, 32 * 1024, 32 * 1024 + 1, 64 * 1024, 64 * 1024 + 1, 300_000]
 REAL = [GZIP, SNAPPY, LZ4, ZSTD]
@@ -102,7 +101,6 @@ def test_a_bomb_is_refused(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", REAL)
-@UNHURRIED
 @given(data=st.binary(max_size=200))
 def test_any_bytes_are_refused_or_read(codec: int, data: bytes) -> None:
     with suppress(CorruptRecords):

@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Producer as Confluent
 from confluent_kafka.admin import AdminClient, NewTopic
 from fault_proxy import Cut, FaultProxy, fault_proxy
+from kafka_topics import create_topics
 
 from penstock.local.services import Services
 from penstock.wire import chunks
@@ -47,7 +48,7 @@ def make(services: Services) -> Iterator[Callable[..., str]]:
 
     def create(name: str = "", **config: str) -> str:
         name = name or f"fetch-{uuid.uuid4().hex[:8]}"
-        admin.create_topics([NewTopic(name, PARTITIONS, 1, config=config)])[name].result()
+        create_topics(admin, [NewTopic(name, PARTITIONS, 1, config=config)])
         made.append(name)
         return name
 

@@ -18,7 +18,6 @@ from penstock.wire.schema import Api, Direction, Field, Versions, fields_of
 
 FEW = settings(
     max_examples=6,
-    deadline=None,
     database=None,
     derandomize=True,
     phases=[Phase.generate],

@@ -15,7 +15,7 @@ from penstock.wire.errors import MalformedResponse, UnsupportedBroker, Unsupport
 from penstock.wire.protocol import API_VERSIONS, FETCH, FIND_COORDINATOR, METADATA, PRODUCE, Message
 
 # Every case is a test of its own, of which a few examples are enough: there are 200 of them.
-FEW = settings(max_examples=8, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=8, database=None, suppress_health_check=list(HealthCheck))
 ONCE = settings(FEW, max_examples=1, phases=[Phase.generate])
 ALL = pytest.mark.parametrize("case", CASES, ids=case_name)
 

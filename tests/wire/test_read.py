@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from java_records import JavaRecords
 from pyspark.sql import SparkSession
@@ -19,7 +19,6 @@ from penstock.wire.compression import CODECS, GZIP, NONE, ZSTD, CorruptRecords
 from penstock.wire.read import ABORT, COMMIT, SCHEMA, control_type, decode
 
 # The first call of a compiled loop may compile it.
-UNHURRIED = settings(deadline=None)
 
 
 def batch(
@@ -158,7 +157,6 @@ def none_or_refused(damaged: bytearray) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS.values())
-@UNHURRIED
 @given(at=st.integers(LOG_START, 400), change=st.binary(min_size=1, max_size=9))
 def test_damage_is_refused_or_read_where_nothing_is_verified(codec: int, at: int, change: bytes) -> None:
     whole = bytearray(batch(ROWS, codec))
@@ -172,7 +170,6 @@ def test_damage_is_refused_or_read_where_nothing_is_verified(codec: int, at: int
     assert table.num_rows <= 1_000_000
 
 
-@UNHURRIED
 @given(records=st.binary(max_size=120), count=st.integers(-2, 20))
 def test_any_bytes_as_records_are_refused_or_read(records: bytes, count: int) -> None:
     head = bytearray(batch(ROWS)[:HEADER_SIZE])

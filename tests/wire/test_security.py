@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_cluster import KafkaCluster
+from kafka_topics import create_topics
 from secure_kafka import PASSWORD, certificate, secure_kafka
 
 from penstock.wire import sasl
@@ -40,7 +41,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory, trusted: tuple[Path, Path])
 def topic(broker: KafkaCluster) -> str:
     name = f"wire-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": broker.servers})
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result()
+    create_topics(admin, [NewTopic(name, 1, 1)])
     return name
 
 

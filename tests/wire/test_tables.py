@@ -7,12 +7,21 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kafka_topics import new_topic
 
 from penstock.local.services import Services
 from penstock.wire import BlockingProducer, Producer, Reader, TableFailed
+from penstock.wire.batch import stamp
+from penstock.wire.columns import TableEncoder
+from penstock.wire.compression import NONE
+from penstock.wire.read import decode
+from penstock.wire.tables import Receipt
+from penstock.wire.texts import Texts, column
 
 ROWS = 1_000
 
@@ -91,6 +100,44 @@ def test_batches_with_their_topics_go_there(services: Services, topics: list[str
         assert {receipt.rows for receipt in producer.send_tables(parts).values()} == {2}
     for topic in topics:
         assert read(services, topic) == [topic.encode()] * 2
+
+
+def test_values_in_pieces_of_memory_are_written_in_their_order(services: Services, topics: list[str]) -> None:
+    whole = b"-".join(VALUES)
+    ends = [len(b"-".join(VALUES[: n + 1])) for n in range(ROWS)]
+    lengths = np.array([len(value) for value in VALUES])
+    places = Texts(whole, np.array(ends) - lengths, lengths)
+    parts = [Texts(whole, places.starts[a:b], places.lengths[a:b]) for a, b in ((0, 1), (1, 600), (600, ROWS))]
+
+    async def work(topic: str, **options: Any) -> Receipt:
+        async with Producer(services.kafka, **options) as producer:
+            return await producer.send_values(topic, parts)
+
+    # As one batch; in batches that are smaller; and where each row has a partition of its own.
+    ways: list[dict[str, Any]] = [{"compression": "lz4"}, {"batch_size": 500}, {"partitioner": "round-robin"}]
+    for topic, options in zip(topics, ways, strict=True):
+        receipt = asyncio.run(work(topic, **options))
+        assert (receipt.rows, receipt.offsets) == (ROWS, {0: [(0, ROWS - 1)]})
+        assert read(services, topic) == VALUES
+
+
+@given(st.lists(st.lists(st.none() | st.binary(max_size=200), max_size=4), min_size=1, max_size=4))
+def test_values_from_where_they_lie_are_the_records_of_their_column(pieces: list[list[bytes | None]]) -> None:
+    parts, encoder = [Texts.of(piece) for piece in pieces], TableEncoder(1, batch_size=100_000, compression=NONE)
+    assert column(parts).to_pylist() == [value for piece in pieces for value in piece]
+    if not encoder.joins(parts):
+        assert not any(pieces)
+        return
+    joined = decode(stamped(encoder.join(parts).data))
+    (whole,) = encoder.encode(pa.record_batch({"value": column(parts)}))
+    expected = decode(stamped(whole.data))
+    for name in ("offset", "key", "value", "headers"):
+        assert joined[name] == expected[name]
+
+
+def stamped(data: memoryview) -> memoryview:
+    stamp(data, producer_id=-1, producer_epoch=-1, base_sequence=-1)
+    return data
 
 
 def test_topics_that_fail_and_those_that_do_not_are_told(services: Services, topics: list[str]) -> None:

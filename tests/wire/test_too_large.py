@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka_topics import new_topic
 from wire_rows import Row, batch_of
@@ -156,7 +156,6 @@ ROWS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(rows=ROWS, codec=st.sampled_from(list(CODECS.values())))
 def test_halves_have_all_records_in_order(rows: list[Row], codec: int) -> None:
     whole = stamped(batch_of(rows, codec))

@@ -14,6 +14,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kafka-port", type=_port, metavar="PORT", help="instead of a free one")
     parser.add_argument("--cql-port", type=_port, metavar="PORT", help="instead of a free one")
     parser.add_argument("--registry-port", type=_port, metavar="PORT", help="instead of a free one")
+    parser.add_argument("--postgres-port", type=_port, metavar="PORT", help="instead of a free one")
     parser.add_argument("--clean", action="store_true", help="stop what runs and start without the old data")
     names = [service.name for service in services.ALL]
     parser.add_argument("--only", choices=names, action="append", help="start this service only; may be repeated")
@@ -28,6 +29,7 @@ def run(args: argparse.Namespace) -> int:
         kafka_port=args.kafka_port,
         cql_port=args.cql_port,
         registry_port=args.registry_port,
+        postgres_port=args.postgres_port,
         clean=args.clean,
         only=args.only,
         also=args.also,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from http import HTTPStatus
 from http.client import HTTPException
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from urllib.request import Request, urlopen
@@ -35,6 +35,12 @@ LEVELS = (
 )
 
 
+class _Address(NamedTuple):
+    url: str
+    user: str | None
+    password: str | None
+
+
 class RegistryUnavailable(PenstockError):
     """The registry did not answer, or said that it can't now."""
 
@@ -43,7 +49,7 @@ class RegistryUnavailable(PenstockError):
 
 @dataclass(frozen=True)
 class Registry:
-    """A registry at `url`, such as "http://127.0.0.1:8081".
+    """A registry at `url`, such as "http://127.0.0.1:8081"; several, with commas between, serve the same schemas.
 
     `user` and `password` log in, also when they stand in the URL. `ca`, `certificate` and `key` are PEM files for
     https; without `ca` the system's authorities are trusted. With `register=False` nothing is registered: a schema
@@ -59,19 +65,12 @@ class Registry:
     register: bool = True
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise PenstockError(
-                f"no address of a schema registry: {_shown(self.url)!r}",
-                where="registry",
-                next='write it as "http://host:8081"; Apicurio serves this API below /apis/ccompat/v7',
-            )
-        if parts.username is not None:
-            plain = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-            object.__setattr__(self, "url", plain)
-            object.__setattr__(self, "user", unquote(parts.username))
-            object.__setattr__(self, "password", unquote(parts.password or ""))
-        object.__setattr__(self, "url", self.url.rstrip("/"))
+        places = [_address(url.strip()) for url in self.url.split(",")]
+        object.__setattr__(self, "url", ",".join(place.url for place in places))
+        for place in places:
+            if place.user is not None and self.user is None:
+                object.__setattr__(self, "user", place.user)
+                object.__setattr__(self, "password", place.password)
 
     def id(self, subject: str, schema: str, kind: str) -> int:
         """The id of a schema under a subject, registered if need be; `kind` is AVRO, PROTOBUF or JSON.
@@ -102,19 +101,34 @@ class Registry:
         except _NotFound:
             return []
 
+    def schemas(self, subject: str) -> list[tuple[int, str, str]]:
+        """Id, text and kind (AVRO, PROTOBUF or JSON) of each version of a subject, oldest first; an error for none."""
+        path = f"/subjects/{quote(subject, safe='')}/versions"
+        numbers = self.versions(subject)
+        if not numbers:
+            raise PenstockError(
+                f"the schema registry has no subject {subject}",
+                where=self.url,
+                next="write a first record, register a schema, or give subject= if it has another name",
+            )
+        found = [self.ask("GET", f"{path}/{number}", None, subject) for number in sorted(numbers)]
+        return [(int(one["id"]), str(one["schema"]), str(one.get("schemaType", "AVRO"))) for one in found]
+
     def ask(self, method: str, path: str, body: Any, subject: str) -> Any:
-        """The registry's answer; passing faults are tried again."""
+        """The registry's answer; passing faults are tried again, at the next address if there are several."""
         for pause in (*PAUSES, None):
-            try:
-                return self._once(method, path, body, subject)
-            except RegistryUnavailable:
-                if pause is None:
-                    raise
-                time.sleep(pause)
+            for url in self.url.split(","):
+                try:
+                    return self._once(url, method, path, body, subject)
+                except RegistryUnavailable as unavailable:
+                    fault = unavailable
+            if pause is None:
+                raise fault
+            time.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 
-    def _once(self, method: str, path: str, body: Any, subject: str) -> Any:
-        request = Request(self.url + path, method=method, headers={"Accept": CONTENT})
+    def _once(self, url: str, method: str, path: str, body: Any, subject: str) -> Any:
+        request = Request(url + path, method=method, headers={"Accept": CONTENT})
         if body is not None:
             request.data = json.dumps(body).encode()
             request.add_header("Content-Type", CONTENT)
@@ -122,16 +136,16 @@ class Registry:
             login = base64.b64encode(f"{self.user}:{self.password or ''}".encode()).decode()
             request.add_header("Authorization", f"Basic {login}")
         try:
-            with urlopen(request, timeout=TIMEOUT, context=self._tls()) as answer:
+            with urlopen(request, timeout=TIMEOUT, context=self._tls(url)) as answer:
                 return json.load(answer)
         except HTTPError as refusal:
             with refusal:
-                raise self._refused(refusal, subject) from None
+                raise _refused(refusal, url, subject) from None
         except (OSError, HTTPException, ValueError) as problem:
-            raise self._unanswered(problem) from problem
+            raise _unanswered(problem, url) from problem
 
-    def _tls(self) -> ssl.SSLContext | None:
-        if not self.url.startswith("https:"):
+    def _tls(self, url: str) -> ssl.SSLContext | None:
+        if not url.startswith("https:"):
             return None
         try:
             context = ssl.create_default_context(cafile=self.ca)
@@ -145,43 +159,45 @@ class Registry:
             ) from problem
         return context
 
-    def _unanswered(self, problem: Exception) -> PenstockError:
-        reason = problem.reason if isinstance(problem, URLError) else problem
-        if isinstance(reason, ssl.SSLCertVerificationError):
-            return PenstockError(
-                f"the schema registry's certificate is not trusted: {reason.verify_message}",
-                where=self.url,
-                next="give its authority with Registry(url, ca=...)",
-            )
-        return RegistryUnavailable(
-            f"the schema registry does not answer: {reason or type(problem).__name__}",
-            where=self.url,
-            next="check the address and that the registry runs",
-        )
-
-    def _refused(self, refusal: HTTPError, subject: str) -> PenstockError:
-        said = _message(refusal)
-        where = f"subject {subject} at {self.url}" if subject else self.url
-        if refusal.code == HTTPStatus.TOO_MANY_REQUESTS or refusal.code >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            return RegistryUnavailable(f"the schema registry can't answer now: {said}", where=where, next="try again")
-        if refusal.code == HTTPStatus.CONFLICT:
-            return PenstockError(
-                f"the schema is incompatible with the versions before it: {said}",
-                where=where,
-                next="write to another topic, or allow the change by the subject's compatibility level",
-            )
-        if refusal.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            return PenstockError(
-                f"the schema registry refuses the login: {said}",
-                where=where,
-                next="give Registry(url, user=..., password=...) of somebody who may read and write this subject",
-            )
-        kind = _NotFound if refusal.code == HTTPStatus.NOT_FOUND else PenstockError
-        return kind(f"the schema registry refuses: {said}", where=where, next="correct what it says")
-
 
 class _NotFound(PenstockError):
     """There is no such subject, version or schema."""
+
+
+def _unanswered(problem: Exception, url: str) -> PenstockError:
+    reason = problem.reason if isinstance(problem, URLError) else problem
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return PenstockError(
+            f"the schema registry's certificate is not trusted: {reason.verify_message}",
+            where=url,
+            next="give its authority with Registry(url, ca=...)",
+        )
+    return RegistryUnavailable(
+        f"the schema registry does not answer: {reason or type(problem).__name__}",
+        where=url,
+        next="check the address and that the registry runs",
+    )
+
+
+def _refused(refusal: HTTPError, url: str, subject: str) -> PenstockError:
+    said = _message(refusal)
+    where = f"subject {subject} at {url}" if subject else url
+    if refusal.code == HTTPStatus.TOO_MANY_REQUESTS or refusal.code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return RegistryUnavailable(f"the schema registry can't answer now: {said}", where=where, next="try again")
+    if refusal.code == HTTPStatus.CONFLICT:
+        return PenstockError(
+            f"the schema is incompatible with the versions before it: {said}",
+            where=where,
+            next="write to another topic, or allow the change by the subject's compatibility level",
+        )
+    if refusal.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return PenstockError(
+            f"the schema registry refuses the login: {said}",
+            where=where,
+            next="give Registry(url, user=..., password=...) of somebody who may read and write this subject",
+        )
+    kind = _NotFound if refusal.code == HTTPStatus.NOT_FOUND else PenstockError
+    return kind(f"the schema registry refuses: {said}", where=where, next="correct what it says")
 
 
 @cache
@@ -212,6 +228,21 @@ def _message(refusal: HTTPError) -> str:
         told = None  # the page of some proxy
     message = told.get("message") if isinstance(told, dict) else None
     return f"{message or refusal.reason} (HTTP {refusal.code})"
+
+
+def _address(url: str) -> _Address:
+    """An address without the login that may stand in it, and the login."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise PenstockError(
+            f"no address of a schema registry: {_shown(url)!r}",
+            where="registry",
+            next='write it as "http://host:8081"; Apicurio serves this API below /apis/ccompat/v7',
+        )
+    plain = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
+    if parts.username is None:
+        return _Address(plain, None, None)
+    return _Address(plain, unquote(parts.username), unquote(parts.password or ""))
 
 
 def _shown(url: str) -> str:

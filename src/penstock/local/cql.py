@@ -14,7 +14,7 @@ from pathlib import Path
 from penstock.local import jars, plugin
 from penstock.local.java import Java
 from penstock.local.ports import HOST
-from penstock.local.service import Place, Service, ask, java_command
+from penstock.local.service import Place, Service, ask, java_command, on_java
 
 HANDLER = "dev.penstock.cassandra.CdcQueryHandler"
 
@@ -151,4 +151,4 @@ def _jars(say: Callable[[str], None]) -> list[Path]:
     return [plugin.jar(say), *jars.fetch("cassandra", say)]
 
 
-SERVICE = Service("cassandra", ("client", "storage"), "--cql-port", _jars, _command, _ready)
+SERVICE = Service("cassandra", ("client", "storage"), "--cql-port", on_java(_jars, _command), _ready)

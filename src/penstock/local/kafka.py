@@ -14,7 +14,7 @@ from penstock.errors import PenstockError
 from penstock.local import jars
 from penstock.local.java import Java
 from penstock.local.ports import HOST
-from penstock.local.service import Place, Service, ask, java_command
+from penstock.local.service import Place, Service, ask, java_command, on_java
 
 # A broker that was killed may not return before its old session has ended, by default 9 seconds.
 # The log cleaner's buffer alone is half of the heap unless it is told otherwise.
@@ -100,4 +100,4 @@ def _jars(say: Callable[[str], None]) -> list[Path]:
     return jars.fetch("kafka", say)
 
 
-SERVICE = Service("kafka", ("client", "controller"), "--kafka-port", _jars, _command, _ready)
+SERVICE = Service("kafka", ("client", "controller"), "--kafka-port", on_java(_jars, _command), _ready)

@@ -16,10 +16,14 @@ POLL = 0.05
 
 @dataclass(frozen=True)
 class Process:
-    """A process and when it started: a pid alone may meanwhile belong to another program."""
+    """A process and when it started: a pid alone may meanwhile belong to another program.
+
+    `ends_by` is the signal that ends it in good order.
+    """
 
     pid: int
     started: str
+    ends_by: int = signal.SIGTERM
 
     def alive(self) -> bool:
         return _started(self.pid) == self.started
@@ -33,7 +37,7 @@ class Process:
         return None
 
 
-def start(command: list[str], log: Path, environment: Mapping[str, str]) -> Process:
+def start(command: list[str], log: Path, environment: Mapping[str, str], ends_by: int = signal.SIGTERM) -> Process:
     """Run a command with its output in `log`, out of reach of the terminal's Ctrl-C."""
     log.parent.mkdir(parents=True, exist_ok=True)
     if log.exists():
@@ -43,7 +47,7 @@ def start(command: list[str], log: Path, environment: Mapping[str, str]) -> Proc
     errors = (os.POSIX_SPAWN_DUP2, 1, 2)
     actions = [nothing, output, errors]
     pid = os.posix_spawn(command[0], command, environment, file_actions=actions, setsid=True, setsigmask=[])
-    return Process(pid, _started(pid) or "")
+    return Process(pid, _started(pid) or "", ends_by)
 
 
 @contextmanager
@@ -57,10 +61,10 @@ def uninterrupted() -> Iterator[None]:
 
 
 def stop(processes: Iterable[Process], patience: float) -> None:
-    """End these processes: SIGTERM to all, then SIGKILL to those that still run after `patience` seconds."""
+    """End these processes: its signal to each, then SIGKILL to those that still run after `patience` seconds."""
     running = [process for process in processes if process.alive()]
     for process in running:
-        _signal(process, signal.SIGTERM)
+        _signal(process, process.ends_by)
     deadline = time.monotonic() + patience
     while running and time.monotonic() < deadline:
         time.sleep(POLL)
@@ -79,7 +83,7 @@ def tail(log: Path, lines: int = 12) -> str:
     return "\n".join(line[:400] for line in kept[-lines:])
 
 
-def _signal(process: Process, number: signal.Signals) -> None:
+def _signal(process: Process, number: int) -> None:
     with suppress(ProcessLookupError):
         if process.alive():
             os.kill(process.pid, number)

@@ -11,7 +11,7 @@ from pathlib import Path
 from penstock.local import jars
 from penstock.local.java import Java
 from penstock.local.ports import HOST
-from penstock.local.service import Place, Service, ask, java_command
+from penstock.local.service import Place, Service, ask, java_command, on_java
 
 API = "/apis/ccompat/v7"
 """Where the registry serves Confluent's API."""
@@ -71,4 +71,4 @@ def _unpack(archive: Path, folder: Path) -> None:
             raise
 
 
-SERVICE = Service("registry", ("client", "management"), "--registry-port", _jars, _command, _ready, JAVA)
+SERVICE = Service("registry", ("client", "management"), "--registry-port", on_java(_jars, _command, JAVA), _ready)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from penstock.local import java
@@ -38,19 +40,40 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Service:
-    """One kind of server: `jars` finds its class path, `command` prepares a place, `ready` asks the running server.
+class Launch:
+    """What a service is started with on this machine, in words, and its command line for a place."""
 
-    `java` are the releases that it runs on.
+    what: str
+    command: Callable[[Place], list[str]]
+
+
+@dataclass(frozen=True)
+class Service:
+    """One kind of server: `prepare` finds what it needs on this machine, `ready` asks the running server.
+
+    `stop` is the signal that ends it in good order.
     """
 
     name: str
     ports: tuple[str, ...]
     option: str
-    jars: Callable[[Callable[[str], None]], list[Path]]
-    command: Callable[[Java, list[Path], Place], list[str]]
+    prepare: Callable[[Callable[[str], None]], Launch]
     ready: Callable[[Place], bool]
-    java: Container[int] = java.ACCEPTED
+    stop: int = signal.SIGTERM
+
+
+def on_java(
+    jars: Callable[[Callable[[str], None]], list[Path]],
+    command: Callable[[Java, list[Path], Place], list[str]],
+    accepted: Container[int] = java.ACCEPTED,
+) -> Callable[[Callable[[str], None]], Launch]:
+    """The `prepare` of a server in Java: `jars` finds its class path, `accepted` are the releases that it runs on."""
+
+    def prepare(say: Callable[[str], None]) -> Launch:
+        runtime, classpath = java.find(accepted), jars(say)
+        return Launch(f"Java {runtime.version}", partial(command, runtime, classpath))
+
+    return prepare
 
 
 def ask(port: int, request: bytes, size: int) -> bytes:

@@ -7,24 +7,14 @@ Python traceback, which names our error class in full, and the classes in the ch
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.errors import PenstockError, SchemaChanged
-
-# Kafka's own mark for an error that passes; and the end of a Python process that Spark talked to.
-RETRIABLE_CAUSES = (
-    "org.apache.kafka.common.errors.RetriableException",
-    "java.io.EOFException",
-    "java.net.SocketException",
-    "java.net.SocketTimeoutException",
-)
-RETRIABLE_TEXT = re.compile(r"Python worker exited unexpectedly|Python worker failed to connect back")
+from penstock.sink.failures import causes, passes
 
 _OURS = re.compile(r"^(penstock(?:\.\w+)+): (.*(?:\n(?!\s*SQLSTATE|\s+at |\n).*)*)", re.MULTILINE)
 
@@ -43,12 +33,11 @@ def of_query(query: StreamingQuery) -> Fault | None:
     found = query._jsq.exception()
     if not found.isDefined():
         return None
-    causes = list(_causes(found.get()))
-    for _, text in reversed(causes):
+    chain = list(causes(found.get()))
+    for _, text in reversed(chain):
         if ours := _from_traceback(text):
             return ours
-    retriable = any(set(RETRIABLE_CAUSES) & kinds or RETRIABLE_TEXT.search(text) for kinds, text in causes)
-    return Fault(_summary(causes), retriable)
+    return Fault(_summary(chain), passes(chain))
 
 
 def of_error(error: PenstockError) -> Fault:
@@ -80,20 +69,9 @@ def _from_traceback(text: str) -> Fault | None:
     return None
 
 
-def _causes(error: Any) -> Iterator[tuple[set[str], str]]:
-    """Each Java exception of the chain: its class with all super-classes, and its message."""
-    while error is not None:
-        kinds, kind = set(), error.getClass()
-        while kind is not None:
-            kinds.add(str(kind.getName()))
-            kind = kind.getSuperclass()
-        yield kinds, str(error.getMessage() or "")
-        error = error.getCause()
-
-
-def _summary(causes: list[tuple[set[str], str]]) -> str:
+def _summary(chain: list[tuple[set[str], str]]) -> str:
     """The innermost message; for an error in a Python function its last line, which names it."""
-    told = [text for _, text in causes if text.strip()]
+    told = [text for _, text in chain if text.strip()]
     plain = re.sub(r"\s*SQLSTATE: \w+", "", told[-1]) if told else ""
     lines = [line.strip() for line in plain.splitlines() if line.strip()]
     if not lines:

@@ -1,10 +1,9 @@
-"""The process around queries: its signals, its Spark session, and the JVM that must not outlive it."""
+"""The process around queries: its Spark session, and the JVM that must not outlive it."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import signal
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +14,6 @@ from penstock.run.supervise import Stop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def listen(stop: Stop) -> None:
-    """On the first SIGTERM or Ctrl-C finish the batch in flight, on the second leave at once."""
-
-    def heard(number: int, frame: object) -> None:
-        (stop.now if stop.gently.is_set() else stop.gently).set()
-
-    signal.signal(signal.SIGTERM, heard)
-    signal.signal(signal.SIGINT, heard)
 
 
 def session(name: str, cores: int, verbose: bool) -> SparkSession:

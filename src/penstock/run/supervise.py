@@ -28,8 +28,15 @@ FIRST_PAUSE = timedelta(seconds=1)
 LONGEST_PAUSE = timedelta(seconds=30)
 # How often the queries are looked at; a look is one call into the JVM.
 LOOK = timedelta(milliseconds=200)
+IDLE = 2
+"""Batches without data, one after another, after which a query that is to run once has nothing more to do."""
 
 Progress = Callable[[str, dict[str, Any]], None]
+
+_starting = threading.Lock()
+"""Held while a query makes its sources, by whatever thread: Spark puts the environment of their Python processes into
+one map, which two at once break for good ("Illegal size 5 of collection" whenever a task is sent).
+"""
 
 
 class Buildable(Protocol):
@@ -87,8 +94,9 @@ class Run:
         try:
             for name, query in self.pipeline.queries(self.spark).items():
                 full_name = f"{self.pipeline.name}.{name}" if name else self.pipeline.name
-                started.append(query.start(checkpoint=self.checkpoint / name, trigger=trigger, name=full_name))
-                self._let_begin(started[-1])
+                with _starting:
+                    started.append(query.start(checkpoint=self.checkpoint / name, trigger=trigger, name=full_name))
+                    self._let_begin(started[-1])
         except PySparkException as error:
             halt(self.spark, started, self.stop)
             raise faults.of_spark(error, f"pipeline {self.pipeline.name}") from error
@@ -132,6 +140,8 @@ class Run:
             ended = [query for query in queries if not query.isActive]
             for query in queries:
                 seen[query.name] = self._tell(query, seen[query.name])
+            if self.once and (idle := [query for query in queries if query.isActive and _passes_time(query)]):
+                halt(self.spark, idle, self.stop)
             for query in ended:
                 if fault := faults.of_query(query):
                     return fault
@@ -151,6 +161,13 @@ class Run:
             if batch["batchId"] > seen and batch["numInputRows"]:
                 self.progress(query.name or "", dict(batch))
         return int(last["batchId"])
+
+
+def _passes_time(query: StreamingQuery) -> bool:
+    """Whether all data is done and only time goes on: a query with timers of its own has a next batch for ever."""
+    last = query.recentProgress[-IDLE:]
+    sources = [source for batch in last for source in batch["sources"]]
+    return len(last) == IDLE and all(source["startOffset"] == source["endOffset"] for source in sources)
 
 
 def halt(spark: SparkSession, queries: list[StreamingQuery], stop: Stop) -> None:

@@ -18,11 +18,14 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.codec import change, debezium
 from penstock.codec.formats import codec
+from penstock.codec.json import Json
 from penstock.codec.records import Codec, Side
 from penstock.codec.registry import Registry
 from penstock.codec.structs import struct_part
 from penstock.errors import PenstockError
 from penstock.sink.delivery import AT_LEAST_ONCE, DELIVERIES, EXACTLY_ONCE
+from penstock.sink.keyed import Newest
+from penstock.sink.write import Batch, KeyedFrame
 
 # Order and durability stand on these; nobody overrides them.
 FIXED = {
@@ -47,6 +50,8 @@ REFUSED = {
     "bootstrap.servers": "give servers=",
     "servers": "give servers=",
     "delivery": "give delivery=",
+    "query": "a query has its id from its checkpoint",
+    "batch": "batches are numbered by their query",
     "key.serializer": "keys are written as they are",
     "value.serializer": "values are written as they are",
     "acks": "it is always all; a lower level loses records",
@@ -83,10 +88,27 @@ class KafkaSink:
         """The write of a query that has only this sink."""
         return self.records(frame).writeStream.format(self._spark_format).options(**self.spark_options)
 
-    def save(self, frame: DataFrame) -> None:
-        """Write one batch; at least once, whatever `delivery` is, because nothing tells a repeated batch."""
+    def save(self, frame: DataFrame, batch: Batch | None = None) -> None:
+        """Write one batch; without its number it is written again whenever it comes again."""
         writer = self.records(frame).write.format(self._spark_format).options(**self.spark_options)
+        if self.delivery == EXACTLY_ONCE and batch:
+            writer = writer.options(query=batch.query, batch=str(batch.number))
         writer.mode("append").save()
+
+    def keyed(self, table: KeyedFrame) -> Newest:
+        """The sink of a table's rows, for a compacted topic: a record for each row, without value for one deleted."""
+        if not isinstance(self.topic, str):
+            raise _no_topic(table.df, "a table goes into one: give the sink its name")
+        return Newest(self, table, lambda frame: self._by_key(frame, table))
+
+    def _by_key(self, frame: DataFrame, table: KeyedFrame) -> DataFrame:
+        """The key as text if it is one column of plain JSON, as readers of tables want it, else as a struct."""
+        plain = len(table.key) == 1 and self.codec == Json()
+        key = F.col(table.key[0]).cast("string") if plain else F.struct(*table.key)
+        value = F.struct(*(name for name in frame.columns if name not in (table.version, table.deleted)))
+        if table.deleted:
+            value = F.when(~F.coalesce(F.col(table.deleted), F.lit(False)), value)
+        return frame.select(key.alias("key"), value.alias("value"))
 
     @property
     def spark_options(self) -> dict[str, str]:
@@ -148,9 +170,8 @@ def sink(
     A frame of `cdc.read` becomes Debezium events (`prefix` as in `cdc.events`); any other frame must have a column
     `value`, and may have `key`, `headers` and `topic`. `topic` is a name or a column of the frame. `format` is that of
     events and of keys and values that are structs; with `registry`, `subjects` and `schemas` it is told in `codec`.
-    `delivery` is "at-least-once", or "exactly-once" for a stream that has this sink alone and for readers of committed
-    records. `options` are settings of Kafka's producer, such as `security.protocol`; with "exactly-once" those that
-    docs/delivery.md lists.
+    `delivery` is "at-least-once", or "exactly-once" for readers of committed records. `options` are settings of Kafka's
+    producer, such as `security.protocol`; with "exactly-once" those that docs/delivery.md lists.
     """
     if not re.fullmatch(r"[^\s,:]+:\d+(,[^\s,:]+:\d+)*", servers):
         raise PenstockError(

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from difflib import get_close_matches
 from typing import Any
 
+from penstock.errors import PenstockError
+from penstock.kafka_security import SAME, SETTINGS, Security, by_name
 from penstock.sink.delivery import DELIVERIES, EXACTLY_ONCE
-from penstock.sink.kafka_security import SETTINGS, Security, wrong
 from penstock.wire import Producer
 from penstock.wire.batch import HEADER_SIZE
 from penstock.wire.compression import CODECS, MAX_SIZE
 
-OWN = ("servers", "topic", "delivery", "compression")
-SPARKS = ("checkpointlocation",)
-"""Spark's own, which it shows to every sink."""
-SAME = {"compression": "compression.type", "ssl.truststore.location": "ssl.ca.location"}
-"""Second names of settings."""
+SINK = "the sink penstock-kafka"
+OWN = ("servers", "topic", "delivery", "compression", "query", "batch")
 LEAST = {
     "linger.ms": 0,
     "batch.size": HEADER_SIZE + 1,
@@ -32,18 +29,23 @@ KNOWN = tuple(dict.fromkeys((*OWN, *LEAST, *SAME.values(), *SAME, *SETTINGS)))
 
 @dataclass(frozen=True)
 class Options:
-    """Where and how to write; `topic` is empty when each row names its own, `tuning` is of `Producer`."""
+    """Where and how to write; `topic` is empty when each row names its own, `tuning` is of `Producer`.
+
+    `batch` is the number of the batch of `query` that a frame is; a stream has its own.
+    """
 
     servers: str
     topic: str
     delivery: str
     tuning: Mapping[str, Any]
     security: Security
+    query: str = ""
+    batch: int = 0
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Options:
         """Refuses what is missing, unknown or no value of its kind."""
-        options = _by_name(given)
+        options = by_name(given, KNOWN, SINK)
         if not options.get("servers"):
             raise wrong("no servers", '.option("servers", "host:9092")')
         delivery, compression = options.get("delivery", EXACTLY_ONCE), options.get("compression.type", "lz4")
@@ -53,7 +55,10 @@ class Options:
             raise wrong(f"no compression {compression!r}", f"use one of {', '.join(CODECS)}")
         tuning = {"compression": compression} | dict(_number(name, options[name]) for name in LEAST if name in options)
         security = Security.of({name: options[name] for name in SETTINGS if name in options})
-        return cls(options["servers"], options.get("topic", ""), delivery, tuning, security)
+        query, batch = options.get("query", ""), options.get("batch", "")
+        if bool(query) != batch.isdecimal():
+            raise wrong(f"no batch {batch!r} of a query {query!r}", "give both, the batch as its number")
+        return cls(options["servers"], options.get("topic", ""), delivery, tuning, security, query, int(batch or 0))
 
     def producer(self, **more: Any) -> Producer:
         """To be called where it is used: it can no more be sent elsewhere."""
@@ -67,22 +72,8 @@ class Options:
         )
 
 
-def _by_name(given: Mapping[str, str]) -> dict[str, str]:
-    """Each setting under its first name; Spark tells options in lower case."""
-    options: dict[str, str] = {}
-    for written, value in given.items():
-        name = written.lower().removeprefix("kafka.")
-        if name in SPARKS:
-            continue
-        if name not in KNOWN:
-            close = get_close_matches(name, KNOWN, 1)
-            hint = f"did you mean {close[0]!r}? " if close else ""
-            raise wrong(f"no option {name!r}", f"{hint}there are {', '.join(KNOWN)}")
-        name = SAME.get(name, name)
-        if name in options:
-            raise wrong(f"{name} twice", "give it once; second names and those with kafka. mean the same")
-        options[name] = value
-    return options
+def wrong(what: str, next: str) -> PenstockError:
+    return PenstockError(f"{SINK} has {what}", next=next)
 
 
 def _number(name: str, text: str) -> tuple[str, timedelta | int]:

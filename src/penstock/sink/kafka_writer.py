@@ -23,9 +23,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.sink.delivery import AT_LEAST_ONCE
-from penstock.sink.kafka_options import Options
-from penstock.sink.kafka_security import wrong
+from penstock.sink.delivery import AT_LEAST_ONCE, EXACTLY_ONCE
+from penstock.sink.kafka_options import Options, wrong
 from penstock.wire.columns import COLUMNS
 from penstock.wire.tables import by_topic
 from penstock.wire.transaction import Committed, Transactions
@@ -90,13 +89,21 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes a batch frame, without transactions: what a failed task has written stays, and a repeat repeats it."""
+    """Writes a batch frame: with its query and number as a stream does, else without transactions.
+
+    Without them, what a failed task has written stays, and a repeat repeats it.
+    """
 
     def __init__(self, options: Options) -> None:
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        asyncio.run(_write(self.options, iterator))
+        options, task = self.options, TaskContext.get()
+        if options.delivery == EXACTLY_ONCE and options.query:
+            assert task
+            asyncio.run(_write_once(options, iterator, options.query, options.batch, task.partitionId()))
+        else:
+            asyncio.run(_write(options, iterator))
         return WriterCommitMessage()
 
 

@@ -9,7 +9,8 @@ batches that were cut short.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,8 +19,9 @@ import pyarrow as pa
 from penstock.wire.arrays import NO_BYTES, NO_OFFSETS, NO_ROWS, cells, headers, milliseconds, no_cells, read_only, widen
 from penstock.wire.batch import HEADER_SIZE, finish
 from penstock.wire.compression import CODECS, MAX_SIZE
-from penstock.wire.kernels import Array, Cells, fixed_sizes, group, measure, write
-from penstock.wire.partition import Partitioner, partitioner_of, partitions_for
+from penstock.wire.kernels import VALUE_ONLY, Array, Cells, fixed_sizes, group, measure, write, write_values
+from penstock.wire.partition import Partitioner, partitioner_of, partitions_for, sticky
+from penstock.wire.texts import Texts
 
 COLUMNS = ("key", "value", "headers", "timestamp", "partition")
 
@@ -100,6 +102,24 @@ class TableEncoder:
         for p in np.flatnonzero(np.diff(starts)):
             yield from self._run(records, int(p), rows, int(starts[p]), int(starts[p + 1]))
 
+    def joins(self, parts: Sequence[Texts]) -> bool:
+        """Whether values without keys may go to any partition, and these are no more than a batch."""
+        rows = sum(len(part.starts) for part in parts)
+        anywhere = self._partitioner is None or self._partitioner is sticky
+        return anywhere and rows > 0 and sum(part.bound() for part in parts) + VALUE_ONLY * rows <= self._limit
+
+    def join(self, parts: Sequence[Texts]) -> Encoded:
+        """One batch of all these values, from where they lie."""
+        rows, size = sum(len(part.starts) for part in parts), sum(part.bound() for part in parts)
+        buffer = np.empty(HEADER_SIZE + size + VALUE_ONLY * rows, np.uint8)
+        first, at, now = 0, HEADER_SIZE, time.time_ns() // 1_000_000
+        for part in parts:
+            at = write_values(np.frombuffer(part.data, np.uint8), part.starts, part.lengths, first, buffer, at)
+            first += len(part.starts)
+        p, data = self._next(), self._finish(buffer[:at], rows, now, now)
+        self._give(p, len(data))
+        return Encoded(p, range(rows), data)
+
     def _choose(self, batch: pa.RecordBatch, records: _Records) -> Array | None:
         """The partition of each row; None if all rows are sticky, and need not be moved."""
         names = batch.schema.names
@@ -167,7 +187,11 @@ class TableEncoder:
         r, buffer = records, np.empty(HEADER_SIZE + size, np.uint8)
         sources = r.key, r.value, r.header_offsets, r.header_data, r.sizes, r.times
         write(*sources, rows, first, count, buffer[HEADER_SIZE:])
-        data = finish(
+        data = self._finish(buffer, count, base, largest)
+        return Encoded(p, rows[first : first + count] if len(rows) else range(first, first + count), data)
+
+    def _finish(self, buffer: Array, count: int, base: int, largest: int) -> memoryview:
+        return finish(
             buffer.data,
             count=count,
             base_timestamp=base,
@@ -175,7 +199,6 @@ class TableEncoder:
             compression=self._compression,
             level=self._level,
         )
-        return Encoded(p, rows[first : first + count] if len(rows) else range(first, first + count), data)
 
     def _next(self) -> int:
         return (int(self._given.argmin()) + self._first) % self.partitions

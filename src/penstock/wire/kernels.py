@@ -24,6 +24,9 @@ from numba.extending import intrinsic
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
+VALUE_ONLY = 5 + 2 + 5 + 1 + 5 + 1
+"""Bytes: the length, attributes and time, the offset, no key, the value's length, no headers."""
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -150,6 +153,28 @@ def write(
         else:
             out[at] = 0
             at += 1
+    return at
+
+
+@compiled
+def write_values(data: Array, starts: Array, lengths: Array, first: int, out: Array, at: int) -> int:
+    """Write records of a value only at `at`, all of the batch's base time; `first` is the first one's offset delta.
+
+    Returns where they end. A record takes at most `VALUE_ONLY` bytes more than its value.
+    """
+    for i in range(len(lengths)):
+        length = lengths[i]
+        size = max(length, 0)
+        at = put_varint(out, at, 4 + varint_size(first + i) + varint_size(length) + size)
+        out[at], out[at + 1] = 0, 0
+        at = put_varint(out, at + 2, first + i)
+        out[at] = 1
+        at = put_varint(out, at + 1, length)
+        if size > 0:
+            copy(out, at, data, starts[i], size)
+            at += size
+        out[at] = 0
+        at += 1
     return at
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
@@ -37,11 +37,15 @@ from penstock.wire.pending import OVERHEAD, Headers, RecordMetadata, as_bytes
 from penstock.wire.sasl import Authenticate
 from penstock.wire.sender import Sender
 from penstock.wire.stats import Stats
-from penstock.wire.tables import Receipt, TableDelivery, Tabular, by_topic, receipts, record_batches
+from penstock.wire.tables import Receipt, TableDelivery, Tabular, by_topic, following, receipts, record_batches
+from penstock.wire.texts import Texts, column
 from penstock.wire.transaction import Transactions
 
 REQUEST = 2_000_001
 """Bytes of a request: two batches keep both sides busy, while four leave the broker's second thread without work."""
+
+SMALL = 1 << 20
+"""Bytes of rows that are there already and are encoded on the loop: the way to another thread and back is as long."""
 
 
 class Producer:
@@ -107,6 +111,7 @@ class Producer:
             limits = {"timeout": transaction_timeout.total_seconds(), "patience": patience}
             self._transactions = Transactions(self._cluster, transactional_id, pauses=pauses, **limits)
         self._batch_size = batch_size
+        self._small = 0 if compression == "gzip" else SMALL  # gzip takes fifty times as long
         make = partial(
             TableEncoder,
             batch_size=batch_size,
@@ -205,27 +210,42 @@ class Producer:
         `timestamp` (a timestamp, or milliseconds since 1970), `partition` (int). Returns the offsets of each
         partition's rows, or raises `TableFailed` with what was written and which rows were not.
         """
-        found = await self.send_tables((topic, batch) for batch in record_batches(table))
+        parts = ((topic, batch) for batch in record_batches(table))
+        found = await self.send_tables(list(parts) if isinstance(table, pa.Table | pa.RecordBatch | list) else parts)
         return found.get(topic) or Receipt(topic, 0, {})
+
+    async def send_values(self, topic: str, parts: Sequence[Texts]) -> Receipt:
+        """Write values without keys and wait for the brokers, as `send_table` does; they are copied once less.
+
+        All of them are one batch if they fit into it. Rows are counted through all parts.
+        """
+        encoder = self._encoders.current(topic, self._encoders.get(topic) or await self._learn(topic))
+        if not self._small or not encoder.joins(parts):
+            return await self.send_table(topic, pa.record_batch({"value": column(parts)}))
+        self._require_transaction(topic)
+        one, delivery = encoder.join(parts), TableDelivery(topic)
+        await self._accumulator.reserve(len(one.data))
+        self._accumulator.add(topic, one, delivery.expect(one))
+        return await delivery.receipt()
 
     async def send_tables(self, parts: Tabular | Iterable[tuple[str, pa.RecordBatch]]) -> dict[str, Receipt]:
         """Write rows, each to the topic in its column `topic`, or batches, each to its topic, and wait for the brokers.
 
         Returns the receipts by topic; in `TableFailed` the rows of a topic are counted without those of others.
-        `parts` is asked for the next one in another thread, so it may take its time.
+        `parts` is asked for the next one in another thread, unless it is a list, so it may take its time.
         """
         if isinstance(parts, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
             parts = by_topic(record_batches(parts))
         deliveries: dict[str, TableDelivery] = {}
-        loop, left = asyncio.get_running_loop(), iter(parts)
-        while (part := await loop.run_in_executor(None, next, left, None)) is not None:
+        left, ready = iter(parts), isinstance(parts, list)
+        while (part := await following(left, here=ready)) is not None:
             topic, batch = part
             encoder = self._encoders.current(topic, self._encoders.get(topic) or await self._learn(topic))
             self._require_transaction(topic)
             delivery = deliveries.setdefault(topic, TableDelivery(topic))
-            encoded = encoder.encode(batch)
+            encoded, small = encoder.encode(batch), ready and batch.nbytes <= self._small
             # In another thread too: the kernel holds no lock, so the loop sends meanwhile.
-            while (one := await loop.run_in_executor(None, next, encoded, None)) is not None:
+            while (one := await following(encoded, here=small)) is not None:
                 await self._accumulator.reserve(len(one.data))
                 self._accumulator.add(topic, one, delivery.expect(one))
             delivery.next_batch(batch.num_rows)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,8 @@ from penstock.wire.columns import Encoded
 from penstock.wire.errors import KafkaError
 from penstock.wire.kernels import Array
 from penstock.wire.lanes import Outcome
+
+Item = TypeVar("Item")
 
 Tabular: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
 
@@ -116,6 +118,13 @@ async def receipts(deliveries: Iterable[TableDelivery]) -> dict[str, Receipt]:
             failures[0].add_note(str(other))
         raise failures[0]
     return made
+
+
+async def following(items: Iterator[Item], *, here: bool) -> Item | None:
+    """The next item, None behind the last one; made in another thread unless it is made `here`."""
+    if here:
+        return next(items, None)
+    return await asyncio.get_running_loop().run_in_executor(None, next, items, None)
 
 
 def record_batches(table: Tabular | Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:

@@ -11,6 +11,7 @@ from penstock.wire.columns import TableEncoder
 from penstock.wire.compression import NONE
 from penstock.wire.partition import partition_for
 from penstock.wire.read import decode
+from penstock.wire.texts import Texts
 
 
 def warm() -> None:
@@ -21,4 +22,5 @@ def warm() -> None:
         batch = pa.record_batch({"key": cells, "value": cells, "headers": headers})
         for encoded in TableEncoder(2, batch_size=1000, compression=NONE, level=None).encode(batch):
             decode(encoded.data, verify=False)
+    TableEncoder(2, batch_size=1000, compression=NONE).join([Texts.of([b"v"])])
     partition_for(b"k", 2)

@@ -1,0 +1,94 @@
+"""Avro records as columns, behind the ids of schemas in a registry, or plain ones of one given schema.
+
+A record is read with the schema that it was written with and comes out in the newest of its subject. The ids are asked
+for when the query is built; a record of a later one is told as a problem until the query starts again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as st
+from pyspark.sql.avro.functions import from_avro
+
+from penstock.codec.decode import NOT_FRAMED, behind_frame, chosen, is_framed, schemas_of
+from penstock.codec.registry import Registry
+from penstock.errors import PenstockError
+
+# In permissive mode a record that cannot be read is a struct of nulls, as a good one may be. Only a good one has the
+# default of a field that no writer knows.
+READ = "_penstock_read"
+
+
+@dataclass(frozen=True)
+class Avro:
+    """Records of the `writers`, schemas by their ids; with the id None there is one, and no frame."""
+
+    schema: st.StructType
+    writers: Mapping[int | None, str]
+    reader: str
+
+    @classmethod
+    def of_subject(cls, registry: Registry, subject: str, wanted: st.StructType | None) -> Avro:
+        found = schemas_of(registry, subject, "AVRO", '"protobuf" or "json-schema"')
+        return cls._of(dict(found), found[-1][1], wanted, f"subject {subject} at {registry.url}")
+
+    @classmethod
+    def plain(cls, text: str, wanted: st.StructType | None = None) -> Avro:
+        return cls._of({None: text}, text, wanted, "Avro")
+
+    @classmethod
+    def _of(cls, writers: Mapping[int | None, str], newest: str, wanted: st.StructType | None, where: str) -> Avro:
+        read = json.loads(newest)
+        if not isinstance(read, dict) or read.get("type") != "record":
+            raise PenstockError("the Avro schema is no record", where=newest[:200], next="read it as bytes, with Spark")
+        read["fields"] = [*read["fields"], {"name": READ, "type": "boolean", "default": True}]
+        text = json.dumps(read)
+        has = st.StructType([field for field in _spark_type(text) if field.name != READ])
+        return cls(chosen(has, wanted, where), writers, text)
+
+    def decode(self, value: Column) -> Column:
+        options = {"mode": "PERMISSIVE", "avroSchema": self.reader}
+        if None in self.writers:
+            return from_avro(value, self.writers[None], options)
+        number, body = _number(value), behind_frame(value)
+        framed = is_framed(value)
+        cases: Any = F
+        for writer, text in self.writers.items():
+            cases = cases.when(framed & (number == writer), from_avro(body, text, options))
+        decoded: Column = cases
+        return decoded
+
+    def fields(self, decoded: Column) -> list[Column]:
+        return [decoded.getField(name).alias(name) for name in self.schema.names]
+
+    def reason(self, decoded: Column, value: Column) -> Column:
+        bad = decoded.isNull() | decoded.getField(READ).isNull()
+        if None in self.writers:
+            return F.when(bad, "no Avro of the schema")
+        number = _number(value).cast("string")
+        known = _number(value).isin(*self.writers)
+        later = F.concat(F.lit("no schema with the id "), number, F.lit(" in the registry when this query began"))
+        return (
+            F.when(~is_framed(value), NOT_FRAMED)
+            .when(~known, later)
+            .when(bad, F.concat(F.lit("no Avro of the schema "), number))
+        )
+
+
+def _number(value: Column) -> Column:
+    """The schema's id of a framed record."""
+    return F.conv(F.hex(F.substring(value, 2, 4)), 16, 10).cast("long")
+
+
+def _spark_type(text: str) -> st.StructType:
+    """What Spark makes of an Avro schema."""
+    made = SparkSession.active().range(0).select(from_avro(F.lit(b""), text).alias("record"))
+    kind = made.schema["record"].dataType
+    assert isinstance(kind, st.StructType)
+    return kind

@@ -1,0 +1,89 @@
+"""The start of one service, up to where it serves, and the end of several."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from penstock.errors import PenstockError
+from penstock.local import ports, process
+from penstock.local.records import Record, save
+from penstock.local.service import Place, Service
+
+SPACE = 512 << 20  # bytes that must be free before a service starts
+PATIENCE = 180.0  # seconds for a start
+STOP_PATIENCE = 20.0
+
+Say = Callable[[str], None]
+
+
+def runs_already(service: Service, record: Record, root: Path, port: int | None) -> bool:
+    if port is not None and record.alive and record.ports["client"] != port:
+        raise PenstockError(
+            f"{service.name} already runs on port {record.ports['client']}, not {port}",
+            next="run: penstock down, and then up again",
+        )
+    serving = serves(service, record, root)
+    if record.alive and not serving:
+        raise failed(service, record, root)
+    return serving
+
+
+def start(service: Service, records: dict[str, Record], root: Path, port: int | None, say: Say) -> None:
+    """Give a service its ports and files, and start its process."""
+    _require_space(root)
+    record, launch = records[service.name], service.prepare(say)
+    if port is not None:
+        ports.require_free(port, service.name, service.option)
+        record.ports["client"] = port
+    for name in service.ports:
+        if name not in record.ports or not ports.becomes_free(record.ports[name]):
+            record.ports[name] = ports.free({port for other in records.values() for port in other.ports.values()})
+    say(f"starting {service.name} with {launch.what}")
+    place = Place(root / service.name, record.ports)
+    place.data.mkdir(parents=True, exist_ok=True)
+    command = launch.command(place)
+    with process.uninterrupted():
+        record.process = process.start(command, place.log, os.environ, service.stop)
+        save(root, records)
+
+
+def serves(service: Service, record: Record, root: Path) -> bool:
+    """Wait until a service serves, or until it is clear that it will not."""
+    place = Place(root / service.name, record.ports)
+    deadline = time.monotonic() + PATIENCE
+    while record.alive and time.monotonic() < deadline:
+        if service.ready(place):
+            return True
+        time.sleep(process.POLL)
+    return False
+
+
+def failed(service: Service, record: Record, root: Path) -> PenstockError:
+    log = Place(root / service.name, record.ports).log
+    what = f"did not serve within {PATIENCE:.0f} s" if record.alive else "ended while it started"
+    return PenstockError(
+        f"{service.name} {what}; its log ends with\n{process.tail(log)}\n",
+        where=str(log),
+        next="correct what the log says and run again; penstock up --clean starts without the old data",
+    )
+
+
+def stop(records: Iterable[Record]) -> None:
+    records = list(records)
+    process.stop((record.process for record in records if record.process), STOP_PATIENCE)
+    for record in records:
+        record.process = None
+
+
+def _require_space(root: Path) -> None:
+    available = shutil.disk_usage(root).free
+    if available < SPACE:
+        raise PenstockError(
+            f"No disk space: {available >> 20} MiB are free and the services need {SPACE >> 20} MiB",
+            where=str(root),
+            next="free some space or give another folder with --root",
+        )
