@@ -1,7 +1,36 @@
-"""Kafka for pipelines: `kafka.sink(...)`, and the formats of its records: `kafka.codec(...)`, `kafka.Registry(...)`."""
+"""Kafka for pipelines: `read`, `read_table`, `sink`, `dead_letters`, and the formats of records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from penstock.codec.formats import codec
 from penstock.codec.registry import Registry
+from penstock.sink.dead_letters import DeadLetters, dead_letters
 from penstock.sink.kafka import KafkaSink, sink
+from penstock.source.kafka import NO_VALUE, read
+from penstock.stream.table import Table
 
-__all__ = ["KafkaSink", "Registry", "codec", "sink"]
+__all__ = ["DeadLetters", "KafkaSink", "Registry", "Table", "codec", "dead_letters", "read", "read_table", "sink"]
+
+_PREFIX = "_kafka_"
+
+
+def read_table(spark: SparkSession, topic: str, *, key: str, **settings: Any) -> Table:
+    """A compacted topic as a table by its record key, whose text becomes the column `key`, in the type that the schema
+    has for it; a record without a value deletes its row.
+
+    `settings` are those of `read`, but for `at` and `late`. Columns: the schema's, `version long` (the offset),
+    `deleted boolean`. Records that cannot be read are left out; their number is in the metrics under `name`.
+    """
+    rows = read(spark, topic, prefix=_PREFIX, **settings)
+    deleted = F.coalesce(F.col("problem.reason") == NO_VALUE, F.lit(False))
+    text = F.col(f"{_PREFIX}key").cast("string")
+    kind = rows.schema[key].dataType if key in rows.columns else "string"
+    columns = [F.col(name) for name in rows.columns if name not in (key, "problem") and not name.startswith(_PREFIX)]
+    about = [F.col(f"{_PREFIX}offset").alias("version"), deleted.alias("deleted")]
+    kept = rows.where(F.col("problem").isNull() | deleted)
+    return Table(kept.select(text.try_cast(kind).alias(key), *columns, *about), (key,), "version", "deleted")

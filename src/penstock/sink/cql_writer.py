@@ -1,0 +1,141 @@
+"""Arrow batches of Spark to CQL statements: columns are encoded whole, rows are put together from their bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from cassandra.query import UNSET_VALUE
+
+from penstock.database.access import Access
+from penstock.database.encode import as_bytes, encode
+from penstock.database.requests import Limits, Values, send_all, together
+from penstock.database.routing import partition_key
+from penstock.database.tables import base_name, quoted
+from penstock.errors import PenstockError
+from penstock.schema import CqlType, Table
+from penstock.sink.cql_columns import DELETE, TABLE, TIMESTAMP, TTL
+
+MAX_TTL = 20 * 365 * 86_400
+"""Seconds: the longest TTL that the databases take."""
+_BIGINT, _INT = CqlType("bigint"), CqlType("int")
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Writes the record batches of a task; `began` is the first row's write time in microseconds."""
+
+    access: Access
+    tables: tuple[Table, ...]
+    mode: str
+    began: int
+    limits: Limits
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        done = 0
+        for batch in batches:
+            for table, rows, times in self._by_table(batch, self._times(batch, done)):
+                statements = _Rows(table, rows, times, self.mode).statements()
+                requests = together(self.access, table.keyspace, statements, self.limits)
+                send_all(self.access, table.keyspace, requests, self.limits, what="writing", where=table.full_name)
+            done += batch.num_rows
+        yield pa.RecordBatch.from_pydict({"rows": pa.array([done], pa.int64())})
+
+    def _times(self, batch: pa.RecordBatch, done: int) -> pa.Array:
+        """When each row counts as written: later rows of a task after earlier ones, so that of two the last stays."""
+        if TIMESTAMP in batch.schema.names:
+            return _without_null(batch.column(TIMESTAMP), "timestamp")
+        return pa.array(self.began + done + np.arange(batch.num_rows, dtype=np.int64))
+
+    def _by_table(self, batch: pa.RecordBatch, times: pa.Array) -> Iterator[tuple[Table, pa.RecordBatch, pa.Array]]:
+        if TABLE not in batch.schema.names:
+            yield self.tables[0], batch, times
+            return
+        names = batch.column(TABLE)
+        known = {table.full_name: table for table in self.tables}
+        for name in pc.unique(names).to_pylist():
+            if name not in known:
+                raise PenstockError(
+                    f"a row goes to {name}, which the sink was not told of",
+                    where="cql.sink",
+                    next=f"name it in tables=, beside {', '.join(known)}; or filter such rows out",
+                )
+            chosen = pc.equal(names, name)
+            yield known[name], batch.filter(chosen), times.filter(chosen)
+
+
+class _Rows:
+    """Rows of one table, as statements."""
+
+    def __init__(self, table: Table, batch: pa.RecordBatch, times: pa.Array, mode: str) -> None:
+        self.table, self.batch, self.times = table, batch, times
+        kinds = {column.name: column.type for column in table.columns}
+        self.names = [name for name in batch.schema.names if name in kinds]
+        self.key = [column.name for column in (*table.partition_key, *table.clustering_key)]
+        for name in self.key:
+            _without_null(batch.column(name), name)
+        absent = None if mode == "insert" else UNSET_VALUE
+        self.cells = {name: self._cells(name, kinds[name], absent) for name in self.names}
+
+    def _cells(self, name: str, kind: CqlType, absent: object) -> list[bytes | None]:
+        try:
+            cells = as_bytes(encode(kind, self.batch.column(name)))
+        except PenstockError as error:
+            raise PenstockError(error.what, where=f"{self.table.full_name}.{name}", next=error.next) from None
+        return [absent if cell is None else cell for cell in cells] if absent else cells  # type: ignore[misc]
+
+    def statements(self) -> Iterator[tuple[bytes, str, Values]]:
+        """Of each row its partition key, the statement and the values to bind."""
+        times = as_bytes(encode(_BIGINT, self.times))
+        partitions = map(partition_key, zip(*(self.cells[c.name] for c in self.table.partition_key), strict=True))
+        keys = zip(*(self.cells[name] for name in self.key), strict=True)
+        rows = zip(*self.cells.values(), strict=True)
+        insert, insert_ttl, delete = self._insert(ttl=False), self._insert(ttl=True), self._delete()
+        everything = zip(partitions, keys, rows, times, self._ttls(), self._deletes(), strict=True)
+        for partition, key, row, at, ttl, gone in everything:
+            if gone:
+                yield partition, delete, [at, *key]
+            elif ttl is None:
+                yield partition, insert, [*row, at]
+            else:
+                yield partition, insert_ttl, [*row, at, ttl]
+
+    def _ttls(self) -> list[bytes | None]:
+        if TTL not in self.batch.schema.names:
+            return [None] * self.batch.num_rows
+        seconds = self.batch.column(TTL)
+        bounds = pc.min_max(seconds).as_py()
+        if bounds["min"] is not None and not 0 <= bounds["min"] <= bounds["max"] <= MAX_TTL:
+            raise PenstockError(
+                f"a TTL is {bounds['min'] if bounds['min'] < 0 else bounds['max']} seconds",
+                where=self.table.full_name,
+                next="make it null (none) or keep it from 1 second to 20 years",
+            )
+        return as_bytes(encode(_INT, seconds))
+
+    def _deletes(self) -> Sequence[bool]:
+        if DELETE not in self.batch.schema.names:
+            return [False] * self.batch.num_rows
+        return list(self.batch.column(DELETE).to_pylist())
+
+    def _insert(self, *, ttl: bool) -> str:
+        columns, marks = ", ".join(map(quoted, self.names)), ", ".join("?" * len(self.names))
+        using = "USING TIMESTAMP ? AND TTL ?" if ttl else "USING TIMESTAMP ?"
+        return f"INSERT INTO {base_name(self.table)} ({columns}) VALUES ({marks}) {using}"
+
+    def _delete(self) -> str:
+        key = " AND ".join(f"{quoted(name)} = ?" for name in self.key)
+        return f"DELETE FROM {base_name(self.table)} USING TIMESTAMP ? WHERE {key}"
+
+
+def _without_null(values: pa.Array, name: str) -> pa.Array:
+    if values.null_count:
+        raise PenstockError(
+            f"{name} is null in {values.null_count} of {len(values)} rows",
+            where="cql.sink",
+            next=f"filter such rows out before the sink: frame.where('{name} IS NOT NULL')",
+        )
+    return values

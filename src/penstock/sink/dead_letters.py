@@ -1,0 +1,61 @@
+"""Dead letters: the records with a `problem`, to a topic of their own, with their bytes as they came."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from penstock.codec.problem import PROBLEM, TYPE, headers
+from penstock.errors import PenstockError
+from penstock.sink.delivery import AT_LEAST_ONCE
+from penstock.sink.kafka import KafkaSink, sink
+from penstock.sink.write import Batch
+
+
+@dataclass(frozen=True)
+class DeadLetters:
+    """Made by `dead_letters`."""
+
+    kafka: KafkaSink
+
+    @property
+    def delivery(self) -> str:
+        return self.kafka.delivery
+
+    def records(self, frame: DataFrame) -> DataFrame:
+        return self.kafka.records(letters(frame))
+
+    def stream(self, frame: DataFrame) -> DataStreamWriter:
+        return self.kafka.stream(letters(frame))
+
+    def save(self, frame: DataFrame, batch: Batch) -> None:
+        self.kafka.save(letters(frame), batch)
+
+
+def dead_letters(
+    topic: str, *, servers: str, delivery: str = AT_LEAST_ONCE, options: Mapping[str, str] | None = None
+) -> DeadLetters:
+    """A sink of the rows of a `kafka.read` frame that have a problem: `write(frame, dead_letters("clicks.dead", ...))`.
+
+    Key, value and headers are those of the record; headers are added as in Kafka Connect's dead letters:
+    `__connect.errors.topic`, `.partition`, `.offset` and `.exception.message`. The other settings are `kafka.sink`'s.
+    """
+    return DeadLetters(sink(topic, servers=servers, delivery=delivery, options=options))
+
+
+def letters(frame: DataFrame) -> DataFrame:
+    """`key binary, value binary, headers` of the rows with a problem."""
+    if PROBLEM not in frame.columns or frame.schema[PROBLEM].dataType != TYPE:
+        raise PenstockError(
+            "dead letters need the column `problem` of kafka.read",
+            where=f"columns {', '.join(frame.columns)}",
+            next="give the frame of kafka.read itself, before a select or a where",
+        )
+    bad = frame.where(F.col(PROBLEM).isNotNull())
+    return bad.select(
+        F.col("problem.key").alias("key"), F.col("problem.value").alias("value"), headers().alias("headers")
+    )

@@ -1,0 +1,154 @@
+"""Frames into Parquet files: `<path>/batch=<query>-<number>/[<column>=<value>/...]`, a folder for each batch.
+
+Spark writes a batch below `<path>/_staging`, which readers skip, and one rename of its folder makes it visible: a
+reader sees all of a batch or nothing of it. A batch whose folder is there is whole and is not written again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from penstock.errors import PenstockError
+from penstock.sink.delivery import EXACTLY_ONCE
+from penstock.sink.failures import Unavailable, causes
+from penstock.sink.write import Batch, in_batches
+
+COLUMN = "batch"
+STAGING = "_staging"
+COMPRESSIONS = ("zstd", "snappy", "lz4_raw", "gzip", "none")
+# Object stores rename a folder object by object: readers would see parts of a batch.
+REFUSED = re.compile(r"(s3a?|s3n|gs|oss|cosn?|wasbs?)://", re.IGNORECASE)
+# What the system says of a disk or folder that may be put right while the query waits.
+FULL = re.compile(r"No space left on device|File too large|[Qq]uota|Input/output error|Stale file handle")
+
+
+@dataclass(frozen=True)
+class FilesSink:
+    """Where and how files are written; made and checked by `sink`."""
+
+    path: str
+    partition_by: tuple[str, ...] = ()
+    compression: str = COMPRESSIONS[0]
+    delivery: str = EXACTLY_ONCE
+
+    def records(self, frame: DataFrame) -> DataFrame:
+        """The rows to write; raises for a frame or a folder that cannot take them."""
+        if missing := [name for name in self.partition_by if name not in frame.columns]:
+            raise _wrong(f"the frame has no column {', '.join(missing)}", "correct partition_by=, or select it", frame)
+        if COLUMN in frame.columns:
+            raise _wrong(f"the frame's column {COLUMN} would hide the batch's own", "rename it", frame)
+        if len(self.partition_by) == len(frame.columns):
+            raise _wrong("partition_by= leaves no column for the files", "name fewer columns", frame)
+        with _told(self.path):
+            _Folder(frame.sparkSession, self.path).make(STAGING)
+        return frame
+
+    def stream(self, frame: DataFrame) -> DataStreamWriter:
+        """The write of a query that has only this sink."""
+        return in_batches(frame, self.save)
+
+    def save(self, frame: DataFrame, batch: Batch) -> None:
+        """Write one batch, unless it was written before."""
+        query, _, place = batch.query.partition(".")
+        # The begin of the id tells queries apart, and what a new checkpoint numbers anew.
+        name = f"{COLUMN}={query[:8]}{place and '.'}{place}-{batch.number:08}"
+        with _told(f"{self.path}/{name}"):
+            folder = _Folder(frame.sparkSession, self.path)
+            if folder.has(name):
+                return
+            folder.remove_staged(name)
+            staged = f"{STAGING}/{name}.{uuid.uuid4().hex}"
+            self._write(frame, f"{self.path}/{staged}")
+            folder.rename(staged, name)
+
+    def _write(self, frame: DataFrame, path: str) -> None:
+        options = {"compression": self.compression, "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+        writer = frame.write.options(**options)
+        (writer.partitionBy(*self.partition_by) if self.partition_by else writer).parquet(path)
+
+
+def sink(path: str, *, partition_by: str | Sequence[str] = (), compression: str = COMPRESSIONS[0]) -> FilesSink:
+    """A sink of Parquet files for `penstock.write`: a local folder or a URI that Hadoop knows, such as hdfs://host/a.
+
+    Each batch is a folder `batch=<query>-<number>` with, for each column of `partition_by`, folders below it. The file
+    system must rename a folder at once, which object stores do not.
+    """
+    columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+    if REFUSED.match(path):
+        raise PenstockError(
+            f"{path} is in an object store, which cannot rename a folder at once",
+            where="files.sink",
+            next="write to a file system, such as file: or hdfs:, and copy whole batches from there",
+        )
+    if compression not in COMPRESSIONS:
+        raise PenstockError(
+            f"unknown compression {compression!r}", where="files.sink", next=f"use one of {', '.join(COMPRESSIONS)}"
+        )
+    return FilesSink(str(path).rstrip("/"), columns, compression)
+
+
+class _Folder:
+    """The sink's folder on whatever file system Hadoop finds for it."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        context: Any = spark.sparkContext
+        self._gateway, self._jvm = context._gateway, context._jvm
+        configuration = context._jsc.hadoopConfiguration()
+        self._base = self._jvm.org.apache.hadoop.fs.Path(path)
+        self._files = self._base.getFileSystem(configuration)
+        self._context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(self._files.getUri(), configuration)
+
+    def make(self, name: str) -> None:
+        self._files.mkdirs(self._path(name))
+
+    def has(self, name: str) -> bool:
+        return bool(self._files.exists(self._path(name)))
+
+    def remove_staged(self, name: str) -> None:
+        """What failed attempts at a batch have left behind."""
+        for found in self._files.globStatus(self._path(f"{STAGING}/{name}.*")) or ():
+            self._files.delete(found.getPath(), True)
+
+    def rename(self, old: str, new: str) -> None:
+        """At once; fails when `new` is there."""
+        rename = self._jvm.org.apache.hadoop.fs.Options.Rename
+        none = self._gateway.new_array(rename, 1)
+        none[0] = rename.NONE
+        self._context.rename(self._path(old), self._path(new), none)
+
+    def _path(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self._base, name)
+
+
+@contextlib.contextmanager
+def _told(where: str) -> Any:
+    """Errors of the file system in ours."""
+    try:
+        yield
+    except (Py4JJavaError, PySparkException) as error:
+        origin = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+        said = [str(error), *(text for _, text in causes(origin))]
+        if found := next(filter(None, map(FULL.search, said)), None):
+            raise Unavailable(
+                f"files cannot be written: {found[0]}", where=where, next="free some space; the batch is repeated"
+            ) from error
+        if isinstance(error, Py4JJavaError):
+            what = str(error.java_exception.getMessage() or error.java_exception)
+            raise PenstockError(
+                f"files cannot be written: {what}", where=where, next="make sure the folder may be written to"
+            ) from error
+        raise
+
+
+def _wrong(what: str, next: str, frame: DataFrame) -> PenstockError:
+    return PenstockError(what, where=f"files.sink, columns {', '.join(frame.columns)}", next=next)

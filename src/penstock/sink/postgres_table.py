@@ -1,0 +1,161 @@
+"""A frame laid beside a PostgreSQL table: what fits, what is missing, and as what each column travels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as st
+
+from penstock.errors import PenstockError
+from penstock.sink.postgres_types import Target, Travel, misfit, travel
+
+# A domain takes what its type takes.
+COLUMNS = """\
+SELECT a.attname::text, coalesce(b.typname, t.typname)::text, format_type(a.atttypid, a.atttypmod)::text,
+       a.attnotnull AND NOT a.atthasdef AND a.attidentity = '', a.attgenerated <> '' OR a.attidentity = 'a'
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type b ON b.oid = t.typbasetype
+WHERE a.attrelid = to_regclass({table}) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
+UNIQUE = """\
+SELECT array_agg(a.attname::text) AS columns, bool_and(a.attnotnull) AS certain
+FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])
+WHERE i.indrelid = to_regclass({table}) AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL
+GROUP BY i.indexrelid"""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A column that is written: its name in the table, its name and type on the way, its type in the table."""
+
+    name: str
+    alias: str
+    travel: Travel
+    full: str
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All that goes into the staging table: the table's columns, and with keys perhaps `version` and `deleted`."""
+
+    columns: tuple[Written, ...]
+    version: Travel | None = None
+    deleted: bool = False
+
+
+def layout(
+    frame: DataFrame,
+    table: str,
+    targets: Sequence[Target],
+    unique: Sequence[tuple[frozenset[str], bool]],
+    key: Sequence[str],
+    version: str | None,
+    deleted: str | None,
+) -> Layout:
+    """Raises for a frame that the table cannot take."""
+    known = {target.name: target for target in targets}
+    if not known:
+        raise PenstockError(
+            f"there is no table {table}", where="PostgreSQL", next="create it, or name it with its schema"
+        )
+    _require_key(frame, table, unique, key)
+    for extra in filter(None, (version, deleted)):
+        _require_column(frame, extra, table)
+    if deleted and not isinstance(frame.schema[deleted].dataType, st.BooleanType):
+        raise PenstockError(f"the column {deleted} is not boolean", where="postgres.sink", next="make it true or false")
+    aside = {deleted} | ({version} if version not in known else set())
+    names = [name for name in frame.columns if name not in aside]
+    _require_known(names, known, table)
+    _require_all(names, targets, table)
+    columns = tuple(_written(frame, known[name], f"c{place}", table) for place, name in enumerate(names))
+    return Layout(columns, _version(frame, version, known, table), deleted is not None)
+
+
+def rows_of(frame: DataFrame, plan: Layout, deleted: str | None) -> DataFrame:
+    """The frame as it travels."""
+    columns = [column.travel.column.alias(column.alias) for column in plan.columns]
+    if plan.version:
+        columns.append(plan.version.column.alias("version"))
+    if deleted:
+        columns.append(F.coalesce(F.col(_quoted(deleted)), F.lit(False)).alias("deleted"))
+    return frame.select(*columns)
+
+
+def _written(frame: DataFrame, target: Target, alias: str, table: str) -> Written:
+    kind = frame.schema[target.name].dataType
+    way = travel(F.col(_quoted(target.name)), kind, target)
+    if way is None:
+        raise misfit(target.name, kind, target, table)
+    return Written(target.name, alias, way, target.full)
+
+
+def _version(frame: DataFrame, version: str | None, known: dict[str, Target], table: str) -> Travel | None:
+    """A version that is no column of the table travels beside the columns."""
+    if version is None or version in known:
+        return None
+    kind = frame.schema[version].dataType
+    for name in ("int8", "timestamptz", "timestamp", "float8", "date", "text"):
+        if way := travel(F.col(_quoted(version)), kind, Target(version, name, name, False, False)):
+            return way
+    raise PenstockError(
+        f"the version {version} is {kind.simpleString()}, which has no order here",
+        where=f"PostgreSQL table {table}",
+        next="give a number, a time or a string",
+    )
+
+
+def _require_key(
+    frame: DataFrame, table: str, unique: Sequence[tuple[frozenset[str], bool]], key: Sequence[str]
+) -> None:
+    for name in key:
+        _require_column(frame, name, table)
+    if not key or (frozenset(key), True) in unique:
+        return
+    listed = ", ".join(f'"{name}"' for name in key)
+    raise PenstockError(
+        f"the key {', '.join(key)} is no primary key of the table, nor unique and NOT NULL",
+        where=f"PostgreSQL table {table}",
+        next=f"run: ALTER TABLE {table} ADD PRIMARY KEY ({listed})",
+    )
+
+
+def _require_column(frame: DataFrame, name: str, table: str) -> None:
+    if name not in frame.columns:
+        raise PenstockError(
+            f"the frame has no column {name}",
+            where=f"columns {', '.join(frame.columns)}, for PostgreSQL table {table}",
+            next="select it, or correct key=, version= or deleted=",
+        )
+
+
+def _require_known(names: Sequence[str], known: dict[str, Target], table: str) -> None:
+    if strange := [name for name in names if name not in known or known[name].generated]:
+        raise PenstockError(
+            f"the table has no place for {', '.join(strange)}",
+            where=f"PostgreSQL table {table} with {', '.join(n for n, t in known.items() if not t.generated)}",
+            next="drop or rename these columns in the frame, or add them to the table",
+        )
+
+
+def _require_all(names: Sequence[str], targets: Sequence[Target], table: str) -> None:
+    missing = [target.name for target in targets if target.required and target.name not in names]
+    if missing:
+        raise PenstockError(
+            f"the frame lacks {', '.join(missing)}, which must not be null",
+            where=f"PostgreSQL table {table}",
+            next="select these columns, or give them a default in the table",
+        )
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def targets_of(rows: Sequence[Sequence[Any]]) -> list[Target]:
+    return [Target(*row) for row in rows]
+
+
+def unique_of(rows: Sequence[Sequence[Any]]) -> list[tuple[frozenset[str], bool]]:
+    return [(frozenset(columns), bool(certain)) for columns, certain in rows]

@@ -1,0 +1,171 @@
+"""The CQL sink: what it refuses when built, what real tables hold afterwards, and batches that come again."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from checkpoints import forget_last_commit
+from keyspaces import new_keyspace
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from penstock import cql as pcql
+from penstock import write
+from penstock.errors import PenstockError
+from penstock.local.services import Services
+from penstock.sink.cql_writer import Writer
+from penstock.sink.write import Batch
+
+NOWHERE = Batch("no query", 0)
+PATIENCE = "30 seconds"
+TYPES = {
+    "k": pa.string(),
+    "a": pa.int32(),
+    "penstock$table": pa.string(),
+    "penstock$timestamp": pa.int64(),
+    "penstock$ttl": pa.int32(),
+}
+
+
+@pytest.fixture(scope="module")
+def keyspace(cql: Any) -> Iterator[str]:
+    with new_keyspace(cql, "sink") as name:
+        cql.execute(f"CREATE TABLE {name}.visits (who text, day date, n int, v bigint, PRIMARY KEY (who, day, n))")
+        cql.execute(
+            f"CREATE TABLE {name}.members (who text PRIMARY KEY, since timestamp, tags set<text>, score double)"
+        )
+        cql.execute(f"CREATE TABLE {name}.hits (who text PRIMARY KEY, n counter)")
+        yield name
+
+
+def test_what_does_not_fit_is_told_when_the_sink_is_built(
+    spark: SparkSession, services: Services, keyspace: str
+) -> None:
+    def made(table: str = "members", **options: Any) -> pcql.CqlSink:
+        return pcql.sink(f"{keyspace}.{table}", **{"hosts": services.cql, "patience": "5 seconds", **options})
+
+    with pytest.raises(PenstockError, match=r"there is no table .*\.nosuch.*tables in .*: hits, members, visits"):
+        made("nosuch")
+    with pytest.raises(PenstockError, match=r"does not write counters.*repeated counts twice.*bigint column"):
+        made("hits")
+    with pytest.raises(PenstockError, match=r"unknown mode 'merge'.*'insert' or 'upsert'"):
+        made(mode="merge")
+    with pytest.raises(PenstockError, match=r"ttl cannot be 0:00:00.*one second"):
+        made(ttl="0 seconds")
+    with pytest.raises(PenstockError, match=r"unknown argument 'pasword'.*it takes hosts, user"):
+        made(pasword="x")
+    with pytest.raises(PenstockError, match=r"hosts names no address"):
+        made(hosts=" ")
+    with pytest.raises(PenstockError, match="tables= goes with a table that a column names"):
+        pcql.sink(F.col("to"), hosts=services.cql)
+    frame = spark.sql("SELECT 'a' AS who, 1.5 AS since, array('x') AS tags, 60L AS ttl, 'd' AS op")
+    for wrong, said in [
+        (frame.drop("who"), "no column who, of the table's primary key"),
+        (frame.select("who", F.lit(1).alias("scores")), r"has no column scores.*did you mean score\?.*ALTER TABLE"),
+        (frame.select("who", "since"), r"column since is decimal\(2,1\) and the table's is timestamp.*cast"),
+        (frame.select("who", F.array(F.lit(1)).alias("tags")), r"tags is array<int> and the table's is set<text>"),
+    ]:
+        with pytest.raises(PenstockError, match=said):
+            made().records(wrong)
+    rest = frame.select("who", "tags", "ttl", "op")
+    with pytest.raises(PenstockError, match="ttl names no column of the frame: 'tll'"):
+        made(ttl="tll").records(rest)
+    with pytest.raises(PenstockError, match=r"delete is string.*boolean"):
+        made(delete="op", ttl="ttl").records(rest)
+    assert made(delete="op = 'd'", ttl="ttl").records(rest).columns == [
+        "who",
+        "tags",
+        "penstock$delete",
+        "penstock$ttl",
+    ]
+
+
+def test_rows_are_inserted_merged_and_deleted(spark: SparkSession, services: Services, cql: Any, keyspace: str) -> None:
+    table = f"{keyspace}.members"
+    rows = [("a", 1.0, ["x"], None), ("b", 2.0, None, 500), ("c", None, ["y", "z"], 0), ("a", 3.0, None, None)]
+    frame = spark.createDataFrame(rows, "who string, score double, tags array<string>, ttl int").coalesce(1)
+    pcql.sink(table, hosts=services.cql, patience=PATIENCE, ttl="ttl").save(frame, NOWHERE)
+    query = f"SELECT who, score, tags, TTL(score) FROM {table}"
+    found = {who: (score, tags and set(tags), ttl) for who, score, tags, ttl in cql.execute(query)}
+    assert 0 < found["b"][2] <= 500
+    assert found == {"a": (3.0, None, None), "b": (2.0, None, found["b"][2]), "c": (None, {"y", "z"}, None)}
+    rows = [("a", None, ["new"], False), ("b", None, None, True), ("c", 4.0, None, None)]
+    merged = spark.createDataFrame(rows, "who string, score double, tags array<string>, gone boolean")
+    pcql.sink(table, hosts=services.cql, patience=PATIENCE, mode="upsert", delete="gone").save(merged, NOWHERE)
+    assert {who: (score, set(tags)) for who, score, tags, _ in cql.execute(query)} == {
+        "a": (3.0, {"new"}),
+        "c": (4.0, {"y", "z"}),
+    }
+
+
+def test_each_row_goes_to_the_table_that_it_names_at_the_time_it_says(
+    spark: SparkSession, services: Services, cql: Any, keyspace: str
+) -> None:
+    cql.execute(f"CREATE TABLE {keyspace}.one (k uuid PRIMARY KEY, a int)")
+    cql.execute(f"CREATE TABLE {keyspace}.other (k uuid PRIMARY KEY, b int)")
+    at = dt.datetime(2026, 1, 1, 12, 0, 0, 5)  # noqa: DTZ001 (Spark's local time, here UTC)
+    keys = ["123e4567-e89b-12d3-a456-426614174000", "123e4567-e89b-12d3-a456-426614174001"]
+    frame = spark.createDataFrame(
+        [(keys[0], 1, 2, "one", at), (keys[1], 3, 4, "other", at)], "k string, a int, b int, to string, at timestamp"
+    )
+    names = [f"{keyspace}.one", f"{keyspace}.other"]
+    target = F.concat(F.lit(f"{keyspace}."), F.col("to"))
+    sink = pcql.sink(target, tables=names, hosts=services.cql, patience=PATIENCE, timestamp="at", ttl="1 day")
+    sink.save(frame, NOWHERE)
+    micros = int(at.replace(tzinfo=dt.UTC).timestamp()) * 10**6 + 5
+    for table, column, key, value in (("one", "a", keys[0], 1), ("other", "b", keys[1], 4)):
+        (found,) = cql.execute(f"SELECT k, {column}, WRITETIME({column}), TTL({column}) FROM {keyspace}.{table}")
+        assert (str(found[0]), *found[1:3]) == (key, value, micros)
+        assert found[3] > 86_000
+    writer = Writer(sink.access, sink.tables, "insert", 0, sink.limits)
+    row: dict[str, Any] = {
+        "k": keys[0],
+        "a": 1,
+        "penstock$table": names[0],
+        "penstock$timestamp": 1,
+        "penstock$ttl": 60,
+    }
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"penstock$table": "a.third"}, r"a row goes to a\.third, which the sink was not told of.*\.one, .*\.other"),
+        ({"k": "no uuid"}, r"'no uuid' is no uuid.*\.one\.k"),
+        ({"k": None}, r"k is null in 1 of 1 rows.*filter such rows"),
+        ({"penstock$timestamp": None}, "timestamp is null in 1 of 1 rows"),
+        ({"penstock$ttl": -1}, "a TTL is -1 seconds"),
+    ]
+    for wrong, said in cases:
+        columns = {name: pa.array([value], TYPES[name]) for name, value in (row | wrong).items()}
+        with pytest.raises(PenstockError, match=said):
+            list(writer(iter([pa.RecordBatch.from_pydict(columns)])))
+
+
+def visits(spark: SparkSession, folder: Path) -> DataFrame:
+    return spark.readStream.schema("who string, day date, n int, v bigint").json(str(folder))
+
+
+def test_a_batch_that_is_run_again_writes_the_same_rows_at_the_same_times(
+    spark: SparkSession, services: Services, cql: Any, keyspace: str, tmp_path: Path
+) -> None:
+    table, checkpoint = f"{keyspace}.visits", tmp_path / "checkpoint"
+    (tmp_path / "in").mkdir()
+    rows = [f'{{"who": "w{i % 7}", "day": "2026-01-0{i % 5 + 1}", "n": {i // 2}, "v": {i}}}' for i in range(500)]
+    (tmp_path / "in" / "1.json").write_text("\n".join(rows))
+    query = write(
+        visits(spark, tmp_path / "in"),
+        pcql.sink(table, hosts=services.cql, patience=PATIENCE, ttl=dt.timedelta(hours=1)),
+    )
+    select = f"SELECT who, day, n, v, WRITETIME(v), TTL(v) FROM {table}"
+    query.start(checkpoint=checkpoint, trigger="once").awaitTermination()
+    first = {tuple(row[:5]) for row in cql.execute(select)}
+    assert {row[3] for row in first} == set(range(500))
+    # A later correction by somebody else, which the batch that comes again must not undo.
+    cql.execute(f"UPDATE {table} SET v = -1 WHERE who = 'w0' AND day = '2026-01-01' AND n = 0")
+    forget_last_commit(checkpoint)
+    query.start(checkpoint=checkpoint, trigger="once").awaitTermination()
+    second = {tuple(row[:5]) for row in cql.execute(select)}
+    assert {row for row in second if row[3] >= 0} == {row for row in first if row[3] != 0}
+    assert all(3000 < row[5] <= 3600 for row in cql.execute(select) if row[3] >= 0)

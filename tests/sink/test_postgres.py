@@ -1,0 +1,202 @@
+"""The PostgreSQL sink on a real server: what it refuses, how types arrive, upserts, deletes, and batches run again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkpoints import forget_last_commit
+from postgres_server import execute, new_table, query
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from penstock import postgres as pg
+from penstock import write
+from penstock.errors import PenstockError
+from penstock.sink.failures import Unavailable
+from penstock.sink.postgres_session import connected
+from penstock.sink.write import Batch
+
+EVERY_TYPE = """
+    a_bool boolean, a_int2 smallint, a_int4 int, a_int8 bigint, a_float4 real, a_float8 double precision,
+    a_numeric numeric(30, 6), a_text text, a_varchar varchar(40), a_bytea bytea, a_date date,
+    a_timestamptz timestamptz, a_timestamp timestamp, a_uuid uuid, a_jsonb jsonb, a_struct jsonb, a_map json,
+    "a ""quoted"" one" text, a_mood mood, a_percent percent, a_ints int[], a_texts text[], a_numerics numeric[],
+    a_default int DEFAULT 7, a_serial bigserial"""
+VALUES = {
+    "a_bool": "true",
+    "a_int2": "CAST(-7 AS TINYINT)",
+    "a_int4": "CAST(-32768 AS SMALLINT)",
+    "a_int8": "9223372036854775807L",
+    "a_float4": "CAST(1.5 AS FLOAT)",
+    "a_float8": "CAST(0.1 AS DOUBLE)",
+    "a_numeric": "CAST(-123456789012345678.123456 AS DECIMAL(30, 6))",
+    "a_text": "'grüße, \U0001f600'",
+    "a_varchar": "''",
+    "a_bytea": "X'00FF'",
+    "a_date": "DATE '1582-01-01'",
+    "a_timestamptz": "TIMESTAMP '2024-02-29 12:00:00.123456Z'",
+    "a_timestamp": "TIMESTAMP_NTZ '1969-12-31 23:59:59.999999'",
+    "a_uuid": "'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'",
+    "a_jsonb": """'{"b": [1, null]}'""",
+    "a_struct": "named_struct('x', 1, 'y', array('z'))",
+    "a_map": "map('k', 1.5)",
+    'a "quoted" one': "'q'",
+    "a_mood": "'glad'",
+    "a_percent": "100L",
+    "a_ints": "array(1, NULL, 3)",
+    "a_texts": "array('a', '')",
+    "a_numerics": "array(CAST(1.50 AS DECIMAL(5, 2)))",
+}
+ARRIVED = (
+    '{"a_bool": true, "a_int2": -7, "a_int4": -32768, "a_int8": 9223372036854775807, "a_float4": 1.5, "a_float8": 0.1, '
+    '"a_numeric": -123456789012345678.123456, "a_text": "grüße, \U0001f600", "a_varchar": "", "a_bytea": "\\\\x00ff", '
+    '"a_date": "1582-01-01", "a_timestamptz": "2024-02-29T12:00:00.123456+00:00", '
+    '"a_timestamp": "1969-12-31T23:59:59.999999", "a_uuid": "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", '
+    '"a_jsonb": {"b": [1, null]}, "a_struct": {"x": 1, "y": ["z"]}, "a_map": {"k": 1.5}, "a \\"quoted\\" one": "q", '
+    '"a_mood": "glad", "a_percent": 100, "a_ints": [1, null, 3], "a_texts": ["a", ""], "a_numerics": [1.50], '
+    '"a_default": 7, "a_serial": 1}'
+)
+
+
+@pytest.fixture(scope="module")
+def types(postgres: str) -> Iterator[str]:
+    """A table of all types."""
+    execute(
+        postgres, "CREATE TYPE mood AS ENUM ('glad', 'sad')", "CREATE DOMAIN percent AS bigint CHECK (VALUE <= 100)"
+    )
+    with new_table(postgres, EVERY_TYPE) as name:
+        yield name
+    execute(postgres, "DROP TYPE mood", "DROP DOMAIN percent")
+
+
+def test_every_type_arrives_as_it_was(spark: SparkSession, postgres: str, types: str) -> None:
+    full = spark.range(1).select(*[F.expr(text).alias(name) for name, text in VALUES.items()])
+    empty = full.select(*[F.lit(None).cast(one.dataType).alias(one.name) for one in full.schema])
+    pg.sink(types, url=postgres).save(full, Batch("types", 0))
+    pg.sink(types, url=postgres).save(empty, Batch("types", 1))
+    execute(postgres, "SET timezone = 'UTC'")
+    found = query(
+        postgres, f"SELECT jsonb_pretty(to_jsonb(t)) = jsonb_pretty('{ARRIVED}'), to_json(t)::text FROM {types} t"
+    )
+    assert found[0][0], found[0][1]
+    assert found[1][1].count("null") == len(VALUES)
+
+
+@pytest.mark.parametrize(
+    ("select", "options", "said"),
+    [
+        ("1 AS id", {"table": "nowhere.nothing"}, r"there is no table nowhere.nothing.*name it with its schema"),
+        ("1L AS id, 's' AS s", {}, r"the column id is bigint and does not fit into integer .*table {t}.*to .*int"),
+        ("1 AS id, 1 AS s", {}, r"the column s is int and does not fit into text.*cast it in the frame to string"),
+        ("1 AS id, 's' AS s, 1 AS more", {}, r"no place for more .*with id, s, at.*drop or rename"),
+        ("1 AS id", {}, r"the frame lacks s, which must not be null"),
+        ("1 AS id, 's' AS s", {"key": "s"}, r"the key s is no primary key.*ALTER TABLE {t} ADD PRIMARY KEY \(\"s\"\)"),
+        ("'s' AS s", {"key": "id"}, r"the frame has no column id .*columns s"),
+        ("1 AS id, 's' AS s, 1 AS gone", {"key": "id", "deleted": "gone"}, r"the column gone is not boolean"),
+        ("1 AS id, 's' AS s, current_timestamp() AS at", {}, r"at is timestamp and .*cast\(\"timestamp_ntz\"\), or"),
+        ("1 AS id, 's' AS s, 2 AS twice", {}, r"no place for twice"),
+    ],
+)
+def test_a_frame_that_does_not_fit_is_refused_when_the_query_is_built(
+    spark: SparkSession, postgres: str, select: str, options: dict[str, Any], said: str
+) -> None:
+    columns = "id int PRIMARY KEY, s text NOT NULL, at timestamp, twice int GENERATED ALWAYS AS (id * 2) STORED"
+    stream = spark.readStream.format("rate").load().selectExpr(*select.split(", "))
+    with new_table(postgres, columns) as table, pytest.raises(PenstockError, match=said.replace("{t}", table)):
+        write(stream, pg.sink(**{"table": table, "url": postgres, **options}))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"url": "localhost:5432"}, "url is no address.*postgresql://user@host"),
+        ({"version": "v"}, "version and deleted need a key.*give key="),
+        ({"connections": 0}, "connections is 0"),
+    ],
+)
+def test_a_wrong_setting_is_refused_when_the_sink_is_made(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(PenstockError, match=said):
+        pg.sink("t", **{"url": "postgresql://u@h/d", **wrong})
+
+
+def test_the_password_is_not_shown() -> None:
+    assert "secret" not in repr(pg.sink("t", url="postgresql://u:secret@h/d"))
+
+
+def rows(spark: SparkSession, *values: tuple[Any, ...]) -> DataFrame:
+    """Rows with key, version, what they say, and whether they delete; in two tasks, those of a key in one of them."""
+    frame = spark.createDataFrame(list(values), "id int, v long, s string, gone boolean")
+    return frame.repartition(2, "id").sortWithinPartitions("id", F.length("s"))
+
+
+def test_upserts_and_deletes_by_key(spark: SparkSession, postgres: str) -> None:
+    with new_table(postgres, "id int PRIMARY KEY, v bigint, s text") as table:
+        sink = pg.sink(table, url=postgres, key="id", version="v", deleted="gone")
+        batches = [
+            rows(spark, (1, 1, "a", False), (1, 3, "b", False), (1, 2, "late", False), (2, 1, "x", None)),
+            rows(spark, (1, 2, "older", False), (2, 2, "", True), (3, 1, "new", False), (4, 1, "", True)),
+            rows(spark, (3, 0, "", True), (1, 3, "same version", False)),
+        ]
+        for number, batch in enumerate(batches):
+            sink.save(batch, Batch("upserts", number))
+            sink.save(batch, Batch("upserts", number))
+        assert query(postgres, f"SELECT * FROM {table} ORDER BY id") == [(1, 3, "same version"), (3, 1, "new")]
+        sink.save(batches[0], Batch("upserts", 1))  # an older batch of the same query
+        assert len(query(postgres, f"SELECT * FROM {table}")) == 2
+        assert query(postgres, "SELECT count(*) FROM penstock.applied WHERE query = 'upserts' AND batch = 2") == [(1,)]
+
+
+def test_without_a_version_the_last_row_of_a_key_counts(spark: SparkSession, postgres: str) -> None:
+    with new_table(postgres, "id int PRIMARY KEY, s text") as table:
+        frame = rows(spark, *[(n % 3, 0, "x" * n, False) for n in range(30)]).select("id", "s")
+        pg.sink(table, url=postgres, key=["id"]).save(frame, Batch("last", 0))
+        assert query(postgres, f"SELECT id, length(s) FROM {table} ORDER BY id") == [(0, 27), (1, 28), (2, 29)]
+
+
+def test_what_the_database_refuses_changes_nothing_and_is_told(spark: SparkSession, postgres: str) -> None:
+    with new_table(postgres, "id int, u uuid") as table:
+        sink = pg.sink(table, url=postgres)
+        with pytest.raises(
+            PenstockError, match=r"PostgreSQL refused: .*invalid input syntax for type uuid.*batch 0"
+        ) as told:
+            sink.save(spark.sql("SELECT 1 AS id, 'no uuid' AS u"), Batch("refused", 0))
+        assert not told.value.retriable
+        assert query(postgres, f"SELECT count(*) FROM {table}") == [(0,)]
+        sink.save(spark.sql("SELECT 1 AS id, CAST(NULL AS STRING) AS u"), Batch("refused", 0))
+        assert query(postgres, f"SELECT * FROM {table}") == [(1, None)]
+
+
+def test_a_server_that_is_away_is_an_error_that_passes() -> None:
+    with (
+        pytest.raises(Unavailable, match=r"PostgreSQL is away.*\(nowhere\)"),
+        connected("postgresql://u@127.0.0.1:1/d", "nowhere"),
+    ):
+        pass
+
+
+def test_a_stream_that_is_run_again_writes_each_row_once(spark: SparkSession, postgres: str, tmp_path: Path) -> None:
+    data, checkpoint, healed = tmp_path / "data", tmp_path / "checkpoint", tmp_path / "healed"
+    for part in range(2):
+        spark.range(part * 100, part * 100 + 100, numPartitions=1).write.mode("append").parquet(str(data))
+
+    @F.udf("bigint", useArrow=False)
+    def sick(n: int) -> int:
+        if n == 150 and not healed.exists():
+            raise RuntimeError("sick")
+        return n
+
+    stream = spark.readStream.schema("id long").parquet(str(data)).select(sick("id").alias("id"))
+    with new_table(postgres, "id bigint") as table:
+        query_of = write(stream, pg.sink(table, url=postgres))
+        with pytest.raises(PySparkException, match="sick"):
+            query_of.start(checkpoint=checkpoint, trigger="once").awaitTermination()
+        assert query(postgres, f"SELECT count(*) FROM {table}") == [(0,)]
+        healed.touch()
+        for _ in range(2):
+            query_of.start(checkpoint=checkpoint, trigger="once").awaitTermination()
+            forget_last_commit(checkpoint)
+        assert query(postgres, f"SELECT count(*), count(DISTINCT id), max(id) FROM {table}") == [(200, 200, 199)]
