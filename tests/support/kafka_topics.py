@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from waiting import until
 
 PATIENCE = 30.0  # seconds
 
@@ -17,12 +18,28 @@ PATIENCE = 30.0  # seconds
 def new_topic(servers: str, prefix: str, partitions: int, config: dict[str, str] | None = None) -> Iterator[str]:
     """A new topic, deleted afterwards; its name."""
     name = f"{prefix}-{uuid.uuid4().hex[:8]}"
+    with new_topics(servers, [name], partitions, config):
+        yield name
+
+
+@contextmanager
+def new_topics(servers: str, names: list[str], partitions: int, config: dict[str, str] | None = None) -> Iterator[None]:
+    """New topics of these names, deleted afterwards."""
     admin = AdminClient({"bootstrap.servers": servers})
-    for done in admin.create_topics([NewTopic(name, partitions, 1, config=config or {})]).values():
+    create_topics(admin, [NewTopic(name, partitions, 1, config=config or {}) for name in names])
+    try:
+        yield
+    finally:
+        for done in admin.delete_topics(names).values():
+            done.result()
+
+
+def create_topics(admin: AdminClient, topics: list[NewTopic]) -> None:
+    """Make topics; a broker says that it made one a moment before it knows of it itself."""
+    for done in admin.create_topics(topics).values():
         done.result()
-    yield name
-    for done in admin.delete_topics([name]).values():
-        done.result()
+    names = {topic.topic for topic in topics}
+    until(lambda: names <= admin.list_topics(timeout=PATIENCE).topics.keys(), f"topics {', '.join(sorted(names))}")
 
 
 def messages(servers: str, topic: str, partitions: int, isolation: str = "read_committed") -> Iterator[Message]:

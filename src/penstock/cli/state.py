@@ -1,0 +1,127 @@
+"""`penstock state`: what queries hold, read from their checkpoints or from PostgreSQL, as JSON."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.signals import listen
+from penstock.state.answer import LIMIT, States
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PORT = 8084
+
+
+def add(parser: ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    _action(actions, "list", "the names of all states, and how fresh they are", _list)
+    get = _action(actions, "get", "the rows of a key, and how fresh they are", _get)
+    get.add_argument("name", metavar="NAME", help="as `list` shows it, or its begin: PIPELINE[/QUERY][/OPERATOR]")
+    get.add_argument("key", metavar="KEY", help="its text, or a JSON object of several columns or fields of it")
+    scan = _action(actions, "scan", "rows of a state, in no order", _scan)
+    scan.add_argument("name", metavar="NAME", help="as for `get`")
+    scan.add_argument("--where", metavar="SQL", help="such as \"key.user = 'ann' AND value.count > 3\"")
+    for one in (get, scan):
+        one.add_argument("--limit", type=_positive, default=LIMIT, metavar="N", help="rows (default: %(default)s)")
+    serve = _action(actions, "serve", "answer over HTTP until Ctrl-C", _serve)
+    serve.add_argument("--host", default="127.0.0.1", help="where to listen (default: %(default)s)")
+    serve.add_argument("--port", type=int, default=PORT, help="0 is any that is free (default: %(default)s)")
+
+
+def run(args: Namespace) -> int:
+    with _states(args) as states:
+        args.act(states, args)
+    return 0
+
+
+def _action(actions: Any, name: str, line: str, act: Any) -> ArgumentParser:
+    parser: ArgumentParser = actions.add_parser(name, help=line, description=f"{line[0].upper()}{line[1:]}.")
+    parser.add_argument(
+        "--checkpoints",
+        type=Path,
+        default=Path(".penstock/checkpoints"),
+        metavar="DIR",
+        help="where `penstock run` keeps its pipelines (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--postgres", metavar="URL", help="tables that postgres.sink writes there, instead of checkpoints"
+    )
+    parser.add_argument(
+        "--cores", type=_positive, default=2, metavar="N", help="cores for Spark (default: %(default)s)"
+    )
+    parser.set_defaults(act=act)
+    return parser
+
+
+def _list(states: States, args: Namespace) -> None:
+    for one in states.overview():
+        print(json.dumps(one))
+
+
+def _get(states: States, args: Namespace) -> None:
+    print(json.dumps(states.get(args.name, args.key, args.limit).told()))
+
+
+def _scan(states: States, args: Namespace) -> None:
+    print(json.dumps(states.scan(args.name, args.where, args.limit).told()))
+
+
+def _serve(states: States, args: Namespace) -> None:
+    from penstock.connect.server import Server, bind
+    from penstock.state.serve import app
+
+    ended = threading.Event()
+    listen(ended)
+    with bind(args.host, args.port) as bound:
+        states.overview()
+        server = Server(app(states), bound)
+        print(f"serving state at {server.url}/state", flush=True)
+        ended.wait()
+        server.close()
+
+
+@contextmanager
+def _states(args: Namespace) -> Iterator[States]:
+    if args.postgres:
+        from penstock.state.postgres import Tables
+
+        yield Tables(args.postgres)
+        return
+    from penstock.state.read import Checkpoints
+
+    session = cache(lambda: _session(args.cores))
+    try:
+        if args.act is _serve:
+            session()  # it takes seconds, which the first question need not wait
+        yield Checkpoints(args.checkpoints.resolve(), session)
+    finally:
+        if session.cache_info().currsize:
+            _end(session())
+
+
+def _session(cores: int) -> SparkSession:
+    from penstock.run.host import session
+
+    return session("penstock-state", cores, verbose=False)
+
+
+def _end(spark: SparkSession) -> None:
+    from penstock.run.host import end, jvm_process
+
+    logging.disable(logging.CRITICAL)  # py4j complains of its own end
+    end(spark, jvm_process(spark))
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is not a number, 1 or more")
+    return int(text)

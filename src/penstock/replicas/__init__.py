@@ -1,0 +1,1 @@
+"""Tables of databases that every worker has whole."""

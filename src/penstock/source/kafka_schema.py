@@ -1,0 +1,33 @@
+"""The columns of our own Kafka source, and its name."""
+
+from __future__ import annotations
+
+from pyspark.sql import types as st
+
+from penstock.codec.problem import HEADERS
+
+FORMAT = "penstock-kafka-topic"
+READ = "read"
+"""The column that tells whether the members of a value were read; those that were not are left to Spark."""
+RECORD = (
+    st.StructType()
+    .add("key", st.BinaryType())
+    .add("value", st.BinaryType())
+    .add("partition", st.IntegerType(), False)
+    .add("offset", st.LongType(), False)
+    .add("timestamp", st.TimestampType(), False)
+    .add("headers", HEADERS)
+)
+
+
+def member(number: int) -> str:
+    """The column of a member of JSON values."""
+    return f"member{number}"
+
+
+def schema(members: st.StructType | None) -> st.StructType:
+    """The columns of the source."""
+    if members is None:
+        return RECORD
+    read = [st.StructField(member(n), field.dataType) for n, field in enumerate(members)]
+    return st.StructType([*RECORD, st.StructField(READ, st.BooleanType(), False), *read])

@@ -1,0 +1,164 @@
+"""Kafka topics as a Spark streaming source of our own, `format("penstock-kafka-topic")`, for `kafka.read`.
+
+Offsets have the form of Spark's own source, so that a query may change from one to the other. Each task reads some
+partitions, each of them in order.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import types as st
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from penstock.errors import PenstockError
+from penstock.source.kafka_schema import FORMAT, schema
+from penstock.source.kafka_settings import AT_END, AT_START, EARLIEST, Settings
+from penstock.source.kafka_topic import Topic, topic
+
+PAUSE = 0.02
+"""Seconds that a look for new records takes at least when there are none: Spark looks again at once."""
+
+Offsets = dict[int, int]
+
+
+@dataclass
+class Ranges(InputPartition):
+    """What one task reads."""
+
+    start: Offsets
+    end: Offsets
+
+
+class KafkaTopic(DataSource):
+    """The source by its name; its options are described with `Settings`."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self.settings = Settings.of(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> st.StructType:
+        return schema(self.settings.members)
+
+    def streamReader(self, schema: st.StructType) -> TopicStreamReader:
+        return TopicStreamReader(self.settings)
+
+
+class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans batches in a process beside the driver, and reads them in the executors' Python workers."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.target: Offsets | None = None
+
+    @cached_property
+    def topic(self) -> Topic:
+        return topic(self.settings)
+
+    def initialOffset(self) -> dict[str, Any]:
+        start = self.settings.start
+        if isinstance(start, str):
+            return self._told(self.topic.earliest() if start == EARLIEST else self.topic.latest())
+        given, meant = dict(start), {AT_START: self.topic.earliest(), AT_END: self.topic.latest()}
+        if given.keys() != meant[AT_END].keys():
+            raise self._wrong(
+                f"start has the partitions {_listed(given)}", f"give the offset of each of {_listed(meant[AT_END])}"
+            )
+        return self._told({p: meant[at][p] if at in meant else at for p, at in given.items()})
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        at = self._offsets(start)
+        end = self.topic.latest() if self.target is None else self.target
+        self._require_held(at, end)
+        if all(end[p] == at.get(p) for p in end):
+            if self.target is None:
+                time.sleep(PAUSE)
+            return start
+        if isinstance(limit, ReadMaxRows):
+            end = limited(self._begun(at, end), end, limit.max_rows)
+        return self._told(end)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable() if self.settings.batch is None else ReadMaxRows(self.settings.batch)
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        return self._told(self.topic.latest())
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.target = self.topic.latest()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        until = self._offsets(end)
+        begin = self._begun(self._offsets(start), until)
+        if self.settings.lossy:
+            first = self.topic.earliest()
+            begin = {p: first[p] if at < first[p] or at > until[p] else at for p, at in begin.items()}
+        return [Ranges({p: begin[p] for p in some}, {p: until[p] for p in some}) for some in self._tasks(begin, until)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Here, since Spark makes a process for each plan and each frame, and only the workers decode.
+        from penstock.source.kafka_records import batches
+
+        assert isinstance(partition, Ranges)
+        return batches(self.settings, partition.start, partition.end)
+
+    def _begun(self, start: Offsets, end: Offsets) -> Offsets:
+        """Where each partition of `end` begins; those that are new, at their beginning."""
+        if new := end.keys() - start.keys():
+            first = self.topic.earliest()
+            return start | {p: first[p] for p in new}
+        return start
+
+    def _tasks(self, begin: Offsets, end: Offsets) -> list[list[int]]:
+        """The partitions that have records, for so many tasks at most; the largest ones apart."""
+        sizes = {p: end[p] - begin[p] for p in end if end[p] > begin[p]}
+        tasks: list[list[int]] = [[] for _ in range(min(self.settings.tasks, len(sizes)))]
+        for p in sorted(sizes, key=lambda p: -sizes[p]):
+            min(tasks, key=lambda some: sum(sizes[each] for each in some)).append(p)
+        return tasks
+
+    def _require_held(self, at: Offsets, end: Offsets) -> None:
+        """That the topic has not lost what is to be read: offsets behind its end are those of another topic."""
+        beyond = {p for p, offset in at.items() if offset > end.get(p, -1)}
+        if beyond and not self.settings.lossy:
+            raise self._wrong(
+                f"the topic ends before the offsets that were read, in partitions {_listed(beyond)}: was it made anew?",
+                "start the query with a new checkpoint, or set failOnDataLoss to false to read what there is",
+            )
+
+    def _offsets(self, told: dict[str, Any]) -> Offsets:
+        if self.settings.topic not in told:
+            raise self._wrong(f"the checkpoint is of {', '.join(told)}", "start the query with a checkpoint of its own")
+        return {int(p): at for p, at in told[self.settings.topic].items()}
+
+    def _told(self, offsets: Offsets) -> dict[str, Any]:
+        return {self.settings.topic: {str(p): offsets[p] for p in sorted(offsets)}}
+
+    def _wrong(self, what: str, next: str) -> PenstockError:
+        return PenstockError(what, where=f"kafka.read of {self.settings.topic}", next=next)
+
+
+def limited(start: Mapping[int, int], end: Mapping[int, int], most: int) -> Offsets:
+    """Offsets on the way to `end` with so many between, each partition as much as its share of what is left."""
+    left = {p: max(end[p] - start[p], 0) for p in end}
+    total = sum(left.values())
+    if total <= most:
+        return dict(end)
+    taken = {p: left[p] * most // total for p in left}
+    for p in sorted(left, key=lambda p: -left[p])[: most - sum(taken.values())]:
+        taken[p] += taken[p] < left[p]
+    return {p: start[p] + taken[p] for p in end}
+
+
+def _listed(partitions: Mapping[int, int] | set[int]) -> str:
+    return ", ".join(map(str, sorted(partitions)))

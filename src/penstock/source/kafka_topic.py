@@ -1,0 +1,98 @@
+"""A topic for those who are not in an event loop: its offsets, and its records from some to others."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from penstock.errors import PenstockError
+from penstock.source.kafka_settings import Settings
+from penstock.wire import Reader
+from penstock.wire.errors import KafkaError
+
+T = TypeVar("T")
+Records = tuple[int, pa.Table]
+"""A partition, and some of its records in the columns of `wire.read.SCHEMA`."""
+
+
+class BrokersAway(PenstockError):
+    """Brokers refused what they may do later, or did not answer for as long as the source waits."""
+
+    retriable = True
+
+
+class Topic:
+    """Our reader of one topic in an event loop of its own, which ends with the process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name=f"reader of {settings.topic}", daemon=True).start()
+        self._reader = self._run(self._made())
+
+    def earliest(self) -> dict[int, int]:
+        """The first offset of each partition."""
+        return self._run(self._reader.earliest(self._settings.topic))
+
+    def latest(self) -> dict[int, int]:
+        """Where each partition ends."""
+        return self._run(self._reader.latest(self._settings.topic))
+
+    def read(self, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[Records]:
+        """The records of these partitions, in order within each; the next ones come while some are used."""
+        found: asyncio.Queue[Records | Exception | None] = asyncio.Queue(1)
+        reading = asyncio.run_coroutine_threadsafe(self._fill(found, start, end), self._loop)
+        try:
+            while (records := self._run(found.get())) is not None:
+                if isinstance(records, Exception):
+                    raise self._told(records)
+                yield records
+        finally:
+            reading.cancel()
+
+    async def _made(self) -> Reader:
+        return self._settings.reader()
+
+    async def _fill(
+        self, found: asyncio.Queue[Records | Exception | None], start: Mapping[int, int], end: Mapping[int, int]
+    ) -> None:
+        """Put the records, and at last None or what went wrong."""
+        topic, most = self._settings.topic, self._settings.max_bytes
+        try:
+            async with aclosing(self._reader.read(topic, start=start, end=end, max_bytes=most)) as reading:
+                async for records in reading:
+                    await found.put(records)
+        except Exception as error:
+            await found.put(error)
+        else:
+            await found.put(None)
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        except KafkaError as error:
+            raise self._told(error) from error
+
+    def _told(self, error: Exception) -> Exception:
+        if not isinstance(error, KafkaError):
+            return error
+        kind = BrokersAway if error.retriable else PenstockError
+        return kind(str(error), where=f"{self._settings.topic} at {self._settings.servers}")
+
+
+_topics: dict[tuple[int, Settings], Topic] = {}
+
+
+def topic(settings: Settings) -> Topic:
+    """The one of this process, so that a task finds the connections of the task before."""
+    # A forked process has the dictionary and not the thread.
+    place = (os.getpid(), settings)
+    if place not in _topics:
+        _topics[place] = Topic(settings)
+    return _topics[place]

@@ -1,0 +1,1 @@
+"""What queries hold, read from outside: windows, tables, counts; while they run and after they stopped."""

@@ -1,0 +1,187 @@
+"""Rows of a state store, read with Spark's reader of state at the last committed batch."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as st
+
+from penstock.errors import PenstockError
+from penstock.sink.failures import causes
+from penstock.state.answer import LIMIT, Answer, cut, require_some
+from penstock.state.packed import Packed, opened
+from penstock.state.partitions import first_rows, partition
+from penstock.state.stores import Freshness, Store, find, stores
+
+INTERNAL = "partition_id"
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """The states below a folder of checkpoints; `session` is asked for Spark when the first row is read."""
+
+    folder: Path
+    session: Callable[[], SparkSession]
+
+    def overview(self) -> list[dict[str, Any]]:
+        found = stores(self.folder)
+        return [{"name": one.name, "operator": one.operator, **one.fresh().told()} for one in found if one.committed]
+
+    def get(self, name: str, key: str, limit: int = LIMIT) -> Answer:
+        store = find(self.folder, name)
+        fresh = store.fresh()
+        frame, packed = _frame(self.session(), store, fresh)
+        if store.packed and not packed:
+            return require_some(Answer(store.name, fresh, []), key)
+        wanted = _wanted(frame, key, store, packed.by if packed else None)
+        condition = _all(list(_fields(F.col("key"), _kind(frame), wanted, store)))
+        try:
+            if packed:
+                found = _of_bucket(packed, packed.place(wanted), condition, store, limit)
+            else:
+                found = _of_key(frame, wanted, condition, store, limit)
+        except (PySparkException, Py4JJavaError) as error:
+            raise _unreadable(store, error) from error
+        return require_some(cut(store.name, fresh, found, limit), key)
+
+    def scan(self, name: str, where: str | None = None, limit: int = LIMIT) -> Answer:
+        store = find(self.folder, name)
+        fresh = store.fresh()
+        frame, _ = _frame(self.session(), store, fresh)
+        try:
+            chosen = frame.where(where) if where else frame
+        except PySparkException as error:
+            raise PenstockError(
+                f"this is no condition: {str(error).splitlines()[0]}",
+                where=where or "",
+                next=f"the columns are {frame.schema.simpleString()}",
+            ) from error
+        return _answer(store, fresh, chosen, limit)
+
+
+def _frame(spark: SparkSession, store: Store, fresh: Freshness) -> tuple[DataFrame, Packed | None]:
+    """The rows of a state, and what unpacks only some of them if it is packed."""
+    # Makes the coordinator that stores report to; a session that never ran a stream has none.
+    spark.streams.active  # noqa: B018
+    reader = spark.read.format("statestore").options(**store.options).option("batchId", fresh.batch)
+    try:
+        frame = reader.load(str(store.checkpoint)).drop(INTERNAL)
+        packed = opened(frame, store.packed) if store.packed else None
+    except (PySparkException, Py4JJavaError) as error:
+        raise _unreadable(store, error) from error
+    return (packed.rows() if packed else frame), packed
+
+
+def _of_key(frame: DataFrame, wanted: dict[str, Any], condition: Column, store: Store, limit: int) -> list[Any]:
+    """The rows of a key: of its partition if it is given whole, of all if that has none.
+
+    What it was grouped by is taken for the columns of the key, which does not hold for each operator of Spark.
+    """
+    rows = _texts(frame.where(condition))
+    kind = _kind(frame)
+    if wanted.keys() == set(kind.names) and not any(isinstance(one.dataType, st.StructType) for one in kind.fields):
+        key = [F.lit(wanted[one.name]).try_cast(one.dataType) for one in kind.fields]
+        if found := first_rows(rows, partition(frame.sparkSession, key, store.partitions), limit + 1):
+            return _told(found)
+    return _told(rows.limit(limit + 1).collect())
+
+
+def _of_bucket(packed: Packed, bucket: Column | None, condition: Column, store: Store, limit: int) -> list[Any]:
+    frame = None
+    if bucket is not None:
+        pieces = packed.within(bucket)
+        spark = pieces.sparkSession
+        if found := first_rows(pieces, partition(spark, [bucket], store.partitions), sys.maxsize):
+            frame = spark.createDataFrame(packed.table(found)).coalesce(1)
+    frame = packed.rows(bucket) if frame is None else frame
+    return _told(_texts(frame.where(condition)).limit(limit + 1).collect())
+
+
+def _answer(store: Store, fresh: Freshness, frame: DataFrame, limit: int) -> Answer:
+    try:
+        found = _told(_texts(frame).limit(limit + 1).collect())
+    except (PySparkException, Py4JJavaError) as error:
+        raise _unreadable(store, error) from error
+    return cut(store.name, fresh, found, limit)
+
+
+def _texts(frame: DataFrame) -> DataFrame:
+    return frame.select(F.to_json(F.struct(*_columns(frame))).alias("json"))
+
+
+def _told(rows: Sequence[Row]) -> list[Any]:
+    return [json.loads(row.json) for row in rows]
+
+
+def _columns(frame: DataFrame) -> Iterator[Column]:
+    """The columns with their structs built anew: a join's rows have a field more than their schema tells."""
+    for one in frame.schema.fields:
+        column, kind = F.col(one.name), one.dataType
+        if isinstance(kind, st.StructType):
+            column = F.when(column.isNotNull(), F.struct(*[column[name].alias(name) for name in kind.names]))
+        yield column.alias(one.name)
+
+
+def _unreadable(store: Store, error: Exception) -> PenstockError:
+    origin = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    said = next((text for _, text in reversed(list(causes(origin))) if text.strip()), str(error))
+    return PenstockError(
+        f"Spark cannot read the state {store.name}: {said.splitlines()[0]}",
+        where=f"checkpoint {store.checkpoint}",
+        next="while a query runs fast, ask again: the batch may be gone; else it is of another version of Spark",
+    )
+
+
+def _wanted(frame: DataFrame, key: str, store: Store, by: Sequence[str] | None) -> dict[str, Any]:
+    """The columns of the key that is asked for; a text is the only one of `by`, or the only one that is no window."""
+    kind = _kind(frame)
+    try:
+        wanted = json.loads(key)
+    except ValueError:
+        wanted = key
+    if isinstance(wanted, dict):
+        return wanted
+    plain = by or [one.name for one in kind.fields if not isinstance(one.dataType, st.StructType)]
+    if len(plain) != 1:
+        raise _no_key(key, kind, store)
+    return {plain[0]: key}
+
+
+def _kind(frame: DataFrame) -> st.StructType:
+    kind = frame.schema["key"].dataType
+    assert isinstance(kind, st.StructType)
+    return kind
+
+
+def _fields(column: Column, kind: st.StructType, wanted: dict[str, Any], store: Store) -> Iterator[Column]:
+    for name, value in wanted.items():
+        if name not in kind.names:
+            raise _no_key(json.dumps(wanted), kind, store)
+        inner = kind[name].dataType
+        if isinstance(inner, st.StructType) and isinstance(value, dict):
+            yield from _fields(column[name], inner, value, store)
+        else:
+            yield column[name].eqNullSafe(F.lit(value).try_cast(inner))
+
+
+def _all(conditions: list[Column]) -> Column:
+    whole = F.lit(True)
+    for condition in conditions:
+        whole = whole & condition
+    return whole
+
+
+def _no_key(key: str, kind: st.StructType, store: Store) -> PenstockError:
+    example = json.dumps({one.name: f"<{one.dataType.simpleString()}>" for one in kind.fields})
+    return PenstockError(
+        f"{key} is no key of {store.name}", where=f"its key is {kind.simpleString()}", next=f"give {example}"
+    )

@@ -1,0 +1,48 @@
+"""State over HTTP: `GET /state`, `GET /state/<name>` and `GET /state/<name>?key=<key>`, all with `limit`.
+
+Conditions in SQL are not taken: they could call any function of the database or of Spark.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from penstock.errors import PenstockError
+from penstock.rest import told
+from penstock.state.answer import LIMIT, States
+from penstock.state.stores import NotFound
+
+
+def app(states: States) -> Starlette:
+    """The application; it answers in threads, because Spark and databases block."""
+    routes = [
+        Route("/state", partial(_answered, partial(_list, states))),
+        Route("/state/{name:path}", partial(_answered, partial(_rows, states))),
+    ]
+    return Starlette(routes=routes)
+
+
+def _answered(answer: Any, request: Request) -> JSONResponse:
+    try:
+        return JSONResponse(answer(request))
+    except PenstockError as error:
+        return told(error, 404 if isinstance(error, NotFound) else None)
+
+
+def _list(states: States, request: Request) -> list[dict[str, Any]]:
+    return states.overview()
+
+
+def _rows(states: States, request: Request) -> dict[str, Any]:
+    name, key, text = request.path_params["name"], request.query_params.get("key"), request.query_params.get("limit")
+    if text is not None and not (text.isdecimal() and int(text)):
+        raise PenstockError(f"limit is no number of rows: {text!r}", next="give 1 or more")
+    limit = int(text) if text else LIMIT
+    answer = states.scan(name, None, limit) if key is None else states.get(name, key, limit)
+    return answer.told()

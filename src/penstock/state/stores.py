@@ -1,0 +1,175 @@
+"""The state stores below a folder of checkpoints, by name: `<pipeline>[/<query>]/<operator or variable>`.
+
+They are found in the files that Spark keeps beside the state, without Spark. An operator of which a query has two gets
+its number behind it; a join has a store for each side, an operator with variables one for each. Our own windows,
+tables, joins and segments have theirs under their `name=`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.stream.stored import HEAD, SEGMENTS, TABLES
+
+JOIN = "symmetricHashJoin"
+SIDES = ("left", "right")
+
+
+class NotFound(PenstockError):
+    """There is no such state, or nothing under this key."""
+
+
+@dataclass(frozen=True)
+class Freshness:
+    """The last batch that a state holds, and when it was committed; neither for what no query is known to write."""
+
+    batch: int | None
+    committed: datetime | None
+
+    def told(self) -> dict[str, Any]:
+        if self.committed is None:
+            return {"batch": None, "committed": None, "age_seconds": None}
+        age = (datetime.now(UTC) - self.committed).total_seconds()
+        return {"batch": self.batch, "committed": self.committed.isoformat(), "age_seconds": round(age, 3)}
+
+
+@dataclass(frozen=True)
+class Store:
+    """One store; `options` are those of Spark's reader of state, `packed` the kind of our own (see `stream.stored`)."""
+
+    name: str
+    operator: str
+    checkpoint: Path
+    options: Mapping[str, str] = field(default_factory=dict)
+    packed: str = ""
+
+    @property
+    def committed(self) -> Path | None:
+        """The file by which Spark notes its last batch."""
+        commits = [path for path in (self.checkpoint / "commits").glob("[0-9]*") if path.name.isdigit()]
+        return max(commits, key=_number, default=None)
+
+    @property
+    def partitions(self) -> int:
+        """How many Spark has spread the keys over."""
+        return sum(_number(path) >= 0 for path in (self.checkpoint / "state" / self.options["operatorId"]).iterdir())
+
+    def fresh(self) -> Freshness:
+        """Raises when no batch is committed."""
+        last = self.committed
+        if last is None:
+            raise PenstockError(
+                f"{self.name} holds nothing yet: no batch is committed",
+                where=f"checkpoint {self.checkpoint}",
+                next="wait for the first batch",
+            )
+        return Freshness(_number(last), datetime.fromtimestamp(last.stat().st_mtime, UTC))
+
+
+def stores(folder: Path) -> list[Store]:
+    """All stores of all queries below this folder."""
+    if not folder.is_dir():
+        raise PenstockError(
+            "there is no folder of checkpoints",
+            where=str(folder),
+            next="give the one of `penstock run` in --checkpoints",
+        )
+    checkpoints = sorted(path.parent for path in folder.glob("**/state") if (path.parent / "offsets").is_dir())
+    return [store for checkpoint in checkpoints for store in _of_query(checkpoint, folder)]
+
+
+def find(folder: Path, name: str) -> Store:
+    """The store of this name, or the only one whose name begins with it."""
+    known = stores(folder)
+    found = [store for store in known if store.name == name]
+    found = found or [store for store in known if store.name.startswith(f"{name}/")]
+    if len(found) == 1:
+        return found[0]
+    raise unknown(name, [store.name for store in found], [store.name for store in known], f"checkpoints in {folder}")
+
+
+def unknown(name: str, found: Sequence[str], known: Sequence[str], where: str) -> NotFound:
+    """The name of no state, or of several."""
+    what = f"{name} names {len(found)} states" if found else f"there is no state {name}"
+    listed = ", ".join(found or known)
+    return NotFound(what, where=where, next=f"choose of: {listed}" if listed else "there is none yet")
+
+
+def _of_query(checkpoint: Path, folder: Path) -> Iterator[Store]:
+    operators = [
+        _operator(path) for path in sorted((checkpoint / "state").iterdir(), key=_number) if _number(path) >= 0
+    ]
+    counts = Counter(str(one["operatorInfo"]["operatorName"]) for one in operators)
+    query = checkpoint.relative_to(folder).as_posix()
+    for one in operators:
+        number, operator = one["operatorInfo"]["operatorId"], str(one["operatorInfo"]["operatorName"])
+        name = operator if counts[operator] == 1 else f"{operator}-{number}"
+        variables = _variables(one)
+        if ours := _packed(variables):
+            stage, kind = ours
+            options = {"operatorId": str(number), "stateVarName": stage + kind}
+            yield Store(f"{query}/{stage}", operator, checkpoint, options, kind)
+            continue
+        for part, options in _parts(operator, variables):
+            # A variable has a name of the user's; only where two operators have variables is theirs needed.
+            words = [part] if "stateVarName" in options and counts[operator] == 1 else [name, part]
+            full = "/".join([query, *filter(None, words)])
+            yield Store(full, operator, checkpoint, {"operatorId": str(number), **options})
+
+
+def _parts(operator: str, variables: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    if operator == JOIN:
+        for side in SIDES:
+            yield side, {"joinSide": side}
+        return
+    for variable in variables:
+        yield variable, {"stateVarName": variable}
+    if not variables:
+        yield "", {}
+
+
+def _variables(metadata: Mapping[str, Any]) -> list[str]:
+    properties = json.loads(metadata.get("operatorPropertiesJson") or "{}")
+    named = (str(one["stateName"]) for one in properties.get("stateVariables", []))
+    return sorted(name for name in named if not name.startswith("$"))  # timers are Spark's own
+
+
+def _packed(variables: Sequence[str]) -> tuple[str, str] | None:
+    """Name and kind of a stage of ours, which has just these two variables."""
+    stages = [name.removesuffix(HEAD) for name in variables if name.endswith(HEAD)]
+    kinds = [(stage, kind) for stage in stages for kind in (TABLES, SEGMENTS)]
+    return next((one for one in kinds if sorted([one[0] + HEAD, "".join(one)]) == variables), None)
+
+
+def _operator(path: Path) -> dict[str, Any]:
+    """The newest of the files in which Spark describes an operator: a line with a version, then JSON."""
+    metadata = path / "_metadata"
+    numbered = sorted((metadata / "v2").glob("[0-9]*"), key=_number)
+    file = numbered[-1] if numbered else metadata / "metadata"
+    try:
+        version, content = file.read_text().split("\n", 1)
+        if version not in ("v1", "v2"):
+            raise PenstockError(
+                f"this checkpoint is of another version of Spark: {version[:20]!r}",
+                where=str(file),
+                next="read it with the version of penstock that runs the query",
+            )
+        found: dict[str, Any] = json.loads(content)
+    except (OSError, ValueError) as error:
+        raise PenstockError(
+            f"no description of the state: {error}",
+            where=str(file),
+            next="wait for the first batch of the query; checkpoints of Spark before 4.0 have none",
+        ) from error
+    return found
+
+
+def _number(path: Path) -> int:
+    return int(path.name) if path.name.isdigit() else -1

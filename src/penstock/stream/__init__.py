@@ -1,0 +1,1 @@
+"""What happens between source and sink: plain functions from frames to frames."""

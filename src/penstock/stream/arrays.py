@@ -1,0 +1,92 @@
+"""Keys of Arrow tables as numbers, so that matching rows is array arithmetic. Null is a key like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as st
+from pyspark.sql.pandas.types import to_arrow_schema
+
+Numbers = npt.NDArray[np.int64]
+LIMIT = 1 << 24
+"""Codes above this are made dense, so that tables indexed by them stay small."""
+
+
+def arrow_schema(kind: st.StructType) -> pa.Schema:
+    """The columns as Spark sends and takes them in Arrow batches, all of them nullable."""
+    return pa.schema([pa.field(one.name, one.type) for one in to_arrow_schema(kind, timezone="UTC")])
+
+
+def codes(tables: Sequence[pa.Table], names: Sequence[str]) -> list[Numbers]:
+    """A number for each row of each table; two rows have the same one if they are equal in the columns `names`."""
+    together, count = np.zeros(sum(len(table) for table in tables), np.int64), 1
+    for name in names:
+        column = pa.chunked_array([chunk for table in tables for chunk in table[name].chunks], tables[0][name].type)
+        # As one dictionary, not one for each chunk.
+        encoded = pc.dictionary_encode(column.combine_chunks(), null_encoding="encode")
+        together = together * len(encoded.dictionary) + encoded.indices.to_numpy().astype(np.int64)
+        count *= max(1, len(encoded.dictionary))
+        if count > LIMIT:
+            values, together = np.unique(together, return_inverse=True)
+            count = len(values)
+    ends = np.cumsum([len(table) for table in tables])[:-1]
+    return np.split(together, ends)
+
+
+def positions(known: pa.Table, asked: pa.Table, names: Sequence[str]) -> Numbers:
+    """For each row of `asked` the row of `known` (unique in `names`) with the same key, else -1."""
+    if not len(known) or not len(asked):
+        return np.full(len(asked), -1, np.int64)
+    there, here = codes([known, asked], names)
+    places = np.full(int(max(there.max(), here.max())) + 1, -1, np.int64)
+    places[there] = np.arange(len(known))
+    found: Numbers = places[here]
+    return found
+
+
+def newest(rows: pa.Table, names: Sequence[str], version: str) -> pa.Table:
+    """The row of the highest version of each key, of equal ones the last; in the order in which they stand."""
+    if len(rows) < 2:
+        return rows
+    (key,) = codes([rows], names)
+    rank = np.argsort(numbers(rows[version]), kind="stable")
+    last = np.zeros(int(key.max()) + 1, np.int64) - 1
+    # Of repeated indices the last assignment stays.
+    last[key[rank]] = rank
+    return rows.take(pa.array(np.sort(last[last >= 0])))
+
+
+def numbers(column: pa.ChunkedArray) -> Numbers:
+    """A column of integers or times as numbers; null is the smallest."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    filled = pc.fill_null(column.cast(pa.int64()), np.iinfo(np.int64).min)
+    return np.asarray(filled.to_numpy(), np.int64)
+
+
+def taken(table: pa.Table, places: Numbers) -> pa.Table:
+    """Rows by their places; nulls where a place is -1."""
+    return table.take(pa.array(places, mask=places < 0))
+
+
+def concat(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
+    """All rows, in the columns and types of `schema`."""
+    made = [table.select(schema.names).cast(schema) for table in tables]
+    return pa.concat_tables(made).combine_chunks() if made else schema.empty_table()
+
+
+def packed(table: pa.Table) -> bytes:
+    """A table as bytes: Arrow's stream format."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def unpacked(data: Any) -> pa.Table:
+    return pa.ipc.open_stream(data).read_all()

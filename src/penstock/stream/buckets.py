@@ -1,0 +1,273 @@
+"""Keyed state in Arrow tables: one state call for a bucket of keys and batch, instead of one for each key.
+
+Spark calls a Python processor once for each key, row by row, which costs three times a native operator. Here keys are
+hashed into a fixed number of buckets and Spark's key is the bucket:
+
+ 1. before the shuffle, in Arrow batches, `Logic.before` shrinks the rows (sums, newest versions), which are packed into
+    one blob for each bucket;
+ 2. the processor gets a bucket's blobs, and `Logic.step` changes the bucket's state, a table, by array arithmetic;
+ 3. Spark keeps the state as a log of changes, a blob a batch, which is replaced by the whole table now and then. The
+    table itself stays in the memory of the Python process, which reads from the log only what it does not know yet: a
+    process that never had the bucket, or had it some batches ago.
+
+Each blob has a random token, so that a table that comes from a batch that failed is never taken for the right one.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+from pyspark.sql import types as st
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from penstock.errors import PenstockError
+from penstock.stream.arrays import arrow_schema, concat, packed, positions, unpacked
+from penstock.stream.stored import HEAD, TABLES, About
+
+BUCKETS = 32
+"""How many; fixed at the first start of a query. A query runs on at most so many cores."""
+BUCKET, BLOB, GONE = "_bucket", "_blob", "_gone"
+ROWS = 1 << 17
+"""So many rows are shrunk together before the shuffle."""
+END_OF_TIME = 10**15
+"""Milliseconds: a watermark that is behind all times."""
+LOG_FACTOR, LOG_LEAST, LOG_BLOBS = 2, 1 << 16, 100
+"""The log is replaced by the whole table when it is so many times its size (or so many bytes), or has so many blobs."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a batch does to a bucket: changed rows of the state with a column `_gone`, rows to send on, and when to be
+    called again even if no rows come: when the watermark, in milliseconds, has reached `wake`. `state` is the state
+    with the changes, if it is at hand."""
+
+    changed: pa.Table | None = None
+    output: pa.Table | None = None
+    wake: int | None = None
+    state: pa.Table | None = None
+
+    def after(self, state: pa.Table, key: Sequence[str]) -> pa.Table:
+        """The state with the changes."""
+        if self.state is not None:
+            return self.state
+        return state if self.changed is None else upserted(state, self.changed, key)
+
+
+class Logic(Protocol):
+    """What a stage does; pickled to the workers."""
+
+    @property
+    def state(self) -> pa.Schema:
+        """The columns of the state."""
+
+    @property
+    def state_key(self) -> tuple[str, ...]:
+        """Those by which a row of the state is found."""
+
+    @property
+    def made(self) -> Mapping[str, Sequence[str]]:
+        """Columns that readers of the state are shown instead of others: see `stored.About`."""
+
+    def before(self, rows: pa.Table) -> pa.Table:
+        """Rows before the shuffle, perhaps fewer; they must keep the column `_bucket`."""
+
+    def step(self, state: pa.Table, rows: pa.Table | None, watermark: int, number: int) -> Step:
+        """One batch of a bucket, or None when a time has come; `number` grows from batch to batch of the bucket."""
+
+
+def stateful(
+    frame: DataFrame, logic: Logic, *, name: str, key: Sequence[str], output: st.StructType, timed: bool
+) -> DataFrame:
+    """The rows that `logic` makes of the frame's, in buckets of the columns `key`; `timed` needs a watermark."""
+    require_name(name)
+    bucketed = frame.withColumn(BUCKET, F.pmod(F.hash(*key), F.lit(BUCKETS)))
+    blobs = bucketed.mapInArrow(_Pack(logic), f"{BUCKET} int, {BLOB} binary")
+    if not frame.isStreaming:
+        rows = blobs.groupBy(BUCKET).applyInArrow(_once(logic), f"{BLOB} binary")
+        return rows.mapInArrow(_Unpack(arrow_schema(output)), output)
+    made = blobs.groupBy(BUCKET).transformWithState(
+        Bucket(logic, name, key), f"{BLOB} binary", "append", "eventTime" if timed else "none"
+    )
+    return made.mapInArrow(_Unpack(arrow_schema(output)), output)
+
+
+def require_name(name: str) -> None:
+    if not name.isidentifier():
+        raise PenstockError(
+            f"{name!r} is no name for a state",
+            next="use letters, digits and underscores; the name stays when the code around it changes",
+        )
+
+
+@dataclass(frozen=True)
+class _Pack:
+    """Arrow batches to blobs, one for each bucket."""
+
+    logic: Logic
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        waiting: list[pa.RecordBatch] = []
+        for batch in batches:
+            waiting.append(batch)
+            if sum(map(len, waiting)) >= ROWS:
+                yield self._packed(waiting)
+                waiting = []
+        if any(map(len, waiting)):
+            yield self._packed(waiting)
+
+    def _packed(self, batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+        rows = self.logic.before(nullable(pa.Table.from_batches(batches)).combine_chunks())
+        bucket = rows[BUCKET].to_numpy()
+        order = np.argsort(bucket, kind="stable")
+        sorted_rows = rows.drop_columns([BUCKET]).take(pa.array(order)).combine_chunks()
+        numbers, starts = np.unique(bucket[order], return_index=True)
+        ends = [*starts[1:], len(rows)]
+        blobs = [packed(sorted_rows.slice(a, b - a)) for a, b in zip(starts, ends, strict=True)]
+        return pa.RecordBatch.from_arrays([pa.array(numbers, pa.int32()), pa.array(blobs, pa.binary())], [BUCKET, BLOB])
+
+
+@dataclass(frozen=True)
+class _Unpack:
+    """Blobs to the rows in them."""
+
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for blob in batch.column(0):
+                yield from unpacked(blob.as_buffer()).cast(self.schema).to_batches()
+
+
+def _once(logic: Logic) -> Callable[[pa.Table], pa.Table]:
+    """All rows of a bucket at once, for a frame that is no stream: as one batch, after which time has run out."""
+
+    # A function, because Spark counts the arguments, and an object has `self`.
+    def run(blobs: pa.Table) -> pa.Table:
+        rows = pa.concat_tables([unpacked(blob.as_buffer()) for blob in blobs[BLOB]]).combine_chunks()
+        state = logic.state.empty_table()
+        first = logic.step(state, rows, -1, 1)
+        last = logic.step(first.after(state, logic.state_key), None, END_OF_TIME, 2)
+        made = [packed(step.output) for step in (first, last) if step.output is not None]
+        return pa.table({BLOB: pa.array(made, pa.binary())})
+
+    return run
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A bucket's state as this process knows it, after the change `version` with its token."""
+
+    version: int
+    token: str
+    table: pa.Table
+
+
+_KNOWN: dict[tuple[str, int], _Known] = {}
+
+
+class Bucket(StatefulProcessor):
+    """Spark's processor of one stage, in buckets of the columns `key`."""
+
+    def __init__(self, logic: Logic, name: str, key: Sequence[str]) -> None:
+        self._logic, self._name = logic, name
+        self._about = About(tuple(key), logic.state_key, logic.made).metadata
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
+        self._head = handle.getValueState(
+            self._name + HEAD, "version long, base long, token string, size long, wake long"
+        )
+        self._log = handle.getMapState(self._name + TABLES, "version long", "token string, change binary")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        tables = [unpacked(row[BLOB]) for row in rows]
+        yield from self._step(key[0], pa.concat_tables(tables).combine_chunks(), timerValues)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
+        yield from self._step(key[0], None, timerValues)
+
+    def close(self) -> None:
+        pass
+
+    def _step(self, bucket: int, rows: pa.Table | None, times: Any) -> Iterator[Row]:
+        head = self._head.get()
+        version, base, token, size, wake = head if head else (0, 0, "", 0, None)
+        state = self._state(bucket, version, base, token)
+        step = self._logic.step(state, rows, times.getCurrentWatermarkInMs(), version + 1)
+        if step.wake is not None and step.wake != wake:
+            self._handle.registerTimer(step.wake)
+        if step.changed is not None and len(step.changed):
+            state = step.after(state, self._logic.state_key)
+            version, token = version + 1, uuid.uuid4().hex
+            base, size = self._write(version, base, size, token, step.changed, state)
+            self._head.update((version, base, token, size, step.wake))
+            _KNOWN[self._name, bucket] = _Known(version, token, state)
+        elif step.wake != wake:
+            self._head.update((version, base, token, size, step.wake))
+        if step.output is not None and len(step.output):
+            yield Row(**{BLOB: packed(step.output)})
+
+    def _state(self, bucket: int, version: int, base: int, token: str) -> pa.Table:
+        """The bucket's table after the change `version`, from memory as far as that is right."""
+        if not version:
+            return self._logic.state.empty_table()
+        known = _KNOWN.get((self._name, bucket))
+        if known and known.token == token:
+            return known.table
+        after, table = base - 1, self._logic.state.empty_table()
+        if known and base <= known.version < version and self._logged(known.version)[0] == known.token:
+            after, table = known.version, known.table
+        for number in range(after + 1, version + 1):
+            table = upserted(table, unpacked(self._logged(number)[1]), self._logic.state_key)
+        table = concat([table], self._logic.state)
+        _KNOWN[self._name, bucket] = _Known(version, token, table)
+        return table
+
+    def _logged(self, version: int) -> tuple[Any, ...]:
+        """Token and change of a version that the log has."""
+        found = self._log.getValue((version,))
+        assert found is not None, f"the state {self._name} lacks its change {version}"
+        return found
+
+    def _write(
+        self, version: int, base: int, size: int, token: str, changed: pa.Table, state: pa.Table
+    ) -> tuple[int, int]:
+        """Add a change to the log, or begin a new one with the whole table; its first version, and its size."""
+        blob = packed(changed.replace_schema_metadata(self._about))
+        full = size + len(blob) > max(LOG_LEAST, LOG_FACTOR * state.nbytes) or version - base >= LOG_BLOBS
+        if base and not full:
+            self._log.updateValue((version,), (token, blob))
+            return base, size + len(blob)
+        whole = packed(with_gone(state, False).replace_schema_metadata(self._about))
+        for number in range(base, version) if base else ():
+            self._log.removeKey((number,))
+        self._log.updateValue((version,), (token, whole))
+        return version, 0
+
+
+def nullable(rows: pa.Table) -> pa.Table:
+    """The rows with columns that may all be null, so that they go together with those of other tables."""
+    return pa.table(rows.columns, pa.schema([pa.field(one.name, one.type) for one in rows.schema]))
+
+
+def upserted(state: pa.Table, changed: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The state with the changed rows in the place of those of the same key, and without those that are gone."""
+    places = positions(state, changed, key)
+    kept = np.ones(len(state), bool)
+    kept[places[places >= 0]] = False
+    fresh = changed.filter(pc.invert(changed[GONE])).drop_columns([GONE])
+    return concat([state.filter(pa.array(kept)), fresh], state.schema)
+
+
+def with_gone(rows: pa.Table, gone: Any) -> pa.Table:
+    """Rows of a state as a change; `gone` is one value for all, or an array."""
+    values = np.full(len(rows), gone) if isinstance(gone, bool) else gone
+    return rows.append_column(GONE, pa.array(values))

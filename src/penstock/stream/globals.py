@@ -1,0 +1,75 @@
+"""Tables that every worker has whole, a topic or a CQL table: looked up without a shuffle and without state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as st
+
+from penstock.codec.decode import struct_of
+from penstock.errors import PenstockError
+from penstock.stream.arrays import arrow_schema
+from penstock.stream.replicas import Feed, Topic, replica
+
+KEY = "_key"
+
+
+@dataclass(frozen=True)
+class GlobalTable:
+    """Made by `table.global_table` and `cql.global_table`."""
+
+    source: Feed
+    schema: st.StructType
+
+    def enrich(self, frame: DataFrame, *, on: str, how: str, name: str) -> DataFrame:
+        """See `join.enrich`."""
+        if twice := sorted(set(frame.columns) & set(self.schema.names)):
+            raise PenstockError(
+                f"both sides have a column {', '.join(twice)}", where=f"join {name}", next="rename it in the frame"
+            )
+        output = st.StructType([*frame.schema, *self.schema])
+        keyed = frame.withColumn(KEY, F.col(on).cast("string").cast("binary"))
+        return keyed.mapInArrow(_Enrich(self.source, arrow_schema(output), how), output)
+
+
+def global_table(
+    topic: str,
+    *,
+    servers: str,
+    schema: str | st.StructType,
+    memory: int = 512 << 20,
+    folder: str = "",
+) -> GlobalTable:
+    """A topic of JSON objects whose record keys are text, as a table for `join.enrich`: its newest record of each key.
+
+    `schema` names the members that become columns. Each Python worker, that is each core, reads the whole topic before
+    its first lookup and then follows it. A table larger than `memory` bytes is kept in RocksDB below `folder` (the
+    system's folder for temporary files if empty), which needs the extra `rocksdb`. Records that cannot be read are
+    passed over. What a lookup finds depends on when it is made: a batch that is run again may find newer rows.
+    """
+    kind = struct_of(schema, f"table.global_table of {topic}")
+    return GlobalTable(Topic(topic, servers, arrow_schema(kind), memory, folder), kind)
+
+
+@dataclass(frozen=True)
+class _Enrich:
+    """Arrow batches with the columns of the table."""
+
+    source: Feed
+    output: pa.Schema
+    how: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = pa.Table.from_batches([batch])
+            found, values = replica(self.source).get(batch.column(KEY))
+            rows = rows.drop_columns([KEY])
+            for name in values.column_names:
+                rows = rows.append_column(name, values[name])
+            if self.how == "inner":
+                rows = rows.filter(pa.array(found))
+            yield from rows.cast(self.output).to_batches()

@@ -1,0 +1,1 @@
+"""Segments: rules over a stream of events, and who is a member of which segment when."""

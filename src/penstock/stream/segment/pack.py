@@ -1,0 +1,200 @@
+"""From rows to touches: Spark evaluates all predicates in one projection, an Arrow stage packs events by bucket.
+
+Predicates become bits of a few 64-bit columns, equal ones of all rules once. The Arrow stage turns each row's bits into
+(rule, mask) pairs, drops rows that touch nothing, and gathers the events of each bucket of persons in one piece: the
+stage with the state then gets a few rows a batch, whatever the number of events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from penstock.stream.segment.plan import Array, Plan
+from penstock.stream.segment.touches import Touches
+from penstock.wire.kernels import compiled, group
+
+GATHERED = 1 << 17
+"""Rows that are packed together."""
+SCHEMA = "bucket int, events binary, newest timestamp"
+WORD = 64
+# The place of the only bit that is set, by a perfect hash: de Bruijn sequence (Leiserson, Prokop, Randall 1998).
+_DE_BRUIJN = 0x03F79D71B4CB0A89
+_PLACES = np.zeros(WORD, np.int64)
+for _i in range(WORD):
+    _PLACES[(((1 << _i) * _DE_BRUIJN) & (1 << 64) - 1) >> 58] = _i
+
+
+def projected(frame: DataFrame, plan: Plan, key: str, at: str) -> DataFrame:
+    """The columns that the packing wants: hash, id, time, bits, values."""
+    person = F.col(key).cast("string")
+    bits = [
+        _bits(plan.predicates[first : first + WORD]).alias(f"b{first // WORD}")
+        for first in range(0, len(plan.predicates), WORD)
+    ]
+    values = [F.expr(f"CAST(coalesce({text}, 0) AS DOUBLE)").alias(f"v{i}") for i, text in enumerate(plan.values)]
+    named = frame.select(
+        F.xxhash64(person).alias("hash"), person.alias("id"), F.unix_millis(F.col(at)).alias("at"), *bits, *values
+    )
+    return named.where("id IS NOT NULL AND at IS NOT NULL")
+
+
+@dataclass(frozen=True, eq=False)
+class Packer:
+    """The Arrow stage, for `mapInArrow` with `SCHEMA`; made by `packer`.
+
+    `starts`, `rules`, `bits` are those of `spread`, `words` and `values` how many columns of each there are, `count`
+    the number of rules. A function within a function would take the compiled loops along to each worker, which compiled
+    them anew for seconds: pickled, they have lost their copy on disk.
+    """
+
+    starts: Array
+    rules: Array
+    bits: Array
+    words: int
+    values: int
+    count: int
+    buckets: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for table in _gathered(batches):
+            columns = {name: table[name].to_numpy() for name in table.column_names if name != "id"}
+            masks = np.column_stack([columns[f"b{i}"] for i in range(self.words)])
+            found = spread(masks, self.starts, self.rules, self.bits, self.count, _PLACES)
+            numbers = [columns[f"v{i}"] for i in range(self.values)]
+            amounts = np.column_stack(numbers) if numbers else np.empty((len(masks), 0))
+            yield _by_bucket(columns["hash"], columns["at"], table["id"], amounts, found, self.buckets)
+
+
+def packer(plan: Plan, buckets: int) -> Packer:
+    """The stage for these rules."""
+    words = -(-len(plan.predicates) // WORD)
+    return Packer(*_uses(plan), words, len(plan.values), len(plan.rules), buckets)
+
+
+def _bits(predicates: tuple[str, ...]) -> Column:
+    """Bit i tells whether predicate i is true; the sum is that of a balanced tree, so that it stays shallow."""
+    parts = [f"if({text}, {_bit(i)}L, 0L)" for i, text in enumerate(predicates)]
+    while len(parts) > 1:
+        pairs = zip(parts[::2], [*parts[1::2], ""], strict=False)
+        parts = [f"({a} | {b})" if b else a for a, b in pairs]
+    return F.expr(parts[0])
+
+
+def _bit(i: int) -> int:
+    return 1 << i if i < WORD - 1 else -(1 << i)
+
+
+def _uses(plan: Plan) -> tuple[Array, Array, Array]:
+    """For each predicate where its rules begin, then rules and bits one after another."""
+    starts = np.cumsum([0, *map(len, plan.uses)], dtype=np.int64)
+    flat = np.array([use for uses in plan.uses for use in uses], np.int64).reshape(-1, 2)
+    return starts, flat[:, 0].copy(), flat[:, 1].copy()
+
+
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    some: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        some.append(batch)
+        rows += batch.num_rows
+        if rows >= GATHERED:
+            yield pa.Table.from_batches(some)
+            some, rows = [], 0
+    if rows:
+        yield pa.Table.from_batches(some)
+
+
+def _by_bucket(
+    keys: Array, times: Array, ids: pa.ChunkedArray, values: Array, found: tuple[Array, Array, Array], buckets: int
+) -> pa.RecordBatch:
+    """A row for each bucket that has events."""
+    ends, rules, masks = found
+    touched = np.flatnonzero(np.diff(ends, prepend=0))
+    starts, order = np.zeros(buckets + 1, np.int64), np.empty(len(touched), np.int64)
+    group(keys[touched] % buckets, starts, order)
+    rows = touched[order]
+    new_ends, new_rules, new_masks = pick(ends, rules, masks, rows)
+    names = ids.combine_chunks().take(pa.array(rows))
+    offsets = np.frombuffer(names.buffers()[1], np.int32, len(rows) + 1, 4 * names.offset).astype(np.int64)
+    text = np.frombuffer(names.buffers()[2] or b"", np.uint8)
+    filled = np.flatnonzero(np.diff(starts))
+    packed = []
+    for bucket in filled.tolist():
+        first, stop = int(starts[bucket]), int(starts[bucket + 1])
+        touch = int(new_ends[first - 1]) if first else 0
+        packed.append(
+            Touches(
+                keys[rows[first:stop]],
+                times[rows[first:stop]],
+                offsets[first : stop + 1] - offsets[first],
+                text[offsets[first] : offsets[stop]],
+                new_ends[first:stop] - touch,
+                new_rules[touch : new_ends[stop - 1]],
+                new_masks[touch : new_ends[stop - 1]],
+                values[rows[first:stop]],
+            ).pack()
+        )
+    newest = np.maximum.reduceat(times[rows], starts[filled]) if len(rows) else np.empty(0, np.int64)
+    return pa.record_batch(
+        {
+            "bucket": pa.array(filled.astype(np.int32)),
+            "events": pa.array(packed, pa.binary()),
+            "newest": pa.array(newest * 1000, pa.int64()).cast(pa.timestamp("us", "UTC")),
+        }
+    )
+
+
+@compiled
+def spread(
+    bits: Array, starts: Array, rules: Array, rule_bits: Array, count: int, places: Array
+) -> tuple[Array, Array, Array]:
+    """The touches of each row: where they end, the rules, and the masks."""
+    ends = np.empty(len(bits), np.int64)
+    touched, masks = np.empty(2 * len(bits) + count, np.int32), np.empty(2 * len(bits) + count, np.int64)
+    row_of, place_of = np.full(count, -1, np.int64), np.empty(count, np.int64)
+    size = 0
+    for row in range(len(bits)):
+        if size + count > len(touched):
+            more, more_masks = np.empty(2 * len(touched), np.int32), np.empty(2 * len(touched), np.int64)
+            more[:size], more_masks[:size] = touched[:size], masks[:size]
+            touched, masks = more, more_masks
+        for w in range(bits.shape[1]):
+            left = np.uint64(bits[row, w])
+            while left:
+                low = left & (~left + np.uint64(1))
+                left ^= low
+                predicate = w * 64 + places[(low * np.uint64(0x03F79D71B4CB0A89)) >> np.uint64(58)]
+                for use in range(starts[predicate], starts[predicate + 1]):
+                    rule = rules[use]
+                    if row_of[rule] != row:
+                        row_of[rule], place_of[rule] = row, size
+                        touched[size], masks[size] = rule, 0
+                        size += 1
+                    masks[place_of[rule]] |= np.int64(1) << rule_bits[use]
+        ends[row] = size
+    return ends, touched[:size], masks[:size]
+
+
+@compiled
+def pick(ends: Array, rules: Array, masks: Array, rows: Array) -> tuple[Array, Array, Array]:
+    """The touches of these rows, in their order."""
+    new_ends = np.empty(len(rows), np.int64)
+    size = 0
+    for i in range(len(rows)):
+        row = rows[i]
+        size += ends[row] - (ends[row - 1] if row else 0)
+        new_ends[i] = size
+    new_rules, new_masks = np.empty(size, np.int32), np.empty(size, np.int64)
+    at = 0
+    for i in range(len(rows)):
+        row = rows[i]
+        for touch in range(ends[row - 1] if row else 0, ends[row]):
+            new_rules[at], new_masks[at] = rules[touch], masks[touch]
+            at += 1
+    return new_ends, new_rules, new_masks

@@ -1,0 +1,276 @@
+"""Rules of segments: what a person must have done, for how long it makes a member, and where members are sent.
+
+A rule's condition is a tree: counts, totals, sequences, absences and latest values, joined by `all_of` and `any_of`.
+Predicates are Spark SQL over the columns of the events; they are checked when a stream is built from the rules.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+from penstock.config import duration, duration_text
+from penstock.errors import PenstockError
+
+MILLISECOND = timedelta(milliseconds=1)
+STEPS_OF_TTL = 64
+"""Into so many steps a time to live is divided unless a rule says otherwise: each prolongs a member at most once."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """At least so many events with `when` in the last `within`."""
+
+    when: str
+    at_least: int
+    within: timedelta
+
+
+@dataclass(frozen=True)
+class Total:
+    """The sum of `of` over the events with `when` in the last `within`; resolved to a 64th of it."""
+
+    of: str
+    when: str
+    at_least: float
+    within: timedelta
+
+
+@dataclass(frozen=True)
+class Chain:
+    """An event with each of `steps`, in this order, all in the last `within`."""
+
+    steps: tuple[str, ...]
+    within: timedelta
+
+
+@dataclass(frozen=True)
+class Absence:
+    """An event with `after`, and none with `of` in the time `within` that follows it."""
+
+    of: str
+    after: str
+    within: timedelta
+
+
+@dataclass(frozen=True)
+class Latest:
+    """The newest event for which `when` is not null says true."""
+
+    when: str
+
+
+@dataclass(frozen=True)
+class All:
+    parts: tuple[Condition, ...]
+
+
+@dataclass(frozen=True)
+class Any_:
+    parts: tuple[Condition, ...]
+
+
+Term: TypeAlias = Count | Total | Chain | Absence | Latest
+Condition: TypeAlias = Term | All | Any_
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One segment: made and checked by `rule`; `line` is that of the file it came from, or empty."""
+
+    name: str
+    condition: Condition
+    ttl: timedelta
+    to: str
+    leave: str | None = None
+    until_false: bool = False
+    prolong: timedelta = timedelta(0)
+    line: str = ""
+
+    @property
+    def where(self) -> str:
+        return f"{self.line + ', ' if self.line else ''}rule {self.name!r}"
+
+    @property
+    def digest(self) -> str:
+        """Of what decides about the state that is kept for a person: a rule with another one begins anew."""
+        parts = {name: value for name, value in spec(self).items() if name not in ("ttl", "to", "prolong")}
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def rule(
+    name: str,
+    *,
+    when: str | Condition,
+    ttl: timedelta | str,
+    to: str,
+    at_least: float | None = None,
+    total: str | None = None,
+    within: timedelta | str | None = None,
+    leave: str | None = None,
+    until_false: bool = False,
+    prolong: timedelta | str | None = None,
+) -> Rule:
+    """A segment `name`: who meets `when` becomes a member for `ttl`, longer when it happens again.
+
+    `when` is a condition, or a predicate: then one event is enough, or `at_least` so many `within` a sliding time,
+    or with `total` that much of its sum. `leave` is a predicate that ends the membership and forgets the person.
+    With `until_false` a member also leaves as soon as the condition is false. `to` is the topic of the members'
+    events. A membership ends at a multiple of `prolong` (a 64th of `ttl`) that is not before its `ttl`.
+    """
+    where = f"rule {name!r}"
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise PenstockError(f"{name!r} is no name for a segment", next="use letters, digits, dots, dashes, underscores")
+    life = _positive(ttl, "ttl", where)
+    condition: Condition
+    if isinstance(when, str):
+        condition = _simple(when, at_least, total, life if within is None else _positive(within, "within", where))
+        if at_least is not None and within is None:
+            raise PenstockError("at_least needs a time", where=where, next='give within=, such as within="7 days"')
+    elif at_least is not None or total is not None or within is not None:
+        raise PenstockError(
+            "at_least, total and within are for a predicate",
+            where=where,
+            next="put them into the condition: segment.count(when, at_least=..., within=...)",
+        )
+    else:
+        condition = when
+    if total is not None and at_least is None:
+        raise PenstockError("total needs a sum to reach", where=where, next="give at_least=")
+    if not to:
+        raise PenstockError("to is empty", where=where, next="give the topic that gets the members' events")
+    step = life / STEPS_OF_TTL if prolong is None else duration(prolong, name="prolong")
+    made = Rule(name, condition, life, to, leave, until_false, max(step, MILLISECOND))
+    for term in terms(condition):
+        _check(term, where)
+    return made
+
+
+def count(when: str, *, at_least: int, within: timedelta | str) -> Count:
+    """At least so many events with `when` in the last `within`; exact up to 64, above to a 64th of `within`."""
+    return Count(when, at_least, duration(within, name="within"))
+
+
+def total(of: str, *, when: str = "true", at_least: float, within: timedelta | str) -> Total:
+    """The expression `of`, summed over the events with `when` in the last `within`, is at least so much."""
+    return Total(of, when, at_least, duration(within, name="within"))
+
+
+def sequence(*steps: str, within: timedelta | str) -> Chain:
+    """Events with these predicates in this order, all in the last `within`."""
+    return Chain(steps, duration(within, name="within"))
+
+
+def absence(of: str, *, after: str, within: timedelta | str) -> Absence:
+    """No event with `of` in the time `within` after one with `after`; true when that time is over."""
+    return Absence(of, after, duration(within, name="within"))
+
+
+def latest(when: str) -> Latest:
+    """What the newest event says for which `when` is not null; forgotten after the rule's `ttl`."""
+    return Latest(when)
+
+
+def all_of(*parts: Condition) -> All:
+    """Every one of these conditions."""
+    return All(parts)
+
+
+def any_of(*parts: Condition) -> Any_:
+    """At least one of these conditions."""
+    return Any_(parts)
+
+
+def terms(condition: Condition) -> Iterator[Term]:
+    """The leaves of a condition, from left to right."""
+    if isinstance(condition, All | Any_):
+        for part in condition.parts:
+            yield from terms(part)
+    else:
+        yield condition
+
+
+def predicates(term: Term) -> tuple[str, ...]:
+    """The predicates of a term in the order of their bits in a touch."""
+    match term:
+        case Count(when=when) | Total(when=when):
+            return (when,)
+        case Chain(steps=steps):
+            return steps
+        case Absence(of=of, after=after):
+            return (after, of)
+        case Latest(when=when):
+            return (when, f"NOT ({when})")
+
+
+def check_names(rules: Sequence[Rule]) -> None:
+    """Refuse no rules, and two of one name."""
+    if not rules:
+        raise PenstockError("there are no rules", next='make one: segment.rule("back", when=..., ttl=..., to=...)')
+    seen: dict[str, Rule] = {}
+    for one in rules:
+        if (other := seen.setdefault(one.name, one)) is not one:
+            raise PenstockError(
+                f"two rules are named {one.name!r}",
+                where=f"{other.where}; {one.where}",
+                next="give each segment one rule; segment.any_of(...) joins conditions",
+            )
+
+
+def spec(rule: Rule) -> dict[str, Any]:
+    """The rule as the mapping that stands for it in a YAML file."""
+    found = {"name": rule.name, "when": _condition_spec(rule.condition), "ttl": duration_text(rule.ttl), "to": rule.to}
+    extra = {"leave": rule.leave, "until_false": rule.until_false or None, "prolong": duration_text(rule.prolong)}
+    return found | {name: value for name, value in extra.items() if value is not None}
+
+
+def _condition_spec(condition: Condition) -> dict[str, Any]:
+    match condition:
+        case All(parts):
+            return {"all": [_condition_spec(part) for part in parts]}
+        case Any_(parts):
+            return {"any": [_condition_spec(part) for part in parts]}
+        case Count(when, at_least, within):
+            return {"count": when, "at_least": at_least, "within": duration_text(within)}
+        case Total(of, when, limit, within):
+            return {"total": of, "when": when, "at_least": limit, "within": duration_text(within)}
+        case Chain(steps, within):
+            return {"sequence": list(steps), "within": duration_text(within)}
+        case Absence(of, after, within):
+            return {"absence": of, "after": after, "within": duration_text(within)}
+        case Latest(when):
+            return {"latest": when}
+
+
+def _simple(when: str, at_least: float | None, total: str | None, within: timedelta) -> Term:
+    if total is not None:
+        return Total(total, when, at_least or 0.0, within)
+    if at_least is not None and at_least != int(at_least):
+        raise PenstockError(f"at_least counts events, and {at_least:g} is no whole number", next="give total= for sums")
+    return Count(when, 1 if at_least is None else int(at_least), within)
+
+
+def _check(term: Term, where: str) -> None:
+    if not isinstance(term, Latest) and term.within < MILLISECOND:
+        raise PenstockError("within is no time", where=where, next='give it as "7 days" or a timedelta above zero')
+    if isinstance(term, Count) and term.at_least < 1:
+        raise PenstockError(f"at_least is {term.at_least}", where=where, next="give a count of 1 or more")
+    if isinstance(term, Chain) and not 2 <= len(term.steps) <= 8:
+        raise PenstockError(f"a sequence of {len(term.steps)} steps", where=where, next="give it two to eight")
+
+
+def _positive(value: timedelta | str, name: str, where: str) -> timedelta:
+    found = duration(value, name=f"{name} of {where}")
+    if found < MILLISECOND:
+        raise PenstockError(f"{name} is {found}", where=where, next='give it as "14 days" or a timedelta above zero')
+    return found
+
+
+def with_line(rule: Rule, line: str) -> Rule:
+    """The rule with the place in a file where it stands."""
+    return replace(rule, line=line)

@@ -1,0 +1,236 @@
+"""The stage with the state: one key for each bucket of persons, whose records live in the worker's memory.
+
+What Spark keeps for a bucket is a snapshot of its records and a log of what came since: the packed events as they
+are, and the clock. A batch appends one entry. A worker that holds the records as they were after entry n only replays
+the entries after n; tokens, which each entry draws at random and chains to the one before, tell whether what it holds
+is of this history, so that a batch that is run again, another worker or a restart find the right state. When the log
+outgrows the snapshot, a new snapshot replaces both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
+
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from penstock.stream import stored
+from penstock.stream.segment.changes import as_bytes
+from penstock.stream.segment.migrate import migrated
+from penstock.stream.segment.plan import Plan, plan
+from penstock.stream.segment.rules import Rule, spec
+from penstock.stream.segment.store import Changes, Store
+from penstock.stream.segment.touches import joined, unpack
+from penstock.stream.segment.yaml import rule_of
+
+SCHEMA = "changes binary"
+HEAD = "first long, next long, token long, timer long, rules string, logged long, kept long"
+ENTRY = "previous long, token long, clock long, latest long, rules binary, data binary"
+FAR = 1 << 60
+LOG_BYTES = 1 << 20
+"""A log may be this long, or as long as the snapshot if that is longer."""
+LOG_ENTRIES = 4096
+
+
+@dataclass(frozen=True)
+class Head:
+    """Where the log of a bucket stands: entry `first` is the snapshot, `next` the one to be written; sizes in bytes."""
+
+    first: int = 0
+    next: int = 0
+    token: int = 0
+    timer: int = 0
+    rules: str = ""
+    logged: int = 0
+    kept: int = 0
+
+
+class Entry(NamedTuple):
+    """A snapshot, which has rules, or what came in a batch."""
+
+    previous: int
+    token: int
+    clock: int
+    latest: int
+    rules: bytes | None
+    data: bytes
+
+
+@dataclass
+class Held:
+    """The records of a bucket after entry `last`, which has this token, and the digest of their rules."""
+
+    store: Store
+    last: int
+    token: int
+    rules: str
+
+
+_HELD: dict[tuple[str, int], Held] = {}
+"""What this worker holds, by the state's name and the bucket."""
+
+
+class Segments(StatefulProcessor):
+    """Touches of one of so many buckets in, membership events out; `late` in milliseconds, `by_events`: time is the
+    watermark."""
+
+    def __init__(self, plan: Plan, name: str, buckets: int, late: int, by_events: bool) -> None:
+        self.plan, self.name, self.buckets, self.late, self.by_events = plan, name, buckets, late, by_events
+        self.rules = hashlib.sha256(_as_text(plan).encode()).hexdigest()
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.handle = handle
+        self.head = handle.getValueState(self.name + stored.HEAD, HEAD)
+        self.log = handle.getMapState(self.name + stored.SEGMENTS, "number long", ENTRY)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        return self._step(key[0], [bytes(row.events) for row in rows], timerValues, fired=False)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
+        return self._step(key[0], [], timerValues, fired=True)
+
+    def close(self) -> None:
+        pass
+
+    def _step(self, bucket: int, parts: Sequence[bytes], timer_values: Any, fired: bool) -> Iterator[Row]:
+        if self.by_events:
+            now = timer_values.getCurrentWatermarkInMs()
+            clock, latest = now, FAR
+        else:
+            now = timer_values.getCurrentProcessingTimeInMs()
+            clock, latest = now - self.late, now
+        head = Head(*(self.head.get() or ()))
+        # While the records change they are of no known history: a failure in between leaves nothing to be trusted.
+        held = self._current(head, _HELD.pop((self.name, bucket), None))
+        changes = []
+        if held.rules != self.rules:
+            held.store, left = migrated(held.store, self.plan, clock)
+            held.rules = self.rules
+            changes.append(left)
+            head = self._snapshot(head, held, clock)
+        changes += _apply(held.store, parts, clock, latest)
+        head = self._logged(head, held, parts, clock, latest)
+        if head.logged > max(LOG_BYTES, head.kept) or head.next - head.first > LOG_ENTRIES:
+            held.store.compact(clock)
+            head = self._snapshot(head, held, clock)
+        head = self._timed(head, held.store.due, now, fired)
+        self.head.update(tuple(asdict(head).values()))
+        _HELD[self.name, bucket] = held
+        if found := as_bytes(changes, None if self.by_events else now):
+            yield Row(changes=found)
+
+    def _current(self, head: Head, held: Held | None) -> Held:
+        """The records as the state has them: those at hand, brought up to date, or built anew."""
+        if head.next == 0:
+            return Held(Store(self.plan), -1, 0, self.rules)
+        if held and held.token == head.token:
+            return held
+        number = held.last + 1 if held and head.first <= held.last + 1 < head.next else head.first
+        entry = self._entry(number)
+        if held is None or entry.previous != held.token:
+            store = replayed(map(self._entry, range(head.first, head.next)))
+            return Held(store, head.next - 1, head.token, head.rules)
+        if entry.rules is None:
+            _apply(held.store, _parts(entry.data), entry.clock, entry.latest)
+        else:
+            # The snapshot of what it holds: rules that changed with it make another history.
+            if held.rules != head.rules:
+                return self._current(head, None)
+            held.store.compact(entry.clock)
+        _replay(held.store, map(self._entry, range(number + 1, head.next)))
+        held.last, held.token = head.next - 1, head.token
+        return held
+
+    def _entry(self, number: int) -> Entry:
+        found = self.log.getValue((number,))
+        assert found, f"entry {number} of the log"
+        return Entry(*found)
+
+    def _snapshot(self, head: Head, held: Held, clock: int) -> Head:
+        """Replace the log by the records."""
+        rules, data = _described(held.store.plan, self.buckets), held.store.save()
+        self.log.clear()
+        head = replace(head, first=head.next, logged=0, kept=len(data), rules=held.rules)
+        return self._append(head, held, (clock, 0, rules, data))
+
+    def _logged(self, head: Head, held: Held, parts: Sequence[bytes], clock: int, latest: int) -> Head:
+        """Append what came; the first of a bucket after an empty snapshot."""
+        if head.next == 0:
+            empty = Held(Store(self.plan), -1, 0, self.rules)
+            head = self._snapshot(head, empty, clock)
+        data = _joined(parts)
+        head = self._append(head, held, (clock, latest, None, data))
+        return replace(head, logged=head.logged + len(data))
+
+    def _append(self, head: Head, held: Held, content: tuple[int, int, bytes | None, bytes]) -> Head:
+        token = secrets.randbits(62) + 1
+        self.log.updateValue((head.next,), (head.token, token, *content))
+        held.last, held.token = head.next, token
+        return replace(head, next=head.next + 1, token=token)
+
+    def _timed(self, head: Head, due: int | None, now: int, fired: bool) -> Head:
+        """See that the bucket is looked at when something is due; earlier than needed does no harm."""
+        timer = 0 if fired else head.timer
+        wanted = 0 if due is None else max(due + self.late, now) + 1
+        if timer and (timer <= now or (wanted and wanted < timer)):
+            self.handle.deleteTimer(timer)
+            timer = 0
+        if not timer and wanted:
+            self.handle.registerTimer(wanted)
+            timer = wanted
+        return replace(head, timer=timer)
+
+
+def replayed(log: Iterable[Entry]) -> Store:
+    """The records that a log tells: its first entry is the snapshot."""
+    entries = iter(log)
+    snapshot = next(entries)
+    rules, _ = described(snapshot)
+    store = Store(plan(rules))
+    store.load(snapshot.data)
+    _replay(store, entries)
+    return store
+
+
+def described(snapshot: Entry) -> tuple[list[Rule], int]:
+    """The rules with which a snapshot was made, and how many buckets there are."""
+    found = json.loads(zlib.decompress(snapshot.rules or b""))
+    return [rule_of(one, "the state") for one in found["rules"]], found["buckets"]
+
+
+def _described(plan: Plan, buckets: int) -> bytes:
+    return zlib.compress(f'{{"buckets": {buckets}, "rules": {_as_text(plan)}}}'.encode())
+
+
+def _replay(store: Store, entries: Iterable[Entry]) -> None:
+    for entry in entries:
+        _apply(store, _parts(entry.data), entry.clock, entry.latest)
+
+
+def _as_text(plan: Plan) -> str:
+    return json.dumps([spec(rule) for rule in plan.source])
+
+
+def _apply(store: Store, parts: Sequence[bytes], clock: int, latest: int) -> list[Changes]:
+    """Events, then the clock."""
+    taken = [store.take(joined([unpack(part) for part in parts]), latest=latest)] if parts else []
+    return [*taken, store.tick(clock)]
+
+
+def _joined(parts: Sequence[bytes]) -> bytes:
+    return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+
+
+def _parts(data: bytes) -> list[bytes]:
+    found, at = [], 0
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 8], "little")
+        found.append(data[at + 8 : at + 8 + size])
+        at += 8 + size
+    return found

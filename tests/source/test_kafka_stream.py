@@ -1,0 +1,174 @@
+"""Our own Kafka source: which records a batch has, and what becomes of a topic that grows, or loses some."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka_topics import create_topics, new_topic
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from waiting import until
+
+from penstock import kafka
+from penstock.errors import PenstockError
+from penstock.local.services import Services
+from penstock.source.kafka_stream import limited
+
+numbers = st.dictionaries(st.integers(0, 9), st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1)
+
+
+@given(numbers, st.integers(1, 200))
+def test_a_batch_takes_of_each_partition_its_share(parts: dict[int, tuple[int, int]], most: int) -> None:
+    start = {p: first for p, (first, _) in parts.items()}
+    end = {p: first + count for p, (first, count) in parts.items()}
+    total = sum(count for _, count in parts.values())
+    taken = {p: offset - start[p] for p, offset in limited(start, end, most).items()}
+    assert sum(taken.values()) == min(total, most)
+    for p, (_, count) in parts.items():
+        assert 0 <= taken[p] <= count
+        assert abs(taken[p] - count * min(most / max(total, 1), 1)) <= 1
+
+
+@dataclass
+class Sink:
+    """What came of each partition, as pairs of offset and value, and how many rows each batch had."""
+
+    came: dict[int, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    sizes: list[int] = field(default_factory=list)
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        rows = frame.select("partition", "offset", "v").collect()
+        self.sizes.append(len(rows))
+        for row in rows:
+            self.came[row.partition].append((row.offset, row.v))
+
+    def values(self, partition: int) -> list[int]:
+        return [value for _, value in self.came[partition]]
+
+
+def read(spark: SparkSession, services: Services, topic: str, **more: object) -> DataFrame:
+    return kafka.read(spark, topic, servers=services.kafka, schema="v int", name="numbers", **more)  # type: ignore[arg-type]
+
+
+def run(frame: DataFrame, sink: Sink, checkpoint: Path) -> None:
+    """All that there is."""
+    query = frame.writeStream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+    query.foreachBatch(sink).start().awaitTermination()
+
+
+def produce(services: Services, topic: str, values: range, partition: int, *, abort: bool = False) -> None:
+    producer = Producer({"bootstrap.servers": services.kafka} | ({"transactional.id": topic} if abort else {}))
+    if abort:
+        producer.init_transactions(30)
+        producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, json.dumps({"v": value}).encode(), partition=partition)
+    assert producer.flush(30) == 0
+    if abort:
+        producer.abort_transaction(30)
+
+
+@contextmanager
+def topic_that_was_read(spark: SparkSession, services: Services, checkpoint: Path) -> Iterator[tuple[str, Sink]]:
+    """A topic of one partition with ten records, and what read them with this checkpoint."""
+    with new_topic(services.kafka, "numbers", 1) as topic:
+        produce(services, topic, range(10), 0)
+        sink = Sink()
+        run(read(spark, services, topic), sink, checkpoint)
+        yield topic, sink
+
+
+def test_each_record_comes_once_in_order_though_batches_are_bounded_and_the_topic_grows(
+    spark: SparkSession, services: Services, tmp_path: Path
+) -> None:
+    sink = Sink()
+    with new_topic(services.kafka, "numbers", 2) as topic:
+        produce(services, topic, range(900), 0)
+        produce(services, topic, range(300), 1)
+        run(read(spark, services, topic, batch=400), sink, tmp_path)
+        assert sink.sizes == [400, 400, 400]
+        produce(services, topic, range(300, 310), 1, abort=True)
+        produce(services, topic, range(900, 905), 0)
+        admin = AdminClient({"bootstrap.servers": services.kafka})
+        for done in admin.create_partitions([NewPartitions(topic, 3)]).values():
+            done.result()
+        until(lambda: len(admin.list_topics(topic, 10).topics[topic].partitions) == 3, "third partition")
+        produce(services, topic, range(7), 2)
+        run(read(spark, services, topic), sink, tmp_path)
+        # Spark's own source goes on from our offsets, and ours from its.
+        produce(services, topic, range(905, 908), 0)
+        run(read(spark, services, topic, client="spark"), sink, tmp_path)
+        produce(services, topic, range(908, 910), 0)
+        run(read(spark, services, topic), sink, tmp_path)
+        latest = Sink()
+        run(read(spark, services, topic, start="latest"), latest, tmp_path / "latest")
+        chosen = Sink()
+        start = json.dumps({topic: {"0": 908, "1": -1, "2": -2}})
+        run(read(spark, services, topic, start=start), chosen, tmp_path / "chosen")
+    assert [sink.values(p) for p in range(3)] == [list(range(910)), list(range(300)), list(range(7))]
+    assert [offset for offset, _ in sink.came[0]] == list(range(910))
+    assert not any(latest.sizes)
+    assert {p: chosen.values(p) for p in chosen.came} == {0: [908, 909], 2: list(range(7))}
+
+
+def test_records_that_retention_deleted_are_missed_or_passed_over(
+    spark: SparkSession, services: Services, tmp_path: Path
+) -> None:
+    with topic_that_was_read(spark, services, tmp_path) as (topic, sink):
+        produce(services, topic, range(10, 30), 0)
+        admin = AdminClient({"bootstrap.servers": services.kafka})
+        for deleted in admin.delete_records([TopicPartition(topic, 0, 20)]).values():
+            deleted.result()
+        with pytest.raises(StreamingQueryException, match=r"OFFSET_OUT_OF_RANGE.*offset 10.*retention"):
+            run(read(spark, services, topic), sink, tmp_path)
+        run(read(spark, services, topic, options={"failOnDataLoss": "false"}), sink, tmp_path)
+        assert sink.values(0) == [*range(10), *range(20, 30)]
+
+
+def test_a_topic_made_anew_is_not_taken_for_the_one_before(
+    spark: SparkSession, services: Services, tmp_path: Path
+) -> None:
+    with topic_that_was_read(spark, services, tmp_path) as (topic, sink):
+        admin = AdminClient({"bootstrap.servers": services.kafka})
+        for done in admin.delete_topics([topic]).values():
+            done.result()
+        until(lambda: topic not in admin.list_topics(timeout=10).topics, "end of the topic")
+        create_topics(admin, [NewTopic(topic, 1, 1)])
+        with pytest.raises(StreamingQueryException, match="ends before the offsets that were read, in partitions 0"):
+            run(read(spark, services, topic), sink, tmp_path)
+        with pytest.raises(StreamingQueryException, match=r"start has the partitions 0, 1.*each of 0"):
+            run(read(spark, services, topic, start=json.dumps({topic: {"0": 1, "1": 2}})), sink, tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"failOnDataLoss": "perhaps"}, "no failondataloss 'perhaps'.*true or false"),
+        ({"kafka.isolation.level": "serializable"}, "no isolation.level 'serializable'.*read_committed"),
+        ({"minPartitions": "4"}, "no option 'minpartitions'"),
+        ({"kafka.fetch.max.bytes": "0"}, "no fetch.max.bytes '0'.*above zero"),
+        ({"kafka.ssl.ca.location": "x"}, "no use for ssl.ca.location"),
+    ],
+)
+def test_a_wrong_option_is_refused_when_the_frame_is_built(
+    spark: SparkSession, services: Services, wrong: dict[str, str], said: str
+) -> None:
+    with pytest.raises(PenstockError, match=said):
+        read(spark, services, "t", options=wrong)
+
+
+def test_a_topic_that_is_not_there_is_told(spark: SparkSession, services: Services, tmp_path: Path) -> None:
+    with pytest.raises(StreamingQueryException, match=r"UNKNOWN_TOPIC.*nobody at "):
+        run(read(spark, services, "nobody"), Sink(), tmp_path)
+    with pytest.raises(PenstockError, match="servers is no list of host:port: 'x'"):
+        kafka.read(spark, "t", servers="x", schema="v int", name="t")

@@ -1,0 +1,94 @@
+"""The stage with the state, without Spark: workers that come, fall behind and go, the log, the timer, other rules."""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import segment_model
+from pyspark.sql import Row
+from pyspark.sql.streaming.tws_tester import TwsTester
+from segment_events import RULES, modelled, rows, touches
+from segment_model import Change
+
+from penstock.stream.segment import stage
+from penstock.stream.segment.plan import Plan, plan
+
+BUCKET = 0
+
+
+@pytest.fixture(autouse=True)
+def new_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "_HELD", {})
+
+
+def changes(found: Sequence[Row]) -> list[Change]:
+    some = []
+    for row in found:
+        for batch in pa.ipc.open_stream(row.changes):
+            at, until = (batch[name].cast(pa.int64()).to_numpy() // 1000 for name in ("at", "until"))
+            names = zip(*(batch[name].to_pylist() for name in ("person", "segment", "event")), strict=True)
+            some += [Change(*name, *times) for name, *times in zip(names, at.tolist(), until.tolist(), strict=True)]
+    return some
+
+
+def grouped(found: Sequence[Change]) -> dict[tuple[str, str], list[Change]]:
+    by: dict[tuple[str, str], list[Change]] = defaultdict(list)
+    for change in found:
+        by[change.person, change.segment].append(change)
+    return by
+
+
+def packed(made: Plan, some: list[dict[str, object]]) -> list[Row]:
+    """In two pieces, as two tasks would send them."""
+    return [Row(events=touches(made, [modelled(row) for row in half]).pack()) for half in (some[:9], some[9:]) if half]
+
+
+def test_workers_come_fall_behind_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "LOG_ENTRIES", 7)
+    made, found = plan(RULES), list[Change]()
+    processor = stage.Segments(made, "s", 1, 0, True)
+    tester = TwsTester(processor, timeMode="EventTime", eventTimeExtractor=lambda row: 1 << 60)
+    pieces = [part[i : i + 20] for part in map(rows, (0, 100, 200)) for i in range(0, 160, 20)]
+    batches = [(some, int(str(some[-1]["at"]))) for some in pieces]
+    behind: dict[Any, Any] = {}
+    for number, (some, now) in enumerate(batches):
+        if number % 5 == 1:
+            behind = copy.deepcopy(stage._HELD)
+        elif number % 5 == 3:
+            monkeypatch.setattr(stage, "_HELD", behind)  # it has seen nothing since
+        elif number % 5 == 4:
+            monkeypatch.setattr(stage, "_HELD", {})
+        found += changes(tester.test(BUCKET, packed(made, some)))
+        found += changes(tester.setWatermark(now - 1))
+    found += changes(tester.setWatermark(600))
+    clocked = [([modelled(row) for row in some], now - 1) for some, now in batches]
+    assert grouped(found) == segment_model.changes(RULES, [*clocked, ([], 600)])
+
+
+def test_a_batch_that_failed_leaves_nothing_behind() -> None:
+    made = plan(RULES)
+    tester = TwsTester(stage.Segments(made, "s", 1, 0, False), timeMode="ProcessingTime")
+    first, second = rows(0)[:80], rows(0)[80:]
+    tester.setProcessingTime(1000)
+    tester.test(BUCKET, packed(made, first))
+    head, log = tester.peekValueState("s__head", BUCKET), dict(tester.peekMapState("s__entries", BUCKET))
+    once = changes(tester.test(BUCKET, packed(made, second)))
+    assert head
+    tester.updateValueState("s__head", BUCKET, head)
+    tester.updateMapState("s__entries", BUCKET, log)
+    assert once and changes(tester.test(BUCKET, packed(made, second))) == once
+
+
+def test_what_is_due_waits_for_what_is_late() -> None:
+    made = plan(RULES)
+    tester = TwsTester(stage.Segments(made, "s", 1, 50, False), timeMode="ProcessingTime")
+    cart = [{"person": "ann", "event": "cart", "amount": 0.0, "country": None, "at": 100}]
+    tester.setProcessingTime(100)
+    tester.test(BUCKET, packed(made, cart))
+    assert changes(tester.setProcessingTime(170)) == []  # due at 130, told from 180 on
+    assert [(c.segment, c.event, c.at) for c in changes(tester.setProcessingTime(182))] == [("lost", "enter", 130)]

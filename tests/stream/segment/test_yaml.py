@@ -1,0 +1,109 @@
+"""Rules in YAML: what they mean, that each survives its own text, and what is said of wrong ones and where."""
+
+from __future__ import annotations
+
+from datetime import timedelta as td
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from penstock import segment
+from penstock.errors import PenstockError
+from penstock.stream.segment.rules import spec
+from penstock.stream.segment.yaml import parse, rule_of
+
+FILE = """\
+- name: returning
+  when: event = 'visit'
+  at_least: 3
+  within: 7 days
+  ttl: 14 days
+  to: seg.back
+- name: careful
+  when:
+    all:
+      - any:
+          - {sequence: ["event = 'cart'", "event = 'buy'"], within: 1 hour}
+          - {absence: "event = 'buy'", after: "event = 'cart'", within: 2 hours}
+          - {total: amount, when: "event = 'buy'", at_least: 99.5, within: 30 days}
+      - latest: country = 'DE'
+  ttl: 1 day
+  to: seg.careful
+  leave: event = 'optout'
+  until_false: true
+  prolong: 1 hour
+"""
+RETURNING = segment.rule(
+    "returning", when="event = 'visit'", at_least=3, within=td(days=7), ttl=td(days=14), to="seg.back"
+)
+CAREFUL = segment.rule(
+    "careful",
+    when=segment.all_of(
+        segment.any_of(
+            segment.sequence("event = 'cart'", "event = 'buy'", within="1 hour"),
+            segment.absence("event = 'buy'", after="event = 'cart'", within="2 hours"),
+            segment.total("amount", when="event = 'buy'", at_least=99.5, within="30 days"),
+        ),
+        segment.latest("country = 'DE'"),
+    ),
+    ttl="1 day",
+    to="seg.careful",
+    leave="event = 'optout'",
+    until_false=True,
+    prolong="1 hour",
+)
+
+
+def test_a_file_means_the_same_as_python(tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text(FILE)
+    read = segment.rules(tmp_path / "rules.yaml")
+    assert [spec(rule) for rule in read] == [spec(RETURNING), spec(CAREFUL)]
+    assert [rule.where for rule in read] == [
+        f"{tmp_path}/rules.yaml, line 1, rule 'returning'",
+        f"{tmp_path}/rules.yaml, line 7, rule 'careful'",
+    ]
+
+
+@pytest.mark.parametrize("rule", [RETURNING, CAREFUL], ids=lambda rule: rule.name)
+def test_a_rule_survives_its_own_text(rule: segment.Rule) -> None:
+    again = rule_of(yaml.safe_load(yaml.safe_dump(spec(rule))), "")
+    assert (spec(again), again.digest) == (spec(rule), rule.digest)
+
+
+def test_the_digest_is_of_what_is_counted() -> None:
+    other: dict[str, Any] = {"when": "event = 'visit'", "within": "7 days"}
+    same = segment.rule("returning", **other, at_least=3, ttl="1 day", to="elsewhere")
+    assert same.digest == RETURNING.digest
+    assert segment.rule("returning", **other, at_least=4, ttl="14 days", to="seg.back").digest != RETURNING.digest
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [", "no YAML: .*(f.yaml, line [12])"),
+        ("name: x", r"no list of rules \(f.yaml\).*begin each rule with"),
+        ("- name: x\n  when: a", r"no ttl \(f.yaml, line 1, rule 'x'\).*add a line ttl"),
+        ("\n- {name: x, when: a, ttl: 1 day, to: t, foo: 1}", r"unknown 'foo' \(f.yaml, line 2, rule 'x'\).*use name"),
+        ("- {name: x, when: a, ttl: 1 dya, to: t}", r"no duration: '1 dya' \(f.yaml, line 1"),
+        ("- {name: x, when: a, ttl: 5, to: t}", r"ttl is 5, not str"),
+        ("- {name: x, when: a, at_least: 2, ttl: 1 day, to: t}", "at_least needs a time"),
+        ("- {name: x, when: a, at_least: 1.5, within: 1 day, ttl: 1 day, to: t}", "1.5 is no whole number"),
+        ("- {name: x y, when: a, ttl: 1 day, to: t}", "'x y' is no name"),
+        (
+            "- name: x\n  ttl: 1 day\n  to: t\n  when:\n    cout: a",
+            r"no condition: .* \(f.yaml, line 5\).*count, total",
+        ),
+        ("- name: x\n  ttl: 1 day\n  to: t\n  when:\n    {count: a}", r"count has no at_least \(f.yaml, line 5\)"),
+        (
+            "- name: x\n  ttl: 1 day\n  to: t\n  when:\n    all:\n    - latest: a\n    - {absence: b, within: 1 day}",
+            r"absence has no after \(f.yaml, line 7\)",
+        ),
+        ("- {name: x, when: a, ttl: 1 day, to: t}\n- {name: x, when: b, ttl: 1 day, to: t}", "line 1.*line 2"),
+        ("- {name: x, when: {sequence: [a], within: 1 day}, ttl: 1 day, to: t}", "a sequence of 1 steps"),
+    ],
+)
+def test_an_error_says_what_is_wrong_and_on_which_line(text: str, said: str) -> None:
+    with pytest.raises(PenstockError, match=f"(?s){said}"):
+        parse(text, "f.yaml")

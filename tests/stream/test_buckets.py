@@ -1,0 +1,94 @@
+"""The state of a bucket: a log of changes that any process reads, whatever it knows from before."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import Row
+from pyspark.sql.streaming.tws_tester import TwsTester
+
+from penstock.errors import PenstockError
+from penstock.stream import buckets
+from penstock.stream.arrays import packed, unpacked
+from penstock.stream.buckets import BLOB, Bucket, require_name
+from penstock.stream.revisions import ROW_DELETED, ROW_VERSION, SIGN, Revisions
+
+LOGIC = Revisions(pa.schema({"id": pa.int64(), "v": pa.int64()}), ("id",), ("id", "v"))
+BUCKET = 3
+
+
+def rows(pairs: dict[int, int | None], version: int) -> list[Row]:
+    """One blob of rows; None is a deleted one."""
+    made = {
+        "id": pa.array(list(pairs), pa.int64()),
+        "v": pa.array(list(pairs.values()), pa.int64()),
+        ROW_VERSION: pa.array([version] * len(pairs), pa.int64()),
+        ROW_DELETED: pa.array([v is None for v in pairs.values()]),
+    }
+    return [Row(**{BLOB: packed(pa.table(made))})]
+
+
+def sums(sent: list[Row]) -> int:
+    return sum(row["v"] * row[SIGN] for one in sent for row in unpacked(one[BLOB]).to_pylist())
+
+
+class Workers:
+    """Two Python processes that get a bucket in turn: each has its own memory, the state is common."""
+
+    def __init__(self) -> None:
+        self.bucket = Bucket(LOGIC, "s", ("id",))
+        self.tester = TwsTester(self.bucket)
+        self._memory: list[dict[Any, Any]] = [{}, {}]
+
+    def run(self, worker: int, pairs: dict[int, int | None], version: int) -> list[Row]:
+        buckets._KNOWN = self._memory[worker]
+        return self.tester.test(BUCKET, rows(pairs, version))
+
+
+@pytest.mark.parametrize("order", ["same", "turns", "random"])
+def test_every_process_finds_the_state_that_the_others_left(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buckets, "_KNOWN", {})
+    monkeypatch.setattr(buckets, "LOG_BLOBS", 5)
+    draw, workers, model, total = random.Random(7), Workers(), dict[int, int](), 0
+    for version in range(1, 60):
+        pairs = {draw.randrange(30): draw.choice([None, draw.randrange(100)]) for _ in range(4)}
+        worker = {"same": 0, "turns": version % 2, "random": draw.randrange(2)}[order]
+        total += sums(workers.run(worker, pairs, version))
+        model = {k: v for k, v in (model | pairs).items() if v is not None}
+        assert total == sum(model.values())
+
+
+def test_the_log_is_replaced_by_the_whole_table_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buckets, "_KNOWN", {})
+    monkeypatch.setattr(buckets, "LOG_BLOBS", 5)
+    workers = Workers()
+    lengths = []
+    for version in range(1, 20):
+        workers.run(0, {1: version}, version)
+        lengths.append(len(workers.tester.peekMapState("s__log", BUCKET)))
+    assert max(lengths) == 5 and lengths[-1] <= 5
+
+
+def test_a_table_of_a_batch_that_failed_is_not_taken_for_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buckets, "_KNOWN", {})
+    workers = Workers()
+    workers.run(0, {1: 10}, 1)
+    head = workers.tester.peekValueState("s__head", BUCKET)
+    assert head is not None
+    log = workers.tester.peekMapState("s__log", BUCKET)
+    workers.run(0, {1: 99}, 2)  # this batch fails after it was here: Spark goes back to the state before it
+    workers.tester.updateValueState("s__head", BUCKET, head)
+    for version in workers.tester.peekMapState("s__log", BUCKET):
+        if version not in log:
+            workers.tester.handle.setGroupingKey(BUCKET)
+            workers.bucket._log.removeKey(version)
+    sent = workers.run(0, {1: 7}, 2)
+    assert [(r["v"], r[SIGN]) for r in unpacked(sent[0][BLOB]).to_pylist()] == [(10, -1), (7, 1)]
+
+
+def test_a_name_that_cannot_name_a_state_is_refused() -> None:
+    with pytest.raises(PenstockError, match="'per page' is no name for a state"):
+        require_name("per page")

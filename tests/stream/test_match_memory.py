@@ -1,0 +1,77 @@
+"""What a process of matching remembers between batches, without a database: how long, and whose it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock import cql
+from penstock.stream import match_batches
+from penstock.stream.match import Node, node_of
+from penstock.stream.match_batches import KEY, Match, Process
+from penstock.stream.match_store import Identity
+
+FRESH = 10.0
+MAPS = pa.map_(pa.string(), pa.list_(pa.string()))
+
+
+def process(limit: int) -> Process:
+    store = cql.ids("nowhere", hosts="127.0.0.1:9")
+    return Process(Match(store, ("cookie",), "person", False, 60, timedelta(seconds=FRESH), limit))
+
+
+def binary(*values: bytes) -> pa.Array:
+    return pa.array(values, pa.binary())
+
+
+def knows(made: Process, cookie: str, at: float) -> None:
+    """The process has read, at that time, that the cookie is a person's, who has it alone."""
+    node = node_of("cookie", cookie)
+    made.persons.add(binary(f"cookie\0{cookie}".encode()), pa.table({"person": binary(node)}), at)
+    made.lists.add(binary(node), pa.table({"ids": pa.array([[("cookie", [cookie])]], MAPS)}), at)
+
+
+def matched(made: Process, *cookies: str) -> list[dict[str, Any]]:
+    key = pa.StructArray.from_arrays([pa.array(cookies)], ["cookie"])
+    found: list[dict[str, Any]] = made.matched(pa.RecordBatch.from_pydict({KEY: key})).to_pylist()
+    return found
+
+
+def test_lists_that_are_read_anew_do_not_move_those_that_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    # There is room for two: "old" is forgotten when "new" comes, and "held" then has another place.
+    made, now = process(2), time.monotonic()
+    knows(made, "old", now)
+    knows(made, "held", now)
+    node = node_of("cookie", "new")
+    made.persons.add(binary(b"cookie\0new"), pa.table({"person": binary(node)}), now)
+
+    def read(tables: object, persons: Sequence[Node]) -> list[list[Identity]]:
+        assert list(persons) == [node]
+        return [[("cookie", "new")]]
+
+    monkeypatch.setattr(match_batches, "read_lists", read)
+    for event, cookie in zip(matched(made, "held", "new"), ("held", "new"), strict=True):
+        assert event["person_ids"] == [("cookie", [cookie])]
+
+
+def test_what_is_read_is_as_old_as_the_batch_that_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, clock, reads = process(100), 100.0, 0
+    person = pa.table({"person": binary(node_of("cookie", "known"))})
+    made.persons.add(binary(b"cookie\0known"), person, clock + FRESH)
+
+    def read(tables: object, persons: Sequence[Node]) -> list[list[Identity]]:
+        nonlocal clock, reads
+        clock, reads = clock + FRESH, reads + 1  # the database was away
+        return [[("cookie", "known")] for _ in persons]
+
+    monkeypatch.setattr(match_batches, "time", SimpleNamespace(monotonic=lambda: clock))
+    monkeypatch.setattr(match_batches, "read_lists", read)
+    matched(made, "known")
+    matched(made, "known")
+    assert reads == 2

@@ -1,0 +1,89 @@
+"""What windows, tables and joins refuse when they are built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock import join, table, window
+from penstock.errors import PenstockError
+from penstock.table import Table
+
+Build = Callable[[DataFrame], object]
+
+
+def users(frame: DataFrame) -> Table:
+    return Table(frame.withColumnRenamed("value", "id"), key=("id",), version="timestamp")
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (
+            lambda f: window.tumbling(f, "1 minute", at="timestamp", key="value", name="w", n="count(*)"),
+            r"timestamp has no watermark \(window w\).*kafka.read",
+        ),
+        (
+            lambda f: window.tumbling(f, "1 minute", at="ts", key="value", name="w", n="count(*)"),
+            "the frame has no column ts.*it has timestamp, value",
+        ),
+        (
+            lambda f: window.tumbling(f, "1 minute", at="value", key="value", name="w", n="count(*)"),
+            "value is no timestamp but bigint",
+        ),
+        (
+            lambda f: window.tumbling(f, "1 minute", at="timestamp", key="value", name="w", emit="all", n="count(*)"),
+            "no emit 'all'.*'final' or 'changes'",
+        ),
+        (
+            lambda f: window.hopping(
+                f, "5 minutes", every="2 minutes", at="timestamp", key="value", name="w", n="count(*)"
+            ),
+            "windows of 5 minutes cannot begin every 2 minutes",
+        ),
+        (
+            lambda f: window.session(
+                f.withWatermark("timestamp", "1 second"),
+                "1 minute",
+                at="timestamp",
+                key="value",
+                name="w",
+                n="median(x)",
+            ),
+            r"no aggregate 'median\(x\)' \(n=\)",
+        ),
+        (
+            lambda f: window.session(
+                f.withWatermark("timestamp", "1 second"),
+                *("1 minute",),
+                at="timestamp",
+                key="value",
+                name="my window",
+                n="count(*)",
+            ),
+            "'my window' is no name for a state",
+        ),
+        (lambda f: Table(f, key=("id",), version="value"), "the table has no column id"),
+        (lambda f: Table(f.selectExpr("value", "'x' AS v"), key=("value",), version="v"), "the version v is string"),
+        (
+            lambda f: table.aggregate(users(f), by="id", name="t", most="max(id)"),
+            "most cannot be subtracted.*use count, sum or avg, or table.fold",
+        ),
+        (
+            lambda f: join.tables(users(f), Table(f, key=("value",), version="timestamp"), name="j"),
+            "the tables have the keys id and value.*join.foreign_key",
+        ),
+        (lambda f: join.tables(users(f), users(f), name="j", how="right"), "no join 'right'.*'inner' or 'left'"),
+        (
+            lambda f: join.foreign_key(users(f), Table(f, key=("value",), version="timestamp"), on="no", name="j"),
+            "the left table has no column no",
+        ),
+        (lambda f: join.enrich(f, users(f), on="user", name="j"), "the stream has no column user"),
+    ],
+)
+def test_a_wrong_call_is_refused(spark: SparkSession, build: Build, said: str) -> None:
+    frame = spark.readStream.format("rate").load()
+    with pytest.raises(PenstockError, match=said):
+        build(frame)
