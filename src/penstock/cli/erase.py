@@ -1,0 +1,41 @@
+"""`penstock erase`: a person out of the tables of matching, and of those of segments."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+
+from penstock.segments import erase as segments
+from penstock.stream.erase import erase
+from penstock.stream.match_store import ids
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kind", help="the kind of an identity of the person, such as email_hash")
+    parser.add_argument("value", help="the identity itself")
+    parser.add_argument("--keyspace", required=True, help="where the tables of matching are")
+    parser.add_argument("--hosts", required=True, help="host:port of the database's nodes, with commas between")
+    parser.add_argument("--user", default="", help="the database's user; the password is that of CQL_PASSWORD")
+    parser.add_argument(
+        "--segments", metavar="KEYSPACE", help="where the tables of segments are, to erase it there too"
+    )
+    parser.add_argument("--servers", default="", metavar="HOST:PORT,...", help="Kafka, to tell who got it in a segment")
+
+
+def run(args: argparse.Namespace) -> int:
+    reach = {"hosts": args.hosts, "user": args.user, "password": os.environ.get("CQL_PASSWORD", "")}
+
+    def members(persons: Sequence[str]) -> None:
+        found = segments.erase(persons, keyspace=args.segments, servers=args.servers, **reach)
+        print(*found.lines(), sep="\n")
+
+    store = ids(args.keyspace, **reach)
+    erased = erase(store, args.kind, args.value, before=members if args.segments else None)
+    if not erased.persons:
+        print(f"no person has {args.kind} {args.value}; nothing is stored")
+    for person in erased.persons:
+        print(f"erased person {person}")
+    for kind, value in erased.identities:
+        print(f"erased {kind} {value}")
+    return 0

@@ -1,0 +1,150 @@
+"""`penstock segment`: the tables of segments, how many members, and their delivery to a destination's topic."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import time
+from contextlib import aclosing
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from penstock.cli import place
+from penstock.config import duration
+from penstock.database.access import Access
+from penstock.database.connection import connection
+from penstock.errors import PenstockError
+from penstock.local import services
+from penstock.local.cql import SERVICE as CQL
+from penstock.segments import counts, erase, sync, tables
+from penstock.wire.fetch import Reader
+
+PORT = 8085
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    _action(actions, "tables", "make the tables that are missing in a keyspace", _tables)
+    of_time = _action(actions, "count", "the distinct members of a set of segments in a time", _count)
+    of_time.add_argument("expression", metavar="SEGMENTS", help='as in "a & b | c - d"')
+    of_time.add_argument(
+        "--since", type=_time, required=True, metavar="TIME", help="an ISO time, UTC unless it says so"
+    )
+    of_time.add_argument("--until", type=_time, metavar="TIME", help="before this time (default: now)")
+    delivery = _action(actions, "sync", "deliver a segment's members to a topic", _sync)
+    delivery.add_argument("name", metavar="SEGMENT", nargs="?", help="left out with --on")
+    delivery.add_argument("--to", metavar="TOPIC", help="the destination's topic")
+    mode = delivery.add_mutually_exclusive_group()
+    mode.add_argument("--full", dest="mode", action="store_const", const="full", help="all members")
+    mode.add_argument("--changes", dest="mode", action="store_const", const="changes", help="since the last delivery")
+    delivery.add_argument("--every", metavar="DURATION", help='again and again, such as "1 hour"')
+    delivery.add_argument("--on", metavar="TOPIC", help='for each record of this topic: {"segment":, "to":, "mode":}')
+    delivery.add_argument("--servers", metavar="HOST:PORT,...", help="Kafka, instead of that of --root")
+    erasing = _action(actions, "erase", "take persons out of all segments, and tell who got them", _erase)
+    erasing.add_argument("persons", metavar="PERSON", nargs="+")
+    erasing.add_argument("--servers", default="", metavar="HOST:PORT,...", help="Kafka, to tell who got them")
+    serve = _action(actions, "serve", "deliver when asked over HTTP, until Ctrl-C", _serve)
+    serve.add_argument("--host", default="127.0.0.1", help="where to listen (default: %(default)s)")
+    serve.add_argument("--port", type=int, default=PORT, help="0 is any that is free (default: %(default)s)")
+    serve.add_argument(
+        "--key", action="append", default=[], metavar="SHA256", help="of a caller's key: penstock ingest --new-key NAME"
+    )
+    serve.add_argument("--servers", metavar="HOST:PORT,...", help="Kafka, instead of that of --root")
+
+
+def run(args: argparse.Namespace) -> int:
+    args.hosts = args.hosts or _cql(args)
+    args.act(args)
+    return 0
+
+
+def _action(actions: Any, name: str, line: str, act: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=line, description=f"{line[0].upper()}{line[1:]}.")
+    parser.add_argument("--keyspace", required=True)
+    parser.add_argument("--hosts", metavar="HOST:PORT,...", help="the database, instead of that of --root")
+    place.add(parser)
+    parser.set_defaults(act=act)
+    return parser
+
+
+def _tables(args: argparse.Namespace) -> None:
+    tables.create_tables(connection(Access(args.hosts)).rows, args.keyspace)
+
+
+def _count(args: argparse.Namespace) -> None:
+    found = counts.counts(args.keyspace, hosts=args.hosts).count(
+        args.expression, args.since, args.until or datetime.now(UTC) + timedelta(minutes=1)
+    )
+    print(json.dumps(asdict(found)))
+
+
+def _sync(args: argparse.Namespace) -> None:
+    args.servers = args.servers or place.kafka(args.root)
+    if args.on:
+        asyncio.run(_listen(args))
+        return
+    if not (args.name and args.to and args.mode):
+        raise PenstockError(
+            "what is to be delivered?", where="segment sync", next="give SEGMENT --to TOPIC and --full or --changes"
+        )
+    pause = duration(args.every, name="--every") if args.every else None
+    _deliver(args, args.name, args.to, args.mode)
+    while pause is not None:
+        time.sleep(pause.total_seconds())
+        _deliver(args, args.name, args.to, args.mode)
+
+
+async def _listen(args: argparse.Namespace) -> None:
+    """A delivery for each record that comes; one that asks for no delivery is told and passed over."""
+    async with Reader(args.servers) as reader:
+        start = await reader.latest(args.on)
+        print(f"waiting for records of {args.on}", flush=True)
+        async with aclosing(reader.read(args.on, start=start)) as tables:
+            async for _, table in tables:
+                for value in table["value"].to_pylist():
+                    await asyncio.to_thread(_asked, args, value)
+
+
+def _asked(args: argparse.Namespace, value: bytes | None) -> None:
+    try:
+        wanted = json.loads(value or b"")
+        _deliver(args, wanted["segment"], wanted["to"], wanted["mode"])
+    except (ValueError, TypeError, KeyError, PenstockError) as error:
+        print(json.dumps({"refused": (value or b"").decode(errors="replace"), "reason": str(error)}), flush=True)
+
+
+def _erase(args: argparse.Namespace) -> None:
+    found = erase.erase(args.persons, keyspace=args.keyspace, hosts=args.hosts, servers=args.servers)
+    print(*found.lines(), sep="\n")
+
+
+def _serve(args: argparse.Namespace) -> None:
+    from penstock.cli.segment_serve import run
+
+    args.servers = args.servers or place.kafka(args.root)
+    run(args)
+
+
+def _deliver(args: argparse.Namespace, name: str, to: str, mode: str) -> None:
+    receipt = sync.sync(name, to=to, mode=mode, keyspace=args.keyspace, hosts=args.hosts, servers=args.servers)
+    print(receipt.as_json(), flush=True)
+
+
+def _cql(args: argparse.Namespace) -> str:
+    """The database that `penstock up` started."""
+    for status in services.status(args.root):
+        if status.name == CQL.name and status.state == "running" and status.address:
+            return status.address
+    raise PenstockError(
+        "No database runs here", where=str(args.root), next="run: penstock up, or give --hosts HOST:PORT"
+    )
+
+
+def _time(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time as 2026-05-31T12:00:00") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,0 +1,56 @@
+"""`penstock segment serve`: deliveries that are asked for over HTTP."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import threading
+
+from penstock.connect.server import Server, bind
+from penstock.database.access import Access
+from penstock.errors import PenstockError
+from penstock.segments.deliveries import Deliveries
+from penstock.segments.serve import app
+from penstock.segments.sync import Sync
+from penstock.signals import listen
+from penstock.source.http.access import Access as Callers
+from penstock.source.http.settings import DIGEST, ApiKey
+
+
+def run(args: argparse.Namespace) -> None:
+    """Serve until a signal comes."""
+    ended = threading.Event()
+    listen(ended)
+    access = Callers(_keys(args))
+    reach = Access.of(args.hosts, {}, where="segment serve")
+    deliveries = Deliveries(lambda name, to: Sync(name, to, args.keyspace, reach, args.servers))
+    with bind(args.host, args.port) as bound:
+        server = Server(app(deliveries, access), bound)
+        print(f"delivering when asked at {server.url}/segments/NAME/deliveries", flush=True)
+        ended.wait()
+        server.close()
+        deliveries.close()
+
+
+def _keys(args: argparse.Namespace) -> list[ApiKey]:
+    """A server that others reach must not write any topic for anybody."""
+    if wrong := [text for text in args.key if not DIGEST.fullmatch(text.lower())]:
+        raise PenstockError(
+            f"--key {wrong[0]} is not 64 hexadecimal digits",
+            where="segment serve",
+            next="make one: penstock ingest --new-key NAME",
+        )
+    if not args.key and not _is_loopback(args.host):
+        raise PenstockError(
+            f"without keys everybody who reaches {args.host} could deliver to any topic",
+            where="segment serve",
+            next="give --key SHA256, made with: penstock ingest --new-key NAME",
+        )
+    return [ApiKey(text[:8], bytes.fromhex(text), None) for text in args.key]
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,22 @@
+"""A keyspace with the tables of segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from cassandra.cluster import Session
+from keyspaces import new_keyspace
+
+from penstock import segment
+from penstock.database import connection
+from penstock.database.access import Access
+from penstock.local.services import Services
+
+
+@pytest.fixture(scope="module")
+def keyspace(cql: Session, services: Services) -> Iterator[str]:
+    with new_keyspace(cql, "seg") as name:
+        segment.create_tables(cql, name)
+        yield name
+    connection.close(Access(services.cql))
