@@ -1,0 +1,119 @@
+"""`penstock ingest`: a server that takes events by HTTP and puts them into Kafka's topics, until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from argparse import ArgumentParser, Namespace
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from penstock.cli import place
+from penstock.errors import PenstockError
+from penstock.sink.kafka_options import Options
+from penstock.source.http import server, tables
+from penstock.source.http.access import new_key
+from penstock.source.http.settings import Given, Settings, read
+from penstock.wire import Reader
+from penstock.wire.admin import Admin
+from penstock.wire.errors import KafkaError
+from penstock.wire.warm import warm
+
+FOREVER = timedelta(days=3650)
+"""A spool has its own patience."""
+GREETING = timedelta(seconds=5)
+"""How long Kafka may take at the start before we go on without it."""
+
+
+def add(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "file", nargs="?", type=Path, metavar="CONFIG.toml", help="topics, keys, limits; see docs/ingest.md"
+    )
+    parser.add_argument("--servers", metavar="HOST:PORT,...", help="Kafka; instead of servers in the file")
+    parser.add_argument("--listen", metavar="HOST:PORT", help="where to listen (default: 127.0.0.1:8080)")
+    parser.add_argument(
+        "--topics", default="", metavar="A,B", help="topics that take events, besides those of the file"
+    )
+    parser.add_argument("--schemas", type=Path, metavar="DIR", help="a folder with the JSON schemas, TOPIC.json")
+    parser.add_argument("--spool", type=Path, metavar="DIR", help="acknowledge when events are on this disk")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes that share the port (default: 1)")
+    parser.add_argument("--new-key", metavar="NAME", help="print a new API key and its lines for the file, and end")
+    parser.add_argument("--verbose", action="store_true", help="a line for what the server does")
+    place.add(parser)
+
+
+def run(args: Namespace) -> int:
+    if args.new_key:
+        print(_key_lines(args.new_key))
+        return 0
+    logging.basicConfig(level=logging.INFO if args.verbose else logging.WARNING, format="%(asctime)s %(message)s")
+    topics = [name.strip() for name in args.topics.split(",") if name.strip()]
+    settings = _settings(args, topics)
+    options = _options(settings)
+    readings, tls = server.readings(settings), server.tls(settings.tls) if settings.tls else None
+    with server.bind(settings.host, settings.port) as bound:
+        warm()
+        tables.warm()
+        asyncio.run(_greet(settings, options))
+        host, port = bound.getsockname()[:2]
+        url = f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+        site = server.Site(settings, readings, bound, tls)
+        server.run(site, lambda: _clients(settings, options), lambda: print(f"taking events at {url}", flush=True))
+    return 0
+
+
+def _settings(args: Namespace, topics: list[str]) -> Settings:
+    given = Given(args.servers, args.listen, topics, args.schemas, args.spool, args.workers)
+    try:
+        return read(args.file, given)
+    except PenstockError as error:
+        if error.what != "no Kafka is named":
+            raise
+        return read(args.file, replace(given, servers=place.kafka(args.root)))
+
+
+def _options(settings: Settings) -> Options:
+    taken = {"servers", "topic", "delivery", "delivery.timeout.ms"} & {
+        name.removeprefix("kafka.") for name in settings.kafka
+    }
+    if taken:
+        raise PenstockError(
+            f"{', '.join(sorted(taken))} cannot be set here",
+            where="[kafka]",
+            next="use servers, and kafka in [timeouts]",
+        )
+    return Options.of({"compression": "lz4", **settings.kafka, "servers": settings.servers})
+
+
+def _clients(settings: Settings, options: Options) -> server.Clients:
+    patience = FOREVER if settings.spool else settings.times.kafka
+    reader = Reader(settings.servers, request_timeout=GREETING, **_security(options))
+    return server.Clients(options.producer(delivery_timeout=patience), reader)
+
+
+def _security(options: Options) -> dict[str, Any]:
+    return {"tls": options.security.tls(), "authenticate": options.security.authenticate()}
+
+
+async def _greet(settings: Settings, options: Options) -> None:
+    """Make the topics that are missing; say so if Kafka does not answer, and go on."""
+    client = _security(options)
+    try:
+        async with Reader(settings.servers, request_timeout=GREETING, **client) as reader:
+            missing = [topic for topic in settings.topics if topic not in await reader.topics()]
+        async with Admin(settings.servers, patience=GREETING, **client) as admin:
+            for topic in missing:
+                await admin.create_topic(topic)
+                print(f"made topic {topic}, which was not there, with the cluster's defaults", flush=True)
+    except KafkaError as error:
+        if not error.retriable:
+            raise PenstockError(str(error), where=f"Kafka at {settings.servers}") from error
+        logging.warning("Kafka at %s does not answer yet: %s", settings.servers, error)
+
+
+def _key_lines(name: str) -> str:
+    key, digest = new_key()
+    lines = f'[[keys]]\nname = "{name}"\nsha256 = "{digest}"\ntopics = ["*"]'
+    return f"The key, which is shown this once: {key}\n\nFor the file:\n{lines}"

@@ -1,0 +1,76 @@
+"""Answers: JSON, and for what is refused the problem documents of RFC 9457."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+PLAIN, PROBLEM = b"application/json", b"application/problem+json"
+
+SHOWN = 100
+"""Problems of events that an answer lists; it tells how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with one event: its place in the request from 0, the place in it as a JSON pointer, and why."""
+
+    index: int
+    path: str
+    reason: str
+
+
+class Refused(Exception):
+    """Ends a request; `retry_after` is seconds, for what may pass."""
+
+    def __init__(
+        self, status: int, detail: str, *, retry_after: int | None = None, problems: Sequence[Problem] = (), **more: Any
+    ) -> None:
+        super().__init__(detail)
+        self.status, self.detail, self.retry_after, self.problems, self.more = (
+            status,
+            detail,
+            retry_after,
+            problems,
+            more,
+        )
+
+    def document(self) -> dict[str, Any]:
+        title = HTTPStatus(self.status).phrase
+        return {"title": title, "status": self.status, "detail": self.detail, **listed(self.problems), **self.more}
+
+
+def listed(problems: Sequence[Problem]) -> dict[str, Any]:
+    """The first problems, and how many there are."""
+    if not problems:
+        return {}
+    return {"bad": len({one.index for one in problems}), "errors": problems[:SHOWN]}
+
+
+async def reply(send: Send, status: int, body: bytes, kind: bytes = PLAIN, more: Headers | None = None) -> None:
+    headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers + more if more else headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def refuse(send: Send, why: Refused) -> None:
+    await reply(send, why.status, refusal(why), PROBLEM, refusal_headers(why))
+
+
+def refusal(why: Refused) -> bytes:
+    """The problem document."""
+    return msgspec.json.encode(why.document())
+
+
+def refusal_headers(why: Refused) -> Headers:
+    more = [] if why.retry_after is None else [(b"retry-after", b"%d" % why.retry_after)]
+    if why.status == HTTPStatus.UNAUTHORIZED:
+        more.append((b"www-authenticate", b"Bearer"))
+    return more

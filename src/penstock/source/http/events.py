@@ -1,0 +1,207 @@
+"""The events of a request: cut out of its body as they were sent, checked, never encoded again.
+
+Most bodies are good, and `scan` finds that out without decoding them. The others, and those of topics whose schema it
+does not know, are decoded and validated here, where it is told what is wrong with which event. NDJSON is cut at line
+feeds, which JSON has only between its tokens; a value over several lines is therefore refused. An array is cut by the
+decoder, which hands out the bytes of each element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from penstock.source.http.answers import Problem, Refused
+from penstock.source.http.plan import Plan, plan
+from penstock.source.http.scan import cut, room
+from penstock.source.http.schema import Schema
+from penstock.wire.kernels import Array
+from penstock.wire.texts import Texts
+
+LINES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"})
+# Browsers' sendBeacon sends text as text/plain, and other types only after a question to the server.
+JSON = frozenset({"application/json", "text/plain"})
+SPACE = b" \t\r\n"
+
+_elements = msgspec.json.Decoder(list[msgspec.Raw])
+_any = msgspec.json.Decoder()
+
+
+class _Object(msgspec.Struct):
+    """Any JSON object: all of its fields are passed over, but have to be JSON."""
+
+
+_object = msgspec.json.Decoder(_Object)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Events:
+    """Events for one topic, with the key of each, one key for all, or none."""
+
+    values: Texts
+    keys: Texts | bytes | None
+    size: int
+    """Bytes of the body that they came in."""
+
+    @classmethod
+    def of(cls, values: Sequence[bytes], keys: Sequence[bytes | None] | bytes | None, size: int) -> Events:
+        return cls(Texts.of(values), keys if keys is None or isinstance(keys, bytes) else Texts.of(keys), size)
+
+    @property
+    def count(self) -> int:
+        return len(self.values.starts)
+
+    def key_texts(self) -> Texts:
+        """The key of each event."""
+        return self.keys if isinstance(self.keys, Texts) else Texts.same(self.keys, self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the events of a topic are read: validated if there is a schema, with a key if there is a path to it."""
+
+    schema: Schema | None
+    key: tuple[str, ...]
+    largest: int
+    most: int
+    _plan: Plan | None = field(init=False, repr=False)
+    _keyless: Plan | None = field(init=False, repr=False)
+    _room: Array = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        document = self.schema.document if self.schema else True
+        object.__setattr__(self, "_plan", plan(document, self.key))
+        object.__setattr__(self, "_keyless", plan(document, ()))
+        object.__setattr__(self, "_room", room(self.most))
+
+    def read(self, body: bytes, *, lines: bool, key: bytes | None) -> tuple[Events, list[Problem]]:
+        """The good events of a body, and what is wrong with the others; `key` comes before a key in the event."""
+        chosen = self._plan if key is None else self._keyless
+        found = cut(body, chosen, lines=lines, largest=self.largest, room=self._room) if chosen else None
+        if found is None:
+            return self.examine(body, lines=lines, key=key)
+        values, keys = found
+        return Events(values, key if keys is None else keys, len(body)), []
+
+    def examine(self, body: bytes, *, lines: bool, key: bytes | None) -> tuple[Events, list[Problem]]:
+        """The same by decoding and validating, which takes ten times as long and tells what is wrong."""
+        values = split_lines(body) if lines else split(body)
+        if not values:
+            raise Refused(400, "there is no event in the body")
+        if len(values) > self.most:
+            raise Refused(413, f"there are {len(values)} events in the body; a request may have {self.most}")
+        decoder = _any if self.schema or (self.key and key is None) else _object
+        if decoder is _object and not body.isascii():
+            _require_text(body)
+        decoded, problems = decode(decoder.decode, values)
+        if len(body) > self.largest:
+            problems += self._too_large(values)
+        if self.schema and not problems:
+            problems = self.schema.problems(decoded)
+        elif self.schema:
+            problems = self._all_problems(decoded, problems)
+        keys: list[bytes | None] | bytes | None = key
+        if key is None and self.key:
+            keys, wrong = keys_of(decoded, self.key, {one.index for one in problems})
+            problems += wrong
+        if problems:
+            values, keys = _without({one.index for one in problems}, values, keys)
+            problems.sort(key=lambda one: (one.index, one.path))
+        return Events.of(values, keys, len(body)), problems
+
+    def _too_large(self, values: list[bytes]) -> list[Problem]:
+        return [
+            Problem(index, "", f"the event has {len(value)} bytes; at most {self.largest} are taken")
+            for index, value in enumerate(values)
+            if len(value) > self.largest
+        ]
+
+    def _all_problems(self, decoded: list[Any], known: list[Problem]) -> list[Problem]:
+        """Those of the schema too, of events that could be decoded."""
+        assert self.schema
+        bad = {one.index for one in known}
+        good = [index for index in range(len(decoded)) if index not in bad]
+        found = self.schema.problems([decoded[index] for index in good])
+        return known + [Problem(good[one.index], one.path, one.reason) for one in found]
+
+
+def split_lines(body: bytes) -> list[bytes]:
+    """The lines that are not empty, without the white space around them."""
+    return list(filter(None, map(bytes.strip, body.split(b"\n"))))
+
+
+def split(body: bytes) -> list[bytes]:
+    """The elements of an array, or the one event that the body is."""
+    body = body.strip(SPACE)
+    if body[:1] != b"[":
+        return [body] if body else []
+    try:
+        return list(map(bytes, _elements.decode(body)))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Refused(400, f"the body is no JSON: {_said(error)}") from None
+
+
+def decode(one: Callable[[bytes], Any], values: list[bytes]) -> tuple[list[Any], list[Problem]]:
+    """Each value decoded, and those that are not what the decoder takes."""
+    try:
+        return list(map(one, values)), []
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass  # one by one, to tell which
+    decoded: list[Any] = []
+    problems: list[Problem] = []
+    for index, value in enumerate(values):
+        try:
+            decoded.append(one(value))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            decoded.append(None)
+            problems.append(Problem(index, "", _said(error)))
+    return decoded, problems
+
+
+def keys_of(events: list[Any], path: tuple[str, ...], bad: set[int]) -> tuple[list[bytes | None], list[Problem]]:
+    """The key in each event: text or a whole number; None where there is none."""
+    keys: list[bytes | None] = []
+    problems: list[Problem] = []
+    for index, event in enumerate(events):
+        found = event
+        for step in path:
+            found = found.get(step) if found.__class__ is dict else None
+        if found.__class__ is str:
+            keys.append(found.encode())
+        elif found.__class__ is int:
+            keys.append(b"%d" % found)
+        elif found is None:
+            keys.append(None)
+        else:
+            keys.append(None)
+            if index not in bad:
+                problems.append(Problem(index, "/" + "/".join(path), "a key is text or a whole number"))
+    return keys, problems
+
+
+def _without(
+    bad: set[int], values: list[bytes], keys: list[bytes | None] | bytes | None
+) -> tuple[list[bytes], list[bytes | None] | bytes | None]:
+    kept = [index for index in range(len(values)) if index not in bad]
+    if keys is not None and not isinstance(keys, bytes):
+        keys = [keys[index] for index in kept]
+    return [values[index] for index in kept], keys
+
+
+def _require_text(body: bytes) -> None:
+    """Decoders that pass over text do not look at its bytes."""
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise Refused(400, f"the body is no UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return f"text is no UTF-8: {error.reason}"
+    return str(error)

@@ -1,0 +1,100 @@
+"""Puts together what comes while the last lot is under way: lots are small when it is quiet, and large when it is not.
+
+Nobody waits for a timer, and what each lot costs (a request to Kafka, an fsync) is shared by all that are in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+Item = TypeVar("Item")
+
+
+class Waiting(NamedTuple, Generic[Item]):
+    """One thing to carry, its size in bytes, and the future of its end."""
+
+    item: Item
+    size: int
+    done: asyncio.Future[None]
+    since: float
+
+
+class Gather(Generic[Item]):
+    """Calls `carry` with lots of at most `largest` bytes, or of one larger item, `at_once` of them at the same time.
+
+    `carry` settles the futures of items that failed; those it leaves are done when it returns, and fail if it raises.
+    """
+
+    def __init__(
+        self, carry: Callable[[Sequence[Waiting[Item]]], Awaitable[None]], *, largest: int, at_once: int
+    ) -> None:
+        self._carry, self._largest, self._at_once = carry, largest, at_once
+        self._waiting: deque[Waiting[Item]] = deque()
+        self._running: dict[asyncio.Task[None], float] = {}
+        self._scheduled = False
+
+    def put(self, item: Item, size: int) -> asyncio.Future[None]:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(Waiting(item, size, done, loop.time()))
+        if not self._scheduled and len(self._running) < self._at_once:
+            self._scheduled = True
+            loop.call_soon(self._start)
+        return done
+
+    def fail_waiting(self, error: Exception) -> None:
+        """Give up what is not under way."""
+        settle(self._waiting, error)
+        self._waiting.clear()
+
+    def oldest(self) -> float | None:
+        """The loop's time when the oldest thing that is not done came; None if all is."""
+        if self._running:
+            return next(iter(self._running.values()))
+        return self._waiting[0].since if self._waiting else None
+
+    async def finish(self) -> None:
+        """Wait until all is done."""
+        while self._running or self._waiting:
+            if self._running:
+                await asyncio.wait(self._running)
+            await asyncio.sleep(0)
+
+    def _start(self) -> None:
+        self._scheduled = False
+        lot: list[Waiting[Item]] = []
+        size = 0
+        while self._waiting and (not lot or size + self._waiting[0].size <= self._largest):
+            lot.append(self._waiting.popleft())
+            size += lot[-1].size
+        if lot:
+            task = asyncio.create_task(self._work(lot))
+            self._running[task] = lot[0].since
+            task.add_done_callback(self._ended)
+
+    async def _work(self, lot: Sequence[Waiting[Item]]) -> None:
+        try:
+            await self._carry(lot)
+        except Exception as error:
+            settle(lot, error)
+        else:
+            settle(lot, None)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._running[task]
+        if self._waiting and not self._scheduled:
+            self._start()
+
+
+def settle(lot: Iterable[Waiting[Item]], error: Exception | None) -> None:
+    """End the futures that are still open."""
+    for one in lot:
+        if one.done.done():
+            continue
+        if error is None:
+            one.done.set_result(None)
+        else:
+            one.done.set_exception(error)

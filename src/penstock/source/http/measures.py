@@ -1,0 +1,99 @@
+"""Counts of the server: plain numbers where requests are answered, Prometheus's metrics at a scrape."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from penstock.source.http.body import InFlight
+from penstock.source.http.report import Family, Report
+from penstock.source.http.store import Store
+from penstock.wire import Producer
+from penstock.wire.prometheus import ProducerCollector
+
+BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Seconds of the buckets of answers' times."""
+TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+
+
+class Counts:
+    """What happened so far."""
+
+    def __init__(self) -> None:
+        self.requests: dict[tuple[str, int], int] = defaultdict(int)
+        """By topic, "" if it is none of ours, and status."""
+        self.events: dict[str, int] = defaultdict(int)
+        self.bytes: dict[str, int] = defaultdict(int)
+        self.bad: dict[str, int] = defaultdict(int)
+        self.times = [0] * (len(BOUNDS) + 1)
+        self.seconds = 0.0
+
+    def answered(self, topic: str, status: int, seconds: float) -> None:
+        self.requests[topic, status] += 1
+        self.times[bisect_left(BOUNDS, seconds)] += 1
+        self.seconds += seconds
+
+
+class CountsCollector(Collector):
+    """Reads the counts."""
+
+    def __init__(self, counts: Counts) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterator[Metric]:
+        counts = self._counts
+        requests = CounterMetricFamily("penstock_ingest_requests", "Requests answered", labels=("topic", "status"))
+        for (topic, status), count in counts.requests.items():
+            requests.add_metric((topic, str(status)), count)
+        yield requests
+        yield _by_topic("events", "Events acknowledged", counts.events)
+        yield _by_topic("bytes", "Bytes of bodies with acknowledged events, unpacked", counts.bytes)
+        yield _by_topic("bad_events", "Events refused because of what they are", counts.bad)
+        yield self._times()
+
+    def _times(self) -> Metric:
+        buckets, total = [], 0
+        for bound, count in zip([*map(str, BOUNDS), "+Inf"], self._counts.times, strict=True):
+            total += count
+            buckets.append((bound, float(total)))
+        text = "From the head of a request to its answer"
+        return HistogramMetricFamily("penstock_ingest_seconds", text, buckets=buckets, sum_value=self._counts.seconds)
+
+
+def _by_topic(name: str, text: str, counts: Mapping[str, int]) -> Metric:
+    made = CounterMetricFamily(f"penstock_ingest_{name}", text, labels=("topic",))
+    for topic, count in counts.items():
+        made.add_metric((topic,), count)
+    return made
+
+
+def deaths(number: int) -> Metric:
+    return CounterMetricFamily("penstock_ingest_worker_deaths", "Workers that ended unasked", value=number)
+
+
+class Reporter:
+    """Makes the reports of this process."""
+
+    def __init__(self, counts: Counts, in_flight: InFlight, store: Store, producer: Producer) -> None:
+        self._in_flight, self._store = in_flight, store
+        self._collectors = (CountsCollector(counts), ProducerCollector(producer, "ingest"))
+
+    def report(self) -> Report:
+        facts = self._store.facts()
+        metrics = [*self._gauges(facts.spool), deaths(0), *(one for part in self._collectors for one in part.collect())]
+        return Report(time.monotonic(), [Family.of(one) for one in metrics], facts, self._in_flight.bytes)
+
+    def _gauges(self, spool: int | None) -> Iterator[Metric]:
+        yield _gauge("workers", "Processes that take events", 1)
+        yield _gauge("in_flight_bytes", "Bytes of requests not answered", self._in_flight.bytes)
+        if spool is not None:
+            yield _gauge("spool_bytes", "Bytes on disk", spool)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"penstock_ingest_{name}", text, value=value)

@@ -1,0 +1,143 @@
+"""The server's description in OpenAPI 3.1, in which the topics' JSON schemas stand as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock import __version__
+from penstock.source.http.events import LINES, Reading
+from penstock.source.http.settings import Settings
+from penstock.source.http.store import Store
+
+ANY = {"type": "object", "description": "Any JSON object: this topic has no schema."}
+
+
+def document(settings: Settings, readings: Mapping[str, Reading], store: Store) -> dict[str, Any]:
+    paths = {f"/events/{name}": {"post": _post(name, settings, store.status)} for name in readings}
+    made: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Penstock ingest",
+            "version": __version__,
+            "description": "Takes events for Kafka's topics. An answer of 2xx means that they are safe.",
+        },
+        "paths": paths | _pages(),
+        "components": {"schemas": _schemas(readings), "responses": _responses()},
+    }
+    if settings.keys:
+        made["components"]["securitySchemes"] = {
+            "bearer": {"type": "http", "scheme": "bearer"},
+            "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+        }
+    return made
+
+
+def _post(topic: str, settings: Settings, status: int) -> dict[str, Any]:
+    event = {"$ref": f"#/components/schemas/{topic}"}
+    many = {"type": "array", "items": event, "minItems": 1, "maxItems": settings.limits.events}
+    kinds: dict[str, Any] = {"application/json": {"schema": {"anyOf": [event, many]}}}
+    kinds |= {kind: {"schema": {"type": "string", "description": "An event on each line."}} for kind in sorted(LINES)}
+    where = "Kafka has all events." if status == 200 else "All events are on disk, and go to Kafka in order."
+    answers = {str(status): {"description": where, "content": _json("Accepted")}}
+    refused = ["400", "401", "403"] if settings.keys else ["400"]
+    answers |= {one: {"$ref": f"#/components/responses/{one}"} for one in [*refused, "408", "413", "415", "429", "503"]}
+    return {
+        "operationId": f"send-{topic}",
+        "summary": f"Send events to {topic}",
+        "tags": ["events"],
+        "parameters": [
+            _parameter("key", "query", {"type": "string"}, "The key of all events: it decides their partition."),
+            _parameter("X-Event-Key", "header", {"type": "string"}, "The same as `key`, which comes first."),
+            _parameter(
+                "partial",
+                "query",
+                {"type": "boolean", "default": False},
+                "Keep the good events of a request with bad ones.",
+            ),
+        ],
+        "requestBody": {"required": True, "content": kinds},
+        "responses": answers,
+        **({"security": [{"bearer": []}, {"apiKey": []}]} if settings.keys else {}),
+    }
+
+
+def _parameter(name: str, place: str, schema: dict[str, Any], text: str) -> dict[str, Any]:
+    return {"name": name, "in": place, "required": False, "schema": schema, "description": text}
+
+
+def _pages() -> dict[str, Any]:
+    def get(text: str, kind: str) -> dict[str, Any]:
+        return {
+            "get": {
+                "summary": text,
+                "tags": ["server"],
+                "responses": {"200": {"description": text, "content": {kind: {}}}},
+            }
+        }
+
+    health = get("How the server and its Kafka are", "application/json")
+    health["get"]["responses"]["503"] = {
+        "description": "Events are not taken now.",
+        "content": {"application/json": {}},
+    }
+    return {
+        "/health": health,
+        "/metrics": get("Metrics for Prometheus", "text/plain"),
+        "/openapi.json": get("This document", "application/json"),
+        "/docs": get("This document as a page", "text/html"),
+    }
+
+
+def _json(schema: str) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": f"#/components/schemas/penstock.{schema}"}}}
+
+
+def _schemas(readings: Mapping[str, Reading]) -> dict[str, Any]:
+    errors = {
+        "type": "array",
+        "description": "The first 100 problems.",
+        "items": {
+            "type": "object",
+            "required": ["index", "path", "reason"],
+            "properties": {
+                "index": {"type": "integer", "minimum": 0, "description": "The event's place in the request."},
+                "path": {"type": "string", "description": "The place in the event, a JSON pointer."},
+                "reason": {"type": "string"},
+            },
+        },
+    }
+    bad = {"type": "integer", "description": "How many events are bad."}
+    accepted = {"type": "integer", "description": "How many events were stored."}
+    problem = {"title": {"type": "string"}, "status": {"type": "integer"}, "detail": {"type": "string"}}
+    parts = {"accepted": accepted, "bad": bad, "errors": errors}
+    return {
+        "penstock.Accepted": {"type": "object", "required": ["accepted"], "properties": parts},
+        "penstock.Problem": {"type": "object", "required": list(problem), "properties": problem | parts},
+    } | {name: _schema(name, one) for name, one in readings.items()}
+
+
+def _schema(topic: str, reading: Reading) -> Any:
+    """With an identity of its own, so that references in it stay within it."""
+    if not reading.schema or not isinstance(reading.schema.document, dict):
+        return reading.schema.document if reading.schema else ANY
+    return {"$id": f"urn:penstock:{topic}"} | reading.schema.document
+
+
+def _responses() -> dict[str, Any]:
+    texts = {
+        "400": "The body, or some of its events, are not what they should be; nothing was stored.",
+        "401": "There is no API key, or it is not known.",
+        "403": "The API key is not for this topic.",
+        "408": "The body did not come in time.",
+        "413": "The request or an event is too large.",
+        "415": "The content type or encoding is not known.",
+        "429": "Too much is under way; try again after the seconds in Retry-After.",
+        "503": "Kafka did not confirm the events; try again after the seconds in Retry-After.",
+    }
+    content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/penstock.Problem"}}}
+    retry = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds."}}
+    return {
+        code: {"description": text, "content": content, **({"headers": retry} if code in ("429", "503") else {})}
+        for code, text in texts.items()
+    }

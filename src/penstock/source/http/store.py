@@ -1,0 +1,153 @@
+"""What the server needs of a place that keeps events, and the first of two such places: Kafka itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import NamedTuple, Protocol
+
+from penstock.source.http.answers import Refused
+from penstock.source.http.events import Events
+from penstock.source.http.gather import Gather, Waiting, settle
+from penstock.source.http.tables import table
+from penstock.wire import Producer, Reader, TableFailed
+from penstock.wire.errors import KafkaError, MessageTooLarge
+
+TABLE = 800_000
+"""Bytes of events that go together at most: with what records have besides, a batch."""
+AT_ONCE = 2
+"""Tables of a topic under way: one is being encoded while the other is being written."""
+STALLED = 5.0
+"""Seconds after which Kafka counts as gone if nothing that was handed over has come back."""
+LOOK = 0.1
+"""Seconds for which a look at what is under way is good."""
+ASK = 1.0
+"""Seconds between two questions whether Kafka is back."""
+RETRY = 5
+"""Seconds after which callers may try again when Kafka is gone."""
+
+
+class Facts(NamedTuple):
+    """How a store is: whether it takes events, Kafka "ok" or "away" and why, and the bytes on disk if it uses one."""
+
+    takes: bool
+    kafka: str
+    problem: str
+    spool: int | None = None
+
+
+class Store(Protocol):
+    """The future of `put` is done when the events are safe; it, or `put` itself, raises `Refused`."""
+
+    status: int
+    """Of an answer: 200 if Kafka has the events, 202 if they are safe elsewhere."""
+
+    def put(self, topic: str, events: Events) -> asyncio.Future[None]: ...
+
+    def require_ready(self) -> None:
+        """Refuse early what could not be kept now."""
+
+    def facts(self) -> Facts: ...
+
+    async def close(self) -> None: ...
+
+
+class KafkaStore:
+    """Done when all in-sync replicas have the events."""
+
+    status = 200
+
+    def __init__(self, producer: Producer, reader: Reader, topics: Iterable[str]) -> None:
+        """`reader` asks Kafka whether it is back."""
+        self._producer, self._reader = producer, reader
+        self._out = {topic: Gather(self._carry, largest=TABLE, at_once=AT_ONCE) for topic in topics}
+        self._problem = ""
+        """Why events failed last; empty once Kafka has answered since."""
+        self._asking: asyncio.Task[None] | None = None
+        self._looked_at, self._found = 0.0, ""
+
+    async def open(self) -> None:
+        """Find out whether Kafka is there; if not, callers are refused until it is."""
+        try:
+            await self._reader.topics()
+        except KafkaError as error:
+            self._away(error)
+
+    def put(self, topic: str, events: Events) -> asyncio.Future[None]:
+        return self._out[topic].put((topic, events), events.size)
+
+    def require_ready(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now > self._looked_at + LOOK:
+            self._looked_at, self._found = now, self.problem()
+        if problem := self._problem or self._found:
+            raise Refused(503, f"nothing was stored: {problem}", retry_after=RETRY)
+
+    def problem(self) -> str:
+        """Why events would not be taken now."""
+        now = asyncio.get_running_loop().time()
+        oldest = min((since for one in self._out.values() if (since := one.oldest()) is not None), default=now)
+        return self._problem or ("Kafka does not answer" if now - oldest > STALLED else "")
+
+    def facts(self) -> Facts:
+        problem = self.problem()
+        return Facts(not problem, "away" if problem else "ok", problem)
+
+    async def close(self) -> None:
+        for one in self._out.values():
+            await one.finish()
+        if self._asking:
+            self._asking.cancel()
+        await self._producer.close()
+
+    async def _carry(self, lot: Sequence[Waiting[tuple[str, Events]]]) -> None:
+        topic, events = lot[0].item[0], [one.item[1] for one in lot]
+        try:
+            if all(one.keys is None for one in events):
+                await self._producer.send_values(topic, [one.values for one in events])
+            else:
+                await self._producer.send_table(topic, table(events))
+        except TableFailed as error:
+            _refuse_failed(lot, error)
+            why = error.failed[0][2]
+        except KafkaError as error:
+            settle(lot, refusal(error))
+            why = error
+        else:
+            return
+        if not isinstance(why, MessageTooLarge):
+            self._away(why)
+            # They would only wait as long again.
+            self._out[topic].fail_waiting(refusal(why))
+
+    def _away(self, why: KafkaError) -> None:
+        self._problem = str(why)
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._ask())
+
+    async def _ask(self) -> None:
+        while self._problem:
+            await asyncio.sleep(ASK)
+            with suppress(KafkaError):
+                await self._reader.topics()
+                self._problem = ""
+
+
+def _refuse_failed(lot: Sequence[Waiting[tuple[str, Events]]], error: TableFailed) -> None:
+    """Refuse the requests that have a row among those that failed."""
+    end = 0
+    for one in lot:
+        first, end = end, end + one.item[1].count
+        why = next((why for a, b, why in error.failed if a < end and b >= first), None)
+        if why and not one.done.done():
+            one.done.set_exception(refusal(why))
+
+
+def refusal(error: KafkaError) -> Refused:
+    """The answer to a request whose events Kafka did not take."""
+    if isinstance(error, MessageTooLarge):
+        return Refused(413, f"an event is larger than the topic takes: {error}")
+    return Refused(
+        503, f"Kafka did not confirm all events; some may be stored, send them again: {error}", retry_after=RETRY
+    )

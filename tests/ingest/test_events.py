@@ -1,0 +1,170 @@
+"""Cutting bodies into events, and what is said about bad ones."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.source.http.answers import Problem, Refused
+from penstock.source.http.body import InFlight, Share, unpack
+from penstock.source.http.events import Reading
+from penstock.source.http.schema import Schema
+
+CLICK = {
+    "type": "object",
+    "required": ["user"],
+    "properties": {
+        "user": {"type": "object", "properties": {"id": {"type": "string", "minLength": 1}}},
+        "price": {"type": "number", "minimum": 0},
+        "at": {"type": "string", "format": "date-time"},
+    },
+}
+ANY = Reading(None, (), 1 << 20, 50)
+CLICKS = Reading(Schema(CLICK), ("user", "id"), 1000, 50)
+
+# Numbers that a double holds: others are refused where they are decoded.
+texts = st.text(max_size=10)
+leaves = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | texts | st.floats(-1e300, 1e300)
+values = leaves | st.lists(leaves, max_size=3) | st.dictionaries(texts, leaves, max_size=3)
+objects = st.dictionaries(texts, values, max_size=3)
+spaces = st.text(" \t\r", max_size=2)
+
+
+def encoded(event: object, indent: int | None, ascii_only: bool) -> bytes:
+    return json.dumps(event, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(objects, st.booleans(), spaces, spaces), min_size=1, max_size=5), st.booleans())
+def test_lines_are_cut_where_the_sender_cut_them(events: list[tuple[object, bool, str, str]], last: bool) -> None:
+    sent = [encoded(event, None, ascii_only) for event, ascii_only, _, _ in events]
+    padded = [a.encode() + text + b.encode() for text, (_, _, a, b) in zip(sent, events, strict=True)]
+    body = b"\n".join(padded) + (b"\n \n" if last else b"")
+    found, problems = ANY.read(body, lines=True, key=None)
+    assert (found.values.listed(), problems) == (sent, [])
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(objects, st.sampled_from([None, 0, 2]), st.booleans()), min_size=1, max_size=5),
+    st.text(" \t\r\n", max_size=3),
+)
+def test_elements_of_an_array_are_the_bytes_that_were_sent(
+    events: list[tuple[object, int | None, bool]], space: str
+) -> None:
+    sent = [encoded(*event) for event in events]
+    pad = space.encode()
+    body = pad + b"[" + pad + (pad + b"," + pad).join(sent) + pad + b"]" + pad
+    found, problems = ANY.read(body, lines=False, key=None)
+    assert (found.values.listed(), problems) == (sent, [])
+
+
+@given(st.binary(max_size=60), st.booleans())
+def test_whatever_is_accepted_is_json_for_others_too(body: bytes, lines: bool) -> None:
+    try:
+        found, _ = ANY.read(body, lines=lines, key=None)
+    except Refused as why:
+        assert why.status == 400
+        return
+    assert all(isinstance(json.loads(value or b""), dict) for value in found.values.listed())
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b'{"a":1} {"b":2}', "trailing characters"),
+        (b'{"a":1}{"b":\n2}', "trailing characters"),  # as many lines as values, and no line a value
+        (b'{"a":\n1}', "truncated"),
+        (b"[{}]", "Expected `object`, got `array`"),
+        (b'{"a":NaN}', "invalid character"),
+        (b'{"a":"\\ud800"}', "truncated"),
+        (b'{"a":' * 5000, "nested too deeply"),
+    ],
+)
+def test_a_line_is_one_object(body: bytes, reason: str) -> None:
+    found, problems = ANY.read(body, lines=True, key=None)
+    assert found.count == 0
+    assert reason in problems[0].reason
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        (b"", "no event"),
+        (b" \n ", "no event"),
+        (b"[]", "no event"),
+        (b'[{"a":1}', "no JSON"),
+        (b"[" * 5000, "nested too deeply"),
+        (b'{"a":"\xff"}', "no UTF-8"),
+        (b'{"\xc3":1}', "no UTF-8"),
+    ],
+)
+def test_a_body_that_cannot_be_cut_is_refused_as_a_whole(body: bytes, detail: str) -> None:
+    with pytest.raises(Refused, match=detail) as caught:
+        ANY.read(body, lines=False, key=None)
+    assert caught.value.status == 400
+
+
+def test_bad_events_are_told_with_index_place_and_reason_and_the_others_are_left() -> None:
+    events = [
+        {"user": {"id": "a"}},
+        {"user": {"id": ""}, "price": -1},
+        {"user": {"id": 7}},
+        {"at": "yesterday"},
+        {"user": {"id": "b"}, "at": "2026-05-31T12:00:00Z"},
+    ]
+    body = b"\n".join(map(msgspec.json.encode, events)) + b"\nnonsense\n" + b'{"user":{"id":"' + b"x" * 1000 + b'"}}'
+    found, problems = CLICKS.read(body, lines=True, key=None)
+    assert found.key_texts().listed() == [b"a", b"b"]
+    assert [json.loads(value or b"") for value in found.values.listed()] == [events[0], events[4]]
+    assert [(one.index, one.path) for one in problems] == [
+        (1, "/price"),
+        (1, "/user/id"),
+        (2, "/user/id"),
+        (3, ""),
+        (3, "/at"),
+        (5, ""),
+        (6, ""),
+    ]
+    assert problems[2].reason == '7 is not of type "string"'
+    assert problems[6].reason == "the event has 1018 bytes; at most 1000 are taken"
+
+
+@pytest.mark.parametrize(
+    ("event", "key"),
+    [({"k": {"id": "é"}}, "é".encode()), ({"k": {"id": -12}}, b"-12"), ({"k": {}}, None), ({"k": 3}, None), ({}, None)],
+)
+def test_the_key_is_text_or_a_whole_number_of_the_event(event: object, key: bytes | None) -> None:
+    found, problems = Reading(None, ("k", "id"), 1000, 50).read(msgspec.json.encode(event), lines=False, key=None)
+    assert (found.key_texts().listed(), problems) == ([key], [])
+
+
+@pytest.mark.parametrize("wrong", [True, 1.5, [1], {"a": 1}])
+def test_other_keys_are_refused(wrong: object) -> None:
+    body = msgspec.json.encode([{"k": "fine"}, {"k": wrong}])
+    found, problems = Reading(None, ("k",), 1000, 50).read(body, lines=False, key=None)
+    assert found.key_texts().listed() == [b"fine"]
+    assert problems == [Problem(1, "/k", "a key is text or a whole number")]
+
+
+@given(st.lists(st.binary(max_size=2000), max_size=3), st.integers(0, 5000))
+def test_gzip_is_unpacked_up_to_the_limit(members: list[bytes], most: int) -> None:
+    plain, packed = b"".join(members), b"".join(gzip.compress(one) for one in members)
+    with Share(InFlight(1 << 20)) as share:
+        if len(plain) > most:
+            with pytest.raises(Refused) as caught:
+                unpack(packed, b"gzip", share, most=most)
+            assert caught.value.status == 413
+        else:
+            assert unpack(packed, b"gzip", share, most=most) == plain
+
+
+@pytest.mark.parametrize("cut", [1, 12, 30])
+def test_gzip_that_ends_too_early_is_refused(cut: int) -> None:
+    with Share(InFlight(1 << 20)) as share, pytest.raises(Refused, match="no gzip"):
+        unpack(gzip.compress(b"some text" * 10)[:cut], b"gzip", share, most=1000)

@@ -1,0 +1,109 @@
+"""The files of a spool, after a process died at any moment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import PenstockError
+from penstock.source.http.events import Events
+from penstock.source.http.segments import Folder, Place, folders, frame, frames
+
+KEYS = st.none() | st.binary(max_size=5)
+
+
+@st.composite
+def events(draw: st.DrawFn) -> Events:
+    values = draw(st.lists(st.binary(max_size=20), min_size=1, max_size=4))
+    count = len(values)
+    keys = draw(st.none() | st.binary(max_size=5) | st.lists(KEYS, min_size=count, max_size=count))
+    return Events.of(values, keys, 0)
+
+
+@given(st.lists(events(), min_size=1, max_size=4), st.data())
+def test_of_a_file_cut_anywhere_the_whole_frames_are_read(written: list[Events], data: st.DataObject) -> None:
+    parts = [frame("topic", time, one) for time, one in enumerate(written)]
+    cut = data.draw(st.integers(0, sum(map(len, parts))))
+    whole, end = 0, 0
+    while whole < len(parts) and end + len(parts[whole]) <= cut:
+        end += len(parts[whole])
+        whole += 1
+    found = list(frames(b"".join(parts)[:cut]))
+    assert [frame(one.topic, one.time, one.events()) for one, _ in found] == parts[:whole]
+    assert not found or found[-1][1] == end
+
+
+@given(st.data())
+def test_a_spoilt_byte_ends_what_is_read(data: st.DataObject) -> None:
+    part = frame("topic", 1, Events.of([b"value"], None, 0))
+    at = data.draw(st.integers(0, len(part) - 1))
+    spoilt = bytearray(part * 2)
+    spoilt[at] ^= data.draw(st.integers(1, 255))
+    assert list(frames(bytes(spoilt))) == []
+
+
+def write(folder: Folder, segment: int, *parts: bytes) -> None:
+    folder.file(segment).write_bytes(b"".join(parts))
+
+
+def test_what_was_cut_short_at_the_end_is_dropped(tmp_path: Path) -> None:
+    folder, part = Folder(tmp_path), frame("topic", 1, Events.of([b"value"], None, 0))
+    write(folder, 4, part)
+    write(folder, 5, part, part[:-1])
+    assert folder.recover() == 6
+    assert folder.file(5).read_bytes() == part
+
+
+def test_damage_in_an_older_file_is_told_with_its_place(tmp_path: Path) -> None:
+    folder, part = Folder(tmp_path), frame("topic", 1, Events.of([b"value"], None, 0))
+    write(folder, 4, part, part[:-1], part)
+    write(folder, 5, part)
+    with pytest.raises(PenstockError, match=rf"damaged at byte {len(part)} \({folder.file(4)}\)"):
+        folder.recover()
+
+
+def test_the_place_is_kept_and_older_files_go(tmp_path: Path) -> None:
+    folder, part = Folder(tmp_path), frame("topic", 1, Events.of([b"value"], None, 0))
+    for segment in range(3):
+        write(folder, segment, part)
+    assert folder.place() == Place(0, 0)
+    folder.note(Place(2, len(part)))
+    assert (folder.place(), folder.segments(), folder.recover()) == (Place(2, len(part)), [2], 3)
+    write(folder, 1, part[:-1])  # as if it had died between the two
+    assert (folder.recover(), folder.segments()) == (3, [2])
+
+
+def test_a_frame_larger_than_a_read_comes_alone(tmp_path: Path) -> None:
+    folder, part = Folder(tmp_path), frame("topic", 1, Events.of([b"x" * 100], None, 0))
+    write(folder, 0, part, part)
+    found, place = folder.read(Place(0, 0), 2 * len(part), 10)
+    assert (len(found), place) == (1, Place(0, len(part)))
+
+
+def test_a_second_process_is_kept_away(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    with folder.locked(), pytest.raises(PenstockError, match="another process uses this spool"), folder.locked():
+        pass
+
+
+def test_workers_take_over_the_folders_of_other_numbers_of_workers(tmp_path: Path) -> None:
+    part = frame("topic", 1, Events.of([b"value"], None, 0))
+    for path in (tmp_path, *(tmp_path / f"worker-{number}" for number in range(5))):
+        path.mkdir(exist_ok=True)
+        write(Folder(path), 0, part)
+    (tmp_path / "worker-6").mkdir()  # without events
+
+    def names(worker: int, workers: int) -> tuple[str, list[str]]:
+        own, left = folders(tmp_path, worker, workers)
+        return own.path.name, [one.path.name for one in left]
+
+    whole = tmp_path.name
+    assert names(0, 1) == (whole, [f"worker-{number}" for number in range(5)])
+    assert [names(worker, 2) for worker in range(2)] == [
+        ("worker-0", [whole, "worker-2", "worker-4"]),
+        ("worker-1", ["worker-3"]),
+    ]
+    assert [names(worker, 6)[1] for worker in range(6)] == [[whole], [], [], [], [], []]

@@ -1,0 +1,115 @@
+"""Configurations that are wrong, and what the user reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.main import main
+from penstock.errors import PenstockError
+from penstock.source.http.access import Access
+from penstock.source.http.answers import Refused
+from penstock.source.http.schema import load
+from penstock.source.http.settings import Given, read
+
+HEAD = 'servers = "h:1"\n'
+TOPIC = f"{HEAD}[topics.a]\n"
+DIGEST = "0" * 64
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("x =", "is no TOML"),
+        ("servers = 1", "Expected `str | null`, got `int` - at `$.servers`"),
+        ("[topics.a]", "no Kafka is named"),
+        ('servers = "h"\n[topics.a]', "servers is no list of host:port"),
+        (HEAD, "no topic is named"),
+        (f'{HEAD}[topics."a b"]', "'a b' is no name of a topic"),
+        (f'{HEAD}[topics.a]\nshema = "x"', r"unknown field `shema` \(.*, \[topics.a\]\). Next: there are schema, key"),
+        (f'{HEAD}schemas = "none"', "there is no folder .*none"),
+        (f"{TOPIC}[limits]\nbody = 0", r"body is 0 \(.*, \[limits\]\)"),
+        (f"{TOPIC}[limits]\nbodies = 1", "unknown field `bodies`"),
+        (f"{TOPIC}[limits]\nin_flight = 10", "in_flight is less than body"),
+        (f'{TOPIC}[timeouts]\nkafka = "soon"', "kafka is no duration: 'soon'"),
+        (f'{TOPIC}[timeouts]\nkafka = "0 seconds"', "kafka is zero"),
+        (f'{TOPIC}[tls]\ncertificate = "c"', "missing required field `key`"),
+        (f'{TOPIC}[tls]\ncertificate = "c"\nkey = "k"', "there is no file .*/c"),
+        (f'{TOPIC}[[keys]]\nname = "x"\nsha256 = "12"\ntopics = ["a"]', "not 64 hexadecimal digits"),
+        (f'{TOPIC}[[keys]]\nname = "x"\nsha256 = "{DIGEST}"\ntopics = ["b"]', r"no topic b \(.*, key 'x'\)"),
+        (f'{TOPIC}[[keys]]\nname = "x"\ntopics = []', r"missing required field `sha256` .*\[\[keys\]\] number 1"),
+        (f"workers = 0\n{TOPIC}", r"workers is 0 \(.*\). Next: a worker takes about a core, and there are \d+; give 1"),
+        (f"workers = -1\n{TOPIC}", "workers is -1"),
+        (f"workers = 10_000\n{TOPIC}", "workers is 10000"),
+        (f"workers = 2\n{TOPIC}[limits]\nin_flight = 10_000_000", "for 2 workers, which leaves each less than body"),
+        (f'listen = "8080"\n{TOPIC}', "'8080' is no address to listen at"),
+    ],
+)
+def test_a_wrong_file_is_told(tmp_path: Path, text: str, told: str) -> None:
+    file = tmp_path / "ingest.toml"
+    file.write_text(text)
+    with pytest.raises(PenstockError, match=told):
+        read(file, Given())
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (None, "it cannot be read: No such file"),
+        ("{", "it is no JSON"),
+        ('{"type": "objekt"}', 'it is no JSON schema: "objekt" is not valid'),
+        ('{"$ref": "https://example.org/x.json"}', "it is no JSON schema: .*https://example.org/x.json"),
+        ('{"properties": {"a": {"pattern": "("}}}', "it is no JSON schema"),
+    ],
+)
+def test_a_wrong_schema_is_told_with_its_topic(tmp_path: Path, text: str | None, told: str) -> None:
+    file = tmp_path / "a.json"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(PenstockError, match=rf"{told}[\s\S]*schema of topic a"):
+        load(file, "a")
+
+
+def test_file_folder_and_command_line_go_together(tmp_path: Path) -> None:
+    (tmp_path / "schemas").mkdir()
+    for name in ("clicks", "views"):
+        (tmp_path / "schemas" / f"{name}.json").write_text("{}")
+    file = tmp_path / "ingest.toml"
+    file.write_text(
+        f'{HEAD}schemas = "schemas"\nspool = "spool"\n[topics.clicks]\nkey = "user.id"\n[kafka]\n"linger.ms" = 3'
+    )
+    found = read(file, Given(servers="other:2", topics=["raw"], listen="[::1]:0", workers=2))
+    assert (found.servers, found.host, found.port, found.spool) == ("other:2", "::1", 0, tmp_path / "spool")
+    assert {name: (one.schema, one.key) for name, one in found.topics.items()} == {
+        "clicks": (tmp_path / "schemas" / "clicks.json", ("user", "id")),
+        "views": (tmp_path / "schemas" / "views.json", ()),
+        "raw": (None, ()),
+    }
+    assert found.kafka == {"linger.ms": "3"}
+    assert (found.workers, read(file, Given()).workers) == (2, 1)
+    shares = found.share().limits
+    assert (2 * shares.in_flight, 2 * shares.spool) == (found.limits.in_flight, found.limits.spool)
+    assert (shares.body, shares.events) == (found.limits.body, found.limits.events)
+
+
+def test_the_command_tells_errors_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.json").write_text(json.dumps({"type": 3}))
+    assert main(["ingest", "--servers", "h:1", "--schemas", str(tmp_path)]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("penstock: it is no JSON schema: ")
+    assert told.count("\n") == 1
+
+
+def test_a_new_key_is_shown_with_its_lines_for_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ingest", "--new-key", "web"]) == 0
+    shown = capsys.readouterr().out
+    key, lines = shown.partition("this once: ")[2].split()[0], shown[shown.index("[[keys]]") :]
+    (tmp_path / "ingest.toml").write_text(f"{TOPIC}{lines}")
+    (found,) = read(tmp_path / "ingest.toml", Given()).keys
+    access = Access([found])
+    access.require("a", None, key.encode())
+    access.require("a", f"Bearer {key}".encode(), None)
+    with pytest.raises(Refused, match="not known"):
+        access.require("a", None, key.encode() + b"x")
