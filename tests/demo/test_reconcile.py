@@ -6,14 +6,13 @@ from collections import defaultdict
 from collections.abc import Callable
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.demo.journal import Expected
 from penstock.demo.reconcile import Record, Report, reconcile
 
 Run = tuple[list[Expected], list[Record]]
-UNHURRIED = settings(deadline=None)
 TOMBSTONE = (0, "", 0)
 COUNTS = ("lost", "duplicated", "misordered", "wrong", "replayed")
 
@@ -67,7 +66,6 @@ OPS = st.lists(st.sampled_from(["c", "u", "d", "D"]), min_size=1, max_size=8)
 RUNS = st.builds(run_of, st.lists(OPS, min_size=1, max_size=6), st.integers(0, 1 << 16))
 
 
-@UNHURRIED
 @given(RUNS)
 def test_a_good_run(run: Run) -> None:
     expected, records = run
@@ -78,7 +76,6 @@ def test_a_good_run(run: Run) -> None:
     assert report.events + report.tombstones == report.records == len(records)
 
 
-@UNHURRIED
 @given(RUNS, st.data())
 def test_a_dropped_record_is_lost(run: Run, data: st.DataObject) -> None:
     expected, records = run
@@ -86,7 +83,6 @@ def test_a_dropped_record_is_lost(run: Run, data: st.DataObject) -> None:
     assert counts(reconcile(expected, renumbered(records))) == {"lost": 1}
 
 
-@UNHURRIED
 @given(RUNS, st.data())
 def test_a_repeated_record_is_duplicated(run: Run, data: st.DataObject) -> None:
     expected, records = run
@@ -97,7 +93,6 @@ def test_a_repeated_record_is_duplicated(run: Run, data: st.DataObject) -> None:
     assert report.examples[0].key == records[source].key
 
 
-@UNHURRIED
 @given(RUNS, st.data())
 def test_a_swap_within_a_key_is_misordered(run: Run, data: st.DataObject) -> None:
     expected, records = run
@@ -116,7 +111,6 @@ def test_a_swap_within_a_key_is_misordered(run: Run, data: st.DataObject) -> Non
     assert set(counts(report)) == {"misordered"}
 
 
-@UNHURRIED
 @given(RUNS, st.data())
 def test_changed_content_is_wrong(run: Run, data: st.DataObject) -> None:
     expected, records = run
@@ -134,7 +128,6 @@ CHANGES: list[Callable[[Record], Record]] = [
 ]
 
 
-@UNHURRIED
 @given(RUNS, st.data(), st.sampled_from(CHANGES))
 def test_a_changed_identity_is_wrong_and_lost(
     run: Run, data: st.DataObject, change: Callable[[Record], Record]
@@ -146,7 +139,6 @@ def test_a_changed_identity_is_wrong_and_lost(
     assert counts(reconcile(expected, records)) == {"wrong": 1, "lost": 1}
 
 
-@UNHURRIED
 @given(RUNS, st.data())
 def test_the_tail_delivered_again_after_a_break_is_a_replay(run: Run, data: st.DataObject) -> None:
     expected, records = run
@@ -158,7 +150,6 @@ def test_the_tail_delivered_again_after_a_break_is_a_replay(run: Run, data: st.D
     assert counts(reconcile(expected, again)) == {"duplicated": cut - start}
 
 
-@UNHURRIED
 @given(RUNS, st.data())
 def test_two_replays_of_one_batch(run: Run, data: st.DataObject) -> None:
     expected, records = run

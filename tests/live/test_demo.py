@@ -3,51 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from demo_process import PATIENCE, finish, left, start
+from waiting import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds what is left behind through /proc")
 
-PATIENCE = 600.0
-MARK = "PENSTOCK_TEST_DEMO"
 COUNTS = ("lost", "duplicated", "misordered", "wrong")
-
-
-def start(root: Path, *options: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "penstock", "demo", "--root", str(root), *options]
-    mark = os.environ | {MARK: str(root)}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=mark)
-
-
-def finish(demo: subprocess.Popen[str]) -> str:
-    said, _ = demo.communicate(timeout=PATIENCE)
-    return said
-
-
-def left(root: Path) -> dict[int, str]:
-    """Command lines of the processes that a demo on this root has started, at any depth: they inherit its mark."""
-    found = {}
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if f"{MARK}={root}".encode() in (process / "environ").read_bytes().split(b"\0"):
-                found[int(process.name)] = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-    return found
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_a_short_demo(tmp_path: Path) -> None:
@@ -63,7 +32,7 @@ def test_a_short_demo(tmp_path: Path) -> None:
     assert left(tmp_path / "root") == {}
 
 
-@pytest.mark.parametrize("parts", [("worker", "kafka"), ("cassandra", "spark")], ids="-".join)
+@pytest.mark.parametrize("parts", [("worker", "kafka", "kafka"), ("cassandra", "spark")], ids="-".join)
 def test_parts_killed_in_the_middle(parts: tuple[str, str], tmp_path: Path) -> None:
     result = tmp_path / "demo.json"
     broken = [option for part in parts for option in ("--break", part)]
@@ -92,7 +61,7 @@ PHASES: dict[str, Callable[[Path], bool]] = {
 def test_a_signal_leaves_no_process(number: signal.Signals, phase: str, tmp_path: Path) -> None:
     root = tmp_path / "root"
     demo = start(root, "--seconds", "60", "--rate", "200")
-    until(lambda: PHASES[phase](root))
+    until(lambda: PHASES[phase](root), phase, PATIENCE)
     demo.send_signal(number)
     said = finish(demo)
     assert demo.returncode == 130, said
@@ -103,11 +72,11 @@ def test_a_signal_leaves_no_process(number: signal.Signals, phase: str, tmp_path
 def test_a_killed_demo_takes_its_own_processes_with_it_and_the_next_one_cleans_up(tmp_path: Path) -> None:
     root = tmp_path / "root"
     demo = start(root, "--seconds", "60", "--rate", "200")
-    until(lambda: PHASES["the pipeline is starting"](root))
+    until(lambda: PHASES["the pipeline is starting"](root), "pipeline", PATIENCE)
     demo.kill()
     finish(demo)
     services = {pid for pid, command in left(root).items() if "CassandraDaemon" in command or "kafka.Kafka" in command}
     assert len(services) == 2
-    until(lambda: left(root).keys() == services)
+    until(lambda: left(root).keys() == services, "end of all but the services", PATIENCE)
     subprocess.run([sys.executable, "-m", "penstock", "down", "--root", str(root)], check=True)
     assert left(root) == {}

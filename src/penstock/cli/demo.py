@@ -1,66 +1,160 @@
-"""`penstock demo`: changes become Kafka events, and every write is compared with every event."""
+"""`penstock demo`: an application from end to end, and every write compared with all that came of it."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 NEEDED = {"cassandra": "cassandra-driver", "confluent_kafka": "confluent-kafka", "orjson": "orjson", "rich": "rich"}
-PARTS = ("spark", "worker", "kafka", "cassandra", "alter")
+NEEDED_BY_ADTECH = {
+    "adbc_driver_postgresql": "adbc-driver-postgresql",
+    "datasketches": "datasketches",
+    "uvicorn": "uvicorn",
+    "msgspec": "msgspec",
+    "jsonschema_rs": "jsonschema-rs",
+}
+PARTS = ("spark", "worker", "kafka", "cassandra", "alter", "generation")
+ADTECH_PARTS = ("ingest", "spark", "worker", "kafka", "cassandra", "postgres")
+
+
+@dataclass(frozen=True)
+class Application:
+    """What one of the demos takes: its default rate, parts to break, packages, and the extras that have these."""
+
+    rate: str
+    root: Path
+    parts: tuple[str, ...]
+    needed: dict[str, str]
+    extras: str
+
+
+APPLICATIONS = {
+    "cdc": Application("3000", Path(".penstock/demo"), PARTS, NEEDED, "penstock[demo]"),
+    "adtech": Application(
+        "500",
+        Path(".penstock/adtech"),
+        ADTECH_PARTS,
+        NEEDED | NEEDED_BY_ADTECH,
+        "penstock[demo,segments,postgres,ingest]",
+    ),
+}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seconds", type=float, default=60, help="how long to write (default: %(default)s)")
-    parser.add_argument("--rate", type=_rate, default="3000", help="writes a second, or max (default: %(default)s)")
+    parser.add_argument(
+        "application",
+        nargs="?",
+        choices=tuple(APPLICATIONS),
+        default="cdc",
+        help="cdc: changes of tables as Kafka events; adtech: tracking events by HTTP become persons, segments, counts"
+        " and deliveries (default: %(default)s)",
+    )
+    parser.add_argument("--seconds", type=_seconds, default=60, help="how long to write (default: %(default)s)")
+    parser.add_argument(
+        "--rate", type=_rate, help="writes a second (default: 3000, of adtech 500), or, but for adtech, max"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result as one JSON object")
     parser.add_argument(
         "--break",
         dest="broken",
         action="append",
         default=[],
-        choices=PARTS,
-        help="kill -9 this part in the middle, or alter a table; several come one after the other",
+        metavar="PART",
+        help="in the middle, and start again what is killed; several come one after the other. cdc: "
+        f"{', '.join(PARTS)} (kill -9, alter a table, publish new streams); adtech: {', '.join(ADTECH_PARTS)}",
     )
     parser.add_argument("--keep", action="store_true", help="leave the services and the pipeline running")
     parser.add_argument(
-        "--root", type=Path, default=Path(".penstock/demo"), metavar="DIR", help="its folder (default: %(default)s)"
+        "--root", type=Path, metavar="DIR", help="its folder (default: .penstock/demo, of adtech .penstock/adtech)"
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Exit code 0 if nothing was lost, duplicated, misordered or wrong, else 1."""
-    missing = [package for module, package in NEEDED.items() if not find_spec(module)]
-    if missing:
-        raise PenstockError(f"the demo needs {', '.join(missing)}", next="run: pip install 'penstock[demo]'")
+    application = APPLICATIONS[args.application]
+    _check(args, application)
     from rich.console import Console
 
+    root = (args.root or application.root).absolute()
+    console = Console()
+    verdict = (_adtech if args.application == "adtech" else _cdc)(args, root, args.rate or application.rate, console)
+    if args.json:
+        args.json.write_text(json.dumps(verdict.as_json(), indent=1, default=str) + "\n")
+    return 0 if verdict.ok else 1
+
+
+def _check(args: argparse.Namespace, application: Application) -> None:
+    if missing := [package for module, package in application.needed.items() if not find_spec(module)]:
+        raise PenstockError(f"the demo needs {', '.join(missing)}", next=f"run: pip install '{application.extras}'")
+    for part in args.broken:
+        if part not in application.parts:
+            raise PenstockError(
+                f"no part {part!r} to break",
+                where=f"penstock demo {args.application}",
+                next=f"choose of {', '.join(application.parts)}",
+            )
+    if args.application == "adtech" and args.rate == "max":
+        raise PenstockError("no rate max", where="penstock demo adtech", next="give a number of events a second")
+
+
+def _cdc(args: argparse.Namespace, root: Path, rate: str, console: Console) -> Any:
+    from penstock.demo.consume import TOPICS
     from penstock.demo.run import Options, demo
     from penstock.demo.verdict import print_verdict
     from penstock.demo.view import view
 
-    console = Console()
-    root = args.root.absolute()
     with view(console) as shown:
-        verdict = demo(Options(root, args.seconds, args.rate, tuple(args.broken), args.keep), shown)
+        verdict = demo(Options(root, args.seconds, rate, tuple(args.broken), args.keep), shown)
     print_verdict(console, verdict)
-    if args.json:
-        args.json.write_text(json.dumps(verdict.as_json(), indent=1) + "\n")
     if args.keep:
-        _tell_kept(root)
-    return 0 if verdict.ok else 1
+        _tell_kept(root, "changes", TOPICS)
+    return verdict
 
 
-def _tell_kept(root: Path) -> None:
+def _adtech(args: argparse.Namespace, root: Path, rate: str, console: Console) -> Any:
+    from penstock.demo.adtech.reads import TOPICS
+    from penstock.demo.adtech.run import Options, demo
+    from penstock.demo.adtech.verdict import print_verdict
+    from penstock.demo.view import view
+
+    with view(console) as shown:
+        verdict = demo(Options(root, args.seconds, float(rate), tuple(args.broken), args.keep), shown)
+    print_verdict(console, verdict)
+    if args.keep:
+        _tell_kept(root, "adtech", TOPICS)
+    return verdict
+
+
+def _tell_kept(root: Path, pipeline: str, topics: Any) -> None:
     from penstock.demo import kept
-    from penstock.demo.consume import TOPICS
 
-    print(f"Services and pipeline still run. Topics: {', '.join(TOPICS)}")
+    pids = [kept.pid(root / "checkpoints" / f"{pipeline}.lock")]
+    if pipeline == "adtech":
+        from penstock.demo.adtech.parts import kept_ingest
+
+        pids += kept_ingest(root)
+    print(f"Services and pipeline still run. Topics: {', '.join(topics)}")
     print(f"Addresses: penstock status --root {root}")
-    print(f"Stop: kill {kept.pid(root / 'checkpoints')}; penstock down --root {root}")
+    print(f"Stop: kill {' '.join(map(str, pids))}; penstock down --root {root}")
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above zero")
+    return seconds
 
 
 def _rate(text: str) -> str:

@@ -1,11 +1,11 @@
-"""The breaks of `--break`: each kills one part in the middle of the run and starts it again, or alters a table."""
+"""The breaks of `--break`: each kills a part in the middle of the run and starts it again, or changes the database."""
 
 from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 
+from penstock.demo.generation import publish
 from penstock.demo.node import connect
 from penstock.demo.parts import Pipeline
 from penstock.demo.shop import add_column
@@ -14,7 +14,13 @@ from penstock.local.services import Services
 
 
 def strike(part: str, number: int, running: Services, pipeline: Pipeline) -> str:
-    """kill -9 the part; or, with "alter", add a column. What was done, in words; `number` is the break's."""
+    """kill -9 the part; add a column ("alter"), or publish new streams ("generation"). What was done, in words.
+
+    `number` is the break's.
+    """
+    if part == "generation":
+        with connect(running.cql) as session:
+            return f"published streams in use from {publish(session):%H:%M:%S} UTC"
     if part == "alter":
         with connect(running.cql) as session:
             session.execute(statement := add_column(number))
@@ -32,9 +38,10 @@ def _kill(part: str, running: Services, pipeline: Pipeline) -> None:
         os.kill(running.pids[part], signal.SIGKILL)
 
 
-def start_again(part: str, root: Path, pipeline: Pipeline) -> None:
-    """Start what was killed, at the same address; a worker is Spark's own to start."""
+def start_again(part: str, running: Services, pipeline: Pipeline) -> Services:
+    """Start what was killed, at the same address; a worker is Spark's own to start. What runs then."""
     if part == "spark":
         pipeline.start_again()
     elif part in ("kafka", "cassandra"):
-        services.up(root, only=[part])
+        return services.up(running.root, only=[part])
+    return running

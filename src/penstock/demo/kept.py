@@ -17,10 +17,12 @@ PATIENCE = 60.0
 
 
 def stop(checkpoints: Path) -> None:
-    """Stop the pipeline that holds the lock on these checkpoints, if any, and wait until it is gone."""
-    path = checkpoints / "changes.lock"
-    if not path.exists():
-        return
+    """Stop the pipelines that hold the locks on these checkpoints, if any, and wait until they are gone."""
+    for path in checkpoints.glob("*.lock"):
+        _stop(path)
+
+
+def _stop(path: Path) -> None:
     deadline = time.monotonic() + PATIENCE
     with path.open() as file:
         asked = False
@@ -31,20 +33,20 @@ def stop(checkpoints: Path) -> None:
             except BlockingIOError:
                 pass
             if not asked:
-                os.kill(pid(checkpoints), signal.SIGTERM)
+                os.kill(pid(path), signal.SIGTERM)
                 asked = True
             if time.monotonic() > deadline:
                 raise PenstockError(
-                    f"the pipeline of an earlier demo does not stop (pid {pid(checkpoints)})",
+                    f"the pipeline of an earlier demo does not stop (pid {pid(path)})",
                     where=str(path),
-                    next=f"end it with: kill -9 {pid(checkpoints)}",
+                    next=f"end it with: kill -9 {pid(path)}",
                 )
             time.sleep(POLL)
 
 
-def pid(checkpoints: Path) -> int:
-    """The process that runs the demo's pipeline on these checkpoints."""
-    return int(json.loads((checkpoints / "changes.lock").read_text())["pid"])
+def pid(lock: Path) -> int:
+    """The process that holds the lock of a pipeline's checkpoints."""
+    return int(json.loads(lock.read_text())["pid"])
 
 
 def remove(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The two processes of the demo itself: the pipeline, which is `penstock run`, and the load."""
+"""The two processes of every demo: the pipeline, which is `penstock run`, and the load."""
 
 from __future__ import annotations
 
@@ -8,41 +8,91 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import orjson
 
 from penstock.demo import child
-from penstock.demo.load import Status
 from penstock.errors import PenstockError
 from penstock.local.process import tail, uninterrupted
-from penstock.local.services import Services
 
 PATIENCE = 60.0
 BATCH = re.compile(rb"batch \d+: (\d+) rows in ([\d.]+) s")
 WORKER = "pyspark.daemon"
 
+S = TypeVar("S")
+"""The status that a load tells of itself."""
 
-class Pipeline:
-    """`penstock run` of the demo's pipeline; `close` waits for the batch in flight."""
 
-    def __init__(self, root: Path, services: Services, *, stay: bool) -> None:
-        self.log = root / "pipeline.log"
-        self.batch: tuple[int, float] | None = None
-        """Rows and seconds of the newest batch."""
-        self._checkpoints, self._services, self._stay = root / "checkpoints", services, stay
-        self._read = 0
+class Part:
+    """A process of the demo that may be killed and started again; `close` lets it finish what is under way."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        log: Path,
+        *,
+        stay: bool,
+        patience: float,
+    ) -> None:
+        self.log = log
+        self._name, self._command, self._environment = name, [sys.executable, "-m", "penstock", *command], environment
+        self._stay, self._patience = stay, patience
         self._process = self._start()
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
+    def look(self) -> None:
+        """Raise if it has ended by itself."""
+        require_running(self._name, self._process, self.log)
+
+    def kill(self) -> None:
+        """kill -9: it and all that it has started at once, as when a machine is lost."""
+        with uninterrupted():
+            child.kill(self._process)
+
+    def start_again(self) -> None:
+        with uninterrupted():
+            self._process = self._start()
+
+    def close(self) -> None:
+        child.stop(self._process, self._patience)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as log:
+            nothing = subprocess.DEVNULL
+            return child.start(self._command, self._environment, stdin=nothing, stdout=log, stderr=log, stay=self._stay)
+
+
+class Pipeline(Part):
+    """`penstock run` of a demo's pipeline, FILE.py:NAME; `close` waits for the batch in flight."""
+
+    def __init__(
+        self,
+        root: Path,
+        target: str,
+        environment: Mapping[str, str],
+        *,
+        stay: bool,
+        cores: int = 2,
+    ) -> None:
+        self.batch: tuple[int, float] | None = None
+        """Rows and seconds of the newest batch."""
+        self._checkpoints, self._target, self._read = root / "checkpoints", target, 0
+        command = ["run", target, "--verbose", "--checkpoints", str(self._checkpoints), "--cores", str(cores)]
+        super().__init__("pipeline", command, environment, root / "pipeline.log", stay=stay, patience=PATIENCE)
+
     @property
     def reads(self) -> bool:
         """Whether it has planned its first batch."""
-        return (self._checkpoints / "changes" / "offsets" / "0").exists()
+        return (self._checkpoints / self._target.rpartition(":")[2] / "offsets" / "0").exists()
 
     def look(self) -> None:
         """Read what it said since; raise if it has ended."""
@@ -53,16 +103,7 @@ class Pipeline:
         self._read += end
         for rows, seconds in BATCH.findall(said[:end])[-1:]:
             self.batch = int(rows), float(seconds)
-        _require_running("pipeline", self._process, self.log)
-
-    def kill(self) -> None:
-        """kill -9: Python, Spark's JVM and all workers at once, as when a machine is lost."""
-        with uninterrupted():
-            child.kill(self._process)
-
-    def start_again(self) -> None:
-        with uninterrupted():
-            self._process = self._start()
+        super().look()
 
     def kill_worker(self) -> None:
         """kill -9 for the busiest of its Python workers."""
@@ -73,34 +114,15 @@ class Pipeline:
             raise PenstockError("the pipeline has no Python worker", where=str(self.log))
         os.kill(max(workers, key=lambda one: one.cpu).pid, signal.SIGKILL)
 
-    def close(self) -> None:
-        child.stop(self._process, PATIENCE)
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        target = f"{Path(__file__).with_name('pipelines.py')}:changes"
-        command = [
-            sys.executable,
-            "-m",
-            "penstock",
-            "run",
-            target,
-            "--checkpoints",
-            str(self._checkpoints),
-            "--verbose",
-        ]
-        environment = {"PENSTOCK_DEMO_CQL": self._services.cql, "PENSTOCK_DEMO_KAFKA": self._services.kafka}
-        with self.log.open("ab") as log:
-            return child.start(command, environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, stay=self._stay)
+class Load(Generic[S]):
+    """A load generator in its own process; `status` is what it said last."""
 
-
-class Load:
-    """The load generator in its own process; `status` is what it said last."""
-
-    def __init__(self, root: Path, cql: str, *, rate: str, seconds: float) -> None:
+    def __init__(self, root: Path, module: str, arguments: Sequence[str], status: type[S]) -> None:
         self.journal, self.log = root / "journal.jsonl", root / "load.log"
-        self.status = Status()
-        command = [sys.executable, "-m", "penstock.demo.load", "--hosts", cql, "--journal", str(self.journal)]
-        command += ["--rate", rate, "--seconds", str(seconds)]
+        self.status = status()
+        self._status = status
+        command = [sys.executable, "-m", module, "--journal", str(self.journal), *arguments]
         with self.log.open("wb") as log:
             self._process = child.start(command, {}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
         self._listener = threading.Thread(target=self._listen, daemon=True)
@@ -113,7 +135,7 @@ class Load:
     def look(self) -> None:
         """Raise if it ended with an error."""
         if self._process.poll():
-            _require_running("load", self._process, self.log)
+            require_running("load", self._process, self.log)
 
     def go(self) -> None:
         """Leave the warm-up for the full rate."""
@@ -127,10 +149,11 @@ class Load:
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self.status = Status(**orjson.loads(line))
+            self.status = self._status(**orjson.loads(line))
 
 
-def _require_running(name: str, process: subprocess.Popen[bytes], log: Path) -> None:
+def require_running(name: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Raise, with the end of its log, if a part has ended."""
     if process.poll() is not None:
         raise PenstockError(
             f"the {name} ended by itself with code {process.returncode}; its log ends with\n{tail(log)}\n",
@@ -145,14 +168,16 @@ class Cpu:
     seconds: dict[str, float]
 
     @classmethod
-    def now(cls, services: Services, pipeline: Pipeline, load: Load) -> Cpu:
+    def now(cls, pids: Mapping[str, int], pipeline: int, load: float) -> Cpu:
+        """`pids` are those of parts by name, `pipeline` that of `penstock run`, `load` what the load says of itself."""
         by_pid = {one.pid: one.cpu for one in child.listed()}
-        used = {name: by_pid.get(pid, 0.0) for name, pid in services.pids.items()} | {"load": load.status.cpu}
-        tree = child.below(pipeline.pid)
+        used = {name: by_pid.get(pid, 0.0) for name, pid in pids.items()} | {"load": load}
+        tree = child.below(pipeline)
         used["spark"] = sum(one.cpu for one in tree if "java" in one.command.split(" ", 1)[0])
         used["workers"] = sum(one.cpu for one in tree if WORKER in one.command)
         used["demo"] = by_pid.get(os.getpid(), 0.0)
         return cls(used)
 
     def since(self, earlier: Cpu) -> dict[str, float]:
-        return {name: round(used - earlier.seconds.get(name, 0.0), 1) for name, used in self.seconds.items()}
+        before = {name: earlier.seconds.get(name, 0.0) for name in self.seconds}
+        return {n: round(used - before[n] if used >= before[n] else used, 1) for n, used in self.seconds.items()}

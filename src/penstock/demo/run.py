@@ -1,44 +1,34 @@
 """The demo from start to end: services, tables, pipeline, load, consumer, proof; and everything stopped again.
 
-Each step waits for a condition with a deadline, and looks meanwhile whether all parts still run. What is started is
-put on a stack and taken down in reverse order, whatever happens; while it is taken down, signals are not heard.
+Each step waits for a condition with a deadline, and looks meanwhile whether all parts still run.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import time
-from collections import deque
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
-from penstock.demo import breaks, consume, journal, kept, shop
+from penstock.demo import breaks, consume, journal, shop
 from penstock.demo.consume import Reader
 from penstock.demo.load import Status
 from penstock.demo.node import connect
 from penstock.demo.parts import Cpu, Load, Pipeline
 from penstock.demo.reconcile import reconcile
+from penstock.demo.stage import PATIENCE, START, TURN, WINDOW, Rates, Stage, prepare, staged
 from penstock.demo.verdict import Verdict, examples, judge, percentile
 from penstock.demo.view import Board, View
 from penstock.errors import PenstockError
 from penstock.local import services
 from penstock.local.process import uninterrupted
+from penstock.local.services import Services
 
-TURN = 0.2
-WINDOW = 3.0
-"""Seconds over which the numbers of the view are taken."""
 WARM_DELAY = 3.0
 WARM_LONGEST = 30.0
-START = 240.0
-PATIENCE = 90.0
-
-
-class Interrupted(KeyboardInterrupt):
-    """SIGINT or SIGTERM came."""
+TARGET = f"{Path(__file__).with_name('pipelines.py')}:changes"
+PHASES = {"alter": "altering a table", "generation": "publishing new streams"}
+"""What a break does that kills nothing."""
 
 
 @dataclass(frozen=True)
@@ -54,46 +44,27 @@ class Options:
 
 def demo(options: Options, view: View) -> Verdict:
     """Run it all; on return, and on any exception, nothing runs any more, unless it is to be kept."""
-    before = [signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)]
-    try:
-        with ExitStack() as stack:
-            try:
-                verdict = _Demo(options, view, stack).run()
-                if options.keep:
-                    stack.pop_all()
-                return verdict
-            finally:
-                _hear_nothing()
-    finally:
-        for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
-            signal.signal(number, handler)
+    return staged(lambda stack: _Demo(options, view, stack).run(), keep=options.keep)
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    _hear_nothing()
-    raise Interrupted
+def _environment(services: Services) -> dict[str, str]:
+    return {"PENSTOCK_DEMO_CQL": services.cql, "PENSTOCK_DEMO_KAFKA": services.kafka}
 
 
-def _hear_nothing() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-
-class _Demo:
+class _Demo(Stage):
     """The parts as they come up, and the board with their numbers."""
 
     def __init__(self, options: Options, view: View, stack: ExitStack) -> None:
-        self._options, self._view, self._stack = options, view, stack
-        self._board = Board()
-        self._began = time.monotonic()
-        self._history: deque[tuple[float, int, int]] = deque()
+        super().__init__(options.root, view, Board())
+        self._options, self._stack = options, stack
+        self._rates = Rates()
         self._breaks: list[int] = []
         self._lag = 0
         self._flowing = 0.0
-        self._loading: Load | None = None
+        self._loading: Load[Status] | None = None
 
     @property
-    def _load(self) -> Load:
+    def _load(self) -> Load[Status]:
         assert self._loading is not None
         return self._loading
 
@@ -103,10 +74,10 @@ class _Demo:
         self._until(self._warm, "the first events did not arrive in time", START)
         self._load.go()
         self._until(lambda: self._load.status.going, "the load does not answer")
-        self._lag, cpu = 0, Cpu.now(self._services, self._pipeline, self._load)
+        self._lag, cpu = 0, self._cpu()
         self._phase("running", load="writing")
         self._run_load()
-        used = Cpu.now(self._services, self._pipeline, self._load).since(cpu)
+        used = self._cpu().since(cpu)
         self._phase("waiting for the last events", load="done")
         self._drain()
         return self._judge(used)
@@ -114,13 +85,8 @@ class _Demo:
     def _start(self) -> None:
         root = self._options.root
         self._phase("starting", cassandra="starting", kafka="starting", pipeline="", load="")
-        kept.stop(root / "checkpoints")
-        root.mkdir(parents=True, exist_ok=True)
-        for old in ("checkpoints", "pipeline.log"):
-            kept.remove(root / old)
+        prepare(root)
         self._stack.callback(services.down, root)
-        # In a run of minutes the JVMs' optimising compiler takes more CPU than it saves: half of Spark's on two cores.
-        os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
         self._services = services.up(root, clean=True, say=self._view.say)
         self._phase("creating tables and topics", cassandra=self._services.cql, kafka=self._services.kafka)
         with connect(self._services.cql) as session:
@@ -132,12 +98,19 @@ class _Demo:
         self._stack.callback(self._reader.close)
         self._phase("starting the pipeline", pipeline="starting")
         with uninterrupted():
-            self._pipeline = Pipeline(root, self._services, stay=self._options.keep)
+            self._pipeline = Pipeline(root, TARGET, _environment(self._services), stay=self._options.keep)
             self._stack.callback(self._pipeline.close)
         self._until(lambda: self._pipeline.reads, "the pipeline does not read", START)
         with uninterrupted():
-            self._loading = Load(root, self._services.cql, rate=self._options.rate, seconds=self._options.seconds)
+            self._loading = Load(root, "penstock.demo.load", self._load_arguments(), Status)
             self._stack.callback(self._loading.close)
+
+    def _load_arguments(self) -> list[str]:
+        pace = ["--rate", self._options.rate, "--seconds", str(self._options.seconds)]
+        return ["--hosts", self._services.cql, *pace]
+
+    def _cpu(self) -> Cpu:
+        return Cpu.now(self._services.pids, self._pipeline.pid, self._load.status.cpu)
 
     def _warm(self) -> bool:
         """Whether events of all tables arrive, and soon after their writes; a slow machine need not wait for long."""
@@ -155,10 +128,10 @@ class _Demo:
     def _break(self, part: str, number: int, at: float) -> None:
         """Strike `part` once the load has run for `at` seconds, and start it again."""
         self._until(lambda: self._load.status.seconds >= at, "the load stands still", at)
-        self._phase("altering a table" if part == "alter" else f"killing {part}")
+        self._phase(PHASES.get(part) or f"killing {part}")
         self._breaks.append(time.time_ns() // 1000)
         self._view.say(breaks.strike(part, number, self._services, self._pipeline))
-        breaks.start_again(part, self._options.root, self._pipeline)
+        self._services = breaks.start_again(part, self._services, self._pipeline)
         self._phase("running after the break")
 
     def _drain(self) -> None:
@@ -187,44 +160,21 @@ class _Demo:
         verdict.examples = examples(report, self._load.journal, self._services.kafka)
         return verdict
 
-    def _until(self, condition: Callable[[], bool], failure: str, extra: float = 0.0) -> None:
-        deadline = time.monotonic() + PATIENCE + extra
-        while not condition():
-            self._turn()
-            if time.monotonic() > deadline:
-                raise PenstockError(failure, where=str(self._options.root), next="look into the logs there")
-
-    def _turn(self) -> None:
-        """Look at all parts, show the numbers, and wait a little."""
-        self._board.elapsed = time.monotonic() - self._began
+    def _look(self) -> None:
         self._pipeline.look()
         if self._reader.fault:
             raise PenstockError(f"the consumer ended: {self._reader.fault}", where=self._services.kafka)
         if self._loading:
             self._loading.look()
             self._measure(self._loading.status)
-        self._view.show(self._board)
-        time.sleep(TURN)
 
     def _measure(self, status: Status) -> None:
-        now, board = time.monotonic(), self._board
-        self._history.append((now, status.writes, len(self._reader.times) // 2))
-        while now - self._history[0][0] > WINDOW:
-            self._history.popleft()
-        since, writes, events = self._history[0]
+        board = self._board
         board.writes, board.events, board.retries = status.writes, len(self._reader.times) // 2, status.retries
-        if now > since:
-            board.writes_per_s = (board.writes - writes) / (now - since)
-            board.events_per_s = (board.events - events) / (now - since)
+        board.writes_per_s, board.events_per_s = self._rates.of(board.writes, board.events)
         recent = sorted(self._reader.recent(time.time_ns() // 1000 - int(WINDOW * 1e6)))
         board.delay_p50, board.delay_p99 = percentile(recent, 0.5) / 1e6, percentile(recent, 0.99) / 1e6
         board.lag = max(0, status.events - len(self._reader.records))
         self._lag = max(self._lag, board.lag)
         board.batch = self._pipeline.batch
         board.parts["pipeline"] = f"pid {self._pipeline.pid}"
-
-    def _phase(self, phase: str, **parts: str) -> None:
-        self._board.phase = phase
-        self._board.parts |= parts
-        self._board.elapsed = time.monotonic() - self._began
-        self._view.show(self._board)

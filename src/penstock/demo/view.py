@@ -17,7 +17,10 @@ PLAIN_EVERY = 5.0
 
 @dataclass
 class Board:
-    """The newest numbers; delays in seconds, `batch` as rows and seconds, `parts` with the state of each."""
+    """The newest numbers; delays in seconds, `batch` as rows and seconds, `parts` with the state of each.
+
+    `names` are those of what goes in, what comes out, and what is under way.
+    """
 
     phase: str = ""
     elapsed: float = 0.0
@@ -31,6 +34,7 @@ class Board:
     batch: tuple[int, float] | None = None
     retries: int = 0
     parts: dict[str, str] = field(default_factory=dict)
+    names: tuple[str, str, str] = ("writes", "events", "written, not yet seen")
 
 
 class View(Protocol):
@@ -51,7 +55,7 @@ class _Plain:
             return
         self._shown, self._phase = now, board.phase
         batch = f"{board.batch[0]} rows in {board.batch[1]:.2f} s" if board.batch else "none yet"
-        rates = f"{board.writes_per_s:.0f} writes/s, {board.events_per_s:.0f} events/s"
+        rates = f"{board.writes_per_s:.0f} {board.names[0]}/s, {board.events_per_s:.0f} {board.names[1]}/s"
         delay = f"delay P50 {board.delay_p50:.2f} s P99 {board.delay_p99:.2f} s"
         self.say(f"{board.elapsed:6.1f} s  {board.phase}: {rates}, {delay}, lag {board.lag}, batch {batch}")
 
@@ -85,15 +89,15 @@ def _table(board: Board) -> Table:
     table.add_column("")
     table.add_column("total", justify="right")
     table.add_column("now", justify="right")
-    table.add_row("writes", f"{board.writes}", f"{board.writes_per_s:.0f}/s")
-    table.add_row("events", f"{board.events}", f"{board.events_per_s:.0f}/s")
-    table.add_row("written, not yet seen", f"{board.lag}", "")
+    table.add_row(board.names[0], f"{board.writes}", f"{board.writes_per_s:.0f}/s")
+    table.add_row(board.names[1], f"{board.events}", f"{board.events_per_s:.0f}/s")
+    table.add_row(board.names[2], f"{board.lag}", "")
     table.add_row("delay P50", "", f"{board.delay_p50:.2f} s")
     table.add_row("delay P99", "", f"{board.delay_p99:.2f} s")
     rows, seconds = board.batch or (0, 0.0)
     table.add_row("last batch", f"{rows} rows", f"{seconds:.2f} s")
     if board.retries:
-        table.add_row("writes sent again", f"{board.retries}", "")
+        table.add_row("sent again", f"{board.retries}", "")
     table.add_section()
     for name, state in board.parts.items():
         table.add_row(name, "", state)

@@ -1,0 +1,51 @@
+"""The names that all parts of the demo share, and nothing of what they do: topics, tables, kinds of identities."""
+
+from __future__ import annotations
+
+EVENTS, VISITS, DELIVERED = "tracking", "visits", "dsp"
+"""Topics: what came by HTTP, the same with its person, and what the destination got."""
+CHANGES = ("to-ads", "to-mail")
+"""The topics that the rules send their membership events to."""
+PARTITIONS = 2
+
+KEYSPACE = "adtech"
+"""Of the tables of matching and of segments, and in PostgreSQL the schema of the counts."""
+COUNTS = "adtech.minutes"
+COUNTS_SQL = (
+    f"CREATE SCHEMA {KEYSPACE}",
+    f"CREATE TABLE {COUNTS} (campaign text, minute timestamptz, events bigint, clicks bigint, revenue bigint,"
+    " PRIMARY KEY (campaign, minute))",
+)
+
+KINDS = ("cookie", "device", "email_hash")
+SIGN_IN = "identify"
+"""The event that links identities; rules and counts do not ask for it."""
+ACTIONS = ("view", "click", "cart", "buy", "optout")
+CAMPAIGNS = ("spring", "summer", "shoes", "hats", "brand", "win-back")
+
+AT_ONCE = ("enter", "prolong")
+"""Changes that follow an event at once ..."""
+BY_TIME = "abandoned"
+"""... but for those of this segment, which come when a time is over."""
+
+LATE = 8_000
+"""Milliseconds from an event's time until Kafka has it: rules wait so long for what is under way."""
+FRESH = 2_000
+"""Milliseconds for which matching trusts what it has read."""
+
+SCHEMA = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "required": ["id", "tracker", "event", "ts"],
+    "properties": {
+        "id": {"type": "string", "minLength": 1},
+        "tracker": {"type": "string", "minLength": 1},
+        "event": {"enum": [SIGN_IN, *ACTIONS]},
+        "ts": {"type": "integer", "minimum": 1},
+        "campaign": {"enum": list(CAMPAIGNS)},
+        "price": {"type": "integer", "minimum": 0},
+        **{kind: {"type": "string", "minLength": 1} for kind in KINDS},
+    },
+    "additionalProperties": False,
+}
+"""What ingest lets in."""

@@ -1,0 +1,94 @@
+"""What both demos' independent consumers share: the topics they make, the client, and the thread that reads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from array import array
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from penstock.errors import PenstockError
+
+BATCH, WAIT, PATIENCE = 500, 0.2, 15.0
+
+
+class Watch(threading.Thread):
+    """Reads until `close`; what it has only ever grows, so other threads may look at it at any time."""
+
+    def __init__(self, opened: Consumer) -> None:
+        super().__init__(name="consumer", daemon=True)
+        self.times = array("q")
+        """Pairs of the time of a cause and the receipt of what came of it, in microseconds."""
+        self.fault: Exception | None = None
+        self._recent: deque[tuple[int, int]] = deque(maxlen=20_000)
+        self._closing = threading.Event()
+        self._consumer = opened
+
+    def run(self) -> None:
+        try:
+            while not self._closing.is_set():
+                messages = self._consumer.consume(BATCH, WAIT)
+                now = time.time_ns() // 1000
+                for message in messages:
+                    if not is_fault(message):
+                        self._take(message, now)
+        except Exception as error:
+            self.fault = error
+        finally:
+            self._consumer.close()
+
+    def close(self) -> None:
+        self._closing.set()
+        self.join()
+
+    def recent(self, since: int) -> list[int]:
+        """Delays, in microseconds, of what was received since then; their number is that of those kept."""
+        return [received - caused for caused, received in list(self._recent) if received >= since]
+
+    def _take(self, message: Message, now: int) -> None:
+        """Keep what is needed of a record that was received now, in microseconds."""
+        raise NotImplementedError
+
+    def _timed(self, caused: int, received: int) -> None:
+        self.times.extend((caused, received))
+        self._recent.append((caused, received))
+
+
+def consumer(servers: str, topics: Mapping[str, int], **more: Any) -> Consumer:
+    """A client that reads all partitions of these topics, of which it is told the number, from their beginning."""
+    made = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "penstock-demo",
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 100,
+            "reconnect.backoff.max.ms": 500,
+            # A broker that is away is the demo's own doing; the records will tell.
+            "log_level": 0,
+            **more,
+        }
+    )
+    made.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for topic, count in topics.items() for p in range(count)])
+    return made
+
+
+def is_fault(message: Message) -> bool:
+    """Whether this is no record; raises for what does not pass."""
+    fault = message.error()
+    if fault is not None and fault.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError.UNKNOWN_TOPIC_OR_PART):
+        raise KafkaException(fault)
+    return fault is not None
+
+
+def create(servers: str, topics: Iterable[NewTopic]) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    for topic, made in admin.create_topics(list(topics), operation_timeout=PATIENCE).items():
+        try:
+            made.result()
+        except KafkaException as error:
+            raise PenstockError(f"topic {topic} cannot be created: {error}", where=servers) from error

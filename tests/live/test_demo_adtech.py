@@ -1,0 +1,60 @@
+"""`penstock demo adtech` as a user runs it: the proof with parts killed in the middle, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from demo_process import finish, left, start
+
+from penstock.cli.main import main
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds what is left behind through /proc")
+
+COUNTS = ("lost", "duplicated", "wrong")
+
+
+def test_parts_killed_in_the_middle(tmp_path: Path) -> None:
+    root, result = tmp_path / "root", tmp_path / "demo.json"
+    breaks = ("--break", "ingest", "--break", "worker")
+    demo = start(root, "adtech", "--seconds", "10", "--rate", "200", *breaks, "--json", str(result))
+    said = finish(demo)
+    assert demo.returncode == 0, said
+    verdict = json.loads(result.read_text())
+    assert {name: verdict[name] for name in COUNTS} == dict.fromkeys(COUNTS, 0)
+    assert verdict["broken"] == ["ingest", "worker"]
+    compared = {stage: numbers["compared"] for stage, numbers in verdict["stages"].items()}
+    assert all(compared.values()), compared
+    assert compared["stored"] == compared["persons"] == verdict["events"] > 1000
+    assert compared["changes"] == verdict["changes"] > 200
+    assert verdict["retries"] > 0
+    assert verdict["refused"] > 0
+    assert 0 < verdict["delay_s"]["p50"] <= verdict["delay_s"]["p99"]
+    assert left(root) == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("adtech", "--break", "generation"), "no part 'generation' to break .*penstock demo adtech.*ingest, spark"),
+        (("--break", "ingest"), "no part 'ingest' to break .*penstock demo cdc.*generation"),
+        (("adtech", "--rate", "max"), "no rate max .*give a number"),
+    ],
+    ids=["a break of the other demo", "a break of adtech", "as fast as it goes"],
+)
+def test_what_an_application_cannot_do_is_told(
+    options: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", *options]) == 1
+    assert re.search(said, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("options", [("shop",), ("adtech", "--seconds", "0"), ("adtech", "--rate", "-3")])
+def test_wrong_arguments_are_usage_errors(options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["demo", *options])
+    assert end.value.code == 2
+    assert options[-1] in capsys.readouterr().err
