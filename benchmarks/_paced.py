@@ -32,7 +32,7 @@ class Paced:
 
     def latencies(self, servers: str, topic: str, partitions: int, seconds: float) -> tuple[float, float, int]:
         """P50 and P99 in milliseconds from before a write to the consumer's poll, and how many events were missing."""
-        consumer = Consumer({"bootstrap.servers": servers, "group.id": topic, "fetch.wait.max.ms": 5})
+        consumer = Consumer({"bootstrap.servers": servers, "group.id": topic})
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
         batches = int((WARM_UP + seconds) * self.rate / ROWS_PER_BATCH)
         command = [sys.executable, __file__, self.hosts, self.name, str(self.rate), str(batches)]

@@ -1,0 +1,111 @@
+"""Members of a segment in the database: rows/s written, and how large their partitions become.
+
+    python benchmarks/segment_members.py --members 2000000 --json segment_members.json
+
+The rows are those of `segment.sink`, written in batches by Spark on local[2] to a node of its own. The node is started
+again, so that all lies in its files, and asked for the mean size of its partitions (`system.size_estimates`, which it
+writes half a minute after its start); persons are spread by a hash, so that all are about as large. From bytes a row
+follow the partitions of 50 million members.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from cassandra.cluster import Cluster
+from pyspark.sql import DataFrame, SparkSession
+
+from _measure import tell, timed
+from penstock import segment
+from penstock.local import services
+from penstock.local.services import Services
+from penstock.segments.tables import BUCKETS, create_tables
+from penstock.session import spark as spark_session
+from penstock.sink.write import Batch
+
+KEYSPACE = "bench"
+MANY = 50_000_000
+PATIENCE = 180.0  # seconds for the node's estimates
+LOOK = 1.0
+
+
+def connect(found: Services) -> Any:
+    host, port = found.cql.split(":")
+    return Cluster([host], port=int(port), connect_timeout=60).connect()
+
+
+def entered(spark: SparkSession, first: int, count: int) -> DataFrame:
+    """Membership events of new members whose names are UUIDs, as `cql.match` gives them."""
+    return spark.range(first, first + count, 1, 2).selectExpr(
+        "concat_ws('-', substr(md5(id), 1, 8), substr(md5(id), 9, 4), substr(md5(id), 13, 4), substr(md5(id), 17, 4),"
+        " substr(md5(id), 21, 12)) AS person",
+        "'all' AS segment",
+        "'enter' AS event",
+        "current_timestamp() AS at",
+        "current_timestamp() + INTERVAL 14 DAYS AS until",
+        "1209600 AS ttl",
+    )
+
+
+def write(spark: SparkSession, found: Services, members: int, batch: int) -> dict[str, Any]:
+    sink = segment.sink(KEYSPACE, hosts=found.cql)
+
+    def work() -> int:
+        for number, first in enumerate(range(0, members, batch)):
+            sink.save(entered(spark, first, min(batch, members - first)), Batch("bench", number))
+        return members
+
+    run = timed(work)
+    rates = {"rate_per_s": round(run.rows / run.seconds), "cpu_s_per_million": round(run.cpu / run.rows * 1e6, 1)}
+    return {"case": "members/write", "members": members, **rates}
+
+
+def sizes(session: Any, members: int) -> dict[str, Any]:
+    """Mean bytes of a partition, once the node has written them down."""
+    ask = f"SELECT mean_partition_size, partitions_count FROM system.size_estimates WHERE keyspace_name = '{KEYSPACE}'"
+    deadline = time.monotonic() + PATIENCE
+    while not (rows := [row for row in session.execute(ask + " AND table_name = 'members'") if row[1]]):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the node has no size estimates after {PATIENCE:g} s")
+        time.sleep(LOOK)
+    partitions = sum(row[1] for row in rows)
+    mean = sum(row[0] * row[1] for row in rows) / partitions
+    row_bytes = mean * BUCKETS / members
+    found = {"partition_bytes": round(mean), "row_bytes": round(row_bytes, 1)}
+    return {"case": "members/partitions", **found, "mb_at_50_million": round(MANY * row_bytes / BUCKETS / 1e6, 1)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--members", type=int, default=2_000_000, help="default: %(default)s")
+    parser.add_argument("--batch", type=int, default=200_000, help="members of a batch (default: %(default)s)")
+    parser.add_argument("--json", type=Path, help="write the results to this file")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        try:
+            found = services.up(root, only=["cassandra"])
+            session = connect(found)
+            session.execute(
+                f"CREATE KEYSPACE {KEYSPACE} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+            )
+            create_tables(session, KEYSPACE)
+            session.cluster.shutdown()
+            spark = spark_session("members", memory="2g")
+            rows = [write(spark, found, options.members, options.batch)]
+            spark.stop()
+            services.down(root)
+            again = connect(services.up(root, only=["cassandra"]))
+            rows.append(sizes(again, options.members))
+            again.cluster.shutdown()
+        finally:
+            services.down(root)
+    tell(rows, options.json)
+
+
+if __name__ == "__main__":
+    main()
