@@ -1,6 +1,8 @@
 """What tests share: one Kafka, one Cassandra and one Spark session for the whole run, started when first asked for.
 
 PENSTOCK_TEST_SERVICES=<root> uses the services of that root and leaves them running: quick when a test is run often.
+Property tests draw the same examples each time, so that what fails is what was changed; `--hypothesis-profile explore`
+draws others, and more.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from pathlib import Path
 import pytest
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
 from cassandra.query import tuple_factory
+from hypothesis import settings
+from postgres_server import require_postgres
 from pyspark.sql import SparkSession
 
 from penstock.local.services import Services, down, up
@@ -19,6 +23,10 @@ from penstock.session import spark as spark_session
 
 # In runs of minutes the JVMs' optimising compiler takes more CPU than it saves.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("explore", max_examples=1000, deadline=None)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +57,16 @@ def cql(services: Services) -> Iterator[Session]:
 def registry(services: Services) -> str:
     """The address of a running schema registry; it ends with the other services."""
     return up(services.root, only=["registry"]).registry
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a PostgreSQL server."""
+    root = tmp_path_factory.mktemp("postgres")
+    with require_postgres():
+        running = up(root, only=["postgres"])
+    yield running.postgres
+    down(root)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ __version__ = "0.1.0.dev0"
 
 # Found on first use: `import penstock` alone must not load Spark.
 _FUNCTIONS = {"pipeline": "penstock.run.pipeline", "write": "penstock.sink.write"}
-_MODULES = ("cdc", "kafka")
+_MODULES = ("cdc", "cql", "files", "join", "kafka", "postgres", "segment", "table", "window")
 
 
 def __getattr__(name: str) -> object:

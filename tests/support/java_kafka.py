@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,10 +54,17 @@ def java_kafka(service: str) -> Iterator[JavaKafka]:
 def jvm_of(service: str) -> Iterator[Any]:
     """The classes of that kafka-clients, in a JVM of their own: py4j keeps one class a name."""
     others = [jar for jar in jars.fetch("kafka") if not jar.name.startswith("kafka-clients-")]
+    with jvm_with([client_jar(service), *others]) as jvm:
+        yield jvm
+
+
+@contextmanager
+def jvm_with(classpath: Sequence[Path]) -> Iterator[Any]:
+    """The classes of these jars, in a JVM of their own."""
     (bridge,) = (Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar")
     port, process = launch_gateway(
         jarpath=str(bridge),
-        classpath=":".join(map(str, [client_jar(service), *others])),
+        classpath=":".join(map(str, classpath)),
         java_path=str(java.find().bin),
         die_on_exit=True,
         return_proc=True,

@@ -16,7 +16,11 @@ COMMANDS = {
     "status": ("penstock.cli.status", "show the services, their addresses and memory"),
     "run": ("penstock.cli.run", "run a pipeline of a Python file"),
     "connect": ("penstock.cli.connect", "serve Kafka Connect's REST API and run the CDC connector"),
+    "state": ("penstock.cli.state", "show what queries hold: windows, tables, counts"),
+    "ingest": ("penstock.cli.ingest", "take events by HTTP, validate them and put them into Kafka"),
     "topics": ("penstock.cli.topics", "list the topics of Kafka, count or show their records"),
+    "erase": ("penstock.cli.erase", "delete a person from the tables of matching, and verify that nothing is left"),
+    "segment": ("penstock.cli.segment", "count the members of segments, and deliver them to a topic"),
     "demo": ("penstock.cli.demo", "show changes becoming Kafka events, and prove that none was lost"),
 }
 
