@@ -23,10 +23,7 @@ setup: .venv/installed .venv/fetched $(PLUGIN)
 
 .venv/fetched: .venv/installed $(LOCKS)
 	$(BIN)/python -c '$(FETCH)'
-	$(BIN)/python -c 'from penstock.wire.warm import warm; warm()'
-	$(BIN)/python -c 'from penstock.stream.segment.warm import warm; warm()'
-	$(BIN)/python -c 'from penstock.source.http.tables import warm; warm()'
-	$(BIN)/python -c 'from penstock.source.json_columns import warm; warm()'
+	$(BIN)/penstock compile
 	@touch $@
 
 $(PLUGIN): .venv/installed $(shell find cassandra -type f)

@@ -15,8 +15,8 @@ from penstock.local.ports import HOST
 
 FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
-# Much of what plans a batch runs some hundred times an hour: by default the JVM compiles all of it in the first minutes,
-# which takes half of the CPU from the rows (docs/decisions/0009).
+# Much of what plans a batch runs once or so in each: by default the JVM compiles all of it in the first minutes, which
+# takes half of the CPU from the rows (docs/decisions/0009).
 COMPILER = (
     "-XX:Tier3DelayOn=0 -XX:Tier3InvocationThreshold=400 -XX:Tier3MinInvocationThreshold=200"
     " -XX:Tier3CompileThreshold=2500 -XX:Tier4InvocationThreshold=15000 -XX:Tier4MinInvocationThreshold=2000"

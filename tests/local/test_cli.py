@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock import __version__
+from penstock.cli.compile import PARTS
 from penstock.cli.main import COMMANDS
 
 
@@ -62,3 +63,17 @@ def test_status_and_down_where_nothing_ever_ran(tmp_path: Path) -> None:
     down = penstock("down", "--root", root)
     assert (down.returncode, down.stdout) == (0, "nothing was running\n")
     assert not root.exists()
+
+
+def test_compile_leaves_no_file_of_loops_out() -> None:
+    code = """
+import sys
+from penstock.cli.main import main
+main(["compile"])
+print(*sys.modules, file=sys.stderr)
+"""
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert [line.partition(":")[0] for line in answer.stdout.splitlines()] == list(PARTS)
+    source = Path(__file__).parents[2] / "src"
+    files = (file for file in source.rglob("*.py") if "\n@compiled\n" in file.read_text())
+    assert {".".join(file.relative_to(source).with_suffix("").parts) for file in files} <= set(answer.stderr.split())

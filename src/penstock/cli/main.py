@@ -21,6 +21,7 @@ COMMANDS = {
     "topics": ("penstock.cli.topics", "list the topics of Kafka, count or show their records"),
     "erase": ("penstock.cli.erase", "delete a person from the tables of matching, and verify that nothing is left"),
     "segment": ("penstock.cli.segment", "count the members of segments, and deliver them to a topic"),
+    "compile": ("penstock.cli.compile", "compile what the first use would compile, as for an image"),
     "demo": ("penstock.cli.demo", "show changes becoming Kafka events, and prove that none was lost"),
 }
 
