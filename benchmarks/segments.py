@@ -13,6 +13,7 @@ import os
 import random
 import statistics
 import tempfile
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from penstock.session import spark as spark_session
 
 PAGES, KINDS, COUNTRIES = 400, ["visit", "cart", "buy", "search", "share"], ["DE", "FR", "US", "IN", "BR"]
 DAY = timedelta(days=1)
+LOOK = 0.1  # seconds
 
 
 def rules(count: int) -> list[segment.Rule]:
@@ -72,8 +74,8 @@ def _choice(words: list[str], seed: int) -> Column:
     return F.element_at(F.array(*map(F.lit, words)), (F.rand(seed) * len(words)).cast("int") + 1)
 
 
-def measure(spark: SparkSession, folder: Path, count: int) -> dict[str, object]:
-    """Events/s of the batches of one run, after the first two."""
+def measure(spark: SparkSession, folder: Path, count: int, total: int) -> dict[str, object]:
+    """Events/s of the batches of one run, after the first two, until `total` events were taken."""
     reader = spark.readStream.schema(spark.read.parquet(str(folder)).schema)
     source = reader.option("maxFilesPerTrigger", 2).parquet(str(folder))
     frame = segment.match(source, rules(count), key="person", name="bench", at="at") if count else source
@@ -81,7 +83,10 @@ def measure(spark: SparkSession, folder: Path, count: int) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as checkpoint:
         query = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
         running = query.trigger(availableNow=True).start()
-        running.awaitTermination()
+        # With rules there is always a next batch: time passes.
+        while running.isActive and sum(one["numInputRows"] for one in running.recentProgress) < total:
+            time.sleep(LOOK)
+        running.stop()
     cpu = tree_cpu(os.getpid()) - began
     batches = [one for one in running.recentProgress if one["numInputRows"]]
     rows = sum(one["numInputRows"] for one in batches)
@@ -103,7 +108,7 @@ def main() -> None:
     spark = spark_session("segments", memory="2g")
     with tempfile.TemporaryDirectory() as folder:
         events(spark, Path(folder), args.batches, args.events, args.persons)
-        tell([measure(spark, Path(folder), count) for count in args.rules], args.json)
+        tell([measure(spark, Path(folder), count, args.batches * args.events) for count in args.rules], args.json)
     spark.stop()
 
 

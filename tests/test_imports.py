@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,3 +56,9 @@ def test_imports_go_one_way(module: Path) -> None:
         assert parts <= MAY_IMPORT[part(module)]
     if part(module) not in ("cli", "__main__"):
         assert "cli" not in parts
+
+
+def test_a_plan_of_topics_loads_no_compiled_loops() -> None:
+    # Spark starts a process for each plan: what it loads is a second and more until the first batch.
+    code = "import sys, penstock.source.kafka_stream; assert not {'numba', 'pandas'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -37,3 +37,8 @@ def test_a_missing_pyarrow_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(penstock.session, "find_spec", lambda name: None)
     with pytest.raises(PenstockError, match=r"Spark needs pyarrow .*\. Next: run: pip install pyarrow"):
         penstock.session.spark()
+
+
+def test_python_workers_have_their_libraries_when_they_are_forked(spark: SparkSession) -> None:
+    loaded = spark.sparkContext.parallelize([0], 1).map(lambda _: sorted(sys.modules)).collect()[0]
+    assert {"numba", "pandas", "pyarrow"} <= set(loaded)

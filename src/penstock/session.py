@@ -16,11 +16,12 @@ from penstock.local.ports import HOST
 FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 # Much of what plans a batch runs once or so in each: by default the JVM compiles all of it in the first minutes, which
-# takes half of the CPU from the rows (docs/decisions/0009).
+# takes half of the CPU from the rows. Methods of more than 8 000 bytes it never compiles, as Spark generates them of
+# many predicates or columns (docs/decisions/0009).
 COMPILER = (
     "-XX:Tier3DelayOn=0 -XX:Tier3InvocationThreshold=400 -XX:Tier3MinInvocationThreshold=200"
     " -XX:Tier3CompileThreshold=2500 -XX:Tier4InvocationThreshold=15000 -XX:Tier4MinInvocationThreshold=2000"
-    " -XX:Tier4CompileThreshold=45000"
+    " -XX:Tier4CompileThreshold=45000 -XX:-DontCompileHugeMethods"
 )
 
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -55,6 +56,7 @@ def _settings(app: str, cores: int, memory: str) -> dict[str, str]:
         "spark.driver.bindAddress": HOST,
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging} -XX:-UsePerfData {COMPILER}",
         "spark.jars": ",".join(map(str, jars.fetch("spark"))),
+        "spark.python.daemon.module": "penstock.workers",
         "spark.python.worker.reuse": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         "spark.sql.execution.arrow.pyspark.enabled": "true",

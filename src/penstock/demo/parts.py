@@ -21,7 +21,7 @@ from penstock.local.process import tail, uninterrupted
 
 PATIENCE = 60.0
 BATCH = re.compile(rb"batch \d+: (\d+) rows in ([\d.]+) s")
-WORKER = "pyspark.daemon"
+WORKER = "penstock.workers"
 
 S = TypeVar("S")
 """The status that a load tells of itself."""

@@ -25,7 +25,6 @@ from penstock.wire.cluster import Backoff, Cluster, Topic
 from penstock.wire.compression import CorruptRecords
 from penstock.wire.errors import CorruptMessage, KafkaError, LeaderNotAvailable, OffsetOutOfRange, error_of
 from penstock.wire.protocol import Message
-from penstock.wire.read import decode
 
 BY_NAME = 12  # the last version of Fetch in which topics go by their name
 
@@ -90,6 +89,9 @@ class Chunk:
     aborted: list[tuple[int, int]] | None
 
     def table(self) -> pa.Table:
+        # Here, since it takes what is compiled, which those who only ask for offsets need not load.
+        from penstock.wire.read import decode
+
         try:
             table = decode(self.records, aborted=self.aborted)
         except CorruptRecords as error:

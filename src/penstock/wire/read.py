@@ -34,7 +34,7 @@ from penstock.wire.scan import (
 )
 
 _HEADERS = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
-_NO_ENTRIES = pa.array([], _HEADERS.value_type)
+_NO_ENTRIES = pa.nulls(0, _HEADERS.value_type)
 
 SCHEMA = pa.schema(
     {

@@ -78,7 +78,9 @@ def workers() -> list[int]:
                 commands[int(entry.name)] = parent, (entry / "cmdline").read_bytes()
             except OSError:
                 continue
-    daemons = {pid for pid, (parent, line) in commands.items() if b"pyspark.daemon" in line and descends(pid, commands)}
+    daemons = {
+        pid for pid, (parent, line) in commands.items() if b"penstock.workers" in line and descends(pid, commands)
+    }
     return [pid for pid, (parent, _) in commands.items() if parent in daemons]
 
 

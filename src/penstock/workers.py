@@ -1,0 +1,15 @@
+"""Spark's daemon of Python workers, as `spark.python.daemon.module`: it forks workers that have their libraries.
+
+Loading these takes each process more than a second of CPU, and a query has half a dozen. They start no threads when
+they are loaded, so that a fork of them is whole.
+"""
+
+from __future__ import annotations
+
+import numba  # noqa: F401
+import pandas  # type: ignore[import-untyped]  # noqa: F401
+import pyarrow.compute  # noqa: F401
+from pyspark import daemon
+
+if __name__ == "__main__":
+    daemon.manager()
