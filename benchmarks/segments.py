@@ -101,7 +101,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--events", type=int, default=200_000, help="a batch")
     parser.add_argument("--batches", type=int, default=8)
-    parser.add_argument("--persons", type=int, default=100_000)
+    parser.add_argument("--persons", type=int, default=20_000)
     parser.add_argument("--rules", type=int, nargs="*", default=[0, 100, 1000])
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()

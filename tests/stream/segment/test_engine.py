@@ -9,6 +9,7 @@ import segment_model
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark import cloudpickle
+from pyspark.sql.types import StructType
 from segment_events import touches
 from segment_model import Change, Event
 
@@ -172,5 +173,5 @@ def test_growing_keeps_every_record() -> None:
 
 def test_workers_get_the_packing_without_its_compiled_loops() -> None:
     # A loop that is pickled is compiled anew by each worker, for seconds, instead of read from disk.
-    made = packer(plan([segment.rule("r", when="a", ttl=td(1), to="t")]), 4)
+    made = packer(plan([segment.rule("r", when="a", ttl=td(1), to="t")]), 4, StructType())
     assert b"numba" not in cloudpickle.dumps(made)  # type: ignore[no-untyped-call]

@@ -63,7 +63,8 @@ def match(
     _check(frame, made)
     for option, value in STATE.items():
         frame.sparkSession.conf.set(option, value)
-    packed = pack.projected(frame, made, key, time).mapInArrow(watching(rules, pack.packer(made, buckets)), pack.SCHEMA)
+    packer = pack.packer(made, buckets, frame.schema)
+    packed = pack.projected(frame, made, key, time).mapInArrow(watching(rules, packer), pack.SCHEMA)
     by_events = clock == "events"
     if by_events:
         packed = packed.withWatermark("newest", f"{delay // MILLISECOND} milliseconds")

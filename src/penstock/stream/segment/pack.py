@@ -1,8 +1,9 @@
-"""From rows to touches: Spark evaluates all predicates in one projection, an Arrow stage packs events by bucket.
+"""From rows to touches: Spark evaluates predicates in one projection, an Arrow stage packs events by bucket.
 
-Predicates become bits of a few 64-bit columns, equal ones of all rules once. The Arrow stage turns each row's bits into
-(rule, mask) pairs, drops rows that touch nothing, and gathers the events of each bucket of persons in one piece: the
-stage with the state then gets a few rows a batch, whatever the number of events.
+Predicates become bits of a few 64-bit columns, equal ones of all rules once; those about texts the Arrow stage looks up
+(`texts`). It turns each row's bits into (rule, mask) pairs, drops rows that touch nothing, and gathers the events of
+each bucket of persons in one piece: the stage with the state then gets a few rows a batch, whatever the number of
+events.
 """
 
 from __future__ import annotations
@@ -14,32 +15,34 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from penstock.stream.segment.plan import Array, Plan
+from penstock.stream.segment.texts import PLACES, WORD, Index, index
 from penstock.stream.segment.touches import Touches
 from penstock.wire.kernels import compiled, group
 
 GATHERED = 1 << 17
 """Rows that are packed together."""
 SCHEMA = "bucket int, events binary, newest timestamp"
-WORD = 64
-# The place of the only bit that is set, by a perfect hash: de Bruijn sequence (Leiserson, Prokop, Randall 1998).
-_DE_BRUIJN = 0x03F79D71B4CB0A89
-_PLACES = np.zeros(WORD, np.int64)
-for _i in range(WORD):
-    _PLACES[(((1 << _i) * _DE_BRUIJN) & (1 << 64) - 1) >> 58] = _i
 
 
 def projected(frame: DataFrame, plan: Plan, key: str, at: str) -> DataFrame:
-    """The columns that the packing wants: hash, id, time, bits, values."""
-    person = F.col(key).cast("string")
+    """The columns that the packing wants: hash, id, time, texts, bits, values."""
+    person, found = F.col(key).cast("string"), index(plan.predicates, frame.schema)
+    texts = [F.col(name).alias(f"t{i}") for i, name in enumerate(found.columns)]
     bits = [
-        _bits(plan.predicates[first : first + WORD]).alias(f"b{first // WORD}")
-        for first in range(0, len(plan.predicates), WORD)
+        _bits(found.asked[first : first + WORD]).alias(f"b{first // WORD}")
+        for first in range(0, len(found.asked), WORD)
     ]
     values = [F.expr(f"CAST(coalesce({text}, 0) AS DOUBLE)").alias(f"v{i}") for i, text in enumerate(plan.values)]
     named = frame.select(
-        F.xxhash64(person).alias("hash"), person.alias("id"), F.unix_millis(F.col(at)).alias("at"), *bits, *values
+        F.xxhash64(person).alias("hash"),
+        person.alias("id"),
+        F.unix_millis(F.col(at)).alias("at"),
+        *texts,
+        *bits,
+        *values,
     )
     return named.where("id IS NOT NULL AND at IS NOT NULL")
 
@@ -48,33 +51,41 @@ def projected(frame: DataFrame, plan: Plan, key: str, at: str) -> DataFrame:
 class Packer:
     """The Arrow stage, for `mapInArrow` with `SCHEMA`; made by `packer`.
 
-    `starts`, `rules`, `bits` are those of `spread`, `words` and `values` how many columns of each there are, `count`
-    the number of rules. A function within a function would take the compiled loops along to each worker, which compiled
+    `starts`, `rules`, `bits` are those of `spread`, `values` is how many columns of them there are, `count` the number
+    of rules. A function within a function would take the compiled loops along to each worker, which compiled
     them anew for seconds: pickled, they have lost their copy on disk.
     """
 
+    index: Index
     starts: Array
     rules: Array
     bits: Array
-    words: int
     values: int
     count: int
     buckets: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for table in _gathered(batches):
-            columns = {name: table[name].to_numpy() for name in table.column_names if name != "id"}
-            masks = np.column_stack([columns[f"b{i}"] for i in range(self.words)])
-            found = spread(masks, self.starts, self.rules, self.bits, self.count, _PLACES)
-            numbers = [columns[f"v{i}"] for i in range(self.values)]
-            amounts = np.column_stack(numbers) if numbers else np.empty((len(masks), 0))
-            yield _by_bucket(columns["hash"], columns["at"], table["id"], amounts, found, self.buckets)
+            texts = [table[f"t{i}"].combine_chunks() for i in range(len(self.index.columns))]
+            masks = self.index.masks(texts, _numbers(table, "b", -(-len(self.index.asked) // WORD), np.int64))
+            found = spread(masks, self.starts, self.rules, self.bits, self.count, PLACES)
+            amounts = _numbers(table, "v", self.values, np.float64)
+            yield _by_bucket(
+                table["hash"].to_numpy(), table["at"].to_numpy(), table["id"], amounts, found, self.buckets
+            )
 
 
-def packer(plan: Plan, buckets: int) -> Packer:
-    """The stage for these rules."""
-    words = -(-len(plan.predicates) // WORD)
-    return Packer(*_uses(plan), words, len(plan.values), len(plan.rules), buckets)
+def packer(plan: Plan, buckets: int, schema: StructType) -> Packer:
+    """The stage for these rules, and events of this schema."""
+    return Packer(index(plan.predicates, schema), *_uses(plan), len(plan.values), len(plan.rules), buckets)
+
+
+def _numbers(table: pa.Table, prefix: str, count: int, kind: type) -> Array:
+    """Columns side by side: rows x count."""
+    out = np.empty((table.num_rows, count), kind)
+    for i in range(count):
+        out[:, i] = table[f"{prefix}{i}"].to_numpy()
+    return out
 
 
 def _bits(predicates: tuple[str, ...]) -> Column:

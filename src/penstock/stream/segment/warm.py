@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pyarrow as pa
+from pyspark.sql.types import StructType
 
 from penstock.stream.segment.migrate import migrated
 from penstock.stream.segment.pack import packer
@@ -22,7 +23,7 @@ def warm() -> None:
     made = plan([rule("warm", when="a", ttl=timedelta(seconds=1), to="t")])
     for values in ([], ["v0"]):
         columns = {"hash": [1], "id": ["a"], "at": [1], "b0": [1], **{name: [1.0] for name in values}}
-        pack = packer(made if not values else plan(_totals()), 2)
+        pack = packer(made if not values else plan(_totals()), 2, StructType())
         for batch in pack(iter([pa.record_batch({name: pa.array(some) for name, some in columns.items()})])):
             store = Store(made)
             store.take(unpack(batch["events"][0].as_py()), latest=1)
