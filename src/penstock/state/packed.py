@@ -148,7 +148,7 @@ def _struct(columns: Mapping[str, Any]) -> pa.StructArray:
 
 
 def _segments(pieces: DataFrame) -> Packed | None:
-    first = pieces.where("rules IS NOT NULL").select(*_entry(pieces)).head()
+    first = pieces.where(F.col("number") == stage.SNAPSHOT).select(*_entry(pieces)).head()
     if first is None:
         return None
     _, buckets = stage.described(stage.Entry(*first))

@@ -48,8 +48,10 @@ def packed(made: Plan, some: list[dict[str, object]]) -> list[Row]:
     return [Row(events=touches(made, [modelled(row) for row in half]).pack()) for half in (some[:9], some[9:]) if half]
 
 
-def test_workers_come_fall_behind_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("reach", [0, 2, 100])
+def test_workers_come_fall_behind_and_go(monkeypatch: pytest.MonkeyPatch, reach: int) -> None:
     monkeypatch.setattr(stage, "LOG_ENTRIES", 7)
+    monkeypatch.setattr(stage, "REACH", reach)
     made, found = plan(RULES), list[Change]()
     processor = stage.Segments(made, "s", 1, 0, True)
     tester = TwsTester(processor, timeMode="EventTime", eventTimeExtractor=lambda row: 1 << 60)

@@ -4,7 +4,8 @@ What Spark keeps for a bucket is a snapshot of its records and a log of what cam
 are, and the clock. A batch appends one entry. A worker that holds the records as they were after entry n only replays
 the entries after n; tokens, which each entry draws at random and chains to the one before, tell whether what it holds
 is of this history, so that a batch that is run again, another worker or a restart find the right state. When the log
-outgrows the snapshot, a new snapshot replaces both.
+outgrows the snapshot, a new snapshot replaces both, but for a mark of it and the last entries before: Spark gives a
+bucket to any of its workers, and one that missed these plays them instead of building all records anew.
 """
 
 from __future__ import annotations
@@ -36,11 +37,16 @@ FAR = 1 << 60
 LOG_BYTES = 1 << 20
 """A log may be this long, or as long as the snapshot if that is longer."""
 LOG_ENTRIES = 4096
+SNAPSHOT = -1
+"""The number under which the snapshot stands; its place in the log has a mark."""
+REACH = 8
+"""Entries before a snapshot that stay in the log."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """Where the log of a bucket stands: entry `first` is the snapshot, `next` the one to be written; sizes in bytes."""
+    """Where the log of a bucket stands: entry `first` marks the snapshot, `next` is the one to be written; sizes in
+    bytes."""
 
     first: int = 0
     next: int = 0
@@ -52,7 +58,8 @@ class Head:
 
 
 class Entry(NamedTuple):
-    """A snapshot, which has rules, or what came in a batch."""
+    """What came in a batch; or the mark of a snapshot, with the digest of its rules: there the records were compacted;
+    or the snapshot, which has the rules and the token of its mark."""
 
     previous: int
     token: int
@@ -131,21 +138,23 @@ class Segments(StatefulProcessor):
             return Held(Store(self.plan), -1, 0, self.rules)
         if held and held.token == head.token:
             return held
-        number = held.last + 1 if held and head.first <= held.last + 1 < head.next else head.first
-        entry = self._entry(number)
-        if held is None or entry.previous != held.token:
-            store = replayed(map(self._entry, range(head.first, head.next)))
+        missed = self._missed(head, held) if held else None
+        if held is None or missed is None:
+            store = replayed(map(self._entry, (SNAPSHOT, *range(head.first, head.next))))
             return Held(store, head.next - 1, head.token, head.rules)
-        if entry.rules is None:
-            _apply(held.store, _parts(entry.data), entry.clock, entry.latest)
-        else:
-            # The snapshot of what it holds: rules that changed with it make another history.
-            if held.rules != head.rules:
-                return self._current(head, None)
-            held.store.compact(entry.clock)
-        _replay(held.store, map(self._entry, range(number + 1, head.next)))
+        _replay(held.store, missed)
         held.last, held.token = head.next - 1, head.token
         return held
+
+    def _missed(self, head: Head, held: Held) -> list[Entry] | None:
+        """What leads from what a worker holds to now; None if the log does not, or if rules changed in between."""
+        number = held.last + 1
+        first = self.log.getValue((number,)) if number < head.next else None
+        if first is None or Entry(*first).previous != held.token:
+            return None
+        found = [Entry(*first), *map(self._entry, range(number + 1, head.next))]
+        others = any(entry.rules is not None and bytes(entry.rules) != held.rules.encode() for entry in found)
+        return None if others else found
 
     def _entry(self, number: int) -> Entry:
         found = self.log.getValue((number,))
@@ -153,11 +162,14 @@ class Segments(StatefulProcessor):
         return Entry(*found)
 
     def _snapshot(self, head: Head, held: Held, clock: int) -> Head:
-        """Replace the log by the records."""
+        """Replace the log by the records, but for its last entries."""
         rules, data = _described(held.store.plan, self.buckets), held.store.save()
-        self.log.clear()
+        for number in range(max(head.first - REACH, 0), head.next - REACH):
+            self.log.removeKey((number,))
         head = replace(head, first=head.next, logged=0, kept=len(data), rules=held.rules)
-        return self._append(head, held, (clock, 0, rules, data))
+        head = self._append(head, held, (clock, 0, held.rules.encode(), b""))
+        self.log.updateValue((SNAPSHOT,), (head.token, head.token, clock, 0, rules, data))
+        return head
 
     def _logged(self, head: Head, held: Held, parts: Sequence[bytes], clock: int, latest: int) -> Head:
         """Append what came; the first of a bucket after an empty snapshot."""
@@ -188,9 +200,10 @@ class Segments(StatefulProcessor):
 
 
 def replayed(log: Iterable[Entry]) -> Store:
-    """The records that a log tells: its first entry is the snapshot."""
+    """The records that a log tells: the snapshot is first, and counts from its mark on."""
     entries = iter(log)
     snapshot = next(entries)
+    next(entry for entry in entries if entry.token == snapshot.token)
     rules, _ = described(snapshot)
     store = Store(plan(rules))
     store.load(snapshot.data)
@@ -210,7 +223,10 @@ def _described(plan: Plan, buckets: int) -> bytes:
 
 def _replay(store: Store, entries: Iterable[Entry]) -> None:
     for entry in entries:
-        _apply(store, _parts(entry.data), entry.clock, entry.latest)
+        if entry.rules is None:
+            _apply(store, _parts(entry.data), entry.clock, entry.latest)
+        else:
+            store.compact(entry.clock)
 
 
 def _as_text(plan: Plan) -> str:
