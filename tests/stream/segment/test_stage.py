@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from segment_model import Change
 
 from penstock.stream.segment import stage
 from penstock.stream.segment.plan import Plan, plan
+from penstock.stream.segment.store import Store
 
 BUCKET = 0
 
@@ -52,7 +53,14 @@ def packed(made: Plan, some: list[dict[str, object]]) -> list[Row]:
 def test_workers_come_fall_behind_and_go(monkeypatch: pytest.MonkeyPatch, reach: int) -> None:
     monkeypatch.setattr(stage, "LOG_ENTRIES", 7)
     monkeypatch.setattr(stage, "REACH", reach)
-    made, found = plan(RULES), list[Change]()
+    built, replayed = list[Store](), stage.replayed
+
+    def counted(log: Iterable[stage.Entry]) -> Store:
+        built.append(replayed(log))
+        return built[-1]
+
+    monkeypatch.setattr(stage, "replayed", counted)
+    made, found, gone = plan(RULES), list[Change](), 0
     processor = stage.Segments(made, "s", 1, 0, True)
     tester = TwsTester(processor, timeMode="EventTime", eventTimeExtractor=lambda row: 1 << 60)
     pieces = [part[i : i + 20] for part in map(rows, (0, 100, 200)) for i in range(0, 160, 20)]
@@ -65,9 +73,12 @@ def test_workers_come_fall_behind_and_go(monkeypatch: pytest.MonkeyPatch, reach:
             monkeypatch.setattr(stage, "_HELD", behind)  # it has seen nothing since
         elif number % 5 == 4:
             monkeypatch.setattr(stage, "_HELD", {})
+            gone += 1
         found += changes(tester.test(BUCKET, packed(made, some)))
         found += changes(tester.setWatermark(now - 1))
     found += changes(tester.setWatermark(600))
+    # Who fell behind plays what it missed, if the log reaches back behind the last snapshot.
+    assert len(built) == gone if reach > 7 else len(built) > gone
     clocked = [([modelled(row) for row in some], now - 1) for some, now in batches]
     assert grouped(found) == segment_model.changes(RULES, [*clocked, ([], 600)])
 
