@@ -18,6 +18,7 @@ from penstock.stream.segment.pack import packer
 from penstock.stream.segment.plan import Plan, plan
 from penstock.stream.segment.rules import Condition, Rule
 from penstock.stream.segment.store import Changes, Store
+from penstock.stream.segment.texts import index
 from penstock.stream.segment.touches import joined, unpack
 
 FAR = 1 << 60
@@ -173,5 +174,6 @@ def test_growing_keeps_every_record() -> None:
 
 def test_workers_get_the_packing_without_its_compiled_loops() -> None:
     # A loop that is pickled is compiled anew by each worker, for seconds, instead of read from disk.
-    made = packer(plan([segment.rule("r", when="a", ttl=td(1), to="t")]), 4, StructType())
+    wanted = plan([segment.rule("r", when="a", ttl=td(1), to="t")])
+    made = packer(wanted, index(wanted.predicates, StructType()), 4)
     assert b"numba" not in cloudpickle.dumps(made)  # type: ignore[no-untyped-call]

@@ -16,6 +16,7 @@ from penstock.stream.segment import changes, pack, stage
 from penstock.stream.segment.plan import Plan, plan
 from penstock.stream.segment.reload import watching
 from penstock.stream.segment.rules import MILLISECOND, Rule, predicates, terms
+from penstock.stream.segment.texts import index
 from penstock.stream.segment.yaml import RuleFile
 
 WATERMARK = "spark.watermarkDelayMs"
@@ -63,16 +64,17 @@ def match(
     _check(frame, made)
     for option, value in STATE.items():
         frame.sparkSession.conf.set(option, value)
-    packer = pack.packer(made, buckets, frame.schema)
-    packed = pack.projected(frame, made, key, time).mapInArrow(watching(rules, packer), pack.SCHEMA)
+    found = index(made.predicates, frame.schema)
+    packing = watching(rules, pack.packer(made, found, buckets))
+    packed = pack.projected(frame, made, found, key, time).mapInArrow(packing, pack.SCHEMA)
     by_events = clock == "events"
     if by_events:
         packed = packed.withWatermark("newest", f"{delay // MILLISECOND} milliseconds")
     # The watermark lags already.
     processor = stage.Segments(made, name, buckets, 0 if by_events else delay // MILLISECOND, by_events)
     mode = "EventTime" if by_events else "ProcessingTime"
-    found = packed.groupBy("bucket").transformWithState(processor, stage.SCHEMA, "Append", mode)
-    return found.mapInArrow(changes.rows, changes.SCHEMA)
+    changed = packed.groupBy("bucket").transformWithState(processor, stage.SCHEMA, "Append", mode)
+    return changed.mapInArrow(changes.rows, changes.SCHEMA)
 
 
 def _time_of(frame: DataFrame, name: str) -> str:

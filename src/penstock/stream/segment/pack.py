@@ -15,10 +15,9 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from penstock.stream.segment.plan import Array, Plan
-from penstock.stream.segment.texts import PLACES, WORD, Index, index
+from penstock.stream.segment.texts import PLACES, WORD, Index, place
 from penstock.stream.segment.touches import Touches
 from penstock.wire.kernels import compiled, group
 
@@ -27,9 +26,9 @@ GATHERED = 1 << 17
 SCHEMA = "bucket int, events binary, newest timestamp"
 
 
-def projected(frame: DataFrame, plan: Plan, key: str, at: str) -> DataFrame:
+def projected(frame: DataFrame, plan: Plan, found: Index, key: str, at: str) -> DataFrame:
     """The columns that the packing wants: hash, id, time, texts, bits, values."""
-    person, found = F.col(key).cast("string"), index(plan.predicates, frame.schema)
+    person = F.col(key).cast("string")
     texts = [F.col(name).alias(f"t{i}") for i, name in enumerate(found.columns)]
     bits = [
         _bits(found.asked[first : first + WORD]).alias(f"b{first // WORD}")
@@ -75,9 +74,9 @@ class Packer:
             )
 
 
-def packer(plan: Plan, buckets: int, schema: StructType) -> Packer:
-    """The stage for these rules, and events of this schema."""
-    return Packer(index(plan.predicates, schema), *_uses(plan), len(plan.values), len(plan.rules), buckets)
+def packer(plan: Plan, found: Index, buckets: int) -> Packer:
+    """The stage for these rules, whose predicates `found` is of."""
+    return Packer(found, *_uses(plan), len(plan.values), len(plan.rules), buckets)
 
 
 def _numbers(table: pa.Table, prefix: str, count: int, kind: type) -> Array:
@@ -180,7 +179,7 @@ def spread(
             while left:
                 low = left & (~left + np.uint64(1))
                 left ^= low
-                predicate = w * 64 + places[(low * np.uint64(0x03F79D71B4CB0A89)) >> np.uint64(58)]
+                predicate = w * WORD + place(low, places)
                 for use in range(starts[predicate], starts[predicate + 1]):
                     rule = rules[use]
                     if row_of[rule] != row:

@@ -151,6 +151,12 @@ def _packed(flags: Array) -> Array:
 
 
 @compiled
+def place(bit: np.uint64, places: Array) -> int:
+    """Where the only bit stands that is set."""
+    return int(places[(bit * np.uint64(_DE_BRUIJN)) >> np.uint64(58)])
+
+
+@compiled
 def candidates(codes: Array, bits: Array, answers: Array, needs: Array, needing: Array, places: Array) -> Array:
     """The bits that all rows of `bits` at an event's codes have, less those that need an answer that is no."""
     out = np.empty((len(answers), bits.shape[1]), np.int64)
@@ -163,7 +169,7 @@ def candidates(codes: Array, bits: Array, answers: Array, needs: Array, needing:
             while left:
                 low = left & (~left + np.uint64(1))
                 left ^= low
-                need = needs[w * 64 + places[(low * np.uint64(0x03F79D71B4CB0A89)) >> np.uint64(58)]]
+                need = needs[w * WORD + place(low, places)]
                 if not np.uint64(answers[row, need >> 6]) >> np.uint64(need & 63) & np.uint64(1):
                     found ^= low
             out[row, w] = np.int64(found)

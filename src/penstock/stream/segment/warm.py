@@ -15,6 +15,7 @@ from penstock.stream.segment.pack import packer
 from penstock.stream.segment.plan import plan
 from penstock.stream.segment.rules import Rule, rule
 from penstock.stream.segment.store import Store
+from penstock.stream.segment.texts import index
 from penstock.stream.segment.touches import unpack
 
 
@@ -23,7 +24,8 @@ def warm() -> None:
     made = plan([rule("warm", when="a", ttl=timedelta(seconds=1), to="t")])
     for values in ([], ["v0"]):
         columns = {"hash": [1], "id": ["a"], "at": [1], "b0": [1], **{name: [1.0] for name in values}}
-        pack = packer(made if not values else plan(_totals()), 2, StructType())
+        wanted = made if not values else plan(_totals())
+        pack = packer(wanted, index(wanted.predicates, StructType()), 2)
         for batch in pack(iter([pa.record_batch({name: pa.array(some) for name, some in columns.items()})])):
             store = Store(made)
             store.take(unpack(batch["events"][0].as_py()), latest=1)
