@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -207,24 +208,38 @@ def test_a_column_added_while_reading_stops_the_query_and_loses_nothing(
     assert found == [(1, None), (2, "new"), (3, None)]
 
 
-def test_a_new_generation_of_streams_follows_the_old_one(cql: Any, table: Any, read: Any, tmp_path: Path) -> None:
+@pytest.fixture
+def next_generation(cql: Any) -> Iterator[Callable[[], dt.datetime]]:
+    """Publishes a generation that begins now, until the test ends: in low latency its rows wait for the one before."""
+    timestamps = "system_distributed.cdc_generation_timestamps"
+    descriptions = "system_distributed.cdc_streams_descriptions_v2"
+    published: list[dt.datetime] = []
+
+    def publish() -> dt.datetime:
+        times = [row[0] for row in cql.execute(f"SELECT time FROM {timestamps} WHERE key = 'timestamps'")]
+        switch = dt.datetime.now(dt.UTC).replace(tzinfo=None, microsecond=0) + dt.timedelta(milliseconds=1)
+        published.append(switch)
+        # The same streams, so that the node's writes are still found under the new generation.
+        ranges = cql.execute(f"SELECT range_end, streams FROM {descriptions} WHERE time = %s", (max(times),))
+        insert = f"INSERT INTO {descriptions} (time, range_end, streams) VALUES (%s, %s, %s)"
+        for end, streams in ranges:
+            cql.execute(insert, (switch, end, streams))
+        cql.execute(f"INSERT INTO {timestamps} (key, time) VALUES ('timestamps', %s)", (switch,))
+        return switch
+
+    yield publish
+    for switch in published:
+        cql.execute(f"DELETE FROM {timestamps} WHERE key = 'timestamps' AND time = %s", (switch,))
+        cql.execute(f"DELETE FROM {descriptions} WHERE time = %s", (switch,))
+
+
+def test_a_new_generation_of_streams_follows_the_old_one(
+    cql: Any, table: Any, read: Any, next_generation: Callable[[], dt.datetime], tmp_path: Path
+) -> None:
     name = table("id int PRIMARY KEY, v int")
     for number in range(20):
         cql.execute(f"INSERT INTO {name} (id, v) VALUES (%s, 1)", (number,))
-    descriptions = "system_distributed.cdc_streams_descriptions_v2"
-    times = [
-        row[0]
-        for row in cql.execute("SELECT time FROM system_distributed.cdc_generation_timestamps WHERE key = 'timestamps'")
-    ]
-    switch = dt.datetime.now(dt.UTC).replace(tzinfo=None, microsecond=0) + dt.timedelta(milliseconds=1)
-    for end, streams in cql.execute(f"SELECT range_end, streams FROM {descriptions} WHERE time = %s", (max(times),)):
-        # The same streams, so that the node's writes are still found under the new generation.
-        cql.execute(
-            f"INSERT INTO {descriptions} (time, range_end, streams) VALUES (%s, %s, %s)", (switch, end, streams)
-        )
-    cql.execute(
-        "INSERT INTO system_distributed.cdc_generation_timestamps (key, time) VALUES ('timestamps', %s)", (switch,)
-    )
+    switch = next_generation()
     for number in range(20, 40):
         cql.execute(f"INSERT INTO {name} (id, v) VALUES (%s, 1)", (number,))
     sink = Sink()
