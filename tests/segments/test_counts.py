@@ -60,7 +60,7 @@ def test_what_is_no_expression_is_refused(text: str) -> None:
     ("since", "until", "most"),
     [
         (DAY, DAY + timedelta(days=1), 1),
-        (DAY + 61 * MINUTE, DAY + timedelta(days=1, minutes=61), 9 + 5 + 23 + 5 + 9),
+        (DAY + 61 * MINUTE, DAY + timedelta(days=1, minutes=61), 9 + 5 + 5 + 3 + 5 + 5 + 9),
         (DAY + 5 * MINUTE, DAY + 7 * MINUTE, 2),
         (datetime(2025, 12, 30, 23, 59, tzinfo=UTC), datetime(2026, 2, 2, 1, 1, tzinfo=UTC), 1 + 33 + 1 + 1),
     ],
@@ -103,12 +103,31 @@ def test_counts_of_a_stream_are_exact_where_small_and_near_where_large(
     assert only["low"] < 900 < only["high"] and not only["exact"]
 
 
+@pytest.mark.parametrize(
+    ("ago", "long", "complete"),
+    [
+        (timedelta(days=7), timedelta(minutes=5), True),
+        (timedelta(days=9), timedelta(minutes=5), False),
+        (timedelta(days=99), timedelta(hours=1), True),
+        (timedelta(days=101), timedelta(hours=1), False),
+        (timedelta(days=101), timedelta(days=1), True),
+    ],
+)
+def test_a_count_tells_whether_its_time_is_still_kept(
+    services: Services, keyspace: str, ago: timedelta, long: timedelta, complete: bool
+) -> None:
+    midnight = begin(datetime.now(UTC), "day")
+    found = segment.counts(keyspace, hosts=services.cql).count("any", midnight - ago, midnight - ago + long)
+    assert found.complete is complete
+
+
 def test_a_day_of_minutes_is_answered_at_once(services: Services, keyspace: str) -> None:
     counts = segment.counts(keyspace, hosts=services.cql)
     full = sketch(range(20_000))
     keys = [("minute", DAY + i * MINUTE) for i in range(1440 + 61)]
     keys += [("ten", DAY + 10 * i * MINUTE) for i in range(150)]
     keys += [("hour", DAY + timedelta(hours=i)) for i in range(26)]
+    keys += [("quarter", DAY + timedelta(hours=6 * i)) for i in range(5)]
     for first in range(0, len(keys), 500):
         counts.unite({("one", level, at): full for level, at in keys[first : first + 500]})
     since = DAY + 61 * MINUTE

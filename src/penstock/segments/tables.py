@@ -11,7 +11,7 @@ from typing import Any
 BUCKETS = 256
 """Partitions of a segment's members. It belongs to the data: another number is another keyspace."""
 DAY = 86_400
-COUNTS_KEPT = {"minute": 8 * DAY, "ten": 8 * DAY, "hour": 100 * DAY, "day": 800 * DAY}
+COUNTS_KEPT = {"minute": 8 * DAY, "ten": 8 * DAY, "hour": 100 * DAY, "quarter": 100 * DAY, "day": 800 * DAY}
 """For how many seconds the counts of each level are kept."""
 RECEIPTS_KEPT = 400 * DAY
 

@@ -15,7 +15,8 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 from segment_events import RULES, modelled, rows, touches
 from segment_model import Change
 
-from penstock.stream.segment import stage
+from penstock.stream import shared
+from penstock.stream.segment import held, stage
 from penstock.stream.segment.plan import Plan, plan
 from penstock.stream.segment.store import Store
 
@@ -24,7 +25,14 @@ BUCKET = 0
 
 @pytest.fixture(autouse=True)
 def new_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage, "_HELD", {})
+    monkeypatch.setattr(held, "_HELD", {})
+
+
+@pytest.fixture(params=["own", "shared"])
+def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "shared":
+        monkeypatch.setattr(shared, "_MEMORY", shared.Memory.make())
+        monkeypatch.setattr(shared, "_NUMBERS", {})
 
 
 def changes(found: Sequence[Row]) -> list[Change]:
@@ -68,11 +76,11 @@ def test_workers_come_fall_behind_and_go(monkeypatch: pytest.MonkeyPatch, reach:
     behind: dict[Any, Any] = {}
     for number, (some, now) in enumerate(batches):
         if number % 5 == 1:
-            behind = copy.deepcopy(stage._HELD)
+            behind = copy.deepcopy(held._HELD)
         elif number % 5 == 3:
-            monkeypatch.setattr(stage, "_HELD", behind)  # it has seen nothing since
+            monkeypatch.setattr(held, "_HELD", behind)  # it has seen nothing since
         elif number % 5 == 4:
-            monkeypatch.setattr(stage, "_HELD", {})
+            monkeypatch.setattr(held, "_HELD", {})
             gone += 1
         found += changes(tester.test(BUCKET, packed(made, some)))
         found += changes(tester.setWatermark(now - 1))
@@ -83,6 +91,7 @@ def test_workers_come_fall_behind_and_go(monkeypatch: pytest.MonkeyPatch, reach:
     assert grouped(found) == segment_model.changes(RULES, [*clocked, ([], 600)])
 
 
+@pytest.mark.usefixtures("memory")
 def test_a_batch_that_failed_leaves_nothing_behind() -> None:
     made = plan(RULES)
     tester = TwsTester(stage.Segments(made, "s", 1, 0, False), timeMode="ProcessingTime")
@@ -95,6 +104,48 @@ def test_a_batch_that_failed_leaves_nothing_behind() -> None:
     tester.updateValueState("s__head", BUCKET, head)
     tester.updateMapState("s__entries", BUCKET, log)
     assert once and changes(tester.test(BUCKET, packed(made, second))) == once
+
+
+@pytest.mark.usefixtures("memory")
+def test_a_worker_that_dies_in_a_batch_leaves_nothing_to_be_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = plan(RULES)
+    tester = TwsTester(stage.Segments(made, "s", 1, 0, False), timeMode="ProcessingTime")
+    first, second = rows(0)[:80], rows(0)[80:]
+    tester.setProcessingTime(1000)
+    assert changes(tester.test(BUCKET, packed(made, first)))
+    log = dict(tester.peekMapState("s__entries", BUCKET))
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stage.Segments, "_timed", dies)
+        with pytest.raises(KeyboardInterrupt):
+            tester.test(BUCKET, packed(made, second[:30]))
+    tester.updateMapState("s__entries", BUCKET, log)  # as Spark does
+    found = changes(tester.test(BUCKET, packed(made, second)))
+    well = TwsTester(stage.Segments(made, "t", 1, 0, False), timeMode="ProcessingTime")
+    well.setProcessingTime(1000)
+    well.test(BUCKET, packed(made, first))
+    assert found and found == changes(well.test(BUCKET, packed(made, second)))
+
+
+def test_workers_that_share_build_records_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared, "_MEMORY", shared.Memory.make())
+    monkeypatch.setattr(stage, "LOG_ENTRIES", 3)
+    monkeypatch.setattr(stage, "replayed", pytest.fail)
+    made, found = plan(RULES), list[Change]()
+    tester = TwsTester(
+        stage.Segments(made, "s", 1, 0, True), timeMode="EventTime", eventTimeExtractor=lambda row: 1 << 60
+    )
+    batches = [(some, int(str(some[-1]["at"]))) for some in (rows(0)[i : i + 20] for i in range(0, 160, 20))]
+    for some, now in batches:
+        monkeypatch.setattr(shared, "_NUMBERS", {})  # as in another worker
+        found += changes(tester.test(BUCKET, packed(made, some)))
+        found += changes(tester.setWatermark(now - 1))
+    assert not held._HELD
+    clocked = [([modelled(row) for row in some], now - 1) for some, now in batches]
+    assert grouped(found) == segment_model.changes(RULES, clocked)
 
 
 def test_what_is_due_waits_for_what_is_late() -> None:

@@ -1,4 +1,4 @@
-"""The stage with the state: one key for each bucket of persons, whose records live in the worker's memory.
+"""The stage with the state: one key for each bucket of persons, whose records live in the workers' memory.
 
 What Spark keeps for a bucket is a snapshot of its records and a log of what came since: the packed events as they
 are, and the clock. A batch appends one entry. A worker that holds the records as they were after entry n only replays
@@ -23,6 +23,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from penstock.stream import stored
 from penstock.stream.segment.changes import as_bytes
+from penstock.stream.segment.held import Held, place
 from penstock.stream.segment.migrate import migrated
 from penstock.stream.segment.plan import Plan, plan
 from penstock.stream.segment.rules import Rule, spec
@@ -69,20 +70,6 @@ class Entry(NamedTuple):
     data: bytes
 
 
-@dataclass
-class Held:
-    """The records of a bucket after entry `last`, which has this token, and the digest of their rules."""
-
-    store: Store
-    last: int
-    token: int
-    rules: str
-
-
-_HELD: dict[tuple[str, int], Held] = {}
-"""What this worker holds, by the state's name and the bucket."""
-
-
 class Segments(StatefulProcessor):
     """Touches of one of so many buckets in, membership events out; `late` in milliseconds, `by_events`: time is the
     watermark."""
@@ -112,10 +99,19 @@ class Segments(StatefulProcessor):
         else:
             now = timer_values.getCurrentProcessingTimeInMs()
             clock, latest = now - self.late, now
+        with place(f"{self.name}/{bucket}", self.plan, self.rules) as own:
+            head, own.held, changes = self._stepped(own.held, parts, clock, latest)
+            head = self._timed(head, own.held.store.due, now, fired)
+            self.head.update(tuple(asdict(head).values()))
+        if found := as_bytes(changes, None if self.by_events else now):
+            yield Row(changes=found)
+
+    def _stepped(
+        self, held: Held | None, parts: Sequence[bytes], clock: int, latest: int
+    ) -> tuple[Head, Held, list[Changes]]:
+        """The records brought up to date and taken on by a batch, and what it changed."""
         head = Head(*(self.head.get() or ()))
-        # While the records change they are of no known history: a failure in between leaves nothing to be trusted.
-        held = self._current(head, _HELD.pop((self.name, bucket), None))
-        changes = []
+        held, changes = self._current(head, held), []
         if held.rules != self.rules:
             held.store, left = migrated(held.store, self.plan, clock)
             held.rules = self.rules
@@ -126,11 +122,7 @@ class Segments(StatefulProcessor):
         if head.logged > max(LOG_BYTES, head.kept) or head.next - head.first > LOG_ENTRIES:
             held.store.compact(clock)
             head = self._snapshot(head, held, clock)
-        head = self._timed(head, held.store.due, now, fired)
-        self.head.update(tuple(asdict(head).values()))
-        _HELD[self.name, bucket] = held
-        if found := as_bytes(changes, None if self.by_events else now):
-            yield Row(changes=found)
+        return head, held, changes
 
     def _current(self, head: Head, held: Held | None) -> Held:
         """The records as the state has them: those at hand, brought up to date, or built anew."""

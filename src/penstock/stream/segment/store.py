@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,32 @@ COLUMNS = 5
 TOGETHER = 4096
 """Events between two looks at the space: what each of them could need must be free."""
 SMALLEST = 1024
+ARRAYS = WORDS, INDEX, HEAP = 0, 1, 2
+
+
+class Memory(Protocol):
+    """Where the arrays of a store lie, by their places."""
+
+    def zeros(self, place: int, length: int) -> Array:
+        """An array that takes the place of the one there."""
+
+    def longer(self, place: int, array: Array, used: int, length: int) -> Array:
+        """The array with more room; what is not used takes no memory until it is."""
+
+
+class Own:
+    """Memory of this process."""
+
+    def zeros(self, place: int, length: int) -> Array:
+        return np.zeros(length, np.int64)
+
+    def longer(self, place: int, array: Array, used: int, length: int) -> Array:
+        new = self.zeros(place, length)
+        new[:used] = array[:used]
+        return new
+
+
+OWN = Own()
 
 
 @dataclass(frozen=True)
@@ -32,11 +59,11 @@ class Changes:
 class Store:
     """The records of a bucket under one plan."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.words: Array = np.zeros(SMALLEST, np.int64)
-        self.index: Array = np.zeros(3 * SMALLEST, np.int64)
-        self.heap: Array = np.zeros(2 * SMALLEST, np.int64)
+    def __init__(self, plan: Plan, memory: Memory = OWN) -> None:
+        self.plan, self.memory = plan, memory
+        self.words: Array = OWN.zeros(WORDS, SMALLEST)
+        self.index: Array = OWN.zeros(INDEX, 3 * SMALLEST)
+        self.heap: Array = OWN.zeros(HEAP, 2 * SMALLEST)
         self.sizes: Array = np.zeros(5, np.int64)
         self.sizes[USED] = 1
         self.sizes[MOST] = _most(plan)
@@ -91,19 +118,33 @@ class Store:
 
     def fill(self, words: Array) -> None:
         """Become the records that stand in `words`."""
-        self.words = np.zeros(_power(max(len(words), SMALLEST)), np.int64)
+        self.words = self.memory.zeros(WORDS, _power(max(len(words), SMALLEST)))
         self.words[: len(words)] = words
         self.sizes[USED] = len(words)
         least = -(-len(words) // ID_HEAD)
-        self.index = np.zeros(3 * _power(max(2 * least, SMALLEST)), np.int64)
-        self.heap = np.zeros(2 * _power(max(least, SMALLEST)), np.int64)
+        self.index = self.memory.zeros(INDEX, 3 * _power(max(2 * least, SMALLEST)))
+        self.heap = self.memory.zeros(HEAP, 2 * _power(max(least, SMALLEST)))
         places.rebuild(self.words, self.index, self.heap, self.sizes)
+
+    def move(self, memory: Memory) -> None:
+        """Lie in this memory from now on."""
+        if memory is self.memory:
+            return
+        self.memory = memory
+        self.words = self._moved(WORDS, self.words, int(self.sizes[USED]))
+        self.index = self._moved(INDEX, self.index, len(self.index))
+        self.heap = self._moved(HEAP, self.heap, 2 * int(self.sizes[QUEUED]))
 
     def records(self) -> tuple[list[bytes], Array]:
         """Of all records the ids, and the columns place of the id, rule, member until, last time, due; zero is none."""
         rows = np.empty((int(self.sizes[INDEXED]), COLUMNS), np.int64)
         rows = rows[: copies.listed(self.words, int(self.sizes[USED]), rows)]
         return self._ids(rows), rows
+
+    def _moved(self, place: int, array: Array, used: int) -> Array:
+        new = self.memory.zeros(place, len(array))
+        new[:used] = array[:used]
+        return new
 
     def _take(self, events: Touches, order: Array, at: int, stop: int, latest: int, out: Array) -> int:
         plan = self.plan
@@ -118,14 +159,16 @@ class Store:
         text = int((events.offsets[rows + 1] - events.offsets[rows]).sum())
         words = len(rows) * (ID_HEAD + 1) + text // 8 + touches * self._widest
         if self.sizes[USED] + words > len(self.words):
-            self.words = _grown(self.words, int(self.sizes[USED]), words)
+            used = int(self.sizes[USED])
+            self.words = self.memory.longer(WORDS, self.words, used, _power(used + words))
         if 2 * self.sizes[QUEUED] + 2 * touches > len(self.heap):
-            self.heap = _grown(self.heap, 2 * int(self.sizes[QUEUED]), 2 * touches)
+            used = 2 * int(self.sizes[QUEUED])
+            self.heap = self.memory.longer(HEAP, self.heap, used, _power(used + 2 * touches))
         if 2 * (self.sizes[INDEXED] + touches + len(rows)) > len(self.index) // 3:
             entries = 2 * (int(self.sizes[INDEXED]) + touches + len(rows))
-            index = np.zeros(3 * _power(entries), np.int64)
-            places.rehash(self.index, index)
-            self.index = index
+            old = self.index.copy()
+            self.index = self.memory.zeros(INDEX, 3 * _power(entries))
+            places.rehash(old, self.index)
 
     def _out(self, touches: int) -> Array:
         rows = max(SMALLEST, touches) + int(self.sizes[MOST])
@@ -157,13 +200,6 @@ def _most(plan: Plan) -> int:
     """The membership events that one touch or tick can cause for a record."""
     absences = [int((plan.terms[rule[FIRST_TERM] : rule[LAST_TERM], KIND] == ABSENCE).sum()) for rule in plan.rules]
     return 4 + 6 * max(absences)
-
-
-def _grown(array: Array, used: int, more: int) -> Array:
-    """A larger copy; what is not used takes no memory until it is."""
-    new = np.zeros(_power(used + more), np.int64)
-    new[:used] = array[:used]
-    return new
 
 
 def _power(number: int) -> int:

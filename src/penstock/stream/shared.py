@@ -1,0 +1,182 @@
+"""Memory that the Python workers of an executor share: arrays of words that grow, three for each name.
+
+Spark gives a piece of state to any worker of an executor. Were its records each worker's own, each would have to play
+every change of all pieces, and hold them all. The daemon that forks the workers makes a file without a name and maps
+it whole before the first fork: it ends with the last worker, and takes the memory of those pages that were written.
+Each name has a slot in it, which one worker holds at a time. Where a system lacks such files there are no slots, and
+workers keep what is theirs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import mmap
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+SLOTS = 1024
+ARRAYS = 3
+LONGEST = 1 << 31
+"""Words of an array at most, 16 GB: addresses are taken for all, memory is not."""
+NOTES = 24
+"""Words of a slot for who uses it; zero at first."""
+_HEAD = 32
+_NAME, _USED_AT, _LENGTHS, _NOTES = slice(0, 2), 2, slice(3, 3 + ARRAYS), slice(8, 8 + NOTES)
+_FIRST = SLOTS * _HEAD
+_PAGE = mmap.PAGESIZE
+IDLE = 600.0
+"""Seconds after which a slot that nobody asked for is given to another name, if one comes."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """All slots: their heads come first, then the arrays.
+
+    `locks` is another file: a process that closes any descriptor of a file loses its locks of it.
+    """
+
+    mapped: mmap.mmap
+    words: Array
+    locks: int
+
+    @classmethod
+    def make(cls) -> Memory | None:
+        """None where the system has no such files, or does not give so many addresses."""
+        size = 8 * (_FIRST + SLOTS * ARRAYS * LONGEST)
+        try:
+            file, locks = os.memfd_create("penstock"), os.memfd_create("penstock-locks")
+            os.ftruncate(file, size)
+            mapped = mmap.mmap(file, size)
+        except (AttributeError, OSError):
+            return None
+        os.close(file)
+        return cls(mapped, np.frombuffer(mapped, np.int64), locks)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What one name has; only while it is held."""
+
+    memory: Memory
+    number: int
+
+    @property
+    def notes(self) -> Array:
+        return self._head[_NOTES]
+
+    def array(self, place: int) -> Array:
+        """The array as it was left."""
+        return self._array(place, int(self._head[_LENGTHS][place]))
+
+    def zeros(self, place: int, length: int) -> Array:
+        """A new array of zeros; what was there is gone, and its memory free."""
+        self._forget(place)
+        return self.longer(place, np.empty(0, np.int64), 0, length)
+
+    def longer(self, place: int, array: Array, used: int, length: int) -> Array:
+        """The same array with more room, where it stands: `used` words of it count."""
+        if length > LONGEST:
+            raise MemoryError(f"{8 * length} bytes of one bucket, more than {8 * LONGEST}: use more buckets")
+        self._head[_LENGTHS][place] = length
+        return self._array(place, length)
+
+    @property
+    def _head(self) -> Array:
+        return self.memory.words[self.number * _HEAD : (self.number + 1) * _HEAD]
+
+    def _array(self, place: int, length: int) -> Array:
+        first = _FIRST + (self.number * ARRAYS + place) * LONGEST
+        return self.memory.words[first : first + length]
+
+    def _forget(self, place: int) -> None:
+        if size := -(-8 * int(self._head[_LENGTHS][place]) // _PAGE) * _PAGE:
+            start = 8 * (_FIRST + (self.number * ARRAYS + place) * LONGEST)
+            self.memory.mapped.madvise(mmap.MADV_REMOVE, start, size)
+        self._head[_LENGTHS][place] = 0
+
+    def _clear(self) -> None:
+        for place in range(ARRAYS):
+            self._forget(place)
+        self._head[:] = 0
+
+
+_MEMORY: Memory | None = None
+_NUMBERS: dict[str, int] = {}
+"""Where this worker found names; another worker may have given the slot away since."""
+
+
+def begin() -> None:
+    """Make the memory for all processes that are forked from now on."""
+    global _MEMORY
+    _MEMORY = Memory.make()
+
+
+@contextmanager
+def held(name: str) -> Iterator[Slot | None]:
+    """The slot of a name, waited for if another worker has it; None if there is none."""
+    memory = _MEMORY
+    if memory is None:
+        yield None
+        return
+    words = _words_of(name)
+    while True:
+        number = _NUMBERS.get(name)
+        if number is None and (number := _placed(memory, words)) is None:
+            yield None
+            return
+        _NUMBERS[name] = number
+        with _locked(memory, 1 + number):
+            slot = Slot(memory, number)
+            if (slot._head[_NAME] == words).all():
+                slot._head[_USED_AT] = int(time.time())
+                yield slot
+                return
+        del _NUMBERS[name]
+
+
+@contextmanager
+def _locked(memory: Memory, place: int) -> Iterator[None]:
+    fcntl.lockf(memory.locks, fcntl.LOCK_EX, 1, place)
+    try:
+        yield
+    finally:
+        fcntl.lockf(memory.locks, fcntl.LOCK_UN, 1, place)
+
+
+def _words_of(name: str) -> Array:
+    return np.frombuffer(hashlib.sha256(name.encode()).digest(), np.int64, 2)
+
+
+def _placed(memory: Memory, words: Array) -> int | None:
+    """The slot that has this name, or gets it; None if all are taken."""
+    with _locked(memory, 0):
+        heads = memory.words[:_FIRST].reshape(SLOTS, _HEAD)
+        known = np.flatnonzero((heads[:, _NAME] == words).all(axis=1))
+        if len(known):
+            return int(known[0])
+        for number in np.flatnonzero((heads[:, _USED_AT] > 0) & (heads[:, _USED_AT] < time.time() - IDLE)).tolist():
+            _free(memory, number)
+        free = np.flatnonzero(heads[:, _USED_AT] == 0)
+        if not len(free):
+            return None
+        heads[free[0], _NAME], heads[free[0], _USED_AT] = words, int(time.time())
+        return int(free[0])
+
+
+def _free(memory: Memory, number: int) -> None:
+    """Give an idle slot's memory back, unless a worker holds it."""
+    with suppress(BlockingIOError, PermissionError):
+        fcntl.lockf(memory.locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 1 + number)
+        try:
+            Slot(memory, number)._clear()
+        finally:
+            fcntl.lockf(memory.locks, fcntl.LOCK_UN, 1, 1 + number)

@@ -1,0 +1,117 @@
+"""Memory that processes share: each holds a slot alone, also after one was killed; slots come and go."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from penstock.stream import shared
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there are no files without names")
+
+FORK = multiprocessing.get_context("fork")
+
+
+@pytest.fixture(autouse=True)
+def memory(monkeypatch: pytest.MonkeyPatch) -> shared.Memory:
+    made = shared.Memory.make()
+    assert made
+    monkeypatch.setattr(shared, "_MEMORY", made)
+    monkeypatch.setattr(shared, "_NUMBERS", {})
+    return made
+
+
+@pytest.fixture
+def fork() -> Iterator[Callable[..., Any]]:
+    processes = []
+
+    def start(target: Callable[..., None], *given: Any) -> Any:
+        processes.append(FORK.Process(target=target, args=given))
+        processes[-1].start()
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.join()
+
+
+def add(name: str, times: int) -> None:
+    """Each time a word more, with the sum of those before, plus one."""
+    for _ in range(times):
+        with shared.held(name) as slot:
+            assert slot
+            count = int(slot.notes[0])
+            array = slot.longer(1, slot.array(1), count, count + 1)
+            array[count] = array[:count].sum() % 1_000_003 + 1
+            slot.notes[0] = count + 1
+
+
+def test_nothing_is_lost_between_processes(fork: Callable[..., Any]) -> None:
+    for process in [fork(add, name, 300) for name in ("a", "b", "a", "b")]:
+        process.join()
+        assert process.exitcode == 0
+    expected: list[int] = []
+    for _ in range(600):
+        expected.append(sum(expected) % 1_000_003 + 1)
+    for name in ("a", "b"):
+        with shared.held(name) as slot:
+            assert slot and slot.array(1).tolist() == expected
+
+
+def test_a_process_that_is_killed_lets_go(fork: Callable[..., Any]) -> None:
+    here, there = FORK.Pipe()
+
+    def hold() -> None:
+        with shared.held("a") as slot:
+            assert slot
+            slot.notes[0] = 7
+            there.send(None)
+            signal.pause()
+
+    holder = fork(hold)
+    here.recv()
+    waiting = fork(add, "a", 1)
+    os.kill(holder.pid, signal.SIGKILL)
+    waiting.join(30)
+    assert waiting.exitcode == 0
+    with shared.held("a") as slot:
+        assert slot and slot.notes[0] == 8
+
+
+def test_an_array_begins_with_zeros_and_keeps_what_it_has_when_it_grows() -> None:
+    with shared.held("a") as slot:
+        assert slot
+        slot.zeros(0, 5000)[:] = 1
+        assert slot.longer(0, slot.array(0), 5000, 9000).sum() == 5000
+        assert len(slot.array(0)) == 9000 and not slot.zeros(0, 6000).any() and len(slot.array(0)) == 6000
+        with pytest.raises(MemoryError, match="use more buckets"):
+            slot.longer(0, slot.array(0), 6000, shared.LONGEST + 1)
+
+
+def test_a_slot_nobody_asks_for_goes_to_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(shared.SLOTS):
+        with shared.held(str(number)) as slot:
+            assert slot
+            slot.zeros(0, 100)[:] = number
+    with shared.held("more") as none:
+        assert none is None
+    monkeypatch.setattr(shared, "IDLE", -10)
+    with shared.held("more") as slot:
+        assert slot and not slot.notes.any() and len(slot.array(0)) == 0 and not slot.zeros(0, 100).any()
+    with shared.held("5") as slot:  # its place was given away
+        assert slot and len(slot.array(0)) == 0
+
+
+def test_without_such_files_there_are_no_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    shared.begin()
+    with shared.held("a") as slot:
+        assert slot is None
+    assert shared._MEMORY is None
