@@ -24,7 +24,7 @@ from penstock.state.stores import find
 from penstock.stream import arrays
 from penstock.stream.buckets import BLOB, GONE, Bucket
 from penstock.stream.revisions import ROW_DELETED, ROW_VERSION, Revisions
-from penstock.stream.segment import stage
+from penstock.stream.segment import held, stage
 from penstock.stream.segment.plan import plan
 from penstock.stream.stored import TABLES, About
 from penstock.table import Table
@@ -157,7 +157,7 @@ def test_a_log_of_several_batches_is_unpacked_to_what_holds_now() -> None:
 
 
 def test_a_log_of_segments_is_unpacked_to_what_the_worker_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage, "_HELD", {})
+    monkeypatch.setattr(held, "_HELD", {})
     made = plan(segment_events.RULES)
     tester = TwsTester(stage.Segments(made, "s", 1, 0, False), timeMode="ProcessingTime")
     tester.setProcessingTime(160)
@@ -166,7 +166,7 @@ def test_a_log_of_segments_is_unpacked_to_what_the_worker_holds(monkeypatch: pyt
         tester.test(0, [Row(events=segment_events.touches(made, events).pack())])
     names = ["previous", "token", "clock", "latest", "rules", "data"]
     found = unpack_segments(pieces(tester.peekMapState("s__entries", 0), names))
-    ids, rows = stage._HELD["s", 0].store.records()
+    ids, rows = held._HELD["s/0"].store.records()
     members = sum(1 for row in rows.tolist() if row[2])
     assert members and len(found) == len(ids)
     assert {row["key"]["person"] for row in found.to_pylist()} == {one.decode() for one in ids}

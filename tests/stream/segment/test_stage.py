@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -15,6 +17,7 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 from segment_events import RULES, modelled, rows, touches
 from segment_model import Change
 
+from penstock.errors import PenstockError
 from penstock.stream import shared
 from penstock.stream.segment import held, stage
 from penstock.stream.segment.plan import Plan, plan
@@ -128,6 +131,21 @@ def test_a_worker_that_dies_in_a_batch_leaves_nothing_to_be_trusted(monkeypatch:
     well.setProcessingTime(1000)
     well.test(BUCKET, packed(made, first))
     assert found and found == changes(well.test(BUCKET, packed(made, second)))
+
+
+def test_records_of_an_earlier_build_are_refused() -> None:
+    made = plan(RULES)
+    tester = TwsTester(stage.Segments(made, "s", 1, 0, False), timeMode="ProcessingTime")
+    tester.setProcessingTime(1000)
+    tester.test(BUCKET, packed(made, rows(0)[:80]))
+    log = dict(tester.peekMapState("s__entries", BUCKET))
+    before = json.loads(zlib.decompress(log[(stage.SNAPSHOT,)][4]))
+    del before["layout"]
+    log[(stage.SNAPSHOT,)] = (*log[(stage.SNAPSHOT,)][:4], zlib.compress(json.dumps(before).encode()), b"")
+    tester.updateMapState("s__entries", BUCKET, log)
+    held._HELD.clear()
+    with pytest.raises(PenstockError, match=r"earlier build.*checkpoint of its own"):
+        tester.test(BUCKET, packed(made, rows(0)[80:]))
 
 
 def test_workers_that_share_build_records_once(monkeypatch: pytest.MonkeyPatch) -> None:

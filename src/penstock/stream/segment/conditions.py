@@ -24,10 +24,10 @@ from penstock.stream.segment.plan import (
     Array,
     N,
 )
-from penstock.wire.kernels import compiled
+from penstock.wire.kernels import uncounted
 
 
-@compiled
+@uncounted
 def change_of(words: Array, terms: Array, limits: Array, i: int, o: int, t: int) -> int:
     """When the term, true at `t`, may become false by the mere passing of time; zero if it is false at `t`."""
     kind, s, n, within = terms[i, KIND], o + terms[i, AT], terms[i, N], terms[i, WITHIN]
@@ -45,7 +45,7 @@ def change_of(words: Array, terms: Array, limits: Array, i: int, o: int, t: int)
     return since + within if since != 0 and since > t - within else 0
 
 
-@compiled
+@uncounted
 def change_of_total(words: Array, resolution: int, limit: float, s: int, t: int) -> int:
     head = words[s]
     if head == 0:
@@ -61,7 +61,7 @@ def change_of_total(words: Array, resolution: int, limit: float, s: int, t: int)
     return change if total >= limit else 0
 
 
-@compiled
+@uncounted
 def is_true(words: Array, rules: Array, terms: Array, limits: Array, program: Array, o: int, t: int) -> bool:
     """Whether the condition holds at `t`."""
     rule = words[o + 2]
@@ -77,7 +77,7 @@ def is_true(words: Array, rules: Array, terms: Array, limits: Array, program: Ar
     return stack & 1 == 1
 
 
-@compiled
+@uncounted
 def next_due(words: Array, rules: Array, terms: Array, limits: Array, o: int) -> int:
     """When the record must be looked at without an event: an absence is certain, a membership over or to be checked."""
     rule, until = words[o + 2], words[o + 4]

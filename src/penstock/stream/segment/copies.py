@@ -4,48 +4,63 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.stream.segment.layout import LEAVE
-from penstock.stream.segment.plan import HEAD, KEEP, WIDTH, Array
-from penstock.wire.kernels import compiled
+import numpy as np
 
+from penstock.stream.segment.layout import ID_HEAD, LEAVE, MARKED
+from penstock.stream.segment.places import marks_of
+from penstock.stream.segment.plan import HEAD, KEEP, WIDTH, Array
+from penstock.wire.kernels import copy, uncounted
+
+WORD = 8
+"""Bytes."""
 GONE, CARRIED, SAME = 0, 1, 2
 """What becomes of the records of a rule."""
 
 
-@compiled
-def with_id(words: Array, person: int, to: Array, end: int) -> Any:
-    """Copy a person's id, unless its new place is known; where the copy ends."""
+@uncounted
+def with_id(words: Array, person: int, marks: int, to: Array, end: int, new_marks: int) -> Any:
+    """Copy a person's id, without marks, unless its new place is known; where the copy ends."""
     if words[person + 4]:
         return end
-    width = words[person]
+    text, new_text = person + ID_HEAD + marks, end + ID_HEAD + new_marks
+    size = words[person] - ID_HEAD - marks
     words[person + 4] = end
-    to[end : end + width] = words[person : person + width]
-    to[end + 4] = 0
-    return end + width
+    copy(to, end, words, person, WORD * ID_HEAD)
+    to[end], to[end + 4] = ID_HEAD + new_marks + size, 0
+    to[end + ID_HEAD : new_text] = 0
+    copy(to, new_text, words, text, WORD * size)
+    return new_text + size
 
 
-@compiled
+@uncounted
+def mark(to: Array, person: int, rule: int) -> None:
+    """Tell with a person's id that there is a record for the rule."""
+    to[person + ID_HEAD + rule // MARKED] |= np.int64(1) << (rule % MARKED)
+
+
+@uncounted
 def keep_alive(words: Array, used: int, rules: Array, clock: int, to: Array) -> int:
     """Copy the records that still matter, and the ids they need; where the copy ends. Moves the ids in `words`."""
-    o, end = 1, 1
+    o, end, marks = 1, 1, marks_of(rules)
     while o < used:
         rule = words[o + 2]
         if rule >= 0 and (words[o + 4] or words[o + 6] or words[o + 5] + rules[rule, KEEP] > clock):
             person = words[o + 3]
-            end = with_id(words, person, to, end)
-            to[end : end + words[o]] = words[o : o + words[o]]
+            end = with_id(words, person, marks, to, end, marks)
+            copy(to, end, words, o, WORD * words[o])
             to[end + 3] = words[person + 4]
+            mark(to, to[end + 3], rule)
             end += words[o]
         o += words[o]
     return end
 
 
-@compiled
+@uncounted
 def move(
     words: Array, used: int, new_of: Array, how: Array, rules: Array, clock: int, to: Array, out: Array
 ) -> tuple[int, int]:
     """Copy records with their new rules; where the copy ends, and how many members left."""
-    o, end, left = 1, 1, 0
+    o, end, left, marks, new_marks = 1, 1, 0, marks_of(how), marks_of(rules)
     while o < used:
         rule = words[o + 2]
         if rule >= 0 and how[rule] == GONE and words[o + 4]:
@@ -54,12 +69,13 @@ def move(
             left += 1
         if rule >= 0 and (how[rule] == SAME or (how[rule] == CARRIED and words[o + 4])):
             person = words[o + 3]
-            end = with_id(words, person, to, end)
+            end = with_id(words, person, marks, to, end, new_marks)
             width = rules[new_of[rule], WIDTH]
             copied = width if how[rule] == SAME else HEAD
             to[end : end + width] = 0
-            to[end : end + copied] = words[o : o + copied]
+            copy(to, end, words, o, WORD * copied)
             to[end], to[end + 2], to[end + 3] = width, new_of[rule], words[person + 4]
+            mark(to, to[end + 3], new_of[rule])
             if how[rule] == CARRIED:
                 to[end + 6] = words[o + 4]
             end += width
@@ -67,7 +83,7 @@ def move(
     return end, left
 
 
-@compiled
+@uncounted
 def listed(words: Array, used: int, out: Array) -> int:
     """Of each record the place of its id, rule, member until, last time, due, as rows of `out`; how many."""
     o, row = 1, 0

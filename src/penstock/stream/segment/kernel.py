@@ -2,40 +2,70 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from penstock.stream.segment.layout import ID_HEAD, INDEXED, MOST, OUT, QUEUED, USED
+from penstock.stream.segment.layout import ID_HEAD, INDEXED, MARKED, MOST, OUT, QUEUED, USED
 from penstock.stream.segment.memberships import advance, touch
-from penstock.stream.segment.places import drop_first, find, queue
-from penstock.stream.segment.plan import BEGIN, WIDTH, Array
-from penstock.wire.kernels import compiled
+from penstock.stream.segment.places import drop_first, find, first_entry, marks_of, queue
+from penstock.stream.segment.plan import BEGIN, HEAD, WIDTH, Array
+from penstock.wire.kernels import copy, prefetch, uncounted
 
 
-@compiled
-def new_id(words: Array, index: Array, sizes: Array, at: int, key: int, ids: Array, start: int, stop: int) -> None:
-    """Write a person's id, whose place in the hash table is `at`."""
+@uncounted
+def new_id(
+    words: Array, index: Array, sizes: Array, at: int, key: int, ids: Array, start: int, stop: int, marks: int
+) -> Any:
+    """Write a person's id, whose place in the hash table is `at`; where it stands."""
     o, size = sizes[USED], stop - start
-    width = ID_HEAD + (size + 7) // 8
+    text = o + ID_HEAD + marks
+    width = ID_HEAD + marks + (size + 7) // 8
     words[o], words[o + 1], words[o + 2], words[o + 3], words[o + 4] = width, key, -1, size, 0
     words[o + ID_HEAD : o + width] = 0
-    words.view(np.uint8)[8 * (o + ID_HEAD) : 8 * (o + ID_HEAD) + size] = ids[start:stop]
+    copy(words.view(np.uint8), 8 * text, ids, start, size)
     index[at], index[at + 1], index[at + 2] = key, -1, o
     sizes[INDEXED] += 1
     sizes[USED] = o + width
+    return o
 
 
-@compiled
-def new_record(words: Array, index: Array, sizes: Array, at: int, width: int, key: int, rule: int, person: int) -> None:
-    """Make an empty record, whose place in the hash table is `at`."""
-    o = sizes[USED]
+@uncounted
+def new_record(words: Array, index: Array, sizes: Array, width: int, key: int, rule: int, person: int) -> Any:
+    """Make an empty record; where it stands."""
+    o, at = sizes[USED], find(index, key, rule)
     words[o : o + width] = 0
     words[o], words[o + 1], words[o + 2], words[o + 3] = width, key, rule, person
+    words[person + ID_HEAD + rule // MARKED] |= np.int64(1) << (rule % MARKED)
     index[at], index[at + 1], index[at + 2] = key, rule, o
     sizes[INDEXED] += 1
     sizes[USED] = o + width
+    return o
 
 
-@compiled
+@uncounted
+def locate(
+    words: Array, index: Array, key: int, person: int, touched: Array, first: int, stop: int, found: Array
+) -> None:
+    """Where the person's records of the rules `touched[first:stop]` stand, zero for none.
+
+    They lie all over memory: first the processor is told which entries of the index it will need, then which records.
+    """
+    for i in range(first, stop):
+        rule = touched[i]
+        known = person and (words[person + ID_HEAD + rule // MARKED] >> (rule % MARKED)) & 1
+        found[i - first] = known
+        if known:
+            prefetch(index, 3 * first_entry(index, key, rule))
+    for i in range(first, stop):
+        if found[i - first]:
+            o = index[find(index, key, touched[i]) + 2]
+            found[i - first] = o
+            prefetch(words, o)
+            prefetch(words, o + HEAD)
+
+
+@uncounted
 def take(
     words: Array,
     index: Array,
@@ -57,36 +87,38 @@ def take(
     first: int,
     stop: int,
     latest: int,
+    found: Array,
     out: Array,
 ) -> int:
     """Events `order[first:stop]` into the state; stops early when `out` is nearly full: returns the next one.
 
-    A time after `latest` is taken as `latest`.
+    A time after `latest` is taken as `latest`. `found` is room for as many numbers as there are rules.
     """
+    marks = marks_of(rules)
     for at in range(first, stop):
         row = order[at]
         begin = touch_ends[row - 1] if row else 0
         if sizes[OUT] + (touch_ends[row] - begin) * sizes[MOST] > len(out):
             return at
         key, t = keys[row], max(1, min(times[row], latest))
+        place = find(index, key, -1)
+        person = index[place + 2]
+        locate(words, index, key, person, touched, begin, touch_ends[row], found)
         for i in range(begin, touch_ends[row]):
-            rule = touched[i]
-            place = find(index, key, rule)
-            if index[place + 2] == 0:
+            rule, o = touched[i], found[i - begin]
+            if o == 0:
                 if masks[i] & rules[rule, BEGIN] == 0:
                     continue
-                person = find(index, key, -1)
-                if index[person + 2] == 0:
-                    new_id(words, index, sizes, person, key, ids, id_offsets[row], id_offsets[row + 1])
-                    place = find(index, key, rule)
-                new_record(words, index, sizes, place, rules[rule, WIDTH], key, rule, index[person + 2])
-            o = index[place + 2]
+                if person == 0:
+                    start, end = id_offsets[row], id_offsets[row + 1]
+                    person = new_id(words, index, sizes, place, key, ids, start, end, marks)
+                o = new_record(words, index, sizes, rules[rule, WIDTH], key, rule, person)
             touch(words, rules, terms, limits, program, values, out, sizes, o, masks[i], t, row)
             queue(words, heap, sizes, o)
     return stop
 
 
-@compiled
+@uncounted
 def tick(
     words: Array,
     heap: Array,

@@ -4,7 +4,9 @@ All state of a bucket of persons is one array of words. A record is
 
     width, hash of the person, rule, place of the person's id, member until, last time, due, queued due, terms ...
 
-and an id is `width, hash, -1, bytes, new place, bytes as words ...`. Times are milliseconds; zero means none. A term is
+and an id is `width, hash, -1, bytes, new place, marks ..., bytes as words ...`: its marks are bits that tell for which
+rules there is a record, since most touches are of rules that have none. Times are milliseconds; zero means none. A term
+is
 
     count      the n newest times, ascending
     total      the newest bin, then 64 sums, one for each bin of time
@@ -25,5 +27,10 @@ ENTER, PROLONG, LEAVE, EXPIRE = 1, 2, 3, 4
 # Places of `sizes`: how much of each array is used.
 INDEXED, USED, QUEUED, OUT, MOST = range(5)
 """Entries of the hash table, words, entries of the heap, rows of output; and the rows that one touch can put out."""
+LAYOUT = 2
+"""Which of the layouts there were this is; a snapshot names its own."""
 ID_HEAD = 5
+"""Words of an id before its marks."""
+MARKED = 64
+"""Rules in a word of marks."""
 NEVER = 1 << 62

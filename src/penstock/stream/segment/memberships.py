@@ -20,10 +20,10 @@ from penstock.stream.segment.plan import (
     Array,
 )
 from penstock.stream.segment.terms import add_event
-from penstock.wire.kernels import compiled
+from penstock.wire.kernels import uncounted
 
 
-@compiled
+@uncounted
 def emit(words: Array, out: Array, sizes: Array, o: int, kind: int, at: int) -> None:
     row = sizes[OUT]
     sizes[OUT] += 1
@@ -31,7 +31,7 @@ def emit(words: Array, out: Array, sizes: Array, o: int, kind: int, at: int) -> 
     out[row, 4] = words[o + 4]
 
 
-@compiled
+@uncounted
 def judge(
     words: Array, rules: Array, terms: Array, limits: Array, program: Array, out: Array, sizes: Array, o: int, t: int
 ) -> None:
@@ -46,14 +46,14 @@ def judge(
         emit(words, out, sizes, o, PROLONG if until else ENTER, t)
 
 
-@compiled
+@uncounted
 def leave(words: Array, out: Array, sizes: Array, o: int, kind: int, at: int) -> None:
     if words[o + 4]:
         emit(words, out, sizes, o, kind, at)
         words[o + 4] = 0
 
 
-@compiled
+@uncounted
 def advance(
     words: Array, rules: Array, terms: Array, limits: Array, program: Array, out: Array, sizes: Array, o: int, t: int
 ) -> None:
@@ -78,7 +78,7 @@ def advance(
         words[o + 6] = next_due(words, rules, terms, limits, o)
 
 
-@compiled
+@uncounted
 def touch(
     words: Array,
     rules: Array,

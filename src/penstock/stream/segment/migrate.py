@@ -10,6 +10,7 @@ import numpy as np
 
 from penstock.stream.segment.copies import CARRIED, GONE, SAME, move
 from penstock.stream.segment.layout import INDEXED, USED
+from penstock.stream.segment.places import marks_of
 from penstock.stream.segment.plan import WIDTH, Plan
 from penstock.stream.segment.store import COLUMNS, Changes, Store
 
@@ -35,5 +36,5 @@ def migrated(old: Store, plan: Plan, clock: int) -> tuple[Store, Changes]:
 
 
 def _room(old: Store, plan: Plan) -> int:
-    """Words that carried records can need beyond what they have."""
-    return int(old.sizes[INDEXED]) * int(plan.rules[:, WIDTH].max())
+    """Words that carried records and ids can need beyond what they have."""
+    return int(old.sizes[INDEXED]) * int(plan.rules[:, WIDTH].max() + marks_of(plan.rules))

@@ -6,23 +6,34 @@ from typing import Any
 
 import numpy as np
 
-from penstock.stream.segment.layout import INDEXED, QUEUED, USED
+from penstock.stream.segment.layout import INDEXED, MARKED, QUEUED, USED
 from penstock.stream.segment.plan import Array
-from penstock.wire.kernels import compiled
+from penstock.wire.kernels import uncounted
 
 
-@compiled
+@uncounted
+def marks_of(rules: Array) -> Any:
+    """Words of the marks of an id under so many rules."""
+    return (len(rules) + MARKED - 1) // MARKED
+
+
+@uncounted
+def first_entry(index: Array, key: int, rule: int) -> Any:
+    """The first entry of the hash table in which (key, rule) can stand."""
+    mixed = (np.uint64(key) ^ (np.uint64(rule + 2) * np.uint64(0x9E3779B97F4A7C15))) * np.uint64(0xBF58476D1CE4E5B9)
+    return np.int64((mixed ^ (mixed >> np.uint64(29))) & np.uint64(len(index) // 3 - 1))
+
+
+@uncounted
 def find(index: Array, key: int, rule: int) -> Any:
     """Where (key, rule) stands in the hash table, or the free place for it."""
-    mask = len(index) // 3 - 1
-    mixed = (np.uint64(key) ^ (np.uint64(rule + 2) * np.uint64(0x9E3779B97F4A7C15))) * np.uint64(0xBF58476D1CE4E5B9)
-    at = np.int64((mixed ^ (mixed >> np.uint64(29))) & np.uint64(mask))
+    at, mask = first_entry(index, key, rule), len(index) // 3 - 1
     while index[3 * at + 2] != 0 and (index[3 * at] != key or index[3 * at + 1] != rule):
         at = (at + 1) & mask
     return 3 * at
 
 
-@compiled
+@uncounted
 def rehash(old: Array, new: Array) -> None:
     """The entries of a hash table in a larger, empty one."""
     for i in range(0, len(old), 3):
@@ -31,7 +42,7 @@ def rehash(old: Array, new: Array) -> None:
             new[at], new[at + 1], new[at + 2] = old[i], old[i + 1], old[i + 2]
 
 
-@compiled
+@uncounted
 def push(heap: Array, sizes: Array, due: int, record: int) -> None:
     at = sizes[QUEUED]
     sizes[QUEUED] += 1
@@ -42,7 +53,7 @@ def push(heap: Array, sizes: Array, due: int, record: int) -> None:
     heap[2 * at], heap[2 * at + 1] = due, record
 
 
-@compiled
+@uncounted
 def drop_first(heap: Array, sizes: Array) -> None:
     sizes[QUEUED] -= 1
     size = sizes[QUEUED]
@@ -59,7 +70,7 @@ def drop_first(heap: Array, sizes: Array) -> None:
     heap[2 * at], heap[2 * at + 1] = due, record
 
 
-@compiled
+@uncounted
 def queue(words: Array, heap: Array, sizes: Array, o: int) -> None:
     """See that the heap knows when the record is due, or a time before that."""
     due, queued = words[o + 6], words[o + 7]
@@ -68,7 +79,7 @@ def queue(words: Array, heap: Array, sizes: Array, o: int) -> None:
         words[o + 7] = due
 
 
-@compiled
+@uncounted
 def rebuild(words: Array, index: Array, heap: Array, sizes: Array) -> None:
     """Index and heap of the records that stand in `words`."""
     sizes[INDEXED], sizes[QUEUED] = 0, 0

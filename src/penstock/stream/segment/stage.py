@@ -21,9 +21,11 @@ from typing import Any, NamedTuple
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from penstock.errors import PenstockError
 from penstock.stream import stored
 from penstock.stream.segment.changes import as_bytes
 from penstock.stream.segment.held import Held, place
+from penstock.stream.segment.layout import LAYOUT
 from penstock.stream.segment.migrate import migrated
 from penstock.stream.segment.plan import Plan, plan
 from penstock.stream.segment.rules import Rule, spec
@@ -206,11 +208,17 @@ def replayed(log: Iterable[Entry]) -> Store:
 def described(snapshot: Entry) -> tuple[list[Rule], int]:
     """The rules with which a snapshot was made, and how many buckets there are."""
     found = json.loads(zlib.decompress(snapshot.rules or b""))
+    if found.get("layout") != LAYOUT:
+        raise PenstockError(
+            "an earlier build kept the records of this state, in a form that is read no more",
+            where="the checkpoint of segment.match",
+            next="start the query with a checkpoint of its own",
+        )
     return [rule_of(one, "the state") for one in found["rules"]], found["buckets"]
 
 
 def _described(plan: Plan, buckets: int) -> bytes:
-    return zlib.compress(f'{{"buckets": {buckets}, "rules": {_as_text(plan)}}}'.encode())
+    return zlib.compress(f'{{"layout": {LAYOUT}, "buckets": {buckets}, "rules": {_as_text(plan)}}}'.encode())
 
 
 def _replay(store: Store, entries: Iterable[Entry]) -> None:

@@ -67,6 +67,8 @@ class Store:
         self.sizes: Array = np.zeros(5, np.int64)
         self.sizes[USED] = 1
         self.sizes[MOST] = _most(plan)
+        self._id_head = ID_HEAD + places.marks_of(plan.rules)
+        self._found = np.empty(len(plan.rules), np.int64)
         self._widest = int(plan.rules[:, WIDTH].max())
 
     @property
@@ -150,14 +152,14 @@ class Store:
         plan = self.plan
         own = self.words, self.index, self.heap, self.sizes, plan.rules, plan.terms, plan.limits, plan.program
         given = events.keys, events.times, events.offsets, events.ids, events.ends, events.rules, events.masks
-        return int(kernel.take(*own, *given, events.values, order, at, stop, latest, out))
+        return int(kernel.take(*own, *given, events.values, order, at, stop, latest, self._found, out))
 
     def _require(self, events: Touches, rows: Array) -> None:
         """Room for what these events can add at most."""
         counts = np.diff(events.ends, prepend=0)[rows]
         touches = int(counts.sum())
         text = int((events.offsets[rows + 1] - events.offsets[rows]).sum())
-        words = len(rows) * (ID_HEAD + 1) + text // 8 + touches * self._widest
+        words = len(rows) * (self._id_head + 1) + text // 8 + touches * self._widest
         if self.sizes[USED] + words > len(self.words):
             used = int(self.sizes[USED])
             self.words = self.memory.longer(WORDS, self.words, used, _power(used + words))
@@ -191,7 +193,7 @@ class Store:
 
     def _ids(self, rows: Array) -> list[bytes]:
         text = self.words.view(np.uint8)
-        starts, sizes = 8 * (rows[:, 0] + ID_HEAD), self.words[rows[:, 0] + 3]
+        starts, sizes = 8 * (rows[:, 0] + self._id_head), self.words[rows[:, 0] + 3]
         spans = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
         return [text[start:stop].tobytes() for start, stop in spans]
 

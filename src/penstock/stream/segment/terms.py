@@ -21,10 +21,10 @@ from penstock.stream.segment.plan import (
     Array,
     N,
 )
-from penstock.wire.kernels import compiled
+from penstock.wire.kernels import uncounted
 
 
-@compiled
+@uncounted
 def add_time(words: Array, s: int, n: int, t: int) -> None:
     """Keep the n newest times in order."""
     if t <= words[s]:
@@ -36,7 +36,7 @@ def add_time(words: Array, s: int, n: int, t: int) -> None:
     words[s + i - 1] = t
 
 
-@compiled
+@uncounted
 def add_sum(words: Array, s: int, resolution: int, t: int, value: float) -> None:
     sums = words.view(np.float64)
     b = t // resolution + 1
@@ -50,7 +50,7 @@ def add_sum(words: Array, s: int, resolution: int, t: int, value: float) -> None
     sums[s + 1 + b % BINS] += value
 
 
-@compiled
+@uncounted
 def add_step(words: Array, s: int, n: int, within: int, steps: int, t: int) -> bool:
     """Chains that an event begins or continues; whether one is complete. The last step first: an event is one."""
     done = False
@@ -68,7 +68,7 @@ def add_step(words: Array, s: int, n: int, within: int, steps: int, t: int) -> b
     return done
 
 
-@compiled
+@uncounted
 def add_absence(words: Array, s: int, within: int, bits: int, t: int) -> None:
     if bits & 2:
         if words[s] and words[s] <= t:
@@ -80,7 +80,7 @@ def add_absence(words: Array, s: int, within: int, bits: int, t: int) -> None:
         words[s + 1] = max(words[s + 1], t)
 
 
-@compiled
+@uncounted
 def add_event(words: Array, terms: Array, values: Array, i: int, o: int, mask: int, t: int, row: int) -> Any:
     """Put an event into the state of a term; whether it is one that can make the condition true."""
     kind, s, bits = terms[i, KIND], o + terms[i, AT], mask >> terms[i, BIT]
