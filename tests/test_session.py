@@ -42,3 +42,16 @@ def test_a_missing_pyarrow_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> N
 def test_python_workers_have_their_libraries_when_they_are_forked(spark: SparkSession) -> None:
     loaded = spark.sparkContext.parallelize([0], 1).map(lambda _: sorted(sys.modules)).collect()[0]
     assert {"numba", "pandas", "pyarrow"} <= set(loaded)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there are no files without names")
+def test_python_workers_share_memory(spark: SparkSession) -> None:
+    def counted(_: int) -> int:
+        from penstock.stream import shared
+
+        with shared.held("test_session") as slot:
+            assert slot
+            slot.notes[0] += 1
+            return int(slot.notes[0])
+
+    assert sorted(spark.sparkContext.parallelize(range(8), 8).map(counted).collect()) == list(range(1, 9))

@@ -109,6 +109,38 @@ def test_a_slot_nobody_asks_for_goes_to_another_name(monkeypatch: pytest.MonkeyP
         assert slot and len(slot.array(0)) == 0
 
 
+def test_memory_of_what_nobody_asks_for_is_given_back(
+    monkeypatch: pytest.MonkeyPatch, fork: Callable[..., Any]
+) -> None:
+    here, there = FORK.Pipe()
+
+    def hold() -> None:
+        with shared.held("held") as slot:
+            assert slot
+            slot.notes[0] = 7
+            there.send(None)
+            signal.pause()
+
+    with shared.held("idle") as slot:
+        assert slot
+        slot.zeros(1, 1000)[:] = 3
+        idle = slot
+    fork(hold)
+    here.recv()
+    shared.sweep()
+    assert idle.array(1).sum() == 3000
+    monkeypatch.setattr(shared, "IDLE", -10)
+    shared.sweep()
+    assert len(idle.array(1)) == 0
+    assert memory_notes("held") == 7
+
+
+def memory_notes(name: str) -> int:
+    memory, words = shared._MEMORY, shared._words_of(name)
+    assert memory
+    return int(memory.heads[(memory.heads[:, :2] == words).all(axis=1)][0, 8])
+
+
 def test_without_such_files_there_are_no_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
     shared.begin()

@@ -103,8 +103,8 @@ class Counts:
     def count(self, expression: str, since: datetime, until: datetime) -> Counted:
         """The distinct members of "a & b | c" who entered or stayed longer from `since` until before `until`.
 
-        Both are taken to whole minutes, downwards. The longest parts that fit cover the time in few rows: a day that
-        begins at any minute in 22 of them, and in 41 at most.
+        Both are taken to whole minutes, downwards. The longest parts that fit cover the time in few rows: 23 at most
+        for a day.
         """
         since, until = begin(_aware(since), "minute"), begin(_aware(until), "minute")
         if until <= since:

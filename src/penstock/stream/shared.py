@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import mmap
 import os
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -34,7 +35,8 @@ _NAME, _USED_AT, _LENGTHS, _NOTES = slice(0, 2), 2, slice(3, 3 + ARRAYS), slice(
 _FIRST = SLOTS * _HEAD
 _PAGE = mmap.PAGESIZE
 IDLE = 600.0
-"""Seconds after which a slot that nobody asked for is given to another name, if one comes."""
+"""Seconds after which the memory of a slot that nobody asked for is given back."""
+_SWEEP = 60.0
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,11 @@ class Memory:
             return None
         os.close(file)
         return cls(mapped, np.frombuffer(mapped, np.int64), locks)
+
+    @property
+    def heads(self) -> Array:
+        """The head of each slot, as a row."""
+        return self.words[:_FIRST].reshape(SLOTS, _HEAD)
 
 
 @dataclass(frozen=True)
@@ -91,7 +98,8 @@ class Slot:
 
     @property
     def _head(self) -> Array:
-        return self.memory.words[self.number * _HEAD : (self.number + 1) * _HEAD]
+        head: Array = self.memory.heads[self.number]
+        return head
 
     def _array(self, place: int, length: int) -> Array:
         first = _FIRST + (self.number * ARRAYS + place) * LONGEST
@@ -115,9 +123,20 @@ _NUMBERS: dict[str, int] = {}
 
 
 def begin() -> None:
-    """Make the memory for all processes that are forked from now on."""
+    """Make the memory for all processes that are forked from now on; this one gives back what is idle."""
     global _MEMORY
     _MEMORY = Memory.make()
+    if _MEMORY:
+        # By a timer, which ends with a fork, and no thread, of which a fork would leave half.
+        signal.signal(signal.SIGALRM, lambda *_: sweep())
+        signal.setitimer(signal.ITIMER_REAL, _SWEEP, _SWEEP)
+
+
+def sweep() -> None:
+    """Give back the memory of idle slots."""
+    if _MEMORY:
+        with _locked(_MEMORY, 0):
+            _sweep(_MEMORY)
 
 
 @contextmanager
@@ -144,8 +163,8 @@ def held(name: str) -> Iterator[Slot | None]:
 
 
 @contextmanager
-def _locked(memory: Memory, place: int) -> Iterator[None]:
-    fcntl.lockf(memory.locks, fcntl.LOCK_EX, 1, place)
+def _locked(memory: Memory, place: int, how: int = 0) -> Iterator[None]:
+    fcntl.lockf(memory.locks, fcntl.LOCK_EX | how, 1, place)
     try:
         yield
     finally:
@@ -159,12 +178,11 @@ def _words_of(name: str) -> Array:
 def _placed(memory: Memory, words: Array) -> int | None:
     """The slot that has this name, or gets it; None if all are taken."""
     with _locked(memory, 0):
-        heads = memory.words[:_FIRST].reshape(SLOTS, _HEAD)
+        heads = memory.heads
         known = np.flatnonzero((heads[:, _NAME] == words).all(axis=1))
         if len(known):
             return int(known[0])
-        for number in np.flatnonzero((heads[:, _USED_AT] > 0) & (heads[:, _USED_AT] < time.time() - IDLE)).tolist():
-            _free(memory, number)
+        _sweep(memory)
         free = np.flatnonzero(heads[:, _USED_AT] == 0)
         if not len(free):
             return None
@@ -172,11 +190,9 @@ def _placed(memory: Memory, words: Array) -> int | None:
         return int(free[0])
 
 
-def _free(memory: Memory, number: int) -> None:
-    """Give an idle slot's memory back, unless a worker holds it."""
-    with suppress(BlockingIOError, PermissionError):
-        fcntl.lockf(memory.locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 1 + number)
-        try:
+def _sweep(memory: Memory) -> None:
+    """Clear the slots that are idle, but for those that a worker holds."""
+    used = memory.heads[:, _USED_AT]
+    for number in np.flatnonzero((used > 0) & (used < time.time() - IDLE)).tolist():
+        with suppress(BlockingIOError, PermissionError), _locked(memory, 1 + number, fcntl.LOCK_NB):
             Slot(memory, number)._clear()
-        finally:
-            fcntl.lockf(memory.locks, fcntl.LOCK_UN, 1, 1 + number)
