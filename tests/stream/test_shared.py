@@ -13,7 +13,11 @@ import pytest
 
 from penstock.stream import shared
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there are no files without names")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="there are no files without names"),
+    # Spark's driver has threads; what is forked here does not touch what they hold.
+    pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"),
+]
 
 FORK = multiprocessing.get_context("fork")
 
@@ -143,6 +147,15 @@ def memory_notes(name: str) -> int:
 
 def test_without_such_files_there_are_no_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
+    none_are_held()
+
+
+def test_workers_with_a_limit_of_addresses_share_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_EXECUTOR_MEMORY_MB", "512")
+    none_are_held()
+
+
+def none_are_held() -> None:
     shared.begin()
     with shared.held("a") as slot:
         assert slot is None

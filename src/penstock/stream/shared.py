@@ -37,6 +37,7 @@ _PAGE = mmap.PAGESIZE
 IDLE = 600.0
 """Seconds after which the memory of a slot that nobody asked for is given back."""
 _SWEEP = 60.0
+LIMIT = "PYSPARK_EXECUTOR_MEMORY_MB"
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,8 @@ _NUMBERS: dict[str, int] = {}
 def begin() -> None:
     """Make the memory for all processes that are forked from now on; this one gives back what is idle."""
     global _MEMORY
-    _MEMORY = Memory.make()
+    # `spark.executor.pyspark.memory` limits a worker's addresses, so that it could have no others.
+    _MEMORY = None if LIMIT in os.environ else Memory.make()
     if _MEMORY:
         # By a timer, which ends with a fork, and no thread, of which a fork would leave half.
         signal.signal(signal.SIGALRM, lambda *_: sweep())
