@@ -2,17 +2,15 @@
 
     python benchmarks/segment_members.py --members 2000000 --json segment_members.json
 
-The rows are those of `segment.sink`, written in batches by Spark on local[2] to a node of its own. The node is started
-again, so that all lies in its files, and asked for the mean size of its partitions (`system.size_estimates`, which it
-writes half a minute after its start); persons are spread by a hash, so that all are about as large. From bytes a row
-follow the partitions of 50 million members.
+The rows are those of `segment.sink`, written in batches by Spark on local[2] to a node of its own, which does not
+compress them. The node is started again, so that all lies in its files. Their bytes for each row, and the partition
+with the most rows, tell how large partitions are, and will be with 50 million members.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +27,6 @@ from penstock.sink.write import Batch
 
 KEYSPACE = "bench"
 MANY = 50_000_000
-PATIENCE = 180.0  # seconds for the node's estimates
-LOOK = 1.0
 
 
 def connect(found: Services) -> Any:
@@ -41,8 +37,7 @@ def connect(found: Services) -> Any:
 def entered(spark: SparkSession, first: int, count: int) -> DataFrame:
     """Membership events of new members whose names are UUIDs, as `cql.match` gives them."""
     return spark.range(first, first + count, 1, 2).selectExpr(
-        "concat_ws('-', substr(md5(id), 1, 8), substr(md5(id), 9, 4), substr(md5(id), 13, 4), substr(md5(id), 17, 4),"
-        " substr(md5(id), 21, 12)) AS person",
+        r"regexp_replace(md5(CAST(id AS STRING)), '(.{8})(.{4})(.{4})(.{4})(.{12})', '$1-$2-$3-$4-$5') AS person",
         "'all' AS segment",
         "'enter' AS event",
         "current_timestamp() AS at",
@@ -64,19 +59,21 @@ def write(spark: SparkSession, found: Services, members: int, batch: int) -> dic
     return {"case": "members/write", "members": members, **rates}
 
 
-def sizes(session: Any, members: int) -> dict[str, Any]:
-    """Mean bytes of a partition, once the node has written them down."""
-    ask = f"SELECT mean_partition_size, partitions_count FROM system.size_estimates WHERE keyspace_name = '{KEYSPACE}'"
-    deadline = time.monotonic() + PATIENCE
-    while not (rows := [row for row in session.execute(ask + " AND table_name = 'members'") if row[1]]):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"the node has no size estimates after {PATIENCE:g} s")
-        time.sleep(LOOK)
-    partitions = sum(row[1] for row in rows)
-    mean = sum(row[0] * row[1] for row in rows) / partitions
-    row_bytes = mean * BUCKETS / members
-    found = {"partition_bytes": round(mean), "row_bytes": round(row_bytes, 1)}
-    return {"case": "members/partitions", **found, "mb_at_50_million": round(MANY * row_bytes / BUCKETS / 1e6, 1)}
+def sizes(session: Any, root: Path, members: int) -> dict[str, Any]:
+    """Bytes of the largest partition and of a row, from the node's files."""
+    count = session.prepare(f"SELECT count(*) FROM {KEYSPACE}.members WHERE segment = 'all' AND bucket = ?")
+    rows = [session.execute(count, (bucket,)).one()[0] for bucket in range(BUCKETS)]
+    assert sum(rows) == members, (sum(rows), members)
+    written = sum(file.stat().st_size for file in root.rglob(f"{KEYSPACE}/members-*/*-Data.db"))
+    row_bytes = written / members
+    share = max(rows) / members
+    return {
+        "case": "members/partitions",
+        "row_bytes": round(row_bytes, 1),
+        "largest_partition_mb": round(max(rows) * row_bytes / 1e6, 3),
+        "largest_to_mean": round(share * BUCKETS, 3),
+        "largest_mb_at_50_million": round(MANY * share * row_bytes / 1e6, 1),
+    }
 
 
 def main() -> None:
@@ -94,13 +91,14 @@ def main() -> None:
                 f"CREATE KEYSPACE {KEYSPACE} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
             )
             create_tables(session, KEYSPACE)
+            session.execute(f"ALTER TABLE {KEYSPACE}.members WITH compression = {{'enabled': 'false'}}")
             session.cluster.shutdown()
             spark = spark_session("members", memory="2g")
             rows = [write(spark, found, options.members, options.batch)]
             spark.stop()
             services.down(root)
             again = connect(services.up(root, only=["cassandra"]))
-            rows.append(sizes(again, options.members))
+            rows.append(sizes(again, root, options.members))
             again.cluster.shutdown()
         finally:
             services.down(root)
