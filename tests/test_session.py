@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 import penstock.session
 from penstock.errors import PenstockError
 from penstock.local.services import Services
+from penstock.stream import shared
 
 
 def test_spark_keeps_to_this_machine_and_to_utc(spark: SparkSession) -> None:
@@ -44,11 +45,9 @@ def test_python_workers_have_their_libraries_when_they_are_forked(spark: SparkSe
     assert {"numba", "pandas", "pyarrow"} <= set(loaded)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="there are no files without names")
+@pytest.mark.skipif(shared.Memory.make() is None, reason="this system gives no such memory")
 def test_python_workers_share_memory(spark: SparkSession) -> None:
     def counted(_: int) -> int:
-        from penstock.stream import shared
-
         with shared.held("test_session") as slot:
             assert slot
             slot.notes[0] += 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,11 +12,8 @@ import pytest
 
 from penstock.stream import shared
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="there are no files without names"),
-    # Spark's driver has threads; what is forked here does not touch what they hold.
-    pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"),
-]
+# Spark's driver has threads; what is forked here does not touch what they hold.
+pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 
 FORK = multiprocessing.get_context("fork")
 
@@ -25,7 +21,8 @@ FORK = multiprocessing.get_context("fork")
 @pytest.fixture(autouse=True)
 def memory(monkeypatch: pytest.MonkeyPatch) -> shared.Memory:
     made = shared.Memory.make()
-    assert made
+    if made is None:
+        pytest.skip("this system gives no such memory")
     monkeypatch.setattr(shared, "_MEMORY", made)
     monkeypatch.setattr(shared, "_NUMBERS", {})
     return made
@@ -57,9 +54,18 @@ def add(name: str, times: int) -> None:
             slot.notes[0] = count + 1
 
 
+def hold(name: str, told: Any) -> None:
+    """Until it is killed."""
+    with shared.held(name) as slot:
+        assert slot
+        slot.notes[0] = 7
+        told.send(None)
+        signal.pause()
+
+
 def test_nothing_is_lost_between_processes(fork: Callable[..., Any]) -> None:
     for process in [fork(add, name, 300) for name in ("a", "b", "a", "b")]:
-        process.join()
+        process.join(60)
         assert process.exitcode == 0
     expected: list[int] = []
     for _ in range(600):
@@ -71,15 +77,7 @@ def test_nothing_is_lost_between_processes(fork: Callable[..., Any]) -> None:
 
 def test_a_process_that_is_killed_lets_go(fork: Callable[..., Any]) -> None:
     here, there = FORK.Pipe()
-
-    def hold() -> None:
-        with shared.held("a") as slot:
-            assert slot
-            slot.notes[0] = 7
-            there.send(None)
-            signal.pause()
-
-    holder = fork(hold)
+    holder = fork(hold, "a", there)
     here.recv()
     waiting = fork(add, "a", 1)
     os.kill(holder.pid, signal.SIGKILL)
@@ -117,19 +115,11 @@ def test_memory_of_what_nobody_asks_for_is_given_back(
     monkeypatch: pytest.MonkeyPatch, fork: Callable[..., Any]
 ) -> None:
     here, there = FORK.Pipe()
-
-    def hold() -> None:
-        with shared.held("held") as slot:
-            assert slot
-            slot.notes[0] = 7
-            there.send(None)
-            signal.pause()
-
     with shared.held("idle") as slot:
         assert slot
         slot.zeros(1, 1000)[:] = 3
         idle = slot
-    fork(hold)
+    fork(hold, "held", there)
     here.recv()
     shared.sweep()
     assert idle.array(1).sum() == 3000
