@@ -20,8 +20,8 @@ from penstock.local.service import Place
 LOST = (DriverException, RequestExecutionException, NoHostAvailable)
 """What a client gets for a write that a dying node did not acknowledge."""
 JOIN_PATIENCE = 180.0  # seconds for a start with streaming
-# In six seconds every node hears of another, also on a busy machine: one that hears of no seed in that time ends. Tables
-# that all share have three copies.
+# In six seconds every node hears of another, also on a busy machine: one that hears of no seed in that time ends.
+# Tables that all share have three copies.
 SHARED = {"cassandra.system_distributed.default_rf": "3", "cassandra.ring_delay_ms": "6000"}
 
 
