@@ -166,7 +166,7 @@ def test_a_log_of_segments_is_unpacked_to_what_the_worker_holds(monkeypatch: pyt
         tester.test(0, [Row(events=segment_events.touches(made, events).pack())])
     names = ["previous", "token", "clock", "latest", "rules", "data"]
     found = unpack_segments(pieces(tester.peekMapState("s__entries", 0), names))
-    ids, rows = held._HELD["s/0"].store.records()
+    ids, rows = held._HELD["/s/0"].store.records()
     members = sum(1 for row in rows.tolist() if row[2])
     assert members and len(found) == len(ids)
     assert {row["key"]["person"] for row in found.to_pylist()} == {one.decode() for one in ids}

@@ -24,6 +24,7 @@ from waiting import until
 from penstock import segment
 from penstock.errors import PenstockError
 from penstock.run import faults
+from penstock.stream import shared
 
 SCHEMA = "person string, event string, amount double, country string, at timestamp"
 DAY = timedelta(days=1)
@@ -112,6 +113,29 @@ def test_restarts_repeats_and_killed_workers_change_nothing(spark: SparkSession,
     expected = segment_model.changes(RULES, [([modelled(row) for row in made], 0) for made in batches] + [([], FAR)])
     assert {change.event for some in expected.values() for change in some} == {"enter", "prolong", "leave", "expire"}
     assert found(spark, tmp_path) == {key: sorted(some) for key, some in expected.items()}
+
+
+@pytest.mark.skipif(shared.Memory.make() is None, reason="this system gives no such memory")
+def test_queries_whose_states_have_one_name_share_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    def slots() -> set[int]:
+        """Those that the workers have, by what stands for their names."""
+
+        def seen(_: int) -> set[int]:
+            return set(shared._MEMORY.heads[:, 0].tolist()) if shared._MEMORY else set()
+
+        return spark.sparkContext.parallelize([0], 1).map(seen).collect()[0]
+
+    before = slots()
+    for name in ("a", "b"):
+        put(tmp_path / name, "0", rows(0))
+        frame = segment.match(
+            stream(spark, tmp_path / name), RULES, key="person", name="s", at="at", clock="events", buckets=2
+        )
+        for _ in range(2):
+            started(frame, tmp_path / f"{name}-to", {"availableNow": True}).awaitTermination()
+            put(tmp_path / name, "1", rows(100))
+    assert len(slots() - before) == 4
+    assert found(spark, tmp_path / "a-to") == found(spark, tmp_path / "b-to") != {}
 
 
 def test_time_passes_without_events(spark: SparkSession, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
+from pyspark import TaskContext
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
@@ -37,6 +38,8 @@ SCHEMA = "changes binary"
 HEAD = "first long, next long, token long, timer long, rules string, logged long, kept long"
 ENTRY = "previous long, token long, clock long, latest long, rules binary, data binary"
 FAR = 1 << 60
+QUERY = "sql.streaming.queryId"
+"""The property of a task that names the query, by the id in its checkpoint."""
 LOG_BYTES = 1 << 20
 """A log may be this long, or as long as the snapshot if that is longer."""
 LOG_ENTRIES = 4096
@@ -81,7 +84,9 @@ class Segments(StatefulProcessor):
         self.rules = hashlib.sha256(_as_text(plan).encode()).hexdigest()
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self.handle = handle
+        self.handle, task = handle, TaskContext.get()
+        # Queries of one application may give their states the same name.
+        self.query = (task.getLocalProperty(QUERY) if task else None) or ""
         self.head = handle.getValueState(self.name + stored.HEAD, HEAD)
         self.log = handle.getMapState(self.name + stored.SEGMENTS, "number long", ENTRY)
 
@@ -101,7 +106,7 @@ class Segments(StatefulProcessor):
         else:
             now = timer_values.getCurrentProcessingTimeInMs()
             clock, latest = now - self.late, now
-        with place(f"{self.name}/{bucket}", self.plan, self.rules) as own:
+        with place(f"{self.query}/{self.name}/{bucket}", self.plan, self.rules) as own:
             head, own.held, changes = self._stepped(own.held, parts, clock, latest)
             head = self._timed(head, own.held.store.due, now, fired)
             self.head.update(tuple(asdict(head).values()))
