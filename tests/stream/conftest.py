@@ -1,4 +1,4 @@
-"""What tests of streams on a real node share: a keyspace for each module."""
+"""What tests of streams share: a keyspace for each module, and memory as the workers of an executor have it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,28 @@ from typing import Any
 import pytest
 from keyspaces import new_keyspace
 
+from penstock.stream import shared
+
 
 @pytest.fixture(scope="module")
 def keyspace(cql: Any) -> Iterator[str]:
     with new_keyspace(cql, "stream") as name:
         yield name
+
+
+@pytest.fixture
+def sharing(monkeypatch: pytest.MonkeyPatch) -> shared.Memory:
+    """This process has memory to share."""
+    made = shared.Memory.make()
+    if made is None:
+        pytest.skip("this system gives no such memory")
+    monkeypatch.setattr(shared, "_MEMORY", made)
+    monkeypatch.setattr(shared, "_NUMBERS", {})
+    return made
+
+
+@pytest.fixture(params=["own", "shared"])
+def memory(request: pytest.FixtureRequest) -> None:
+    """Both with such memory and without."""
+    if request.param == "shared":
+        request.getfixturevalue("sharing")

@@ -11,7 +11,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from penstock.errors import PenstockError
-from penstock.stream import buckets
+from penstock.stream import buckets, known, shared
 from penstock.stream.arrays import packed, unpacked
 from penstock.stream.buckets import BLOB, Bucket, require_name
 from penstock.stream.revisions import ROW_DELETED, ROW_VERSION, SIGN, Revisions
@@ -41,16 +41,17 @@ class Workers:
     def __init__(self) -> None:
         self.bucket = Bucket(LOGIC, "s", ("id",))
         self.tester = TwsTester(self.bucket)
-        self._memory: list[dict[Any, Any]] = [{}, {}]
+        self.memory: list[dict[Any, Any]] = [{}, {}]
 
     def run(self, worker: int, pairs: dict[int, int | None], version: int) -> list[Row]:
-        buckets._KNOWN = self._memory[worker]
+        known._KNOWN = self.memory[worker]
         return self.tester.test(BUCKET, rows(pairs, version))
 
 
+@pytest.mark.usefixtures("memory")
 @pytest.mark.parametrize("order", ["same", "turns", "random"])
 def test_every_process_finds_the_state_that_the_others_left(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buckets, "_KNOWN", {})
+    monkeypatch.setattr(known, "_KNOWN", {})
     monkeypatch.setattr(buckets, "LOG_BLOBS", 5)
     draw, workers, model, total = random.Random(7), Workers(), dict[int, int](), 0
     for version in range(1, 60):
@@ -62,7 +63,7 @@ def test_every_process_finds_the_state_that_the_others_left(order: str, monkeypa
 
 
 def test_the_log_is_replaced_by_the_whole_table_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buckets, "_KNOWN", {})
+    monkeypatch.setattr(known, "_KNOWN", {})
     monkeypatch.setattr(buckets, "LOG_BLOBS", 5)
     workers = Workers()
     lengths = []
@@ -72,8 +73,46 @@ def test_the_log_is_replaced_by_the_whole_table_now_and_then(monkeypatch: pytest
     assert max(lengths) == 5 and lengths[-1] <= 5
 
 
+@pytest.mark.usefixtures("sharing")
+def test_workers_that_share_read_nothing_that_one_of_them_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Bucket, "_logged", pytest.fail)
+    workers, total, model = Workers(), 0, dict[int, int]()
+    # Tables grow, shrink and grow again: so does the room for them.
+    for version, count in enumerate([3, 40, 2000, 2000, 1, 10, 3000, 0], 1):
+        monkeypatch.setattr(shared, "_NUMBERS", {})  # as in another worker
+        pairs = {k: k + version if k < count else None for k in range(3000)}
+        total += sums(workers.run(version % 2, pairs, version))
+        model = {k: v for k, v in pairs.items() if v is not None}
+        assert total == sum(model.values())
+    assert not any(workers.memory)
+
+
+@pytest.mark.usefixtures("sharing")
+def test_a_worker_that_dies_in_a_batch_leaves_nothing_to_be_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = Workers()
+    workers.run(0, {1: 10}, 1)
+    read = []
+    logged = Bucket._logged
+
+    def seen(bucket: Bucket, version: int) -> Any:
+        read.append(version)
+        return logged(bucket, version)
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Bucket, "_logged", seen)
+    with monkeypatch.context() as patch:
+        patch.setattr(Bucket, "_write", dies)
+        with pytest.raises(KeyboardInterrupt):
+            workers.run(0, {1: 99}, 2)
+    assert sums(workers.run(1, {1: 7}, 2)) == 7 - 10
+    assert read == [1]
+
+
+@pytest.mark.usefixtures("memory")
 def test_a_table_of_a_batch_that_failed_is_not_taken_for_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buckets, "_KNOWN", {})
+    monkeypatch.setattr(known, "_KNOWN", {})
     workers = Workers()
     workers.run(0, {1: 10}, 1)
     head = workers.tester.peekValueState("s__head", BUCKET)

@@ -13,19 +13,12 @@ import pytest
 from penstock.stream import shared
 
 # Spark's driver has threads; what is forked here does not touch what they hold.
-pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"),
+    pytest.mark.usefixtures("sharing"),
+]
 
 FORK = multiprocessing.get_context("fork")
-
-
-@pytest.fixture(autouse=True)
-def memory(monkeypatch: pytest.MonkeyPatch) -> shared.Memory:
-    made = shared.Memory.make()
-    if made is None:
-        pytest.skip("this system gives no such memory")
-    monkeypatch.setattr(shared, "_MEMORY", made)
-    monkeypatch.setattr(shared, "_NUMBERS", {})
-    return made
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ hashed into a fixed number of buckets and Spark's key is the bucket:
     one blob for each bucket;
  2. the processor gets a bucket's blobs, and `Logic.step` changes the bucket's state, a table, by array arithmetic;
  3. Spark keeps the state as a log of changes, a blob a batch, which is replaced by the whole table now and then. The
-    table itself stays in the memory of the Python process, which reads from the log only what it does not know yet: a
-    process that never had the bucket, or had it some batches ago.
+    table itself stays in memory that the Python workers of an executor share (`known`), where of the log is read only
+    what is not known yet: an executor never had the bucket, or had it some batches ago.
 
 Each blob has a random token, so that a table that comes from a batch that failed is never taken for the right one.
 """
@@ -30,6 +30,8 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from penstock.errors import PenstockError
 from penstock.stream.arrays import arrow_schema, concat, packed, positions, unpacked
+from penstock.stream.known import Known, place
+from penstock.stream.shared import query
 from penstock.stream.stored import HEAD, TABLES, About
 
 BUCKETS = 32
@@ -161,18 +163,6 @@ def _once(logic: Logic) -> Callable[[pa.Table], pa.Table]:
     return run
 
 
-@dataclass(frozen=True)
-class _Known:
-    """A bucket's state as this process knows it, after the change `version` with its token."""
-
-    version: int
-    token: str
-    table: pa.Table
-
-
-_KNOWN: dict[tuple[str, int], _Known] = {}
-
-
 class Bucket(StatefulProcessor):
     """Spark's processor of one stage, in buckets of the columns `key`."""
 
@@ -181,7 +171,7 @@ class Bucket(StatefulProcessor):
         self._about = About(tuple(key), logic.state_key, logic.made).metadata
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._handle = handle
+        self._handle, self._query = handle, query()
         self._head = handle.getValueState(
             self._name + HEAD, "version long, base long, token string, size long, wake long"
         )
@@ -198,38 +188,38 @@ class Bucket(StatefulProcessor):
         pass
 
     def _step(self, bucket: int, rows: pa.Table | None, times: Any) -> Iterator[Row]:
+        with place(f"{self._query}/{self._name}/{bucket}") as own:
+            own.kept, output = self._stepped(own.kept, rows, times)
+        if output is not None:
+            yield Row(**{BLOB: output})
+
+    def _stepped(self, known: Known | None, rows: pa.Table | None, times: Any) -> tuple[Known | None, bytes | None]:
+        """What is known after a batch, and what it sends on."""
         head = self._head.get()
         version, base, token, size, wake = head if head else (0, 0, "", 0, None)
-        state = self._state(bucket, version, base, token)
+        known = self._current(known, version, base, token)
+        state = known.table if known else self._logic.state.empty_table()
         step = self._logic.step(state, rows, times.getCurrentWatermarkInMs(), version + 1)
         if step.wake is not None and step.wake != wake:
             self._handle.registerTimer(step.wake)
         if step.changed is not None and len(step.changed):
-            state = step.after(state, self._logic.state_key)
-            version, token = version + 1, uuid.uuid4().hex
-            base, size = self._write(version, base, size, token, step.changed, state)
-            self._head.update((version, base, token, size, step.wake))
-            _KNOWN[self._name, bucket] = _Known(version, token, state)
+            known = Known(version + 1, uuid.uuid4().hex, step.after(state, self._logic.state_key))
+            base, size = self._write(known, base, size, step.changed)
+            self._head.update((known.version, base, known.token, size, step.wake))
         elif step.wake != wake:
             self._head.update((version, base, token, size, step.wake))
-        if step.output is not None and len(step.output):
-            yield Row(**{BLOB: packed(step.output)})
+        return known, packed(step.output) if step.output is not None and len(step.output) else None
 
-    def _state(self, bucket: int, version: int, base: int, token: str) -> pa.Table:
+    def _current(self, known: Known | None, version: int, base: int, token: str) -> Known | None:
         """The bucket's table after the change `version`, from memory as far as that is right."""
-        if not version:
-            return self._logic.state.empty_table()
-        known = _KNOWN.get((self._name, bucket))
-        if known and known.token == token:
-            return known.table
+        if not version or (known and known.token == token):
+            return known if version else None
         after, table = base - 1, self._logic.state.empty_table()
         if known and base <= known.version < version and self._logged(known.version)[0] == known.token:
             after, table = known.version, known.table
         for number in range(after + 1, version + 1):
             table = upserted(table, unpacked(self._logged(number)[1]), self._logic.state_key)
-        table = concat([table], self._logic.state)
-        _KNOWN[self._name, bucket] = _Known(version, token, table)
-        return table
+        return Known(version, token, concat([table], self._logic.state))
 
     def _logged(self, version: int) -> tuple[Any, ...]:
         """Token and change of a version that the log has."""
@@ -237,19 +227,18 @@ class Bucket(StatefulProcessor):
         assert found is not None, f"the state {self._name} lacks its change {version}"
         return found
 
-    def _write(
-        self, version: int, base: int, size: int, token: str, changed: pa.Table, state: pa.Table
-    ) -> tuple[int, int]:
+    def _write(self, known: Known, base: int, size: int, changed: pa.Table) -> tuple[int, int]:
         """Add a change to the log, or begin a new one with the whole table; its first version, and its size."""
+        version, state = known.version, known.table
         blob = packed(changed.replace_schema_metadata(self._about))
         full = size + len(blob) > max(LOG_LEAST, LOG_FACTOR * state.nbytes) or version - base >= LOG_BLOBS
         if base and not full:
-            self._log.updateValue((version,), (token, blob))
+            self._log.updateValue((version,), (known.token, blob))
             return base, size + len(blob)
         whole = packed(with_gone(state, False).replace_schema_metadata(self._about))
         for number in range(base, version) if base else ():
             self._log.removeKey((number,))
-        self._log.updateValue((version,), (token, whole))
+        self._log.updateValue((version,), (known.token, whole))
         return version, 0
 
 

@@ -15,14 +15,16 @@ import mmap
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
+from pyspark import TaskContext
 
 Array: TypeAlias = np.ndarray[Any, Any]
+T = TypeVar("T")
 
 SLOTS = 1024
 ARRAYS = 3
@@ -38,6 +40,8 @@ IDLE = 600.0
 """Seconds after which the memory of a slot that nobody asked for is given back."""
 _SWEEP = 60.0
 LIMIT = "PYSPARK_EXECUTOR_MEMORY_MB"
+QUERY = "sql.streaming.queryId"
+"""The property of a task that names the query, by the id in its checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,13 @@ class Slot:
         self._head[:] = 0
 
 
+@dataclass
+class Place(Generic[T]):
+    """What is kept under a name, to be changed where it stands, or replaced."""
+
+    kept: T | None
+
+
 _MEMORY: Memory | None = None
 _NUMBERS: dict[str, int] = {}
 """Where this worker found names; another worker may have given the slot away since."""
@@ -139,6 +150,35 @@ def sweep() -> None:
     if _MEMORY:
         with _locked(_MEMORY, 0):
             _sweep(_MEMORY)
+
+
+def query() -> str:
+    """The query that a worker's task is of: queries of one application may give their states the same name."""
+    task = TaskContext.get()
+    return (task.getLocalProperty(QUERY) if task else None) or ""
+
+
+@contextmanager
+def place(
+    name: str, own: dict[str, T], take: Callable[[Slot], T | None], put: Callable[[Slot, T], None]
+) -> Iterator[Place[T]]:
+    """What stays between batches under a name: in its slot, or in `own` where there is none.
+
+    No other worker has it meanwhile. What fails in between leaves nothing to be trusted. The first note of a slot
+    belongs to this function, and what `take` finds is what `put` has left.
+    """
+    with held(name) as slot:
+        if slot is None:
+            found = Place(own.pop(name, None))
+        else:
+            whole, slot.notes[0] = bool(slot.notes[0]), False
+            found = Place(take(slot) if whole else None)
+        yield found
+        if slot is None and found.kept is not None:
+            own[name] = found.kept
+        elif slot is not None and found.kept is not None:
+            put(slot, found.kept)
+            slot.notes[0] = True
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.stream.aggregates import Aggregate, fields, parts_of
-from penstock.stream.arrays import codes, concat, numbers
+from penstock.stream.arrays import candidates, codes, concat, numbers
 from penstock.stream.buckets import BUCKET, Step, with_gone
 from penstock.stream.revisions import DELETED, SIGN, VERSION
 
@@ -71,5 +71,6 @@ class Totals:
 
 def of_groups(state: pa.Table, rows: pa.Table, by: list[str]) -> pa.Table:
     """The rows of the state in the groups of these rows."""
-    there, here = codes([state, rows], by)
-    return state.filter(pa.array(np.isin(there, here)))
+    likely = state.take(pa.array(candidates(state, rows, by)))
+    there, here = codes([likely, rows], by)
+    return likely.filter(pa.array(np.isin(there, here)))

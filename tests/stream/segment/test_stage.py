@@ -31,21 +31,6 @@ def new_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(held, "_HELD", {})
 
 
-@pytest.fixture
-def sharing(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = shared.Memory.make()
-    if made is None:
-        pytest.skip("this system gives no such memory")
-    monkeypatch.setattr(shared, "_MEMORY", made)
-    monkeypatch.setattr(shared, "_NUMBERS", {})
-
-
-@pytest.fixture(params=["own", "shared"])
-def memory(request: pytest.FixtureRequest) -> None:
-    if request.param == "shared":
-        request.getfixturevalue("sharing")
-
-
 def changes(found: Sequence[Row]) -> list[Change]:
     some = []
     for row in found:

@@ -18,12 +18,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
-from pyspark import TaskContext
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from penstock.errors import PenstockError
-from penstock.stream import stored
+from penstock.stream import shared, stored
 from penstock.stream.segment.changes import as_bytes
 from penstock.stream.segment.held import Held, place
 from penstock.stream.segment.layout import LAYOUT
@@ -38,8 +37,6 @@ SCHEMA = "changes binary"
 HEAD = "first long, next long, token long, timer long, rules string, logged long, kept long"
 ENTRY = "previous long, token long, clock long, latest long, rules binary, data binary"
 FAR = 1 << 60
-QUERY = "sql.streaming.queryId"
-"""The property of a task that names the query, by the id in its checkpoint."""
 LOG_BYTES = 1 << 20
 """A log may be this long, or as long as the snapshot if that is longer."""
 LOG_ENTRIES = 4096
@@ -84,9 +81,7 @@ class Segments(StatefulProcessor):
         self.rules = hashlib.sha256(_as_text(plan).encode()).hexdigest()
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self.handle, task = handle, TaskContext.get()
-        # Queries of one application may give their states the same name.
-        self.query = (task.getLocalProperty(QUERY) if task else None) or ""
+        self.handle, self.query = handle, shared.query()
         self.head = handle.getValueState(self.name + stored.HEAD, HEAD)
         self.log = handle.getMapState(self.name + stored.SEGMENTS, "number long", ENTRY)
 
@@ -107,8 +102,8 @@ class Segments(StatefulProcessor):
             now = timer_values.getCurrentProcessingTimeInMs()
             clock, latest = now - self.late, now
         with place(f"{self.query}/{self.name}/{bucket}", self.plan, self.rules) as own:
-            head, own.held, changes = self._stepped(own.held, parts, clock, latest)
-            head = self._timed(head, own.held.store.due, now, fired)
+            head, own.kept, changes = self._stepped(own.kept, parts, clock, latest)
+            head = self._timed(head, own.kept.store.due, now, fired)
             self.head.update(tuple(asdict(head).values()))
         if found := as_bytes(changes, None if self.by_events else now):
             yield Row(changes=found)
