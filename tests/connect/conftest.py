@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from penstock.connect.api import application
 from penstock.connect.connector import World
 from penstock.connect.properties import CLASS
-from penstock.connect.providers import Provided
+from penstock.connect.providers import Provided, Provider
 from penstock.connect.server import Server, address_of, bind
 from penstock.connect.store import Store
 from penstock.connect.worker import Worker
@@ -33,7 +33,7 @@ DEFAULTS = {
 def worker(spark: SparkSession, services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     """A worker with a topic of its own, stopped at the end."""
     bound = bind("127.0.0.1", 0)
-    provided = Provided({"env": "env", "file": "file"}, DEFAULTS)
+    provided = Provided({"env": Provider("env"), "file": Provider("file")}, DEFAULTS)
     world = World(spark, services.kafka, tmp_path_factory.mktemp("positions"), provided)
     made = Worker(world, Store(services.kafka, f"configs-{uuid.uuid4().hex[:8]}", {}), address_of(bound))
     made.start()

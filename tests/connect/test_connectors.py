@@ -301,7 +301,21 @@ def test_answers_are_those_of_kafka_connect(url: str) -> None:
         ("GET", "/connector-plugins/ScyllaConnector/config", None, 200),
         ("PUT", "/connector-plugins/Other/config/validate", {}, 404),
         ("GET", "/admin/loggers", None, 200),
+        ("PUT", "/connector-plugins/ScyllaConnector/config/validate", {"connector.class": "Other"}, 400),
+        ("GET", "/connector-plugins/JsonConverter/config", None, 200),
+        ("GET", "/connector-plugins/RegexRouter/config", None, 200),
+        ("GET", "/connector-plugins/Other/config", None, 404),
         ("PUT", "/admin/loggers/penstock", {"level": "LOUD"}, 404),
+        ("PUT", "/admin/loggers/penstock", {}, 400),
+        ("PUT", "/admin/loggers/penstock.none?scope=cluster", {"level": "warn"}, 204),
+        ("GET", "/admin/loggers/nobody", None, 404),
+        ("GET", "/connectors/", None, 200),
+        ("POST", "/connectors/", {"name": "x"}, 400),
+        ("POST", "/connectors", {"name": "x", "config": {"a": None}}, 400),
+        ("POST", "/connectors", {"name": "x", "config": {}, "initial_state": "STARTED"}, 400),
+        ("POST", "/connectors", {"name": "x", "config": {"a": "\ud800"}}, 400),
+        ("POST", "/connectors", {"name": "a\nb", "config": {"connector.class": "Scylla"}}, 400),
+        ("GET", "/connectors/none/tasks/²/status", None, 404),
     ]
     for method, path, body, status in cases:
         answer = requests.request(method, url + path, json=body, timeout=9)

@@ -91,10 +91,15 @@ class Csv:
         wrong = [_wrong(field, decoded.getField(field.name), plain.getField(field.name)) for field in self.schema]
         count = F.concat(F.lit(f"not {len(self.schema)} values: "), shown(text))
         bad = decoded.isNull() | decoded.getField(CORRUPT).isNotNull()
-        return F.when(~F.is_valid_utf8(text), "no UTF-8").when(bad, F.coalesce(*wrong, count))
+        # An empty line is a null only where there is one value.
+        few = F.length(text) == 0 if len(self.schema) > 1 else F.lit(False)
+        found = F.when(~F.is_valid_utf8(text), "no UTF-8").when(few, count)
+        return found.when(bad, F.coalesce(*wrong, count))
 
     def _parsed(self, text: Column, schema: st.StructType) -> Column:
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "sep": self.separator, "escape": '"'}
+        # Nothing is null, and `""` is an empty text: by default both are null.
+        options["nullValue"] = "\0\0"
         return F.from_csv(text, with_corrupt(schema).simpleString(), options)
 
 

@@ -31,7 +31,12 @@ def application(worker: Worker) -> Starlette:
     for (method, path), call in {**routes.ROUTES, **plugin_routes.ROUTES}.items():
         by_path.setdefault(path, {})[method] = _endpoint(worker, call)
     return Starlette(
-        routes=[Route(path, _by_method(calls), methods=list(calls)) for path, calls in by_path.items()],
+        # Many recipes have a slash at the end, and curl does not follow a redirection.
+        routes=[
+            Route(place, _by_method(calls), methods=list(calls))
+            for path, calls in by_path.items()
+            for place in dict.fromkeys((path, path.rstrip("/") + "/"))
+        ],
         exception_handlers={HTTPException: _refused, PenstockError: _failed, Exception: _broken},
     )
 
@@ -63,7 +68,10 @@ async def _body(request: Request) -> Any:
             415, 'HTTP 415 Unsupported Media Type: send JSON with the header "Content-Type: application/json"'
         )
     try:
-        return json.loads(text)
+        found = json.loads(text)
+        # Half a surrogate pair is no text: no answer could show it again.
+        json.dumps(found, ensure_ascii=False).encode()
+        return found
     except ValueError as error:
         raise RestError(400, f"The request's body is no JSON: {error}") from None
 

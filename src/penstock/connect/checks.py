@@ -89,7 +89,7 @@ def _credentials(values: Mapping[str, Any], config: Mapping[str, str]) -> Proble
 
 
 def _format(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
-    if str(values["cdc.output.format"]).lower() != "legacy":
+    if values["cdc.output.format"] != "legacy":
         if values["experimental.preimages.enabled"]:
             yield (
                 "experimental.preimages.enabled",
@@ -97,13 +97,13 @@ def _format(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
             )
         return
     for side in ("before", "after"):
-        if str(values[f"cdc.include.{side}"]).lower() != "none":
+        if values[f"cdc.include.{side}"] != "none":
             yield (
                 f"cdc.include.{side}",
                 f"it must be none in the legacy format, not {values[f'cdc.include.{side}']}. Next: set "
                 "cdc.output.format=advanced, or for preimages experimental.preimages.enabled=true",
             )
-    if {place.lower() for place in values["cdc.include.primary-key.placement"]} != set(PLACEMENT):
+    if set(values["cdc.include.primary-key.placement"]) != set(PLACEMENT):
         yield (
             "cdc.include.primary-key.placement",
             f"it must be {','.join(PLACEMENT)} in the legacy format. Next: leave it out, or set "

@@ -14,7 +14,7 @@ from penstock.codec.records import Codec, Side
 from penstock.codec.registry import Registry
 from penstock.codec.subjects import Subjects
 from penstock.codec.text import Text
-from penstock.connect.definition import REQUIRED, Property, read_all
+from penstock.connect.definition import REQUIRED, Property, full_name, read_all
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
 STRATEGIES = {
@@ -86,7 +86,7 @@ CONVERTERS: dict[str, Converter] = {
 
 def converter(side: Side, config: Mapping[str, str]) -> Codec:
     """The codec that a configuration without errors names for its keys or values."""
-    chosen = CONVERTERS[config[f"{side}.converter"]]
+    chosen = CONVERTERS[full_name(config[f"{side}.converter"], CONVERTERS)]
     prefix = f"{side}.converter."
     options = {name.removeprefix(prefix): text for name, text in config.items() if name.startswith(prefix)}
     return chosen.make(read_all(_options(chosen, side), options)[0], side)
@@ -97,7 +97,7 @@ def definitions(config: Mapping[str, str]) -> list[Property]:
     found = []
     sides: tuple[Side, ...] = ("key", "value")
     for side in sides:
-        if chosen := CONVERTERS.get(config.get(f"{side}.converter", "")):
+        if chosen := CONVERTERS.get(full_name(config.get(f"{side}.converter"), CONVERTERS)):
             found += [
                 replace(option, name=f"{side}.converter.{option.name}", group="Converters")
                 for option in _options(chosen, side)

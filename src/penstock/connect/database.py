@@ -103,7 +103,7 @@ def _problems_of(session: Any, name: str, values: Mapping[str, Any]) -> Iterator
 def _images(values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """The images that a configuration asks for: its property, the log's option, and what turns the property off."""
     for side, option in (("before", "preimage"), ("after", "postimage")):
-        if values[f"cdc.include.{side}"].lower() != "none":
+        if values[f"cdc.include.{side}"] != "none":
             yield f"cdc.include.{side}", option, "none"
     if values["experimental.preimages.enabled"]:
         yield "experimental.preimages.enabled", "preimage", "false"

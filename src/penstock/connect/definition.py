@@ -44,6 +44,9 @@ class Property:
                 raise ValueError(f'Missing required configuration "{self.name}" which has no default value.')
             return self.default
         value = _parse(self, text.strip())
+        if self.allowed and not self.check:
+            # As it is written where it is defined, so that nobody else has to think of letters' case.
+            value = next((each for each in self.allowed if each.lower() == str(value).lower()), value)
         wrong = self._wrong(value)
         if wrong:
             raise ValueError(f"Invalid value {self.shown(text)} for configuration {self.name}: {wrong}")
@@ -52,7 +55,7 @@ class Property:
     def _wrong(self, value: Any) -> str | None:
         if self.check:
             return self.check(value)
-        if self.allowed and str(value).lower() not in {each.lower() for each in self.allowed}:
+        if self.allowed and value not in self.allowed:
             return f"it must be one of {', '.join(self.allowed)}"
         return None
 
@@ -105,7 +108,8 @@ def _number(wanted: Property, text: str) -> int | float:
     low, high = RANGES.get(wanted.type, (-math.inf, math.inf))
     try:
         number = float(text) if wanted.type == "DOUBLE" else int(text)
-        if low <= number <= high:
+        # Python reads more as numbers than Java does: 1_000, and digits of other scripts.
+        if low <= number <= high and text.isascii() and "_" not in text:
             return number
     except ValueError:
         pass
@@ -113,6 +117,16 @@ def _number(wanted: Property, text: str) -> int | float:
     raise ValueError(
         f"Invalid value {text} for configuration {wanted.name}: Not a number of type {wanted.type}; give {kind}"
     )
+
+
+def full_name(name: str | None, classes: Iterable[str]) -> str:
+    """The class that a name means: its own, or the part after the last dot, which for a converter may end before it."""
+    name = (name or "").strip()
+    for full in classes:
+        last = full.rpartition(".")[2]
+        if name in (last, last.removesuffix("Converter")):
+            return full
+    return name
 
 
 def at_least(low: float) -> Check:

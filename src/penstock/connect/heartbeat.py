@@ -70,7 +70,7 @@ def topic(values: Mapping[str, Any]) -> str:
 def beat(spark: SparkSession, setup: Setup, millis: int, read_to: int | None) -> None:
     """Write one heartbeat."""
     members = {"ts_ms": F.lit(millis).cast("long")}
-    extended = setup.values["cdc.output.format"].lower() == "extended"
+    extended = setup.values["cdc.output.format"] == "extended"
     if extended:
         members["lag_ms"] = F.lit(None if read_to is None else millis - read_to // 1000).cast("long")
     frame = spark.range(1).select(

@@ -27,7 +27,8 @@ class Offsets:
     """The positions of one connector, below `root`."""
 
     def __init__(self, root: Path, connector: str) -> None:
-        self.folder = root / quote(connector, safe="")
+        # A dot or two would be another folder; quote() leaves dots as they are.
+        self.folder = root / (quote(connector, safe="") if connector.strip(".") else connector.replace(".", "%2E"))
 
     def read(self) -> list[dict[str, Any]]:
         """All known positions as Connect's REST API shows them."""

@@ -6,17 +6,28 @@ import logging
 from typing import Any
 
 from penstock import __version__
+from penstock.connect import transforms
 from penstock.connect.converters import CONVERTERS
+from penstock.connect.definition import full_name
 from penstock.connect.errors import RestError
 from penstock.connect.properties import ALIASES, CLASS, properties
 from penstock.connect.routing import Answer, Ask, Routes, as_config, as_object, route
 from penstock.connect.shown import definitions, validation
-from penstock.connect.transforms import CLASSES
 from penstock.connect.worker import Worker
 
 ROUTES: Routes = {}
 VERSION = "4.3.1"
 """The version of Kafka Connect whose API this is."""
+LEVELS = {
+    "OFF": logging.CRITICAL + 1,
+    "FATAL": logging.CRITICAL,
+    "ERROR": logging.ERROR,
+    "WARN": logging.WARNING,
+    "INFO": logging.INFO,
+    "DEBUG": logging.DEBUG,
+    "TRACE": 1,
+}
+"""Java's levels, as Python's."""
 
 
 @route(ROUTES, "GET", "/")
@@ -38,49 +49,65 @@ def _plugins(worker: Worker, ask: Ask) -> Answer:
     found = [{"class": CLASS, "type": "source", "version": __version__}]
     if not ask.flag("connectorsOnly", "true"):
         found += [{"class": name, "type": "converter", "version": __version__} for name in CONVERTERS]
-        found += CLASSES
+        found += transforms.CLASSES
     return 200, found
 
 
 @route(ROUTES, "GET", "/connector-plugins/{plugin}/config")
 def _plugin_config(worker: Worker, ask: Ask) -> Answer:
-    _require_plugin(ask.path["plugin"])
+    name = ask.path["plugin"]
+    if kind := CONVERTERS.get(full_name(name, CONVERTERS)):
+        return 200, definitions(kind.options)
+    if (options := transforms.options(name)) is not None:
+        return 200, definitions(options)
+    _require_plugin(name)
     return 200, definitions(properties())
 
 
 @route(ROUTES, "PUT", "/connector-plugins/{plugin}/config/validate")
 def _validate(worker: Worker, ask: Ask) -> Answer:
-    config = as_config(ask.body)
+    config = as_config({name: value for name, value in as_object(ask.body).items() if value is not None})
     _require_plugin(ask.path["plugin"])
-    _require_plugin(config.get("connector.class", ask.path["plugin"]))
+    if (chosen := config.get("connector.class", CLASS)) not in ALIASES:
+        raise RestError(400, f"Included connector type {chosen} does not match request type {ask.path['plugin']}")
     return 200, validation(CLASS, worker.check(config))
 
 
 @route(ROUTES, "GET", "/admin/loggers")
 def _loggers(worker: Worker, ask: Ask) -> Answer:
     named = [name for name, logger in logging.root.manager.loggerDict.items() if isinstance(logger, logging.Logger)]
-    levels = {name: logging.getLogger(name).level for name in named}
-    shown = {name: _level(name) for name, level in sorted(levels.items()) if level}
-    return 200, {"root": _level("root"), **shown}
+    return 200, {
+        "root": _level("root"),
+        **{name: _level(name) for name in sorted(named) if logging.getLogger(name).level},
+    }
 
 
 @route(ROUTES, "GET", "/admin/loggers/{logger}")
 def _logger(worker: Worker, ask: Ask) -> Answer:
+    if ask.path["logger"] not in ("root", *logging.root.manager.loggerDict):
+        raise RestError(404, f"Logger {ask.path['logger']} not found.")
     return 200, _level(ask.path["logger"])
 
 
 @route(ROUTES, "PUT", "/admin/loggers/{logger}")
 def _set_level(worker: Worker, ask: Ask) -> Answer:
-    level = str(as_object(ask.body).get("level", "")).upper()
-    if level not in logging.getLevelNamesMapping():
-        raise RestError(404, f"invalid log level '{level}'; use DEBUG, INFO, WARNING or ERROR")
-    logging.getLogger(None if ask.path["logger"] == "root" else ask.path["logger"]).setLevel(level)
-    return 200, [ask.path["logger"]]
+    level = as_object(ask.body).get("level")
+    if not level:
+        raise RestError(400, "Desired 'level' parameter was not specified in request.")
+    if str(level).upper() not in LEVELS:
+        raise RestError(404, f"invalid log level '{level}'; use one of {', '.join(LEVELS)}")
+    _log_of(ask.path["logger"]).setLevel(LEVELS[str(level).upper()])
+    return (204, None) if ask.query.get("scope") == ["cluster"] else (200, [ask.path["logger"]])
+
+
+def _log_of(name: str) -> logging.Logger:
+    return logging.getLogger(None if name == "root" else name)
 
 
 def _level(name: str) -> dict[str, Any]:
-    logger = logging.getLogger(None if name == "root" else name)
-    return {"level": logging.getLevelName(logger.getEffectiveLevel()), "last_modified": None}
+    level = _log_of(name).getEffectiveLevel()
+    names = {number: text for text, number in LEVELS.items()}
+    return {"level": names.get(level, logging.getLevelName(level)), "last_modified": None}
 
 
 def _require_plugin(name: str) -> None:

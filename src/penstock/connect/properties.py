@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from penstock.codec.debezium import OPERATIONS, PLACES
 from penstock.connect.converters import CONVERTERS
-from penstock.connect.definition import REQUIRED, Check, Property, at_least
+from penstock.connect.definition import REQUIRED, Check, Property, at_least, full_name
 
 CLASS = "com.scylladb.cdc.debezium.connector.ScyllaConnector"
 ALIASES = (CLASS, "ScyllaConnector", "Scylla")
@@ -45,10 +45,20 @@ def _tables(values: list[str]) -> str | None:
 
 def _some_of(allowed: tuple[str, ...]) -> Check:
     def check(values: list[str]) -> str | None:
-        unknown = [value for value in values if value.lower() not in allowed]
+        unknown = [value for value in values if value not in allowed]
         return f"unknown {', '.join(unknown)}; use some of {', '.join(allowed)}" if unknown else None
 
     return check
+
+
+def _converter(name: str) -> str | None:
+    return None if full_name(name, CONVERTERS) in CONVERTERS else f"it must be one of {', '.join(CONVERTERS)}"
+
+
+def _plain(value: str) -> str | None:
+    if not value.isprintable():
+        return "it may hold no control characters"
+    return None if value else "String must be non-empty"
 
 
 def _prefix(value: str) -> str | None:
@@ -58,9 +68,10 @@ def _prefix(value: str) -> str | None:
 
 
 CHECKS: dict[str, Check] = {
+    "name": _plain,
     "text": lambda value: None if value else "String must be non-empty",
     "connector_class": lambda value: None if value in ALIASES else f"this worker runs {CLASS}",
-    "converter": lambda value: None if value in CONVERTERS else f"it must be one of {', '.join(CONVERTERS)}",
+    "converter": _converter,
     "from_0": at_least(0),
     "from_1": at_least(1),
     "hosts": _hosts,

@@ -8,12 +8,41 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-REFERENCE = re.compile(r"\$\{(\w+):(?:([^}]*?):)?([^}:]+)\}")
+import javaproperties
+
+REFERENCE = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
+"""A provider's name, perhaps a path, and a key; the pattern of Kafka's ConfigTransformer."""
 KINDS = {
     "org.apache.kafka.common.config.provider.EnvVarConfigProvider": "env",
     "org.apache.kafka.common.config.provider.FileConfigProvider": "file",
     "org.apache.kafka.common.config.provider.DirectoryConfigProvider": "dir",
 }
+SIDES = ("key.converter", "value.converter")
+
+
+@dataclass(frozen=True)
+class Provider:
+    """Where values stand: the kind, and what of it may be read, files below `paths` or variables of these names."""
+
+    kind: str
+    paths: tuple[Path, ...] = ()
+    names: re.Pattern[str] | None = None
+
+    def find(self, path: str | None, key: str) -> str | None:
+        """The value; None if there is none, or none that may be read."""
+        if self.kind == "env":
+            return os.environ.get(key) if self.names is None or self.names.fullmatch(key) else None
+        place = Path(path or "")
+        if not self._allows(place):
+            return None
+        if self.kind == "file":
+            return read_properties(place.read_text("latin-1")).get(key) if place.is_file() else None
+        file = place / key
+        return file.read_text() if file.name == key and file.is_file() else None
+
+    def _allows(self, place: Path) -> bool:
+        whole = place.resolve()
+        return not self.paths or any(whole.is_relative_to(path.resolve()) for path in self.paths)
 
 
 @dataclass(frozen=True)
@@ -26,16 +55,16 @@ class Resolved:
 
 @dataclass(frozen=True)
 class Provided:
-    """The worker's providers by name, with their kinds; and its defaults for properties that a connector leaves out."""
+    """The worker's providers by name; and its converters, for connectors that name none, with their options."""
 
-    providers: Mapping[str, str] = field(default_factory=dict)
-    defaults: Mapping[str, str] = field(default_factory=dict)
+    providers: Mapping[str, Provider] = field(default_factory=dict)
+    converters: Mapping[str, str] = field(default_factory=dict)
 
     def resolved(self, config: Mapping[str, str]) -> Resolved:
-        """The configuration with the worker's defaults in it and all references replaced."""
+        """The configuration with the worker's converters, where it names none, and all references replaced."""
         errors: list[tuple[str, str]] = []
         texts: dict[str, str] = {}
-        for name, text in {**self.defaults, **config}.items():
+        for name, text in self._whole(config).items():
             try:
                 texts[name] = REFERENCE.sub(self._look_up, text)
             except LookupError as error:
@@ -43,32 +72,30 @@ class Provided:
                 errors.append((name, str(error.args[0])))
         return Resolved(texts, errors)
 
+    def _whole(self, config: Mapping[str, str]) -> dict[str, str]:
+        """As in Connect a converter's options stand where its class does."""
+        found = dict(config)
+        for side in SIDES:
+            if side not in config:
+                found = {name: text for name, text in found.items() if not name.startswith(f"{side}.")}
+                found |= {name: text for name, text in self.converters.items() if name.startswith(side)}
+        return found
+
     def _look_up(self, reference: re.Match[str]) -> str:
-        provider, path, key = reference.groups()
-        kind = self.providers.get(provider)
-        if kind is None:
+        name, path, key = reference.groups()
+        provider = self.providers.get(name)
+        if provider is None:
             return reference[0]
-        if kind == "env":
-            found = os.environ.get(key)
-        elif kind == "file":
-            found = _properties(Path(path or "")).get(key)
-        else:
-            file = Path(path or "") / key
-            found = file.read_text() if file.is_file() else None
+        try:
+            found = provider.find(path, key)
+        except (OSError, ValueError) as error:
+            raise LookupError(f"{reference[0]} cannot be read on the worker's machine: {error}") from error
         if found is None:
-            raise LookupError(f"{reference[0]} names nothing that is there on the worker's machine")
+            raise LookupError(f"{reference[0]} names nothing that is there on the worker's machine, and may be read")
         return found
 
 
-def _properties(file: Path) -> dict[str, str]:
-    return read_properties(file.read_text()) if file.is_file() else {}
-
-
 def read_properties(text: str) -> dict[str, str]:
-    """The lines `name=value` of a Java properties file; lines that begin with # or ! are comments."""
-    found = {}
-    for line in re.sub(r"\\\n\s*", "", text).splitlines():
-        name, separator, value = line.strip().partition("=")
-        if separator and name and name[0] not in "#!":
-            found[name.strip()] = value.strip()
+    """What a Java properties file says; raises `ValueError` where Java would."""
+    found: dict[str, str] = javaproperties.loads(text)
     return found

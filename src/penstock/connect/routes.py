@@ -13,6 +13,7 @@ from penstock.connect.store import PAUSED, STARTED, STOPPED
 from penstock.connect.worker import Worker
 
 ROUTES: Routes = {}
+INITIAL = {"RUNNING": STARTED, "PAUSED": PAUSED, "STOPPED": STOPPED}
 CONFIGS = {"name": "the connector's name", "config": "its configuration as an object"}
 
 
@@ -35,7 +36,11 @@ def _create(worker: Worker, ask: Ask) -> Answer:
     name = str(ask.body.get("name") or config.get("name") or "").strip()
     if not name:
         raise RestError(400, "Connector name must be given as `name`")
-    worker.create(name, config, str(ask.body.get("initial_state") or STARTED))
+    wanted = str(ask.body.get("initial_state") or "RUNNING")
+    state = INITIAL.get(wanted.upper())
+    if state is None:
+        raise RestError(400, f"Invalid initial state {wanted}; it must be one of {', '.join(INITIAL)}")
+    worker.create(name, config, state)
     return 201, _info(worker.get(name))
 
 
@@ -64,8 +69,8 @@ def _put_config(worker: Worker, ask: Ask) -> Answer:
 @route(ROUTES, "PATCH", "/connectors/{name}/config")
 def _patch_config(worker: Worker, ask: Ask) -> Answer:
     given = as_object(ask.body)
-    removed = dict.fromkeys(name for name, value in given.items() if value is None)
-    worker.patch(ask.name, {**as_config(given), **removed})
+    changed = as_config({name: value for name, value in given.items() if value is not None})
+    worker.patch(ask.name, {**dict.fromkeys(given), **changed})
     return 200, _info(worker.get(ask.name))
 
 
@@ -130,7 +135,7 @@ def _topics(worker: Worker, ask: Ask) -> Answer:
 @route(ROUTES, "PUT", "/connectors/{name}/topics/reset")
 def _reset_topics(worker: Worker, ask: Ask) -> Answer:
     worker.get(ask.name).active.clear()
-    return 200, None
+    return 202, None
 
 
 @route(ROUTES, "GET", "/connectors/{name}/offsets")
@@ -163,6 +168,6 @@ def _info(connector: Connector) -> dict[str, Any]:
 
 
 def _number(text: str) -> int:
-    if not text.isdigit():
+    if not (text.isascii() and text.isdigit()):
         raise RestError(404, f"HTTP 404 Not Found: {text} is no task's number")
     return int(text)

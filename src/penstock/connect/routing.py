@@ -54,8 +54,9 @@ def as_config(body: Any) -> dict[str, str]:
     """A configuration of a body: values that are no text become the text that Connect makes of them."""
     config = {}
     for name, value in as_object(body).items():
+        if value is None:
+            raise RestError(400, f"Null value can not be supplied as the configuration value: {name}; leave it out")
         if isinstance(value, dict | list):
             raise RestError(400, f"The value of {name} must be text, a number or a truth value, not {value!r}")
-        if value is not None:
-            config[name] = str(value).lower() if isinstance(value, bool) else str(value)
+        config[name] = str(value).lower() if isinstance(value, bool) else str(value)
     return config

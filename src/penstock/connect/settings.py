@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.connect.converters import CONVERTERS, JSON
-from penstock.connect.providers import KINDS, Provided, read_properties
+from penstock.connect.definition import full_name
+from penstock.connect.providers import KINDS, SIDES, Provided, Provider, read_properties
 from penstock.errors import PenstockError
 from penstock.kafka_security import SETTINGS as SECURITY
 from penstock.kafka_security import Security
@@ -39,8 +40,8 @@ def read(file: Path | None, servers: str | None, listen: str | None) -> Settings
     """The settings of a worker's file, if there is one; `servers` and `listen` come before what it says."""
     if file is not None and not file.is_file():
         raise PenstockError(f"there is no file {file}", next="give the worker's properties file, or leave it out")
-    found = read_properties(file.read_text()) if file else {}
     where = str(file) if file else "penstock connect"
+    found = _found(file) if file else {}
     host, port = _listener(listen or found.get("listeners", "http://127.0.0.1:8083").split(",")[0], where)
     chosen = servers or found.get("bootstrap.servers")
     if not chosen:
@@ -60,6 +61,18 @@ def read(file: Path | None, servers: str | None, listen: str | None) -> Settings
     )
 
 
+def _found(file: Path) -> dict[str, str]:
+    """What the file says, values that it says stand elsewhere being looked up."""
+    try:
+        said = read_properties(file.read_text())
+    except ValueError as error:
+        raise PenstockError(f"no Java properties file: {error}", where=str(file), next="correct this line") from error
+    resolved = Provided(_providers(said, str(file))).resolved(said)
+    for name, message in resolved.errors:
+        raise PenstockError(f"{name}: {message}", where=str(file), next="correct the reference, or what it names")
+    return resolved.config
+
+
 def _listener(text: str, where: str) -> tuple[str, int]:
     match = LISTENER.fullmatch(text.strip())
     if not match or int(match[2]) > 65535:
@@ -72,14 +85,14 @@ def _listener(text: str, where: str) -> tuple[str, int]:
 def _converters(found: Mapping[str, str], where: str) -> dict[str, str]:
     """The worker's converters, for connectors that name none."""
     texts = {name: text for name, text in found.items() if re.match(r"(key|value)\.converter(\.|$)", name)}
-    for side in ("key.converter", "value.converter"):
+    for side in SIDES:
         name = texts.setdefault(side, JSON)
-        if name not in CONVERTERS:
+        if full_name(name, CONVERTERS) not in CONVERTERS:
             raise PenstockError(f"{side} cannot be {name}", where=where, next=f"use one of {', '.join(CONVERTERS)}")
     return texts
 
 
-def _providers(found: Mapping[str, str], where: str) -> dict[str, str]:
+def _providers(found: Mapping[str, str], where: str) -> dict[str, Provider]:
     names = [name.strip() for name in found.get("config.providers", "").split(",") if name.strip()]
     classes = {name: found.get(f"config.providers.{name}.class", "") for name in names}
     for name, kind in classes.items():
@@ -87,4 +100,15 @@ def _providers(found: Mapping[str, str], where: str) -> dict[str, str]:
             raise PenstockError(
                 f"config.providers.{name}.class cannot be {kind!r}", where=where, next=f"use one of {', '.join(KINDS)}"
             )
-    return {name: KINDS[kind] for name, kind in classes.items()}
+    return {
+        name: _provider(KINDS[kind], f"config.providers.{name}.param.", found, where) for name, kind in classes.items()
+    }
+
+
+def _provider(kind: str, prefix: str, found: Mapping[str, str], where: str) -> Provider:
+    paths, names = (found.get(f"{prefix}{param}", "").strip() for param in ("allowed.paths", "allowlist.pattern"))
+    try:
+        pattern = re.compile(names) if names else None
+    except re.error as error:
+        raise PenstockError(f"{prefix}allowlist.pattern cannot be {names!r}: {error}", where=where) from error
+    return Provider(kind, tuple(Path(path.strip()) for path in paths.split(",") if path.strip()), pattern)

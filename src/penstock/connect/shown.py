@@ -9,6 +9,7 @@ from typing import Any
 from penstock.connect.checks import Checked
 from penstock.connect.definition import HIDDEN, Property, as_text
 from penstock.connect.properties import properties
+from penstock.connect.providers import REFERENCE
 
 Json = dict[str, Any]
 
@@ -18,7 +19,8 @@ _SECRETS = frozenset(each.name for each in properties() if each.type == "PASSWOR
 
 def masked(config: Mapping[str, str]) -> dict[str, str]:
     """The configuration with its secrets hidden; a reference to a secret shows only where it stands."""
-    return {name: HIDDEN if is_secret(name) and "${" not in text else text for name, text in config.items()}
+    hidden = {name for name, text in config.items() if is_secret(name) and not REFERENCE.fullmatch(text)}
+    return {name: HIDDEN if name in hidden else text for name, text in config.items()}
 
 
 def is_secret(name: str) -> bool:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.errors import PenstockError
 from penstock.wire import BlockingProducer, Reader
 from penstock.wire.admin import Admin
 from penstock.wire.errors import KafkaError
 
+T = TypeVar("T")
 STARTED, PAUSED, STOPPED = "STARTED", "PAUSED", "STOPPED"
 STATES = (STARTED, PAUSED, STOPPED)
 _CONNECTOR, _STATE = "connector-", "target-state-"
@@ -52,10 +53,7 @@ class Store:
                 next="check that Kafka is up, and that this user may create, read and write the topic",
             ) from error
         self._producer = BlockingProducer(self._servers, delivery_timeout=PATIENCE, **self._security)
-        kept: dict[str, Kept] = {}
-        for key, value in records:
-            _apply(kept, key, value)
-        return kept
+        return connectors(records)
 
     def put(self, name: str, config: Mapping[str, str]) -> None:
         """Keep a configuration; returns when all replicas have it."""
@@ -106,16 +104,31 @@ class Store:
         return records
 
 
-def _apply(kept: dict[str, Kept], key: str, value: bytes | None) -> None:
-    """Change what is known of a connector by one record; those of tasks and sessions are Connect's own affair."""
-    if key.startswith(_CONNECTOR):
-        name = key.removeprefix(_CONNECTOR)
-        if value is None:
-            kept.pop(name, None)
-        else:
-            config = dict(json.loads(value)["properties"])
-            kept[name] = replace(kept[name], config=config) if name in kept else Kept(config)
-    elif key.startswith(_STATE) and value is not None and (name := key.removeprefix(_STATE)) in kept:
-        said = json.loads(value)
-        state = said.get("state.v2") or said["state"]
-        kept[name] = replace(kept[name], state=state if state in STATES else STARTED)
+def connectors(records: Iterable[tuple[str, bytes | None]]) -> dict[str, Kept]:
+    """What records, oldest first, say of connectors; those of tasks and sessions are Connect's own affair.
+
+    The state of a connector may stand before its configuration: Connect writes an initial state first, and of a
+    compacted topic only the latest record of each is left.
+    """
+    configs: dict[str, dict[str, str]] = {}
+    states: dict[str, str] = {}
+    for key, value in records:
+        if key.startswith(_CONNECTOR):
+            _set(
+                configs, key.removeprefix(_CONNECTOR), None if value is None else dict(json.loads(value)["properties"])
+            )
+        elif key.startswith(_STATE):
+            _set(states, key.removeprefix(_STATE), None if value is None else _state(json.loads(value)))
+    found = {name: states.get(name, STARTED) for name in configs}
+    return {name: Kept(configs[name], state if state in STATES else STARTED) for name, state in found.items()}
+
+
+def _state(said: Mapping[str, str]) -> str:
+    return said.get("state.v2") or said["state"]
+
+
+def _set(known: dict[str, T], name: str, value: T | None) -> None:
+    if value is None:
+        known.pop(name, None)
+    else:
+        known[name] = value

@@ -114,7 +114,7 @@ class Task:
             confidence=timedelta(milliseconds=values["scylla.confidence.window.size"]),
             consistency=reached.consistency,
             page_size=page or 5000,
-            latency=values["penstock.latency"].lower(),
+            latency=values["penstock.latency"],
             tls=reached.tls,
             verify_hostname=reached.verify_hostname,
             **{name: text for name, text in given.items() if text},
@@ -123,7 +123,7 @@ class Task:
 
 def start(values: Mapping[str, Any]) -> str:
     """Where a connector without a position begins."""
-    if values["penstock.snapshot"].lower() == "initial":
+    if values["penstock.snapshot"] == "initial":
         return "snapshot"
     lookback = values["scylla.initial.lookback.ms"]
     return (datetime.now(UTC) - timedelta(milliseconds=lookback)).isoformat() if lookback else "earliest"
@@ -131,20 +131,20 @@ def start(values: Mapping[str, Any]) -> str:
 
 def shape(values: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of `cdc.events` that say how events look."""
-    form = values["cdc.output.format"].lower()
+    form = values["cdc.output.format"]
     if form == "legacy":
         return {"format": form}
     return {
         "format": form,
-        "images": tuple(values[f"cdc.include.{side}"].lower() for side in ("before", "after")),
-        "placement": [place.lower() for place in values["cdc.include.primary-key.placement"]],
+        "images": tuple(values[f"cdc.include.{side}"] for side in ("before", "after")),
+        "placement": values["cdc.include.primary-key.placement"],
         "payload_key_name": values["cdc.include.primary-key.payload-key-name"],
     }
 
 
 def read_images(values: Mapping[str, Any]) -> tuple[str, str]:
     """The images that must be read from the log for the events."""
-    if values["cdc.output.format"].lower() == "legacy":
+    if values["cdc.output.format"] == "legacy":
         return "full" if values["experimental.preimages.enabled"] else "none", "none"
-    before, after = (values[f"cdc.include.{side}"].lower() for side in ("before", "after"))
+    before, after = (values[f"cdc.include.{side}"] for side in ("before", "after"))
     return "none" if before == "none" else "full", "none" if after == "none" else "full"

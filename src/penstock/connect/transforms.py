@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 import penstock
 from penstock.codec.records import Records, Transform
-from penstock.connect.definition import REQUIRED, Property, read_all
+from penstock.connect.definition import REQUIRED, Property, full_name, read_all
 from penstock.connect.smt import cast, debezium, fields, headers, predicates, routing, shapes, times
 from penstock.connect.smt.kind import Predicate, Transformation
 from penstock.connect.smt.state import Step, closed, opened
@@ -50,6 +50,12 @@ def definitions(config: Config) -> list[Property]:
     return found
 
 
+def options(name: str) -> Sequence[Property] | None:
+    """Those of a transform's or a predicate's class; None if there is no such class."""
+    kind = TRANSFORMS.get(full_name(name, TRANSFORMS)) or PREDICATES.get(full_name(name, PREDICATES))
+    return kind.options if kind else None
+
+
 def chain(config: Config) -> list[Transform]:
     """What changes records, for a configuration without errors; raises `PenstockError` for records that do not fit."""
     steps = [_step(config, alias) for alias in _listed(config, "transforms")]
@@ -73,13 +79,13 @@ def _together(steps: Sequence[Step]) -> Transform:
 
 def _step(config: Config, alias: str) -> Step:
     prefix = f"transforms.{alias}."
-    kind = TRANSFORMS[_full_name(config[f"{prefix}type"], TRANSFORMS)]
+    kind = TRANSFORMS[full_name(config[f"{prefix}type"], TRANSFORMS)]
     step = kind.make(_values(config, prefix, kind.options)[0])
     named = config.get(f"{prefix}predicate")
     if not named:
         return step
     of_predicate = f"predicates.{named.strip()}."
-    predicate = PREDICATES[_full_name(config[f"{of_predicate}type"], PREDICATES)]
+    predicate = PREDICATES[full_name(config[f"{of_predicate}type"], PREDICATES)]
     test = predicate.make(_values(config, of_predicate, predicate.options)[0])
     return predicates.where(test, (config.get(f"{prefix}negate") or "").strip().lower() == "true", step)
 
@@ -122,7 +128,7 @@ def _of_class(config: Config, prefix: str, group: str, what: str, kinds: Kinds) 
     """The type, and the options of the class that it names."""
 
     def fits(name: str) -> str | None:
-        kind = kinds.get(_full_name(name, kinds))
+        kind = kinds.get(full_name(name, kinds))
         if kind is None:
             return _unknown(name, kinds)
         if what == "Transformation" and config.get(f"{prefix}negate") and not config.get(f"{prefix}predicate"):
@@ -133,7 +139,7 @@ def _of_class(config: Config, prefix: str, group: str, what: str, kinds: Kinds) 
         values, errors = _values(config, prefix, kind.options)
         return None if errors else kind.problem(values)
 
-    kind = kinds.get(_full_name(config.get(f"{prefix}type"), kinds))
+    kind = kinds.get(full_name(config.get(f"{prefix}type"), kinds))
     doc = f"The class of this {what.lower()}."
     found = [Property(f"{prefix}type", "CLASS", REQUIRED, doc, fits, "HIGH", group, allowed=tuple(sorted(kinds)))]
     options = kind.options if kind else ()
@@ -144,12 +150,6 @@ def _values(config: Config, prefix: str, options: Sequence[Property]) -> tuple[d
     """The values of a class's options and their errors, by their names without the prefix."""
     own = {name.removeprefix(prefix): text for name, text in config.items() if name.startswith(prefix)}
     return read_all(options, own)
-
-
-def _full_name(name: str | None, kinds: Kinds) -> str:
-    """The class that a name means: its own, or the part after the last dot."""
-    name = (name or "").strip()
-    return next((full for full in kinds if full.rpartition(".")[2] == name), name)
 
 
 def _unknown(name: str, kinds: Kinds) -> str:

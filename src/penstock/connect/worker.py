@@ -12,7 +12,7 @@ from penstock.connect.connector import Connector, World
 from penstock.connect.definition import HIDDEN
 from penstock.connect.errors import RestError, not_found
 from penstock.connect.running import ENDED, FAILED, UNASSIGNED
-from penstock.connect.store import PAUSED, STARTED, STATES, STOPPED, Kept, Store
+from penstock.connect.store import PAUSED, STARTED, STOPPED, Kept, Store
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -49,8 +49,6 @@ class Worker:
 
     def create(self, name: str, config: Mapping[str, str], state: str = STARTED) -> None:
         """A new connector; its configuration is checked first."""
-        if state not in STATES:
-            raise RestError(400, f"Invalid initial state {state}; it must be one of {', '.join(STATES)}")
         with self._changes:
             if name in self._connectors:
                 raise RestError(409, f"Connector {name} already exists")
@@ -76,8 +74,9 @@ class Worker:
     def set_state(self, name: str, state: str) -> None:
         with self._changes:
             connector = self.get(name)
-            self.store.set_state(name, state)
-            connector.change(replace(connector.kept, state=state))
+            if state != connector.kept.state or connector.trace:
+                self.store.set_state(name, state)
+                connector.change(replace(connector.kept, state=state))
 
     def delete(self, name: str) -> None:
         """Remove a connector; its positions stay, as Connect's do, for one of the same name."""
@@ -89,7 +88,9 @@ class Worker:
 
     def restart(self, name: str, *, tasks: bool, only_failed: bool) -> None:
         with self._changes:
-            connector = self._require_started(name)
+            connector = self.get(name)
+            if connector.kept.state != STARTED:
+                return  # It stays as its user wants it, as in Connect.
             if connector.trace or (tasks and not only_failed):
                 connector.change(connector.kept)
             elif tasks:
@@ -100,14 +101,8 @@ class Worker:
     def restart_task(self, name: str, number: int) -> None:
         with self._changes:
             self.task(name, number)
-            self._require_started(name)
-            self.get(name).restart_task(number)
-
-    def _require_started(self, name: str) -> Connector:
-        connector = self.get(name)
-        if connector.kept.state != STARTED:
-            raise RestError(409, f"Connector {name} is {connector.state}; resume it instead")
-        return connector
+            if self.get(name).kept.state == STARTED:
+                self.get(name).restart_task(number)
 
     def task(self, name: str, number: int) -> Json:
         """The state of one task."""

@@ -1,0 +1,171 @@
+"""What a worker reads: its properties file, references to values that stand elsewhere, and Connect's own topic."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.codec.json import Json
+from penstock.connect import settings
+from penstock.connect.checks import check
+from penstock.connect.converters import converter
+from penstock.connect.offsets import Offsets
+from penstock.connect.properties import CLASS
+from penstock.connect.providers import Provided
+from penstock.connect.store import Kept, connectors
+from penstock.errors import PenstockError
+
+KAFKA = "org.apache.kafka.common.config.provider."
+JSON = "org.apache.kafka.connect.json.JsonConverter"
+RIGHT = {"name": "n", "connector.class": CLASS, "topic.prefix": "p", "scylla.cluster.ip.addresses": "127.0.0.1:9042"}
+RIGHT |= {"scylla.table.names": "ks.t"}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "worker.properties"
+
+
+def worker(file: Path, *lines: str) -> settings.Settings:
+    file.write_text("\n".join(("bootstrap.servers=localhost:9092", *lines)))
+    return settings.read(file, None, None)
+
+
+def test_files_are_read_as_java_reads_them(file: Path, tmp_path: Path) -> None:
+    lines = r"""
+        # a comment that ends in a backslash \
+        pw=a\\b\:c\=d
+        colon: two
+        space three
+        uni=\u00e9
+        long=a\
+             b
+        twice=a\\
+        next=n"""
+    (tmp_path / "secrets").write_text(lines)
+    made = worker(file, "config.providers=my-file", f"config.providers.my-file.class={KAFKA}FileConfigProvider")
+    expected = {
+        "pw": r"a\b:c=d",
+        "colon": "two",
+        "space": "three",
+        "uni": "é",
+        "long": "ab",
+        "twice": "a\\",
+        "next": "n",
+    }
+    asked = {key: f"<${{my-file:{tmp_path / 'secrets'}:{key}}}>" for key in expected}
+    found = made.provided.resolved(asked)
+    assert not found.errors
+    assert {key: found.config[key] for key in expected} == {key: f"<{text}>" for key, text in expected.items()}
+
+
+def test_the_worker_s_own_file_may_refer_to_values(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LINGER", "17")
+    lines = "config.providers=env", f"config.providers.env.class={KAFKA}EnvVarConfigProvider"
+    assert worker(file, *lines, "producer.linger.ms=${env:LINGER}").producer["linger.ms"] == "17"
+    with pytest.raises(PenstockError, match=r"producer.linger.ms: \$\{env:NONE\} names nothing"):
+        worker(file, *lines, "producer.linger.ms=${env:NONE}")
+    with pytest.raises(PenstockError, match="no Java properties file"):
+        worker(file, r"broken=\u00g")
+
+
+def test_what_may_not_be_read_is_not_there(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "open").mkdir()
+    for place in ("open/in", "out"):
+        (tmp_path / place).write_text("k=v")
+    monkeypatch.setenv("SCYLLA_USER", "ann")
+    monkeypatch.setenv("OTHER", "secret")
+    kinds = {"env": "EnvVarConfigProvider", "file": "FileConfigProvider", "dir": "DirectoryConfigProvider"}
+    made = worker(
+        file,
+        f"config.providers={','.join(kinds)}",
+        *(f"config.providers.{name}.class={KAFKA}{kind}" for name, kind in kinds.items()),
+        *(f"config.providers.{name}.param.allowed.paths=/none, {tmp_path}/open" for name in ("file", "dir")),
+        "config.providers.env.param.allowlist.pattern=SCYLLA_.*",
+    ).provided
+    allowed = {"e": "${env:SCYLLA_USER}", "f": f"${{file:{tmp_path}/open/in:k}}", "d": f"${{dir:{tmp_path}/open:in}}"}
+    assert not made.resolved(allowed).errors
+    for reference in (
+        "${env:OTHER}",
+        f"${{file:{tmp_path}/out:k}}",
+        f"${{file:{tmp_path}/open/../out:k}}",
+        f"${{dir:{tmp_path}:out}}",
+        f"${{dir:{tmp_path}/open:../out}}",
+    ):
+        found = made.resolved({"topic.prefix": reference})
+        assert found.config["topic.prefix"] == reference
+        assert "names nothing that is there on the worker's machine, and may be read" in found.errors[0][1]
+    with pytest.raises(PenstockError, match=r"allowlist.pattern cannot be '\['"):
+        worker(
+            file,
+            "config.providers=env",
+            f"config.providers.env.class={KAFKA}EnvVarConfigProvider",
+            "config.providers.env.param.allowlist.pattern=[",
+        )
+
+
+@pytest.mark.parametrize(
+    ("own", "schemas"),
+    [
+        ({}, False),
+        ({"value.converter": JSON}, True),
+        ({"value.converter": " JsonConverter "}, True),
+        ({"value.converter": "Json", "value.converter.schemas.enable": "false"}, False),
+        # An option without its class is not looked at.
+        ({"value.converter.schemas.enable": "true"}, False),
+    ],
+)
+def test_options_of_a_converter_stand_where_its_class_does(own: dict[str, str], schemas: bool) -> None:
+    defaults = {"value.converter": JSON, "value.converter.schemas.enable": "false", "key.converter": JSON}
+    checked = check({**RIGHT, **own}, Provided({}, defaults), ask=False)
+    assert not checked.messages
+    assert converter("value", checked.config) == Json(schemas)
+
+
+def test_values_are_handed_on_as_they_are_defined() -> None:
+    given = {"exactly.once.support": "REQUIRED", "cdc.output.format": "Advanced", "skipped.operations": "d,u"}
+    values = check(RIGHT | given, Provided({}, {"key.converter": JSON, "value.converter": JSON}), ask=False).values
+    assert values["exactly.once.support"] == "required"
+    assert (values["cdc.output.format"], values["skipped.operations"]) == ("advanced", ["d", "u"])
+    for name, text in (("skipped.operations", "D"), ("name", "a\nb"), ("tasks.max", "١٢"), ("tasks.max", "1_0")):
+        assert name in check(RIGHT | {name: text}, Provided(), ask=False).errors
+
+
+def record(kind: str, said: Any) -> tuple[str, bytes | None]:
+    return kind, None if said is None else json.dumps(said).encode()
+
+
+def test_states_count_wherever_they_stand_in_the_topic() -> None:
+    config = {"properties": {"a": "1"}}
+    paused, stopped = ({"state": "PAUSED", **more} for more in ({}, {"state.v2": "STOPPED"}))
+    found = connectors(
+        [
+            record("target-state-early", stopped),
+            record("connector-early", config),
+            record("connector-late", config),
+            record("target-state-late", paused),
+            record("connector-again", config),
+            record("target-state-again", paused),
+            record("target-state-again", None),
+            record("connector-gone", config),
+            record("connector-gone", None),
+            ("session-key", b"\x00 no JSON"),
+        ]
+    )
+    states = {"early": "STOPPED", "late": "PAUSED", "again": "STARTED"}
+    assert found == {name: Kept({"a": "1"}, state) for name, state in states.items()}
+
+
+@pytest.mark.parametrize("name", [".", "..", "...", "a/b", "%2E"])
+def test_to_forget_one_connector_touches_no_other(tmp_path: Path, name: str) -> None:
+    root = tmp_path / "data" / "connectors"
+    others = [root / "orders" / "ks.t", tmp_path / "data" / "more"]
+    for folder in others:
+        folder.mkdir(parents=True)
+    (Offsets(root, name).folder / "ks.t").mkdir(parents=True)
+    Offsets(root, name).forget()
+    assert all(folder.is_dir() for folder in others)
+    assert [path.name for path in root.iterdir()] == ["orders"]
