@@ -60,7 +60,11 @@ CASES: dict[str, Wrong] = {
     "user alone": ({"scylla.user": "ann"}, "scylla.password", "Password is not set while username was set"),
     "password alone": ({"scylla.password": "x"}, "scylla.user", "Username is not set while password was set"),
     "converter": ({"value.converter": "org.example.C"}, "value.converter", "org.example.C.*JsonConverter"),
-    "converter option": ({"key.converter.schemas.enable": "on"}, "key.converter.schemas.enable", "on.*true or false"),
+    "converter option": (
+        {"key.converter": "JsonConverter", "key.converter.schemas.enable": "on"},
+        "key.converter.schemas.enable",
+        "on.*true or false",
+    ),
     "producer": ({"producer.override.acks": "1"}, "producer.override.acks", "1.*it is always all"),
     "delivery": ({"exactly.once.support": "maybe"}, "exactly.once.support", "maybe.*requested, required"),
     "latency": ({"penstock.latency": "none"}, "penstock.latency", "none.*safe, low"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 from identities import persons_of
+from pyspark.sql import SparkSession
 
 from penstock import cql as pcql
 from penstock import segment
@@ -20,7 +22,7 @@ from penstock.errors import PenstockError
 from penstock.local.services import Services
 from penstock.segments.hashing import xxhash64
 from penstock.segments.tables import BUCKETS
-from penstock.stream import match_batches
+from penstock.stream import match_batches, match_lists, match_steps, match_store
 from penstock.stream.match import node_of
 from penstock.stream.match_batches import KEY, Match
 from penstock.stream.match_store import HUB, IdStore
@@ -114,6 +116,32 @@ def test_a_hub_does_not_make_a_large_partition(empty: IdStore, cql: Any) -> None
     assert max(map(links.count, set(links[:50]))) <= 30
     values = [value for _, some in found[0]["person_ids"] for value in some]
     assert len(values) == HUB
+
+
+def test_what_is_seen_again_and_again_stays_listed(empty: IdStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are written anew before they end, many more times than make a hub, and stay where they were."""
+    for module in (match_lists, match_steps, match_store):
+        monkeypatch.setattr(module, "HUB", 6)
+    lives = 6
+    made = Match(empty, KINDS, "person", True, lives, timedelta(0), 100_000)
+    few, many = [(f"c{n}", None, "few") for n in range(3)], [(f"d{n}", None, "many") for n in range(9)]
+    until = time.monotonic() + 2.5 * lives
+    while time.monotonic() < until:
+        found = run(made, few + many)
+        counts = [len([value for _, some in row["person_ids"] for value in some]) for row in found]
+        assert counts == [4] * len(few) + [6] * len(many)
+
+
+def test_identities_that_no_table_can_hold_are_none(empty: IdStore, spark: SparkSession) -> None:
+    frame = spark.sql(
+        "SELECT * FROM VALUES (repeat('x', 70000), 'e1'), (CAST(X'FF61' AS STRING), 'e1'), ('', 'e1'), ('c1', 'e1')"
+        " AS t (cookie, email_hash)"
+    )
+    ids = ["cookie", "email_hash"]
+    rows = pcql.match(frame, store=empty, ids=ids, into="person", unknown="create", ttl="1 hour").collect()
+    assert len({row["person"] for row in rows}) == 1
+    assert {kind for row in rows for kind in row["person_ids"]} == {"email_hash", "cookie"}
+    assert {value for row in rows for value in row["person_ids"].get("cookie", [])} <= {"c1"}
 
 
 def test_writers_at_once_find_the_same_persons_as_union_find(empty: IdStore) -> None:

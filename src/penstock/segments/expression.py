@@ -19,7 +19,7 @@ SIZE = 12
 Sketch: TypeAlias = compact_theta_sketch
 Value: TypeAlias = Callable[[Mapping[str, Sketch]], Sketch]
 
-_TOKEN = re.compile(r"\s*(?:([\w.]+(?:-\w+)*)|([&|()-]))")
+_TOKEN = re.compile(r"\s*(?:([\w.]+(?:-[\w.]+)*)|([&|()-]))")
 
 
 def parse(text: str) -> tuple[set[str], Value]:

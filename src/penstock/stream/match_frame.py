@@ -16,6 +16,7 @@ from penstock.database.retrying import retrying
 from penstock.database.tables import describe
 from penstock.errors import PenstockError
 from penstock.schema import Table
+from penstock.stream.identity import identity
 from penstock.stream.match_batches import KEY, MEASURES, Match
 from penstock.stream.match_store import TABLES, WHERE, IdStore
 from penstock.stream.measures import measured
@@ -38,13 +39,14 @@ def match(
 ) -> DataFrame:
     """The frame with the person of each event in the column `into`, and all of the person's in `<into>_ids`.
 
-    `ids` are the columns that hold identities, which are known by the column's name and their text; null and the empty
-    text are none. Those of one event become one person's. `unknown` says what comes of an identity that is not in the
-    store: "create" writes it, with all that was seen with it, for `ttl` since it was last seen (a tenth of it less at
-    most); "ignore" only reads. `into` is text, null for an event without identities; `<into>_ids` a map of kind to
-    values, at most 1000 of them, with the person's own. Each Python process of Spark trusts what it has read for
-    `fresh`, for up to `cache` identities; merges by other processes show after that. `name` is that of the metrics in
-    the query's progress (`observedMetrics`). Missing tables and columns, and a wrong `ttl`, raise here.
+    `ids` are the columns that hold identities, which are known by the column's name and their text; null, the empty
+    text, more than 4096 bytes and what is no UTF-8 are none. Those of one event become one person's. `unknown` says
+    what comes of an identity that is not in the store: "create" writes it, with all that was seen with it, for `ttl`
+    since it was last seen (a tenth of it less at most); "ignore" only reads. `into` is text, null for an event without
+    identities; `<into>_ids` a map of kind to values, at most 1000 of them, with the person's own. Each Python process
+    of Spark trusts what it has read for `fresh`, for up to `cache` identities; merges by other processes show after
+    that. `name` is that of the metrics in the query's progress (`observedMetrics`). Missing tables and columns, and a
+    wrong `ttl`, raise here.
     """
     lives = duration(ttl, name="ttl")
     if not timedelta(seconds=1) <= lives <= MAX_TTL:
@@ -56,7 +58,7 @@ def match(
     made = Match(
         store, tuple(ids), into, unknown == "create", int(lives.total_seconds()), duration(fresh, name="fresh"), cache
     )
-    keys = F.struct(*(F.nullif(F.col(each).cast("string"), F.lit("")).alias(each) for each in ids))
+    keys = F.struct(*(F.nullif(identity(F.col(each).cast("string")), F.lit("")).alias(each) for each in ids))
     lists = st.MapType(st.StringType(), st.ArrayType(st.StringType()))
     added = [st.StructField(into, st.StringType()), st.StructField(f"{into}_ids", lists)]
     fields = [*frame.schema.fields, *added, MEASURES.field]

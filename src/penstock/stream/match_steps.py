@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.stream.match import Attach, Links, Node, ReadLinks, Resolved, resolve
-from penstock.stream.match_store import Identity, Tables, bucket_of
+from penstock.stream.match_store import HUB, Identity, Tables, bucket_of
 
-SIZES_KEPT = 1_000_000
+SIZES_KEPT, HUBS_KEPT = 1_000_000, 1000
+TRUSTED = 0.1
+"""The part of the rows' time for which the first bucket of a hub's list is taken to be as it was read."""
+
+
+@dataclass(frozen=True)
+class Hub:
+    """The rows in bucket 0 of a list with others beyond it, and until when (of the monotonic clock) that is trusted."""
+
+    rows: frozenset[Identity]
+    until: float
 
 
 @dataclass
 class Steps:
-    """What a process knows of the sizes of lists, over its batches."""
+    """What a process knows of lists, over its batches: their sizes at most, and of hubs the first buckets."""
 
     tables: Tables
     sizes: dict[Node, int] = field(default_factory=dict)
+    hubs: dict[Node, Hub] = field(default_factory=dict)
     touched: set[Node] = field(default_factory=set)
     new: set[Node] = field(default_factory=set)
 
@@ -50,8 +62,7 @@ class Steps:
 
     def _attach(self, step: Attach, identities: Mapping[Node, Identity]) -> Links:
         persons = {person for _, person in step.pairs}
-        if unknown := sorted(persons - self.sizes.keys()):
-            self.sizes.update({person: len(found) for person, found in self.tables.lists(unknown).items()})
+        self._measure(persons)
         self.new |= {person for person in persons - self.touched if not self.sizes[person]}
         self.touched |= persons
         self._list([(person, *identities.get(node, _note(node))) for node, person in step.pairs])
@@ -64,16 +75,32 @@ class Steps:
         self.tables.link(others.items(), confirmed=True)
         return answer
 
+    def _measure(self, persons: Collection[Node]) -> None:
+        """Know the sizes of lists: a row that is written again is counted again, and others expire, so that a list that
+        seems to be a hub's is read anew."""
+        now = time.monotonic()
+        if len(self.hubs) > HUBS_KEPT:
+            self.hubs.clear()
+        large = (person for person in persons if self.sizes.get(person, HUB) >= HUB)
+        unsure = sorted(person for person in large if person not in self.hubs or self.hubs[person].until < now)
+        for person, found in self.tables.lists(unsure).items() if unsure else ():
+            self.sizes[person] = len(found)
+            self.hubs.pop(person, None)
+            if len(found) >= HUB:
+                rows = frozenset([*found.identities, *map(_note, found.notes)])
+                self.hubs[person] = Hub(rows, now + TRUSTED * self.tables.ttl)
+
     def _list(self, rows: Sequence[tuple[Node, str, str]]) -> None:
         placed = []
         for person, kind, value in rows:
-            bucket = bucket_of(self.sizes[person], value)
+            there = person in self.hubs and (kind, value) in self.hubs[person].rows
+            bucket = 0 if there else bucket_of(self.sizes[person], value)
             if bucket or not kind:
                 self.new.discard(person)
             placed.append((person, bucket, kind, value))
             if bucket:
                 placed.append((person, 0, "", ""))
-            self.sizes[person] += 1
+            self.sizes[person] += not there
         self.tables.write(dict.fromkeys(placed))
 
 

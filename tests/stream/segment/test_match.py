@@ -25,6 +25,7 @@ from penstock import segment
 from penstock.errors import PenstockError
 from penstock.run import faults
 from penstock.stream import shared
+from penstock.stream.segment.reload import require_same
 
 SCHEMA = "person string, event string, amount double, country string, at timestamp"
 DAY = timedelta(days=1)
@@ -138,6 +139,38 @@ def test_queries_whose_states_have_one_name_share_nothing(spark: SparkSession, t
     assert found(spark, tmp_path / "a-to") == found(spark, tmp_path / "b-to") != {}
 
 
+def test_a_file_that_spark_refuses_leaves_the_rules_as_they_are(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, frame = tmp_path / "rules.yaml", spark.createDataFrame([], SCHEMA)
+    known: dict[str, Any] = {"key": "person", "name": "kept", "at": "at"}
+    file.write_text("- {name: here, when: evnt = 1, ttl: 1 day, to: t}")
+    with pytest.raises(PenstockError, match="refuses 'evnt = 1'"):
+        segment.match(frame, segment.rules(file), **known)
+    file.write_text("- {name: here, when: amount = 1, ttl: 1 day, to: t}")
+    segment.match(frame, segment.rules(file), **known)
+    file.write_text("- {name: here, when: evnt = 1, ttl: 1 day, to: t}")
+    refused = segment.rules(file)
+    segment.match(frame, refused, **known)
+    assert "the rules stay as they are: Spark refuses 'evnt = 1'" in capsys.readouterr().err
+    # Until the file changes again, nothing is started anew.
+    require_same(refused, refused.text)
+    file.write_bytes(b"- \xff")
+    require_same(refused, refused.text)
+    assert "the rules stay as they are: 'utf-8'" in capsys.readouterr().err
+
+
+def test_a_person_that_no_table_can_hold_stops_nobody(spark: SparkSession, tmp_path: Path) -> None:
+    made = rows(0)[:20]
+    put(tmp_path / "in", "a", [*made, *({**row, "person": "p" * 70_000} for row in made[:3])])
+    broken = f"if(person = '{made[0]['person']}', CAST(X'FF' AS STRING), person)"
+    frame = stream(spark, tmp_path / "in").withColumn("person", F.expr(broken))
+    changed = segment.match(frame, RULES, key="person", name="s", at="at", clock="events", buckets=2)
+    started(changed, tmp_path, {"availableNow": True}).awaitTermination()
+    persons = {person for person, _ in found(spark, tmp_path)}
+    assert persons and persons <= {str(row["person"]) for row in made} - {str(made[0]["person"])}
+
+
 def test_time_passes_without_events(spark: SparkSession, tmp_path: Path) -> None:
     now = int(datetime.now(UTC).timestamp() * 1000)
     put(
@@ -212,6 +245,14 @@ def test_rules_change_without_losing_what_was_counted(spark: SparkSession, tmp_p
         ({"at": None}, "which column is the time.*give at="),
         ({"clock": "mine"}, "unknown clock 'mine'.*use 'now' or 'events'"),
         ({"rules": []}, "there are no rules"),
+        ({"rules": "rules.yaml"}, "'rules.yaml' is no list of rules.*give segment.rules"),
+        ({"buckets": 0}, "buckets is 0"),
+        ({"at": "amount"}, "the time amount is double.*make it a timestamp"),
+        (
+            {"rules": [segment.rule("r", when="count(*) > 1", ttl="1 day", to="t")]},
+            r"refuses 'count\(\*\) > 1'.*rule 'r'",
+        ),
+        ({"rules": [segment.rule("r", when="'true'", ttl="1 day", to="t")]}, r"refuses \"'true'\".*rule 'r'"),
         ({"rules": [RULES[0], segment.rule("twice", when=BUY, ttl="1 second", to="t")]}, "two rules are named 'twice'"),
     ],
 )

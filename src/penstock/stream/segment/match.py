@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from pyspark.errors import AnalysisException, ParseException
@@ -14,8 +15,8 @@ from penstock.errors import PenstockError
 from penstock.stream.buckets import require_name
 from penstock.stream.segment import changes, pack, stage
 from penstock.stream.segment.plan import Plan, plan
-from penstock.stream.segment.reload import watching
-from penstock.stream.segment.rules import MILLISECOND, Rule, predicates, terms
+from penstock.stream.segment.reload import stay, watching
+from penstock.stream.segment.rules import MILLISECOND, Rule, Total, predicates, terms
 from penstock.stream.segment.texts import index
 from penstock.stream.segment.yaml import RuleFile
 
@@ -54,14 +55,17 @@ def match(
     if clock not in CLOCKS:
         raise PenstockError(f"unknown clock {clock!r}", where=name, next=f"use {' or '.join(map(repr, CLOCKS))}")
     require_name(name)
-    made, delay = plan(tuple(rules)), duration(late, name="late")
+    delay = duration(late, name="late")
+    if not isinstance(buckets, int) or buckets < 1:
+        raise PenstockError(f"buckets is {buckets}", where=f"segment.match {name!r}", next="give one or more")
     time = at or _time_of(frame, name)
     for column in (key, time):
         if column not in frame.columns:
             raise PenstockError(
                 f"no column {column!r}", where=f"segment.match {name!r}", next=f"choose of {', '.join(frame.columns)}"
             )
-    _check(frame, made)
+    _check_time(frame, time, name)
+    rules, made = _planned(frame, rules, key, name)
     for option, value in STATE.items():
         frame.sparkSession.conf.set(option, value)
     found = index(made.predicates, frame.schema)
@@ -86,28 +90,76 @@ def _time_of(frame: DataFrame, name: str) -> str:
     return marked[0]
 
 
-def _check(frame: DataFrame, made: Plan) -> None:
-    """Let Spark read all predicates and values; the error names the rule."""
-    texts = [*(f"({text}) = true" for text in made.predicates), *(f"CAST({v} AS DOUBLE)" for v in made.values)]
+_LAST: dict[tuple[str, str], RuleFile] = {}
+"""The rules that a stream of this process was made of last, by its name and their file."""
+
+
+def _planned(
+    frame: DataFrame, rules: Sequence[Rule] | RuleFile, key: str, name: str
+) -> tuple[Sequence[Rule] | RuleFile, Plan]:
+    """The rules, and their plan; those from before if a file has come to have rules that Spark refuses."""
+    if isinstance(rules, str):
+        raise PenstockError(
+            f"{rules!r} is no list of rules", where=f"segment.match {name!r}", next="give segment.rules(file)"
+        )
+    if not isinstance(rules, RuleFile):
+        return rules, _checked(frame, rules, key)
+    place = name, str(rules.path.resolve())
     try:
-        frame.select(*map(F.expr, texts))
-    except (AnalysisException, ParseException):
+        made = _checked(frame, rules.rules, key)
+    except PenstockError as error:
+        if place not in _LAST:
+            raise
+        stay(error)
+        # As of this text: the query is not started again before there is another.
+        rules = replace(_LAST[place], text=rules.text)
+        made = _checked(frame, rules.rules, key)
+    _LAST[place] = rules
+    return rules, made
+
+
+def _checked(frame: DataFrame, rules: Sequence[Rule], key: str) -> Plan:
+    made = plan(tuple(rules))
+    _check(frame, made, key)
+    return made
+
+
+def _check_time(frame: DataFrame, time: str, name: str) -> None:
+    try:
+        frame.select(F.unix_millis(F.col(time)))
+    except AnalysisException:
+        raise PenstockError(
+            f"the time {time} is {frame.schema[time].dataType.simpleString()}",
+            where=f"segment.match {name!r}",
+            next="make it a timestamp, such as with F.timestamp_millis",
+        ) from None
+
+
+def _check(frame: DataFrame, made: Plan, key: str) -> None:
+    """Let Spark read all predicates and values as they will stand beside each other; the error names the rule."""
+    texts = [*map(pack.flag, made.predicates), *map(pack.amount, made.values)]
+    try:
+        frame.select(key, *map(F.expr, texts))
+    except (AnalysisException, ParseException) as error:
         for rule in made.source:
-            _check_rule(frame, rule)
-        raise
+            _check_rule(frame, rule, key)
+        raise PenstockError(f"Spark refuses the rules: {_reason(error)}", next="correct their predicates") from None
 
 
-def _check_rule(frame: DataFrame, rule: Rule) -> None:
-    of_terms = [(text, "BOOLEAN") for term in terms(rule.condition) for text in predicates(term)]
-    sums = [(term.of, "DOUBLE") for term in terms(rule.condition) if hasattr(term, "of") and hasattr(term, "at_least")]
-    for text, kind in [*of_terms, *sums, *([(rule.leave, "BOOLEAN")] if rule.leave else [])]:
+def _check_rule(frame: DataFrame, rule: Rule, key: str) -> None:
+    every = list(terms(rule.condition))
+    texts = [(text, pack.flag(text)) for term in every for text in predicates(term)]
+    texts += [(term.of, pack.amount(term.of)) for term in every if isinstance(term, Total)]
+    for text, written in [*texts, *([(rule.leave, pack.flag(rule.leave))] if rule.leave else [])]:
         try:
-            frame.select(F.expr(f"({text}) = true" if kind == "BOOLEAN" else f"CAST({text} AS DOUBLE)"))
+            frame.select(key, F.expr(written))
         except (AnalysisException, ParseException) as error:
-            said = str(error).strip().splitlines()
-            reason = next((line for line in said if line.strip()), "")
             raise PenstockError(
-                f"Spark refuses {text!r}: {reason}",
+                f"Spark refuses {text!r}: {_reason(error)}",
                 where=rule.where,
                 next=f"correct it; the columns are {', '.join(frame.columns)}",
             ) from None
+
+
+def _reason(error: Exception) -> str:
+    return next((line for line in str(error).strip().splitlines() if line.strip()), "")

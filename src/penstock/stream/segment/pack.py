@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from penstock.stream.identity import identity
 from penstock.stream.segment.plan import Array, Plan
 from penstock.stream.segment.texts import PLACES, WORD, Index, place
 from penstock.stream.segment.touches import Touches
@@ -28,13 +29,13 @@ SCHEMA = "bucket int, events binary, newest timestamp"
 
 def projected(frame: DataFrame, plan: Plan, found: Index, key: str, at: str) -> DataFrame:
     """The columns that the packing wants: hash, id, time, texts, bits, values."""
-    person = F.col(key).cast("string")
+    person = identity(F.col(key).cast("string"))
     texts = [F.col(name).alias(f"t{i}") for i, name in enumerate(found.columns)]
     bits = [
         _bits(found.asked[first : first + WORD]).alias(f"b{first // WORD}")
         for first in range(0, len(found.asked), WORD)
     ]
-    values = [F.expr(f"CAST(coalesce({text}, 0) AS DOUBLE)").alias(f"v{i}") for i, text in enumerate(plan.values)]
+    values = [F.expr(amount(text)).alias(f"v{i}") for i, text in enumerate(plan.values)]
     named = frame.select(
         F.xxhash64(person).alias("hash"),
         person.alias("id"),
@@ -44,6 +45,16 @@ def projected(frame: DataFrame, plan: Plan, found: Index, key: str, at: str) -> 
         *values,
     )
     return named.where("id IS NOT NULL AND at IS NOT NULL")
+
+
+def flag(predicate: str, bit: int = 1) -> str:
+    """The SQL of a bit that says whether a predicate is true."""
+    return f"if({predicate}, {bit}L, 0L)"
+
+
+def amount(value: str) -> str:
+    """The SQL of what a sum adds for an event."""
+    return f"coalesce(CAST({value} AS DOUBLE), 0D)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +100,7 @@ def _numbers(table: pa.Table, prefix: str, count: int, kind: type) -> Array:
 
 def _bits(predicates: tuple[str, ...]) -> Column:
     """Bit i tells whether predicate i is true; the sum is that of a balanced tree, so that it stays shallow."""
-    parts = [f"if({text}, {_bit(i)}L, 0L)" for i, text in enumerate(predicates)]
+    parts = [flag(text, _bit(i)) for i, text in enumerate(predicates)]
     while len(parts) > 1:
         pairs = zip(parts[::2], [*parts[1::2], ""], strict=False)
         parts = [f"({a} | {b})" if b else a for a, b in pairs]

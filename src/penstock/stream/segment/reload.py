@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 
 from penstock.errors import PenstockError, SchemaChanged
+from penstock.stream.segment.plan import plan
 from penstock.stream.segment.rules import Rule, spec
 from penstock.stream.segment.yaml import RuleFile, parse
 
@@ -35,6 +36,11 @@ def watching(rules: Sequence[Rule] | RuleFile, stage: Stage) -> Stage:
     return watched
 
 
+def stay(error: Exception) -> None:
+    """Tell that the rules that are there are used on."""
+    print(f"the rules stay as they are: {error}", file=sys.stderr, flush=True)
+
+
 def require_same(file: RuleFile, known: str) -> None:
     """Raise if the file has other rules now, all of them right."""
     try:
@@ -42,10 +48,11 @@ def require_same(file: RuleFile, known: str) -> None:
         if text == known:
             return
         found = parse(text, str(file.path))
-    except (OSError, UnicodeDecodeError):
+        plan(found)
+    except OSError:
         return
-    except PenstockError as error:
-        print(f"the rules stay as they are: {error}", file=sys.stderr, flush=True)
+    except (PenstockError, UnicodeDecodeError) as error:
+        stay(error)
         return
     if [spec(rule) for rule in found] != [spec(rule) for rule in file.rules]:
         raise RulesChanged(f"the rules in {file.path} changed", where=str(file.path), next="start the query again")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,10 @@ from penstock.config import duration, duration_text
 from penstock.errors import PenstockError
 
 MILLISECOND = timedelta(milliseconds=1)
+LONGEST = timedelta(days=19 * 365)
+"""Of a membership, so that the rows that tell of it stay within the 20 years that CQL keeps one."""
+NAME = re.compile(r"\w[\w.]*(?:-[\w.]+)*")
+"""Of a segment: one that an expression over segments reads as one word."""
 STEPS_OF_TTL = 64
 """Into so many steps a time to live is divided unless a rule says otherwise: each prolongs a member at most once."""
 
@@ -124,8 +129,11 @@ def rule(
     events. A membership ends at a multiple of `prolong` (a 64th of `ttl`) that is not before its `ttl`.
     """
     where = f"rule {name!r}"
-    if not re.fullmatch(r"\w[\w.-]*", name):
-        raise PenstockError(f"{name!r} is no name for a segment", next="use letters, digits, dots, dashes, underscores")
+    if not NAME.fullmatch(name):
+        raise PenstockError(
+            f"{name!r} is no name for a segment",
+            next="use letters, digits, dots, underscores, and dashes between them",
+        )
     life = _positive(ttl, "ttl", where)
     condition: Condition
     if isinstance(when, str):
@@ -146,14 +154,18 @@ def rule(
         raise PenstockError("to is empty", where=where, next="give the topic that gets the members' events")
     step = life / STEPS_OF_TTL if prolong is None else duration(prolong, name="prolong")
     made = Rule(name, condition, life, to, leave, until_false, max(step, MILLISECOND))
-    for term in terms(condition):
-        _check(term, where)
+    if life + made.prolong > LONGEST:
+        raise PenstockError(f"ttl and prolong are {life + made.prolong}", where=where, next="give 19 years at most")
+    _check(condition, where)
     return made
 
 
-def count(when: str, *, at_least: int, within: timedelta | str) -> Count:
-    """At least so many events with `when` in the last `within`; exact up to 64, above to a 64th of `within`."""
-    return Count(when, at_least, duration(within, name="within"))
+def count(when: str, *, at_least: float, within: timedelta | str) -> Count:
+    """At least so many events, a whole number, with `when` in the last `within`; exact up to 64, above to a 64th of
+    `within`."""
+    if not math.isfinite(at_least) or at_least != int(at_least):
+        raise PenstockError(f"at_least counts events, and {at_least:g} is no whole number", next="give total= for sums")
+    return Count(when, int(at_least), duration(within, name="within"))
 
 
 def total(of: str, *, when: str = "true", at_least: float, within: timedelta | str) -> Total:
@@ -250,14 +262,28 @@ def _condition_spec(condition: Condition) -> dict[str, Any]:
 def _simple(when: str, at_least: float | None, total: str | None, within: timedelta) -> Term:
     if total is not None:
         return Total(total, when, at_least or 0.0, within)
-    if at_least is not None and at_least != int(at_least):
-        raise PenstockError(f"at_least counts events, and {at_least:g} is no whole number", next="give total= for sums")
-    return Count(when, 1 if at_least is None else int(at_least), within)
+    return count(when, at_least=1 if at_least is None else at_least, within=within)
 
 
-def _check(term: Term, where: str) -> None:
-    if not isinstance(term, Latest) and term.within < MILLISECOND:
-        raise PenstockError("within is no time", where=where, next='give it as "7 days" or a timedelta above zero')
+def _check(condition: Condition, where: str) -> None:
+    if isinstance(condition, All | Any_):
+        if not condition.parts:
+            raise PenstockError("a condition without parts", where=where, next="give it one, or leave it out")
+        for part in condition.parts:
+            _check(part, where)
+    else:
+        _check_term(condition, where)
+
+
+def _check_term(term: Term, where: str) -> None:
+    if not isinstance(term, Latest) and not MILLISECOND <= term.within <= LONGEST:
+        raise PenstockError(
+            f"within is {term.within}",
+            where=where,
+            next='give it as "7 days" or a timedelta above zero, of 19 years at most',
+        )
+    if isinstance(term, Total) and not math.isfinite(term.at_least):
+        raise PenstockError(f"at_least is {term.at_least}", where=where, next="give a number")
     if isinstance(term, Count) and term.at_least < 1:
         raise PenstockError(f"at_least is {term.at_least}", where=where, next="give a count of 1 or more")
     if isinstance(term, Chain) and not 2 <= len(term.steps) <= 8:

@@ -52,6 +52,8 @@ def rules(path: str | Path) -> RuleFile:
         text = file.read_text()
     except OSError as error:
         raise PenstockError(f"{file} cannot be read: {error.strerror}", next="check the path") from None
+    except UnicodeDecodeError as error:
+        raise PenstockError(f"{file} is no UTF-8: {error}", next="save it as UTF-8") from None
     return RuleFile(file, parse(text, str(file)), text)
 
 
@@ -62,6 +64,9 @@ def parse(text: str, where: str) -> tuple[Rule, ...]:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise PenstockError(f"no YAML: {error.problem}", where=f"{where}, line {line}", next="correct it") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # Characters that may not be there, dates that are none, and nesting without end.
+        raise PenstockError(f"no YAML: {str(error).strip().splitlines()[0]}", where=where, next="correct it") from None
     if not isinstance(found, list):
         raise PenstockError("no list of rules", where=where, next='begin each rule with "- name: ..."')
     every = tuple(rule_of(one, where) for one in found)
@@ -135,7 +140,13 @@ def _shown(value: Any) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Mappings remember the line on which they begin."""
+    """Mappings remember the line on which they begin, and have no key twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"{key.value!r} stands there twice", problem_mark=key.start_mark)
+            if isinstance(key.value, str):
+                seen.add(key.value)
         return {**super().construct_mapping(node, deep=True), LINE: node.start_mark.line + 1}
