@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pyspark.sql import SparkSession
 
 from penstock.errors import PenstockError
-from penstock.local import jars, java
+from penstock.local import classes, jars, java
 from penstock.local.ports import HOST
 
 FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -24,6 +24,7 @@ COMPILER = (
     " -XX:Tier4CompileThreshold=45000 -XX:-DontCompileHugeMethods"
 )
 
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -36,7 +37,9 @@ def spark(app: str = "penstock", cores: int = 2, memory: str = "1g", **conf: str
         raise PenstockError("Spark needs pyarrow to exchange data with Python", next="run: pip install pyarrow")
     settings = _settings(app, cores, memory) | conf
     if SparkSession.getActiveSession() is None:
-        os.environ["JAVA_HOME"] = str(java.home_for_spark(java.find(), jars.cache() / "java"))
+        found = java.find()
+        settings[JAVA_OPTIONS] = f"{classes.options(found)} {settings[JAVA_OPTIONS]}"
+        os.environ["JAVA_HOME"] = str(java.home_for_spark(found, jars.cache() / "java"))
         os.environ["PYSPARK_PYTHON"] = sys.executable
         os.environ["SPARK_LOCAL_IP"] = HOST
     builder = SparkSession.Builder()
@@ -54,7 +57,7 @@ def _settings(app: str, cores: int, memory: str) -> dict[str, str]:
         "spark.driver.memory": memory,
         "spark.driver.host": HOST,
         "spark.driver.bindAddress": HOST,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging} -XX:-UsePerfData {COMPILER}",
+        JAVA_OPTIONS: f"-Dlog4j2.configurationFile={logging} -XX:-UsePerfData {COMPILER}",
         "spark.jars": ",".join(map(str, jars.fetch("spark"))),
         "spark.python.daemon.module": "penstock.workers",
         "spark.python.worker.reuse": "true",

@@ -13,8 +13,9 @@ PARTS = {
     "change logs": "penstock.source.cdc_warm",
     "tables in memory": "penstock.stream.hashing",
     "segments": "penstock.stream.segment.warm",
+    "classes of Spark": "penstock.session_warm",
 }
-"""What has compiled loops, and the module with the function `warm` that calls each of them once."""
+"""What takes its time when it is first used, and the module with the function `warm` that does it beforehand."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:

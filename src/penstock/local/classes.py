@@ -1,0 +1,59 @@
+"""An archive of the classes that Spark loads: the JVM maps it, instead of reading and checking thousands of them anew.
+
+It belongs to one Java and one Spark; the JVM itself passes over one that does not fit. Class data sharing is described
+in the `java` command's manual.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+
+from penstock.errors import PenstockError
+from penstock.local import jars
+from penstock.local.java import Java
+
+MAKING = "PENSTOCK_ARCHIVE_CLASSES"
+"""Names the file that a Spark session of this process leaves its classes in."""
+# An archive that does not fit is worth no line in front of a user's.
+QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+
+
+def options(java: Java) -> str:
+    """The JVM's options: to use the archive, if there is one."""
+    if file := os.environ.get(MAKING):
+        return f"-XX:ArchiveClassesAtExit={file} {QUIET}"
+    archive = _file(java)
+    return f"-XX:SharedArchiveFile={archive} -Xshare:auto {QUIET}" if archive.is_file() else ""
+
+
+def make(java: Java, module: str) -> None:
+    """Make the archive, if there is none, of the classes that a Python module loads when it is run."""
+    archive = _file(java)
+    if archive.is_file():
+        return
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    fresh = archive.with_suffix(f".{os.getpid()}")
+    try:
+        command = [sys.executable, "-m", module]
+        ran = subprocess.run(
+            command, env={**os.environ, MAKING: str(fresh)}, capture_output=True, text=True, check=False
+        )
+        if ran.returncode or not fresh.is_file():
+            said = (ran.stderr.strip().splitlines() or ["it said nothing"])[-1]
+            raise PenstockError(
+                f"the classes of Spark cannot be kept: {said}", where=str(archive.parent), next="try again"
+            )
+        fresh.rename(archive)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _file(java: Java) -> Path:
+    facts = java.bin, java.bin.stat().st_mtime_ns, pyspark.__file__, pyspark.__version__
+    return jars.cache() / "java" / f"classes-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}.jsa"

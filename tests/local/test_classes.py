@@ -1,0 +1,47 @@
+"""The archive of Spark's classes: one that does not fit changes nothing, and one that cannot be made is told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import PenstockError
+from penstock.local import classes, java
+
+
+def test_sessions_use_the_archive_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(classes.MAKING, raising=False)
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
+    found = java.find()
+    assert classes.options(found) == ""
+    archive = classes._file(found)
+    archive.parent.mkdir()
+    archive.touch()
+    assert f"-XX:SharedArchiveFile={archive} -Xshare:auto" in classes.options(found)
+
+
+def test_an_archive_that_does_not_fit_is_passed_over_in_silence(tmp_path: Path) -> None:
+    archive = tmp_path / "classes.jsa"
+    archive.write_bytes(b"no archive" * 1000)
+    code = f"""
+from pathlib import Path
+from penstock.local import classes
+from penstock.session import spark
+classes._file = lambda java: Path({str(archive)!r})
+session = spark()
+assert {str(archive)!r} in session.conf.get("spark.driver.extraJavaOptions")
+print(session.range(3).count())
+"""
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout == "3\n"
+    assert "cds" not in answer.stderr and str(archive) not in answer.stderr
+
+
+def test_an_archive_that_cannot_be_made_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
+    with pytest.raises(PenstockError, match=r"classes of Spark cannot be kept: .*No module named no_such_module"):
+        classes.make(java.find(), "no_such_module")
+    assert not list((tmp_path / "java").iterdir())
