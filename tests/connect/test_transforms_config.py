@@ -9,6 +9,7 @@ from penstock.connect.definition import REQUIRED
 from penstock.connect.smt import regex
 from penstock.connect.smt.paths import steps
 from penstock.connect.transforms import CLASSES, chain, definitions
+from penstock.errors import PenstockError
 
 
 def test_a_configuration_without_transforms_has_two_properties_and_no_chain() -> None:
@@ -125,3 +126,16 @@ def test_paths_of_version_2_have_dots_and_backticks() -> None:
     assert steps("a.b.", "v2") == ["a", "b", ""]
     assert steps("`a.b`.c", "V2") == ["a.b", "c"]
     assert steps(r"`a`b\`.c`.d", "V2") == ["a`b`.c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"transforms": "a", "transforms.a.type": "Nope"}, r"Class Nope could not be found.*\(transforms.a.type\)"),
+        ({"transforms": "a"}, r"Missing required configuration \"transforms.a.type\""),
+        ({"transforms": "a", "transforms.a.type": "ValueToKey"}, r"Missing.*\(transforms.a.fields\)"),
+    ],
+)
+def test_a_chain_of_wrong_properties_is_refused_in_python_too(config: dict[str, str], said: str) -> None:
+    with pytest.raises(PenstockError, match=said):
+        chain(config)

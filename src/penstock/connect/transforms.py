@@ -14,6 +14,7 @@ from penstock.connect.definition import REQUIRED, Property, full_name, read_all
 from penstock.connect.smt import cast, debezium, fields, headers, predicates, routing, shapes, times
 from penstock.connect.smt.kind import Predicate, Transformation
 from penstock.connect.smt.state import Step, closed, opened
+from penstock.errors import PenstockError
 
 Config = Mapping[str, str | None]
 Kinds = Mapping[str, Transformation] | Mapping[str, Predicate]
@@ -57,7 +58,13 @@ def options(name: str) -> Sequence[Property] | None:
 
 
 def chain(config: Config) -> list[Transform]:
-    """What changes records, for a configuration without errors; raises `PenstockError` for records that do not fit."""
+    """What changes records: the properties `transforms`, `predicates` and those of their aliases.
+
+    Raises `PenstockError` for wrong properties, and for records that do not fit when it is applied.
+    """
+    if wrong := read_all(definitions(config), config)[1]:
+        name, messages = next(iter(wrong.items()))
+        raise PenstockError(messages[0], where=name, next="correct this property; docs/connect-transforms.md has all")
     steps = [_step(config, alias) for alias in _listed(config, "transforms")]
     return [_together(steps)] if steps else []
 
