@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from penstock import join, table, window
+from penstock import join, segment, table, window
 from penstock.errors import PenstockError
 from penstock.table import Table
 
@@ -87,3 +88,38 @@ def test_a_wrong_call_is_refused(spark: SparkSession, build: Build, said: str) -
     frame = spark.readStream.format("rate").load()
     with pytest.raises(PenstockError, match=said):
         build(frame)
+
+
+def per_minute(frame: DataFrame, name: str, at: str = "timestamp") -> DataFrame:
+    return window.tumbling(frame, "1 minute", at=at, key="value", name=name, n="count(*)")
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        lambda made, _: made.withWatermark("window_end", "0 seconds").withColumnRenamed("window_end", "t"),
+        lambda made, _: made.select("value", F.current_timestamp().alias("t")).withWatermark("t", "1 minute"),
+        lambda made, ids: join.enrich(made.withColumn("t", F.col("window_start")), ids, on="value", name="e"),
+        lambda made, _: made.withColumnRenamed("window_start", "t").unionByName(made, allowMissingColumns=True),
+    ],
+)
+def test_a_window_over_the_rows_of_a_window_is_refused(
+    spark: SparkSession, between: Callable[[DataFrame, Table], DataFrame]
+) -> None:
+    clicks = spark.readStream.format("rate").load().withWatermark("timestamp", "1 second")
+    made = between(per_minute(clicks, "first"), users(clicks))
+    with pytest.raises(PenstockError, match=r"would wait for ever \(window second\).*to a topic"):
+        per_minute(made, "second", "t")
+    rule = segment.rule("much", when="true", ttl="1 day", to="much")
+    with pytest.raises(PenstockError, match=r"would wait for ever \(segment.match 'many'\)"):
+        segment.match(made, [rule], key="value", at="t", name="many", clock="events")
+
+
+def test_a_window_may_follow_a_join_with_a_table_and_be_followed_by_one(spark: SparkSession) -> None:
+    clicks = spark.readStream.format("rate").load().withWatermark("timestamp", "1 second")
+    ids = Table(clicks.selectExpr("value AS id", "timestamp AS at"), key=("id",), version="at")
+    known = join.enrich(clicks, ids, on="value", name="known")
+    counted = join.enrich(per_minute(known, "minutes"), ids, on="value", name="again")
+    assert counted.isStreaming
+    past = per_minute(spark.sql("SELECT 1 AS value, now() AS timestamp"), "first")
+    per_minute(past, "second", "window_end")

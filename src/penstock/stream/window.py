@@ -22,6 +22,7 @@ from penstock.stream import panes, sessions
 from penstock.stream.aggregates import parse
 from penstock.stream.arrays import arrow_schema
 from penstock.stream.buckets import stateful
+from penstock.stream.chained import require_no_window
 from penstock.stream.windows import END, FINAL, LATE, START, Shape, Windows
 
 FINAL_ONLY, CHANGES = "final", "changes"
@@ -41,10 +42,10 @@ def tumbling(
 ) -> DataFrame:
     """Windows of `size` side by side, from 1970 on (UTC).
 
-    `frame` needs a watermark on the timestamp column `at`. `aggregates` are columns by name: `n="count(*)"`,
-    `total="sum(price)"`; there are count, sum, min, max and avg, of any SQL expression. With `emit="changes"` each
-    batch also sends the present result of every window that it changed, with `final` false. Rows without a time are
-    left out.
+    `frame` needs a watermark on the timestamp column `at`; a stream of a window's rows is refused. `aggregates`
+    are columns by name: `n="count(*)"`, `total="sum(price)"`; there are count, sum, min, max and avg, of any SQL
+    expression. With `emit="changes"` each batch also sends the present result of every window that it changed, with
+    `final` false. Rows without a time are left out.
     Columns: the key's, `window_start`, `window_end timestamp`, the aggregates', `final`, `late boolean`.
     """
     wide = _micros(size, "size")
@@ -125,6 +126,7 @@ def _require(frame: DataFrame, at: str, keys: list[str], emit: str, name: str) -
     if not isinstance(frame.schema[at].dataType, st.TimestampType):
         kind = frame.schema[at].dataType.simpleString()
         raise PenstockError(f"the column {at} is no timestamp but {kind}", where=where, next="cast it before")
+    require_no_window(frame, where)
     if frame.isStreaming and WATERMARK not in frame.schema[at].metadata:
         raise PenstockError(
             f"the column {at} has no watermark",

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from penstock.config import duration
 from penstock.errors import PenstockError
 from penstock.stream.buckets import require_name
+from penstock.stream.chained import require_no_window
 from penstock.stream.segment import changes, pack, stage
 from penstock.stream.segment.plan import Plan, plan
 from penstock.stream.segment.reload import stay, watching
@@ -73,6 +74,7 @@ def match(
     packed = pack.projected(frame, made, found, key, time).mapInArrow(packing, pack.SCHEMA)
     by_events = clock == "events"
     if by_events:
+        require_no_window(frame, f"segment.match {name!r}")
         packed = packed.withWatermark("newest", f"{delay // MILLISECOND} milliseconds")
     # The watermark lags already.
     processor = stage.Segments(made, name, buckets, 0 if by_events else delay // MILLISECOND, by_events)
