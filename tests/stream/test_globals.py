@@ -48,6 +48,15 @@ def test_rows_that_are_no_json_are_left_out_one_by_one() -> None:
     assert good.tolist() == [True, True, False, True, False]
 
 
+def test_a_value_that_is_null_is_no_object() -> None:
+    null, one = b" null", b'\n{"n": 1}'
+    # The order matters: of a null before all objects Arrow's reader dies, and this process with it.
+    for values in ([one, null, one], [null, one, None], [null, None], [b"nul", null, b"[]", b"1", b"", one]):
+        rows, good = decoded(pa.array(values, pa.binary()), SCHEMA)
+        assert good.tolist() == [value in (one, None) for value in values]
+        assert rows["n"].to_pylist() == [1] * values.count(one)
+
+
 @pytest.mark.parametrize("kind", ["memory", "disk"])
 def test_the_newest_row_of_a_key_counts_until_it_is_deleted(kind: str, tmp_path: Path) -> None:
     kept: Any = InMemory(SCHEMA) if kind == "memory" else OnDisk(SCHEMA, str(tmp_path))

@@ -11,11 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
+OBJECT = r"^[ \t\r\n]*\{"
+
 
 def decoded(values: pa.Array, schema: pa.Schema) -> tuple[pa.Table, Any]:
     """The rows of those that are neither null nor bad, in order, and which of all values are not bad."""
-    good = np.ones(len(values), bool)
-    present = values.drop_null()
+    # Arrow's reader dies of a null before the first object, and takes later ones for objects without members.
+    objects = pc.fill_null(pc.match_substring_regex(values, OBJECT), True)
+    good = np.array(objects.to_numpy(zero_copy_only=False))
+    present = values.filter(objects).drop_null()
     if not len(present):
         return schema.empty_table(), good
     try:
@@ -25,7 +29,7 @@ def decoded(values: pa.Array, schema: pa.Schema) -> tuple[pa.Table, Any]:
     except pa.ArrowInvalid:
         pass
     made: list[pa.Table] = []
-    for place in np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False)):
+    for place in np.flatnonzero(good & values.is_valid().to_numpy(zero_copy_only=False)):
         try:
             json.loads(values[place].as_py())
             made.append(_together(values.slice(place, 1), schema))
