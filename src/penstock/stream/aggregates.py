@@ -63,6 +63,9 @@ def parse(frame: DataFrame, wanted: Mapping[str, str]) -> tuple[DataFrame, tuple
         # count(*) counts rows: a constant is never null.
         frame = frame.withColumn(source, F.expr("true" if argument == "*" else argument))
         made.append(_aggregate(name, function, source, frame.schema[source].dataType, text))
+        if function == "avg":
+            # A sum of integers above 2**53 is no double to Arrow.
+            frame = frame.withColumn(source, F.col(source).cast("double"))
     return frame, tuple(made)
 
 

@@ -1,0 +1,32 @@
+"""Aggregates as text: of which types there are which, and what they give."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock import table, window
+from penstock.table import Table
+
+NOON = datetime(2024, 2, 29, 12, tzinfo=UTC)
+MICROS = 1_780_000_000_000_001
+
+
+@pytest.fixture(scope="module")
+def clicks(spark: SparkSession) -> DataFrame:
+    rows = [("a", NOON, MICROS, ["x"], date(2024, 2, 29)), ("a", NOON.replace(second=9), MICROS, None, None)] * 3
+    return spark.createDataFrame(rows, "user string, ts timestamp, micros long, tags array<string>, day date").coalesce(
+        1
+    )
+
+
+def test_a_mean_of_integers_whose_sum_is_no_double(clicks: DataFrame) -> None:
+    made = window.tumbling(clicks, "1 minute", at="ts", key="user", name="w", mean="avg(micros)", n="count(*)")
+    assert [(row.mean, row.n) for row in made.collect()] == [(MICROS, 6)]
+    users = Table(
+        clicks.selectExpr("user", "monotonically_increasing_id() AS id", "micros", "1 AS v"), key=("id",), version="v"
+    )
+    means = table.aggregate(users, by="user", name="means", mean="avg(micros)")
+    assert [row["mean"] for row in means.df.collect()] == [MICROS]
