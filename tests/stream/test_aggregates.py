@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock import table, window
+from penstock.errors import PenstockError
 from penstock.table import Table
 
 NOON = datetime(2024, 2, 29, 12, tzinfo=UTC)
@@ -30,3 +31,17 @@ def test_a_mean_of_integers_whose_sum_is_no_double(clicks: DataFrame) -> None:
     )
     means = table.aggregate(users, by="user", name="means", mean="avg(micros)")
     assert [row["mean"] for row in means.df.collect()] == [MICROS]
+
+
+def test_the_first_and_last_of_times_and_texts(clicks: DataFrame) -> None:
+    asked = {"first": "min(ts)", "last": "max(ts)", "whole": "max(to_timestamp_ntz(ts))", "day": "min(day)"}
+    exact = {"who": "max(user)", "raw": "max(binary(user))", "sure": "min(true)", "price": "max(decimal(1.5))"}
+    made = window.tumbling(clicks, "1 minute", at="ts", key="user", name="w", **asked, **exact)
+    (row,) = made.selectExpr("*", "unix_seconds(last) - unix_seconds(first) AS seconds").collect()
+    assert (row.seconds, row.whole.second, row.day, row.who, row.sure) == (9, 9, date(2024, 2, 29), "a", True)
+
+
+def test_what_has_no_order_has_no_max(clicks: DataFrame) -> None:
+    for argument in ("tags", "struct(user)", "map(user, user)", "ts - ts"):
+        with pytest.raises(PenstockError, match=r"no max of .*\(top=\).*min, max of texts and times"):
+            window.tumbling(clicks, "1 minute", at="ts", key="user", name="w", top=f"max({argument})")

@@ -18,6 +18,11 @@ from penstock.errors import PenstockError
 MERGES = {"count": "sum", "sum": "sum", "min": "min", "max": "max"}
 """How the parts of each function are merged."""
 FUNCTIONS = (*MERGES, "avg")
+ORDERED = (
+    *(st.NumericType, st.StringType, st.BinaryType, st.BooleanType),
+    *(st.DateType, st.TimestampType, st.TimestampNTZType),
+)
+"""Types that have a min and max."""
 OF = "_of_"
 """Before the name of an aggregate: the column with its argument."""
 _CALL = re.compile(r"\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
@@ -73,6 +78,8 @@ def _aggregate(name: str, function: str, source: str, kind: st.DataType, text: s
     numeric = isinstance(kind, st.NumericType) and not isinstance(kind, st.DecimalType)
     if function in ("sum", "avg") and not numeric:
         raise _wrong(f"no {function} of {kind.simpleString()}: {text!r}", name)
+    if function in ("min", "max") and not isinstance(kind, ORDERED):
+        raise _wrong(f"no {function} of {kind.simpleString()}: {text!r}", name)
     wide: st.DataType = st.LongType() if isinstance(kind, st.IntegralType) else st.DoubleType()
     count = Part(f"{name}_count", source, "count", pa.int64())
     if function == "count":
@@ -80,7 +87,8 @@ def _aggregate(name: str, function: str, source: str, kind: st.DataType, text: s
     if function == "avg":
         return Aggregate(name, (Part(f"{name}_sum", source, "sum", pa.float64()), count), st.DoubleType())
     result = wide if function == "sum" else kind
-    return Aggregate(name, (Part(f"{name}_{function}", source, function, to_arrow_type(result)),), result)
+    part = Part(f"{name}_{function}", source, function, to_arrow_type(result, timezone="UTC"))
+    return Aggregate(name, (part,), result)
 
 
 def partial(rows: pa.Table, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> pa.Table:
@@ -125,5 +133,5 @@ def _wrong(what: str, name: str) -> PenstockError:
     return PenstockError(
         what,
         where=f"{name}=" if name else "",
-        next=f'write it as in n="count(*)"; there are {", ".join(FUNCTIONS)} of numbers',
+        next=f'write it as in n="count(*)"; there are {", ".join(FUNCTIONS)} of numbers, min, max of texts and times',
     )
