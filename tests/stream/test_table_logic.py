@@ -100,6 +100,18 @@ def test_totals_of_ones_own_functions() -> None:
     )
 
 
+def test_functions_that_change_the_total_in_its_place_change_that_of_one_group() -> None:
+    def add(total: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+        total["names"].append(row["name"])
+        return total
+
+    returns = pa.schema([pa.field("names", pa.list_(pa.string()))])
+    run = Run(Fold(schema("region"), returns, {"names": []}, add, add))
+    for found in run.batch(table("| region | name | _sign |\n| eu | bob | 1 |\n| us | ann | 1 |")):
+        assert found["names"] == ["bob" if found["region"] == "eu" else "ann"]
+    assert run.batch(table("| region | name | _sign |\n| as | cid | 1 |"))[0]["names"] == ["cid"]
+
+
 def pairs(how: str) -> list[list[dict[str, Any]]]:
     run = Run(Pairs(schema("id", "name", "v"), ("id",), ("name",), ("v",), how))
     head = "| id | _side | name | v | _version | _deleted |\n"

@@ -4,6 +4,7 @@ group matters, and where what they do is not known."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -51,7 +52,7 @@ class Fold:
         for row in rows.to_pylist():
             sign = row.pop(SIGN)
             group = tuple(row[name] for name in by)
-            before = totals.get(group) or {**self.initial, ROWS: 0}
+            before = totals.get(group) or {**deepcopy(self.initial), ROWS: 0}
             count = before[ROWS] + sign
             total = {name: before[name] for name in self.returns.names}
             made = self.add(total, row) if sign > 0 else self.subtract(total, row)

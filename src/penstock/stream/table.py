@@ -107,9 +107,9 @@ def fold(
     """A total of your own over the present rows: `add(total, row)` for each new row, `subtract(total, row)` for the one
     before it.
 
-    Totals are dicts with the columns that `returns` declares ("n long, names array<string>") and begin as `initial`;
-    rows are dicts of the table's key and values. The two functions run row by row in Python. The result is as in
-    `aggregate`.
+    Totals are dicts with the columns that `returns` declares ("n long, names array<string>") and begin as a copy of
+    `initial`; rows are dicts of the table's key and values. The two functions run row by row in Python. The result is
+    as in `aggregate`.
     """
     by = [by] if isinstance(by, str) else list(by)
     columns = list(dict.fromkeys([*by, *table.key, *table.values]))
