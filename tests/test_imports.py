@@ -16,11 +16,12 @@ BELOW = {"schema", "config", "errors", "codec", "wire", "database", "kafka_secur
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "wire": set(),
+    "signals": set(),
     "schema": {"errors"},
     "config": {"errors"},
     "codec": {"schema", "config", "errors"},
     "kafka_security": {"errors", "wire"},
-    "database": {"schema", "config", "errors"},
+    "database": {"schema", "config", "errors", "signals"},
     "source": BELOW,
     "stream": BELOW,
     "sink": BELOW,

@@ -15,6 +15,7 @@ from cassandra.connection import ConnectionException
 from cassandra.protocol import OverloadedErrorMessage, ServerError
 
 from penstock.errors import PenstockError
+from penstock.signals import pause
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ def retrying(call: Callable[[], T], *, what: str, where: str, patience: timedelt
                     next="check that the nodes are up and reachable; the query goes on where it stopped",
                 ) from error
             log.warning("%s failed (%s), trying again: %s", what, where, _reason(error))
-            time.sleep(random.uniform(delay / 2, delay))
+            pause(random.uniform(delay / 2, delay))
             delay = min(delay * 2, 2.0)
 
 

@@ -21,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock.errors import PenstockError
 from penstock.run import faults
 from penstock.run.faults import Fault
+from penstock.signals import Stopped, ended_by
 from penstock.sink.write import ONCE, Query
 
 TRIES = 10
@@ -92,7 +93,7 @@ class Run:
         trigger = ONCE if self.once else self.pipeline.every
         started: list[StreamingQuery] = []
         try:
-            for name, query in self.pipeline.queries(self.spark).items():
+            for name, query in self._queries().items():
                 full_name = f"{self.pipeline.name}.{name}" if name else self.pipeline.name
                 with _starting:
                     started.append(query.start(checkpoint=self.checkpoint / name, trigger=trigger, name=full_name))
@@ -104,6 +105,14 @@ class Run:
             halt(self.spark, started, self.stop)
             raise
         return started
+
+    def _queries(self) -> dict[str, Query]:
+        """Those to start; none when it is asked to stop while the pipeline waits, as for a database that is away."""
+        try:
+            with ended_by(self.stop.gently):
+                return self.pipeline.queries(self.spark)
+        except Stopped:
+            return {}
 
     def _let_begin(self, query: StreamingQuery) -> None:
         """Wait until a query has its sources: many at a time start their processes too slowly for Spark's patience."""
@@ -176,6 +185,8 @@ def halt(spark: SparkSession, queries: list[StreamingQuery], stop: Stop) -> None
     Spark's own `stop()` cancels a running batch, whose rows would be written again at the next start. Setting the
     query's state first, as `stop()` itself does, makes its thread leave after the batch; then nothing is cancelled.
     """
+    if not queries:
+        return
     jvm: Any = spark.sparkContext._jvm
     states = jvm.org.apache.spark.sql.execution.streaming.runtime
     terminated = getattr(getattr(states, "TERMINATED$"), "MODULE$")

@@ -1,0 +1,95 @@
+"""Starting a pipeline whose database is away, and stopping it meanwhile; no Spark runs here."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import cast
+
+import pytest
+from cassandra.cluster import NoHostAvailable
+from pyspark.sql import SparkSession
+
+from penstock.database.retrying import retrying
+from penstock.run.supervise import Run, Stop
+from penstock.signals import ENDING, listen
+from penstock.sink.write import Query
+
+LONG = timedelta(minutes=1)
+SOON = 20.0
+"""Seconds; far less than what is waited for, and enough for a busy machine."""
+
+
+@dataclass
+class Waiting:
+    """A pipeline that waits while its queries are made."""
+
+    wait: Callable[[], None]
+    name: str = "orders"
+    every: timedelta = timedelta(seconds=1)
+
+    def queries(self, spark: SparkSession) -> dict[str, Query]:
+        self.wait()
+        return {}
+
+
+@dataclass
+class Running:
+    """A run of it, and what it says."""
+
+    wait: Callable[[], None]
+    stop: Stop = field(default_factory=lambda: Stop(threading.Event(), threading.Event()))
+    said: list[str] = field(default_factory=list)
+
+    def supervise(self) -> None:
+        no_spark, nowhere = cast(SparkSession, None), Path("nowhere")
+        Run(Waiting(self.wait), no_spark, nowhere, self.stop, self.said.append, lambda query, batch: None).supervise()
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """The handlers of signals as they were."""
+    before = {number: signal.getsignal(number) for number in ENDING}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def for_the_database() -> None:
+    def call() -> None:
+        raise NoHostAvailable("all are away", {})
+
+    retrying(call, what="describing the table", where="shop.orders", patience=LONG)
+
+
+def for_something_else() -> None:
+    time.sleep(LONG.total_seconds())
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("wait", [for_the_database, for_something_else])
+@pytest.mark.parametrize("number", ENDING)
+def test_a_signal_ends_a_pipeline_that_waits(wait: Callable[[], None], number: signal.Signals) -> None:
+    run, began = Running(wait), time.monotonic()
+    listen(run.stop.gently, run.stop.now)
+    threading.Timer(0.3, os.kill, (os.getpid(), number)).start()
+    run.supervise()
+    assert run.stop.gently.wait(SOON) and not run.stop.now.is_set()
+    assert time.monotonic() - began < SOON and run.said == []
+
+
+def test_a_pipeline_in_a_thread_that_waits_for_its_database_is_stopped() -> None:
+    run = Running(for_the_database)
+    thread = threading.Thread(target=run.supervise, daemon=True)
+    thread.start()
+    thread.join(0.3)
+    assert thread.is_alive()
+    run.stop.gently.set()
+    thread.join(SOON)
+    assert not thread.is_alive() and run.said == []
