@@ -16,7 +16,9 @@ import pytest
 from cassandra.cluster import NoHostAvailable
 from pyspark.sql import SparkSession
 
-from penstock.database.retrying import retrying
+from penstock.database.retrying import DatabaseUnavailable, retrying
+from penstock.errors import PenstockError
+from penstock.run import supervise
 from penstock.run.supervise import Run, Stop
 from penstock.signals import ENDING, listen
 from penstock.sink.write import Query
@@ -93,3 +95,39 @@ def test_a_pipeline_in_a_thread_that_waits_for_its_database_is_stopped() -> None
     run.stop.gently.set()
     thread.join(SOON)
     assert not thread.is_alive() and run.said == []
+
+
+def test_a_first_start_without_its_database_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervise, "FIRST_PAUSE", timedelta(milliseconds=1))
+    failures = [DatabaseUnavailable("no node answers", where="shop.orders"), DatabaseUnavailable("still none"), None]
+
+    def fail() -> None:
+        if failure := failures.pop(0):
+            raise failure
+
+    run = Running(fail)
+    run.supervise()
+    assert failures == [] and run.said == [
+        "orders: no node answers (shop.orders); starting again in 0.001 s",
+        "orders: still none; starting again in 0.002 s",
+    ]
+
+
+def test_a_first_start_is_given_up_after_some_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervise, "FIRST_PAUSE", timedelta(0))
+
+    def fail() -> None:
+        raise DatabaseUnavailable("no node answers")
+
+    run = Running(fail)
+    with pytest.raises(PenstockError, match="gave up after 10 tries without a finished batch: no node answers"):
+        run.supervise()
+    assert len(run.said) == supervise.TRIES - 1
+
+
+def test_a_first_start_that_waiting_does_not_heal_ends_the_run() -> None:
+    def fail() -> None:
+        raise PenstockError("no such table", next="make it")
+
+    with pytest.raises(PenstockError, match=r"^no such table\. Next: make it$"):
+        Running(fail).supervise()

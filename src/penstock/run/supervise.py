@@ -81,13 +81,22 @@ class Run:
 
     def supervise(self) -> None:
         """Run until stopped or, with `once`, until all data that is present now is written."""
-        queries = self._start()
+        queries = self._start_first()
         tries = 0
         while (fault := self._watch(queries)) and not self.stop.gently.is_set():
             tries = 1 if any(query.lastProgress for query in queries) else tries + 1
             halt(self.spark, queries, self.stop)
             queries = self._start_again(fault, tries)
         halt(self.spark, queries, self.stop)
+
+    def _start_first(self) -> list[StreamingQuery]:
+        try:
+            return self._start()
+        except PenstockError as error:
+            # What will not pass is raised as it is: it may tell the next step better than a fault's text.
+            if not error.retriable:
+                raise
+            return self._start_again(faults.of_error(error), 1)
 
     def _start(self) -> list[StreamingQuery]:
         trigger = ONCE if self.once else self.pipeline.every
