@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import sys
 import time
 from contextlib import aclosing
 from dataclasses import asdict
@@ -19,6 +20,7 @@ from penstock.errors import PenstockError
 from penstock.local import services
 from penstock.local.cql import SERVICE as CQL
 from penstock.segments import counts, erase, sync, tables
+from penstock.segments.explained import explained
 from penstock.wire.fetch import Reader
 
 PORT = 8085
@@ -70,7 +72,8 @@ def _action(actions: Any, name: str, line: str, act: Any) -> argparse.ArgumentPa
 
 
 def _tables(args: argparse.Namespace) -> None:
-    tables.create_tables(connection(Access(args.hosts)).rows, args.keyspace)
+    with explained(args.keyspace, args.hosts):
+        tables.create_tables(connection(Access(args.hosts)).rows, args.keyspace)
 
 
 def _count(args: argparse.Namespace) -> None:
@@ -83,7 +86,8 @@ def _count(args: argparse.Namespace) -> None:
 def _sync(args: argparse.Namespace) -> None:
     args.servers = args.servers or place.kafka(args.root)
     if args.on:
-        asyncio.run(_listen(args))
+        with explained(args.keyspace, args.hosts, args.servers):
+            asyncio.run(_listen(args))
         return
     if not (args.name and args.to and args.mode):
         raise PenstockError(
@@ -110,9 +114,14 @@ async def _listen(args: argparse.Namespace) -> None:
 def _asked(args: argparse.Namespace, value: bytes | None) -> None:
     try:
         wanted = json.loads(value or b"")
-        _deliver(args, wanted["segment"], wanted["to"], wanted["mode"])
-    except (ValueError, TypeError, KeyError, PenstockError) as error:
-        print(json.dumps({"refused": (value or b"").decode(errors="replace"), "reason": str(error)}), flush=True)
+        name, to, mode = (wanted[part] for part in ("segment", "to", "mode"))
+        if not (isinstance(name, str) and isinstance(to, str)):
+            raise TypeError("segment and to must be texts")
+        _deliver(args, name, to, mode)
+    # Values that are nested too deeply raise the RecursionError.
+    except (ValueError, TypeError, KeyError, RecursionError, PenstockError) as error:
+        told = {"refused": (value or b"").decode(errors="replace"), "reason": str(error)}
+        print(json.dumps(told), file=sys.stderr, flush=True)
 
 
 def _erase(args: argparse.Namespace) -> None:

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from cassandra import OperationTimedOut, ReadFailure, ReadTimeout, Unauthorized, Unavailable, WriteFailure, WriteTimeout
+from cassandra import (
+    OperationTimedOut,
+    ReadFailure,
+    ReadTimeout,
+    RequestValidationException,
+    Unauthorized,
+    Unavailable,
+    UnresolvableContactPoints,
+    WriteFailure,
+    WriteTimeout,
+)
 from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionException
 from cassandra.protocol import OverloadedErrorMessage, ServerError
+from cassandra.protocol import RequestValidationException as RefusedMessage
 
 from penstock.errors import PenstockError
 from penstock.signals import pause
@@ -33,6 +46,8 @@ TRANSIENT = (
     WriteFailure,
     WriteTimeout,
 )
+# The driver has two families of refusals: some it raises as they came from the node, others as its own.
+REFUSED = (RequestValidationException, RefusedMessage)
 
 
 class DatabaseUnavailable(PenstockError):
@@ -60,6 +75,29 @@ def retrying(call: Callable[[], T], *, what: str, where: str, patience: timedelt
             log.warning("%s failed (%s), trying again: %s", what, where, _reason(error))
             pause(random.uniform(delay / 2, delay))
             delay = min(delay * 2, 2.0)
+
+
+@contextmanager
+def telling(*, where: str, next: str) -> Iterator[None]:
+    """What the driver raises inside, as errors with their place; `next` mends what the database refuses."""
+    try:
+        yield
+    except Unauthorized as error:
+        raise _forbidden(error, where) from error
+    except REFUSED as error:
+        raise PenstockError(f"the database refuses it: {_message(error)}", where=where, next=next) from error
+    except (*TRANSIENT, UnresolvableContactPoints) as error:
+        raise DatabaseUnavailable(
+            f"the database does not answer: {_reason(error)}",
+            where=where,
+            next="check the address, and that the nodes are up and reachable",
+        ) from error
+
+
+def _message(error: Exception) -> str:
+    """The node's own words, without the driver's frame."""
+    found = re.search(r'message="(.*)"', str(error), re.DOTALL)
+    return found[1] if found else str(error)
 
 
 def _reason(error: Any) -> str:

@@ -19,6 +19,7 @@ from penstock.database.connection import connection
 from penstock.database.requests import Limits
 from penstock.database.retrying import retrying
 from penstock.errors import PenstockError
+from penstock.segments.explained import explained
 from penstock.segments.expression import Sketch, parse, united
 from penstock.segments.tables import COUNTS_KEPT
 
@@ -77,12 +78,13 @@ class Counts:
 
     def unite(self, sketches: Mapping[tuple[str, str, datetime], Sketch]) -> None:
         """Unite sketches by (segment, level, begin) with those that are there; a node that is away is waited for."""
-        retrying(
-            partial(self._unite, sketches),
-            what="writing counts",
-            where=f"{self.keyspace}.counts at {self.access.hosts}",
-            patience=Limits.patience,
-        )
+        with explained(self.keyspace, self.access.hosts):
+            retrying(
+                partial(self._unite, sketches),
+                what="writing counts",
+                where=f"{self.keyspace}.counts at {self.access.hosts}",
+                patience=Limits.patience,
+            )
 
     def _unite(self, sketches: Mapping[tuple[str, str, datetime], Sketch]) -> None:
         session = connection(self.access).rows
@@ -106,19 +108,10 @@ class Counts:
         Both are taken to whole minutes, downwards. The longest parts that fit cover the time in few rows: 23 at most
         for a day.
         """
-        since, until = begin(_aware(since), "minute"), begin(_aware(until), "minute")
-        if until <= since:
-            raise PenstockError(
-                f"no time between {since} and {until}", where="segment.count", next="give a minute or more"
-            )
+        covering = _covering(since, until)
         names, value = parse(expression)
-        session = connection(self.access).rows
-        read = session.prepare(
-            f"SELECT members FROM {self.keyspace}.counts WHERE segment = ? AND level = ? AND span = ?"
-            " AND at >= ? AND at < ?"
-        )
-        asked = [(name, part) for name in sorted(names) for part in parts(since, until)]
-        answers = _concurrently(session, [(read, (name, *part)) for name, part in asked])
+        asked = [(name, part) for name in sorted(names) for part in covering]
+        answers = self._read([(name, *part) for name, part in asked])
         found: dict[str, list[Sketch]] = {name: [] for name in names}
         for (name, _), rows in zip(asked, answers, strict=True):
             found[name] += [compact_theta_sketch.deserialize(row[0]) for row in rows]
@@ -126,6 +119,16 @@ class Counts:
         bounds = sketch.get_lower_bound(SIGMAS), sketch.get_upper_bound(SIGMAS)
         complete = all(_kept(level, first) for _, (level, _, first, _) in asked)
         return Counted(sketch.get_estimate(), *bounds, exact=not sketch.is_estimation_mode(), complete=complete)
+
+    def _read(self, asked: list[tuple[Any, ...]]) -> list[list[Any]]:
+        """The rows of each (segment, level, span, from, before)."""
+        with explained(self.keyspace, self.access.hosts):
+            session = connection(self.access).rows
+            read = session.prepare(
+                f"SELECT members FROM {self.keyspace}.counts WHERE segment = ? AND level = ? AND span = ?"
+                " AND at >= ? AND at < ?"
+            )
+            return _concurrently(session, [(read, one) for one in asked])
 
 
 def counts(keyspace: str, *, hosts: str, **access: Any) -> Counts:
@@ -141,6 +144,22 @@ def begin(at: datetime, level: str) -> datetime:
 def parts(since: datetime, until: datetime) -> Iterator[tuple[str, str, datetime, datetime]]:
     """The time as (level, span, from, before): the longest levels that fit, cut where partitions end."""
     yield from _cover(since, until, ["day", "quarter", "hour", "ten", "minute"])
+
+
+def _covering(since: datetime, until: datetime) -> list[tuple[str, str, datetime, datetime]]:
+    """The parts of a time that is taken to whole minutes."""
+    try:
+        first, end = begin(_aware(since), "minute"), begin(_aware(until), "minute")
+        found = list(parts(first, end))
+    except OverflowError:
+        raise PenstockError(
+            f"the time from {since} to {until} ends where the calendar does",
+            where="segment.count",
+            next="give times between the years 2 and 9998",
+        ) from None
+    if not found:
+        raise PenstockError(f"no time between {first} and {end}", where="segment.count", next="give a minute or more")
+    return found
 
 
 def _cover(since: datetime, until: datetime, levels: list[str]) -> Iterator[tuple[str, str, datetime, datetime]]:

@@ -13,6 +13,7 @@ from typing import Any
 from penstock.database.access import Access
 from penstock.database.connection import connection
 from penstock.errors import PenstockError
+from penstock.segments.explained import explained
 from penstock.segments.hashing import xxhash64
 from penstock.segments.sync import record
 from penstock.segments.tables import BUCKETS
@@ -48,6 +49,11 @@ def erase(persons: Sequence[str], *, keyspace: str, hosts: str, servers: str = "
     Before it returns it reads all these rows again and finds none; raises if streams keep writing new ones.
     """
     reach = Access.of(hosts, access, where="segment.erase")
+    with explained(keyspace, hosts, servers):
+        return _erase(persons, keyspace, reach, servers)
+
+
+def _erase(persons: Sequence[str], keyspace: str, reach: Access, servers: str) -> Erased:
     memberships, deliveries = set[Row](), set[Row]()
     for _ in range(ROUNDS + 1):
         members, delivered = (_found(reach, keyspace, table, persons) for table in (MEMBERS, DELIVERED))
@@ -57,7 +63,7 @@ def erase(persons: Sequence[str], *, keyspace: str, hosts: str, servers: str = "
         if delivered and not servers:
             raise PenstockError(
                 f"{', '.join(sorted({row[0] for row in delivered}))} got this person, and must be told",
-                where=f"{keyspace} at {hosts}",
+                where=f"{keyspace} at {reach.hosts}",
                 next="give --servers, the Kafka of these topics; nothing was deleted",
             )
         _delete(reach, keyspace, MEMBERS, members)
@@ -67,7 +73,7 @@ def erase(persons: Sequence[str], *, keyspace: str, hosts: str, servers: str = "
         deliveries.update(delivered)
     raise PenstockError(
         f"{', '.join(persons)} is written as fast as it is erased",
-        where=f"{keyspace} at {hosts}",
+        where=f"{keyspace} at {reach.hosts}",
         next="keep the person's events from the queries that match segments, and erase it again",
     )
 

@@ -12,7 +12,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from penstock.database.retrying import TRANSIENT
 from penstock.errors import PenstockError
 from penstock.rest import told
 from penstock.segments.deliveries import Busy, Deliveries
@@ -58,8 +57,6 @@ def _answered(answer: Callable[[Request], Any]) -> Callable[[Request], Any]:
             return told(PenstockError(why.detail, where=request.url.path), why.status)
         except PenstockError as error:
             return told(error, 409 if isinstance(error, Busy) else None)
-        except TRANSIENT as error:
-            return told(PenstockError(f"the database does not answer: {error}", next="ask again"), 503)
         return response
 
     return endpoint

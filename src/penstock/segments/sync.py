@@ -24,6 +24,7 @@ from cassandra.concurrent import execute_concurrent_with_args
 from penstock.database.access import Access
 from penstock.database.connection import connection
 from penstock.errors import PenstockError
+from penstock.segments.explained import explained
 from penstock.segments.tables import BUCKETS, RECEIPTS_KEPT
 from penstock.wire.blocking import BlockingProducer
 
@@ -83,7 +84,11 @@ class Sync:
     def finish(self, run: Run) -> Receipt:
         """Deliver the buckets that are left."""
         left = [bucket for bucket in range(BUCKETS) if bucket not in run.done]
-        with BlockingProducer(self.servers) as producer, ThreadPoolExecutor(READERS) as pool:
+        with (
+            explained(self.keyspace, self.access.hosts, self.servers),
+            BlockingProducer(self.servers) as producer,
+            ThreadPoolExecutor(READERS) as pool,
+        ):
             for bucket, step in pool.map(lambda bucket: (bucket, self._deliver(run, bucket, producer)), left):
                 run.done[bucket] = step
         added, removed, digest = (sum(step[i] for step in run.done.values()) for i in range(3))
@@ -183,7 +188,8 @@ class Sync:
             execute_concurrent_with_args(session, statement, rows, concurrency=WRITES_AT_ONCE)
 
     def _execute(self, statement: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        return list(connection(self.access).rows.execute(statement.format(ks=self.keyspace), values) or ())
+        with explained(self.keyspace, self.access.hosts):
+            return list(connection(self.access).rows.execute(statement.format(ks=self.keyspace), values) or ())
 
 
 def sync(segment: str, *, to: str, mode: str, keyspace: str, hosts: str, servers: str, **access: Any) -> Receipt:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.database.retrying import telling
+
 BUCKETS = 256
 """Partitions of a segment's members. It belongs to the data: another number is another keyspace."""
 DAY = 86_400
@@ -32,8 +34,11 @@ TABLES = {
 
 def create_tables(session: Any, keyspace: str) -> None:
     """Make the tables that are not there yet, in a keyspace that is; `session` is one of the CQL driver."""
-    for name, columns in TABLES.items():
-        session.execute(
-            f"CREATE TABLE IF NOT EXISTS {keyspace}.{name} ({columns}) WITH gc_grace_seconds = 86400"
-            f" AND default_time_to_live = {RECEIPTS_KEPT}"
-        )
+    hosts = ",".join(str(host.endpoint) for host in session.hosts)
+    next = f"check the keyspace's name, and make it: CREATE KEYSPACE {keyspace} WITH replication = ..."
+    with telling(where=f"{keyspace} at {hosts}", next=next):
+        for name, columns in TABLES.items():
+            session.execute(
+                f"CREATE TABLE IF NOT EXISTS {keyspace}.{name} ({columns}) WITH gc_grace_seconds = 86400"
+                f" AND default_time_to_live = {RECEIPTS_KEPT}"
+            )
