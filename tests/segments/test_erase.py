@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from cassandra.cluster import Session
@@ -79,3 +80,20 @@ def test_a_person_that_is_written_again_and_again_is_told(
     monkeypatch.setattr(erasing, "_delete", and_write)
     with pytest.raises(PenstockError, match=r"eve is written as fast as it is erased.*keep the person's events"):
         segment.erase(["eve"], keyspace=keyspace, hosts=services.cql)
+
+
+@pytest.mark.parametrize("persons", ["ann", [5], [b"ann"], [None]])
+def test_what_is_no_list_of_texts_is_refused(persons: Any) -> None:
+    with pytest.raises(PenstockError, match=r"persons is a text, 'ann' .*\['ann'\]|is no text"):
+        segment.erase(persons, keyspace="seg", hosts="127.0.0.1:1")
+
+
+def test_persons_that_can_be_read_only_once_are_erased_everywhere(
+    services: Services, cql: Session, keyspace: str
+) -> None:
+    member(cql, keyspace, "gold", "once")
+    with new_topic(services.kafka, "partner", 1) as topic:
+        places = {"keyspace": keyspace, "hosts": services.cql, "servers": services.kafka}
+        segment.sync("gold", to=topic, mode="full", **places)
+        erased = segment.erase((person for person in ["once"]), **places)
+    assert erased.memberships == (("gold", "once"),) and erased.deliveries == ((topic, "gold", "once"),)

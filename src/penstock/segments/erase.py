@@ -6,7 +6,7 @@ hashes, from which nobody can be taken out; they end by their time to live.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,15 +42,28 @@ class Erased:
         return [*gone, *told] or ["no segment has this person"]
 
 
-def erase(persons: Sequence[str], *, keyspace: str, hosts: str, servers: str = "", **access: Any) -> Erased:
+def erase(persons: Iterable[str], *, keyspace: str, hosts: str, servers: str = "", **access: Any) -> Erased:
     """Delete the memberships of these persons, and tell the destinations that have them.
 
     `servers` is the Kafka of the destinations; without it a person that was delivered raises, and nothing is deleted.
     Before it returns it reads all these rows again and finds none; raises if streams keep writing new ones.
     """
-    reach = Access.of(hosts, access, where="segment.erase")
+    named, reach = _named(persons), Access.of(hosts, access, where="segment.erase")
     with explained(keyspace, hosts, servers):
-        return _erase(persons, keyspace, reach, servers)
+        return _erase(named, keyspace, reach, servers)
+
+
+def _named(persons: Iterable[str]) -> tuple[str, ...]:
+    """Refuses a text, which is a sequence of letters: erasing these would leave the person without a word."""
+    if isinstance(persons, str):
+        what, next = f"persons is a text, {persons!r}", f"give a list: segment.erase([{persons!r}], ...)"
+        raise PenstockError(what, where="segment.erase", next=next)
+    named = tuple(persons)
+    if wrong := [person for person in named if not isinstance(person, str)]:
+        raise PenstockError(
+            f"{wrong[0]!r} is no text", where="segment.erase", next="give each person as segment.match has it"
+        )
+    return named
 
 
 def _erase(persons: Sequence[str], keyspace: str, reach: Access, servers: str) -> Erased:
