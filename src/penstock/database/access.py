@@ -47,6 +47,7 @@ class Access:
 
 def _endpoint(text: str) -> tuple[str, int]:
     match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]]+))(?::(\d{1,5}))?", text)
-    if not match:
+    port = int(match[3] or 9042) if match else 0
+    if not match or not 0 < port < 65536:
         raise PenstockError(f"{text!r} is no address", next='give hosts as "10.0.0.1:9042,10.0.0.2:9042"')
-    return match[1] or match[2], int(match[3] or 9042)
+    return match[1] or match[2], port

@@ -76,7 +76,8 @@ def addresses(servers: str) -> list[Broker]:
     found = [
         re.fullmatch(r"\s*(?:\[([0-9A-Fa-f:.]+)\]|([^\s,:\[\]]+)):(\d{1,5})\s*", one) for one in servers.split(",")
     ]
-    if not all(found):
+    # The operating system would take a greater port modulo 65536.
+    if not all(one and 0 < int(one[3]) < 65536 for one in found):
         raise ValueError(f'servers is no list of host:port: {servers!r}; write it as "host:9092,other:9092"')
     return [Broker(-1, one[1] or one[2], int(one[3])) for one in found if one]
 
