@@ -107,7 +107,7 @@ def _connect(access: Access) -> Connection:
         rows, pages = cluster.connect(), cluster.connect()
     except NoHostAvailable as error:
         cluster.shutdown()
-        raise _refused(access, error) from error
+        raise _refused(access, error, {host.datacenter for host in cluster.metadata.all_hosts()}) from error
     except BaseException:
         cluster.shutdown()
         raise
@@ -115,11 +115,23 @@ def _connect(access: Access) -> Connection:
     return Connection(access, cluster, rows, pages)
 
 
-def _refused(access: Access, error: Any) -> Exception:
-    """A refused user or certificate will not heal by waiting; all else may."""
-    if broken := tls.refused(error.errors.values(), access.hosts):
+def _refused(access: Access, error: Any, centres: set[str | None]) -> Exception:
+    """A refused user or certificate, or a wrong `local_dc`, will not heal by waiting; all else may.
+
+    `centres` are the data centres of the nodes that are known, None for one that was not reached.
+    """
+    known = sorted(filter(None, centres))
+    if access.local_dc and known and access.local_dc not in known:
+        return PenstockError(
+            f"no node is in the data centre {access.local_dc!r}",
+            where=access.hosts,
+            next=f"check local_dc: there is {', '.join(known)}",
+        )
+    # A list of addresses, without their errors, where connections after the first one failed.
+    causes = list(error.errors.values()) if isinstance(error.errors, dict) else []
+    if broken := tls.refused(causes, access.hosts):
         return broken
-    if any(isinstance(cause, AuthenticationFailed) for cause in error.errors.values()):
+    if any(isinstance(cause, AuthenticationFailed) for cause in causes):
         return PenstockError(
             f"the database refused user {access.user!r}" if access.user else "the database wants a user and a password",
             where=access.hosts,
