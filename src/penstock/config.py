@@ -25,17 +25,24 @@ def duration(value: timedelta | str, *, name: str) -> timedelta:
         if value < timedelta(0):
             raise PenstockError(f"{name} is negative: {value}", next="give a duration of zero or more")
         return value
-    total, rest = timedelta(0), value.strip().lower()
-    while part := _PART.match(rest):
-        if part[2] not in _UNITS:
-            break
-        total += float(part[1]) * _UNITS[part[2]]
-        rest = rest[part.end() :]
-    if rest or not value.strip():
+    total = _read(value) if isinstance(value, str) else None
+    if total is None:
         raise PenstockError(
             f"{name} is no duration: {value!r}", next='write it as "10 minutes" or as a datetime.timedelta'
         )
     return total
+
+
+def _read(text: str) -> timedelta | None:
+    """The sum of the parts, if there are only parts, and as long as a timedelta can be."""
+    total, rest = timedelta(0), text.strip().lower()
+    while (part := _PART.match(rest)) and part[2] in _UNITS:
+        try:
+            total += float(part[1]) * _UNITS[part[2]]
+        except OverflowError:
+            return None
+        rest = rest[part.end() :]
+    return total if text.strip() and not rest else None
 
 
 def duration_text(value: timedelta) -> str:

@@ -43,6 +43,11 @@ def keyspace(cql: Any) -> Iterator[str]:
         yield name
 
 
+def test_a_number_is_no_time_to_live() -> None:
+    with pytest.raises(PenstockError, match="ttl is no duration: 30"):
+        pcql.sink("ks.t", hosts="127.0.0.1:1", ttl=30)  # type: ignore[arg-type]
+
+
 def test_what_does_not_fit_is_told_when_the_sink_is_built(
     spark: SparkSession, services: Services, keyspace: str
 ) -> None:

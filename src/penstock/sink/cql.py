@@ -124,11 +124,10 @@ def sink(
     _check_arguments(mode, table, tables)
     reach = Access.of(hosts, access, where=WHERE)
     limits = Limits(in_flight, duration(timeout, name="timeout"), duration(patience, name="patience"))
-    if isinstance(ttl, timedelta) or (isinstance(ttl, str) and re.match(r"\s*\d", ttl)):
-        ttl = _fixed_ttl(duration(ttl, name="ttl"))
+    lifetime = _lifetime(ttl)
     names = [table] if isinstance(table, str) else list(tables)
     found = tuple(_described(reach, name, limits) for name in names)
-    return CqlSink(table, found, reach, mode, delete, ttl, timestamp, limits)
+    return CqlSink(table, found, reach, mode, delete, lifetime, timestamp, limits)
 
 
 def _check_arguments(mode: str, table: str | Column, tables: Sequence[str]) -> None:
@@ -144,6 +143,13 @@ def _check_arguments(mode: str, table: str | Column, tables: Sequence[str]) -> N
 
 def _not_keyed(what: str, next: str) -> PenstockError:
     return PenstockError(what, where=WHERE, next=next)
+
+
+def _lifetime(ttl: timedelta | str | Column | None) -> timedelta | str | Column | None:
+    """A column, by itself or by name, as it is; all else must be a duration."""
+    if ttl is None or isinstance(ttl, Column) or (isinstance(ttl, str) and not re.match(r"\s*\d", ttl)):
+        return ttl
+    return _fixed_ttl(duration(ttl, name="ttl"))
 
 
 def _fixed_ttl(value: timedelta) -> timedelta:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -19,25 +19,26 @@ def read(
     hosts: str,
     name: str,
     images: str | tuple[str, str] = "none",
-    start: str = "earliest",
+    start: str | datetime = "earliest",
     confidence: timedelta | str = timedelta(seconds=30),
     **options: str | int | timedelta,
 ) -> DataFrame:
     """The changes of `table` ("keyspace.table"), one row a change; docs/cdc.md describes its columns.
 
-    `images` asks for the row before and after each change: "none", "full", or a pair (before, after). What was
-    written less than `confidence` ago is left for a later batch. `options` are the other fields of the source's
-    `Settings`, such as `user`, `consistency` or `max_rows`. Wrong settings, a missing table or one without a change
-    log raise here. Changes of one primary key arrive in order, each once in every run of a batch.
+    `images` asks for the row before and after each change: "none", "full", or a pair (before, after). `start` may be
+    a time, UTC unless it has a zone. What was written less than `confidence` ago is left for a later batch. `options`
+    are the other fields of the source's `Settings`, such as `user`, `consistency` or `max_rows`. Wrong settings, a
+    missing table or one without a change log raise here. Changes of one primary key arrive in order, each once in
+    every run of a batch.
     """
-    before, after = (images, images) if isinstance(images, str) else images
+    before, after = _pair(images)
     given = {
         "table": table,
         "hosts": hosts,
         "name": name,
         "before": before,
         "after": after,
-        "start": start,
+        "start": start.isoformat() if isinstance(start, datetime) else start,
         "confidence": duration_text(duration(confidence, name="confidence")),
         "partitions": str(spark.sparkContext.defaultParallelism),
         **{key: _option(key, value) for key, value in options.items()},
@@ -46,6 +47,16 @@ def read(
         raise PenstockError("cdc.read needs a name", where=table, next='give the source one, such as name="orders"')
     describe(settings(given))
     return spark.readStream.format("scylla-cdc").options(**given).load()
+
+
+def _pair(images: str | tuple[str, str]) -> tuple[str, str]:
+    if isinstance(images, str):
+        return images, images
+    if not isinstance(images, (tuple, list)) or len(images) != 2:
+        raise PenstockError(
+            f"images cannot be {images!r}", where="cdc.read", next='use "none", "full" or a pair of these'
+        )
+    return images[0], images[1]
 
 
 def _option(key: str, value: str | int | timedelta) -> str:

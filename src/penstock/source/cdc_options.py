@@ -111,7 +111,7 @@ def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> str:
 def _check_start(made: Settings) -> None:
     try:
         made.start_micros()
-    except ValueError:
+    except (ValueError, TypeError):
         raise PenstockError(
             f"start cannot be {made.start!r}",
             next='use "earliest", "latest", "snapshot" or a time such as "2026-01-31T12:00:00"',
