@@ -99,15 +99,65 @@ def test_every_type_arrives_as_it_was(spark: SparkSession, postgres: str, types:
         ("1 AS id, 's' AS s, 1 AS gone", {"key": "id", "deleted": "gone"}, r"the column gone is not boolean"),
         ("1 AS id, 's' AS s, current_timestamp() AS at", {}, r"at is timestamp and .*cast\(\"timestamp_ntz\"\), or"),
         ("1 AS id, 's' AS s, 2 AS twice", {}, r"no place for twice"),
+        (
+            "1 AS id, 's' AS s, 1.234 AS price",
+            {},
+            r"price is decimal\(4,3\) and .*numeric\(5,2\).*decimal with 2 digits",
+        ),
+        (
+            "1 AS id, 's' AS s, array(1.234) AS prices",
+            {},
+            r"prices is array<decimal\(4,3\)> and .*decimal with 1 digits",
+        ),
+        ("1 AS id, 's' AS s, 1 AS dozens", {}, r"dozens is int and does not fit into numeric\(3,-1\)"),
     ],
 )
 def test_a_frame_that_does_not_fit_is_refused_when_the_query_is_built(
     spark: SparkSession, postgres: str, select: str, options: dict[str, Any], said: str
 ) -> None:
-    columns = "id int PRIMARY KEY, s text NOT NULL, at timestamp, twice int GENERATED ALWAYS AS (id * 2) STORED"
+    columns = (
+        "id int PRIMARY KEY, s text NOT NULL, at timestamp, twice int GENERATED ALWAYS AS (id * 2) STORED, "
+        "price numeric(5, 2), prices numeric(5, 1)[], dozens numeric(3, -1)"
+    )
     stream = spark.readStream.format("rate").load().selectExpr(*select.split(", "))
     with new_table(postgres, columns) as table, pytest.raises(PenstockError, match=said.replace("{t}", table)):
         write(stream, pg.sink(**{"table": table, "url": postgres, **options}))
+
+
+@pytest.fixture(scope="module")
+def codes(postgres: str) -> Iterator[None]:
+    """Domains of at most three characters."""
+    execute(postgres, "CREATE DOMAIN code AS varchar(3)", "CREATE DOMAIN inner_code AS code")
+    yield
+    execute(postgres, "DROP DOMAIN inner_code", "DROP DOMAIN code")
+
+
+@pytest.mark.usefixtures("codes")
+@pytest.mark.parametrize(
+    "kind", ["varchar(3)", "char(3)", "bit(3)", "varbit(3)", "varchar(3)[]", "code", "inner_code", "code[]"]
+)
+def test_a_text_that_is_too_long_is_refused_and_not_cut(spark: SparkSession, postgres: str, kind: str) -> None:
+    many = kind.endswith("[]")
+    long, short = [
+        spark.sql(f"SELECT {'array(s)' if many else 's'} AS a FROM VALUES ('{s}') AS t(s)") for s in ("1011", "101")
+    ]
+    with new_table(postgres, f"a {kind}") as table:
+        sink = pg.sink(table, url=postgres)
+        with pytest.raises(PenstockError, match=r"refused: .*(too long for|does not match) type .*\(3\)"):
+            sink.save(long, Batch(f"long {kind}", 0))
+        assert query(postgres, f"SELECT count(*) FROM {table}") == [(0,)]
+        sink.save(short, Batch(f"long {kind}", 0))
+        assert query(postgres, f"SELECT to_json(a)::text FROM {table}") == [('["101"]' if many else '"101"',)]
+
+
+def test_a_key_that_is_too_long_touches_no_other_row(spark: SparkSession, postgres: str) -> None:
+    with new_table(postgres, "id varchar(3) PRIMARY KEY, n int") as table:
+        execute(postgres, f"INSERT INTO {table} VALUES ('abc', 1)")
+        sink = pg.sink(table, url=postgres, key="id", deleted="gone")
+        sink.save(spark.sql("SELECT 'abcd' AS id, 2 AS n, true AS gone"), Batch("long key", 0))
+        with pytest.raises(PenstockError, match="too long"):
+            sink.save(spark.sql("SELECT 'abcd' AS id, 2 AS n, false AS gone"), Batch("long key", 1))
+        assert query(postgres, f"SELECT * FROM {table}") == [("abc", 1)]
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ def _upsert(work: Work, staged: str) -> str:
     latest = f"SELECT DISTINCT ON ({by}) * FROM ({staged}) s ORDER BY {by}, {order}row DESC"
     steps = [f"latest AS MATERIALIZED ({latest})"]
     if work.plan.deleted:
-        same = " AND ".join(f"t.{quoted(column.name)} = s.{column.alias}::{column.full}" for column in keys)
+        same = " AND ".join(f"t.{quoted(column.name)} = s.{column.alias}::{column.cast}" for column in keys)
         newer = _newer(work, f"s.{_version(work)}")
         steps.append(f"gone AS (DELETE FROM {work.table} t USING latest s WHERE s.deleted AND {same}{newer})")
     alive = " WHERE NOT deleted" if work.plan.deleted else ""
@@ -179,7 +179,7 @@ def _version(work: Work) -> str | None:
     """What of the staging table tells rows of a key apart."""
     if work.version is None or work.plan.version:
         return "version" if work.version else None
-    return next(f"{column.alias}::{column.full}" for column in work.plan.columns if column.name == work.version)
+    return next(f"{column.alias}::{column.cast}" for column in work.plan.columns if column.name == work.version)
 
 
 def _names(work: Work) -> str:
@@ -187,4 +187,4 @@ def _names(work: Work) -> str:
 
 
 def _values(work: Work) -> str:
-    return ", ".join(f"{column.alias}::{column.full}" for column in work.plan.columns)
+    return ", ".join(f"{column.alias}::{column.cast}" for column in work.plan.columns)

@@ -13,12 +13,25 @@ from pyspark.sql import types as st
 from penstock.errors import PenstockError
 from penstock.sink.postgres_types import Target, Travel, misfit, travel
 
-# A domain takes what its type takes.
+# A domain takes what its type takes, and so does an array of it: `plain` ends with the type below all domains.
+# A cast to a type of characters or bits with a length would cut what an assignment refuses, so it leaves the length
+# out; other modifiers round as the assignment does, which keys must, to be compared as the table compares them.
 COLUMNS = """\
-SELECT a.attname::text, coalesce(b.typname, t.typname)::text, format_type(a.atttypid, a.atttypmod)::text,
+WITH RECURSIVE plain AS (
+    SELECT attnum AS place, atttypid AS type, atttypmod AS modifier, 0 AS depth
+    FROM pg_attribute WHERE attrelid = to_regclass({table}) AND attnum > 0 AND NOT attisdropped
+    UNION ALL
+    SELECT p.place, coalesce(b.typarray, t.typbasetype), coalesce(e.typtypmod, t.typtypmod), p.depth + 1
+    FROM plain p JOIN pg_type t ON t.oid = p.type
+    LEFT JOIN pg_type e ON e.typarray = t.oid AND e.typtype = 'd' LEFT JOIN pg_type b ON b.oid = e.typbasetype
+    WHERE t.typtype = 'd' OR b.typarray <> 0)
+SELECT DISTINCT ON (a.attnum) a.attname::text, t.typname::text, format_type(a.atttypid, a.atttypmod)::text,
+       format_type(t.oid, CASE WHEN ltrim(t.typname, '_') IN ('varchar', 'bpchar', 'bit', 'varbit') THEN -1
+                               ELSE p.modifier END)::text,
        a.attnotnull AND NOT a.atthasdef AND a.attidentity = '', a.attgenerated <> '' OR a.attidentity = 'a'
-FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type b ON b.oid = t.typbasetype
-WHERE a.attrelid = to_regclass({table}) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
+FROM plain p JOIN pg_type t ON t.oid = p.type
+JOIN pg_attribute a ON a.attrelid = to_regclass({table}) AND a.attnum = p.place
+ORDER BY a.attnum, p.depth DESC"""
 UNIQUE = """\
 SELECT array_agg(a.attname::text) AS columns, bool_and(a.attnotnull) AS certain
 FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])
@@ -28,12 +41,12 @@ GROUP BY i.indexrelid"""
 
 @dataclass(frozen=True)
 class Written:
-    """A column that is written: its name in the table, its name and type on the way, its type in the table."""
+    """A column that is written: its name in the table, its name and type on the way, and what it is cast to there."""
 
     name: str
     alias: str
     travel: Travel
-    full: str
+    cast: str
 
 
 @dataclass(frozen=True)
@@ -88,7 +101,7 @@ def _written(frame: DataFrame, target: Target, alias: str, table: str) -> Writte
     way = travel(F.col(_quoted(target.name)), kind, target)
     if way is None:
         raise misfit(target.name, kind, target, table)
-    return Written(target.name, alias, way, target.full)
+    return Written(target.name, alias, way, target.cast)
 
 
 def _version(frame: DataFrame, version: str | None, known: dict[str, Target], table: str) -> Travel | None:
@@ -97,7 +110,7 @@ def _version(frame: DataFrame, version: str | None, known: dict[str, Target], ta
         return None
     kind = frame.schema[version].dataType
     for name in ("int8", "timestamptz", "timestamp", "float8", "date", "text"):
-        if way := travel(F.col(_quoted(version)), kind, Target(version, name, name, False, False)):
+        if way := travel(F.col(_quoted(version)), kind, Target(version, name, name, name, False, False)):
             return way
     raise PenstockError(
         f"the version {version} is {kind.simpleString()}, which has no order here",

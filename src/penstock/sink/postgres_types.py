@@ -1,11 +1,14 @@
 """Which Spark column goes into which PostgreSQL column, and as what it travels.
 
 A column travels in COPY's binary form as one of few types and gets its own by a cast in the database: text becomes
-uuid, jsonb, numeric or an enum there. Nothing is narrowed: what could lose digits is refused when the query is built.
+uuid, jsonb, numeric or an enum there. Nothing is narrowed: what could lose digits is refused when the query is built,
+and a text that is too long when it is written. Only what Spark's types do not tell is rounded there: a time to its
+column's precision, a number in a text to its column's scale.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -42,11 +45,15 @@ NAMES: Mapping[type[st.DataType], str] = {type(spark): name for name, (_, spark)
 
 @dataclass(frozen=True)
 class Target:
-    """A column of the table; `type` is its short name, an array's with "_" in front, `full` as one would declare it."""
+    """A column of the table; `type` is its short name, an array's with "_" in front, `full` as one would declare it.
+
+    `cast` is the type that a value is cast to before it is assigned: of a domain the one below, never one that cuts.
+    """
 
     name: str
     type: str
     full: str
+    cast: str
     required: bool
     generated: bool
 
@@ -65,22 +72,34 @@ def travel(source: Column, kind: st.DataType, target: Target) -> Travel | None:
         return _array(source, kind, target)
     if target.type in JSON and isinstance(kind, NESTED):
         return Travel(F.to_json(source), "text")
-    chosen = _transport(kind, target.type)
+    chosen = _transport(kind, target.type, target.cast)
     return Travel(source.cast(chosen), NAMES[type(chosen)]) if chosen else None
 
 
-def _transport(kind: st.DataType, wanted: str) -> st.DataType | None:
+def _transport(kind: st.DataType, wanted: str, cast: str) -> st.DataType | None:
     if wanted in PLAIN:
         accepted, chosen = PLAIN[wanted]
         return chosen if isinstance(kind, accepted) else None
-    exact = (*INTEGERS, st.DecimalType) if wanted == "numeric" else ()
-    return st.StringType() if isinstance(kind, (*STRINGS, *exact)) else None
+    exact = wanted == "numeric" and isinstance(kind, (*INTEGERS, st.DecimalType)) and not _rounds(kind, cast)
+    return st.StringType() if exact or isinstance(kind, STRINGS) else None
+
+
+def _rounds(kind: st.DataType, cast: str) -> bool:
+    """Whether the column has fewer digits behind the point than the values."""
+    scale = _scale(cast)
+    return scale is not None and scale < (kind.scale if isinstance(kind, st.DecimalType) else 0)
+
+
+def _scale(cast: str) -> int | None:
+    """Of "numeric(precision,scale)", also of an array of it."""
+    declared = re.match(r"numeric\(\d+,(-?\d+)\)", cast)
+    return int(declared[1]) if declared else None
 
 
 def _array(source: Column, kind: st.DataType, target: Target) -> Travel | None:
     if not isinstance(kind, st.ArrayType):
         return None
-    chosen = _transport(kind.elementType, target.type[1:])
+    chosen = _transport(kind.elementType, target.type[1:], target.cast)
     return Travel(source.cast(st.ArrayType(chosen)), f"{NAMES[type(chosen)]}[]") if chosen else None
 
 
@@ -95,6 +114,8 @@ def misfit(name: str, kind: st.DataType, target: Target, table: str) -> Penstock
 def _advice(kind: st.DataType, target: Target) -> str:
     if target.type == "timestamp" and isinstance(kind, st.TimestampType):
         return f'cast it: F.col("{target.name}").cast("timestamp_ntz"), or declare the column timestamptz'
+    if (scale := _scale(target.cast)) is not None and scale >= 0:
+        return f"cast it in the frame to a decimal with {scale} digits behind the point"
     accepted = PLAIN.get(target.type, ((st.StringType,), None))[0]
     names = " or ".join(one().simpleString() for one in accepted)
     return f"cast it in the frame to {names}"
