@@ -207,6 +207,26 @@ def test_without_a_version_the_last_row_of_a_key_counts(spark: SparkSession, pos
         assert query(postgres, f"SELECT id, length(s) FROM {table} ORDER BY id") == [(0, 27), (1, 28), (2, 29)]
 
 
+@pytest.mark.parametrize(
+    ("kind", "first", "second"),
+    [
+        ("uuid", "'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11'", "'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'"),
+        ("numeric", "'1.0'", "'1'"),
+        ("char(3)", "'a'", "'a '"),
+        ("timestamptz(0)", "TIMESTAMP '2024-01-01 00:00:00.2Z'", "TIMESTAMP '2024-01-01 00:00:00.1Z'"),
+    ],
+)
+def test_a_key_that_is_written_in_two_ways_is_one(
+    spark: SparkSession, postgres: str, kind: str, first: str, second: str
+) -> None:
+    with new_table(postgres, f"id {kind} PRIMARY KEY, n int") as table:
+        sink = pg.sink(table, url=postgres, key="id", deleted="gone")
+        for number, gone in enumerate(("false", "true")):
+            values = f"VALUES ({first}, 1, false), ({second}, 2, {gone}) AS t(id, n, gone)"
+            sink.save(spark.sql(f"SELECT * FROM {values}").coalesce(1), Batch(f"two ways {kind}", number))
+            assert query(postgres, f"SELECT n FROM {table}") == ([(2,)] if gone == "false" else [])
+
+
 def test_what_the_database_refuses_changes_nothing_and_is_told(spark: SparkSession, postgres: str) -> None:
     with new_table(postgres, "id int, u uuid") as table:
         sink = pg.sink(table, url=postgres)

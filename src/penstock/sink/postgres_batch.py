@@ -145,7 +145,8 @@ def _insert(work: Work, staged: str) -> str:
 def _upsert(work: Work, staged: str) -> str:
     """Of the rows of a key only the latest counts; what it deletes and what it writes are different rows."""
     keys = [column for column in work.plan.columns if column.name in work.key]
-    by = ", ".join(column.alias for column in keys)
+    # As the table has them: texts that differ may be one uuid or number there, which no statement upserts twice.
+    by = ", ".join(f"{column.alias}::{column.cast}" for column in keys)
     order = "".join(f"{column} DESC NULLS LAST, " for column in filter(None, [_version(work)]))
     latest = f"SELECT DISTINCT ON ({by}) * FROM ({staged}) s ORDER BY {by}, {order}row DESC"
     steps = [f"latest AS MATERIALIZED ({latest})"]
