@@ -248,6 +248,41 @@ def test_a_server_that_is_away_is_an_error_that_passes() -> None:
         pass
 
 
+@pytest.mark.parametrize(
+    ("part", "other", "said"),
+    [
+        ("/postgres", "/nowhere", 'database "nowhere" does not exist'),
+        ("postgres@", "nobody@", 'role "nobody" does not exist'),
+        ("/postgres", "/postgres?nope=1", 'invalid URI query parameter: "nope"'),
+        ("/postgres", "/postgres?connect_timeout=soon", 'invalid integer value "soon" for .* "connect_timeout"'),
+        ("/postgres", "/postgres?sslmode=maybe", 'invalid sslmode value: "maybe"'),
+        ("/postgres", "/postgres?sslmode=require", "server does not support SSL"),
+        ("postgres@", "postgres:secret@[", "IPv6 host address in URI "),
+        ("postgres@", "postgres:sec%ret@", "invalid percent-encoded token "),
+        ("postgres@", "postgres:my secret@", "unexpected spaces found "),
+    ],
+)
+def test_a_wrong_address_ends_the_run_and_shows_no_password(postgres: str, part: str, other: str, said: str) -> None:
+    url = other.join(postgres.rsplit(part, 1))
+    with (
+        pytest.raises(
+            PenstockError, match=rf"cannot be reached with this url: .*{said}.*\(a table\).*correct url="
+        ) as told,
+        connected(url, "a table"),
+    ):
+        pass
+    assert not told.value.retriable and "ret" not in told.value.what.replace("unexpected", "")
+
+
+def test_a_table_may_be_called_by_a_reserved_word(spark: SparkSession, postgres: str) -> None:
+    execute(postgres, 'CREATE TABLE "user" (id int PRIMARY KEY, n int)')
+    upserting = pg.sink("user", url=postgres, key="id", deleted="gone")
+    pg.sink("user", url=postgres).save(spark.sql("SELECT 1 AS id, 1 AS n"), Batch("user", 0))
+    upserting.save(spark.sql("SELECT id, 2 AS n, id = 1 AS gone FROM VALUES (1), (2) AS t(id)"), Batch("user", 1))
+    assert query(postgres, 'SELECT * FROM "user"') == [(2, 2)]
+    execute(postgres, 'DROP TABLE "user"')
+
+
 def test_a_stream_that_is_run_again_writes_each_row_once(spark: SparkSession, postgres: str, tmp_path: Path) -> None:
     data, checkpoint, healed = tmp_path / "data", tmp_path / "checkpoint", tmp_path / "healed"
     for part in range(2):

@@ -20,7 +20,7 @@ from penstock.sink.delivery import EXACTLY_ONCE
 from penstock.sink.keyed import require_key
 from penstock.sink.postgres_batch import Work
 from penstock.sink.postgres_session import Session, connected, literal
-from penstock.sink.postgres_table import COLUMNS, UNIQUE, Layout, layout, rows_of, targets_of, unique_of
+from penstock.sink.postgres_table import COLUMNS, NAME, UNIQUE, Layout, layout, rows_of, targets_of, unique_of
 from penstock.sink.write import Batch, KeyedFrame, in_batches
 
 CONNECTIONS = 8
@@ -54,7 +54,8 @@ class PostgresSink:
             batches.prepare(session)
             if batches.is_applied(session, batch):
                 return
-            work = Work(self.table, self._layout(frame, session), self.key, self.version, batch)
+            plan = self._layout(frame, session)
+            work = Work(self.table, self._name(session), plan, self.key, self.version, batch)
             batches.make_stage(session, work)
             rows = rows_of(frame, work.plan, self.deleted).coalesce(self.connections)
             staged = rows.mapInArrow(batches.copy(self.url, work, _task), batches.LOADED).collect()
@@ -73,6 +74,11 @@ class PostgresSink:
                     next=f"leave {name}= out: the table says it",
                 )
         return replace(self, version=table.version, deleted=table.deleted)
+
+    def _name(self, session: Session) -> str:
+        found = session.rows(NAME.format(table=literal(self.table)))
+        session.commit()
+        return str(found[0][0])
 
     def _layout(self, frame: DataFrame, session: Session) -> Layout:
         table = literal(self.table)

@@ -37,9 +37,13 @@ PART = 1 << 40
 
 @dataclass(frozen=True)
 class Work:
-    """A batch and where it goes; `key` and `version` are names of columns in the table."""
+    """A batch and where it goes; `key` and `version` are names of columns in the table.
+
+    `table` is what the user calls it, `into` what SQL does.
+    """
 
     table: str
+    into: str
     plan: Layout
     key: tuple[str, ...]
     version: str | None
@@ -139,7 +143,7 @@ def merge(session: Session, work: Work, loads: Sequence[int]) -> None:
 
 
 def _insert(work: Work, staged: str) -> str:
-    return f"INSERT INTO {work.table} ({_names(work)}) SELECT {_values(work)} FROM ({staged}) s"
+    return f"INSERT INTO {work.into} ({_names(work)}) SELECT {_values(work)} FROM ({staged}) s"
 
 
 def _upsert(work: Work, staged: str) -> str:
@@ -153,10 +157,10 @@ def _upsert(work: Work, staged: str) -> str:
     if work.plan.deleted:
         same = " AND ".join(f"t.{quoted(column.name)} = s.{column.alias}::{column.cast}" for column in keys)
         newer = _newer(work, f"s.{_version(work)}")
-        steps.append(f"gone AS (DELETE FROM {work.table} t USING latest s WHERE s.deleted AND {same}{newer})")
+        steps.append(f"gone AS (DELETE FROM {work.into} t USING latest s WHERE s.deleted AND {same}{newer})")
     alive = " WHERE NOT deleted" if work.plan.deleted else ""
     return (
-        f"WITH {', '.join(steps)} INSERT INTO {work.table} AS t ({_names(work)}) "
+        f"WITH {', '.join(steps)} INSERT INTO {work.into} AS t ({_names(work)}) "
         f"SELECT {_values(work)} FROM latest{alive} ON CONFLICT ({', '.join(map(quoted, work.key))}) DO {_change(work)}"
     )
 

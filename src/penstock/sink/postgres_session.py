@@ -16,6 +16,14 @@ from penstock.sink.failures import Unavailable
 # Classes and codes of SQLSTATE that pass: no connection, no room, the server stops or starts, a lost race, a standby.
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 PASSING = ("08", "53", "57P", "58030", "40001", "40P01", "55P03", "25006")
+# What libpq says of a place or a user that will not be there later either; without a connection there is no SQLSTATE.
+MISTAKEN = re.compile(
+    r"Failed to connect: .*(?:(?:database|role) \".*\" does not exist|password authentication failed"
+    r"|no password supplied|no pg_hba\.conf entry|certificate|does not support SSL|connection option"
+    r"|\bURI\b|percent-encoded|invalid \S+ value: )"
+)
+# Behind these it shows what it could not read, perhaps with a password.
+SECRET = re.compile(r"(Failed to connect: .*?(?: in URI\b(?! query)| spaces found|percent-encoded (?:token|value))).*")
 # Results as COPY pay for many rows and are refused for some statements.
 NO_COPY = {"adbc.postgresql.use_copy": "false"}
 
@@ -55,7 +63,7 @@ def connected(url: str, where: str) -> Iterator[Session]:
         with dbapi.connect(url) as connection:
             yield Session(connection)
     except dbapi.Error as error:
-        raise failure(error, where) from error
+        raise failure(error, where) from (None if SECRET.search(str(error)) else error)
 
 
 def literal(text: str) -> str:
@@ -68,9 +76,12 @@ def quoted(name: str) -> str:
 
 
 def failure(error: Any, where: str) -> PenstockError:
-    """The driver's error in ours: retriable when it has no SQLSTATE, for then there was no connection."""
+    """The driver's error in ours: without a SQLSTATE there was no connection, which passes unless `url` is wrong."""
     said = _said(str(error))
     state = error.sqlstate or ""
+    if not state and MISTAKEN.search(str(error)):
+        step = "correct url= or libpq's environment (PGPASSWORD, sslmode), or make what is missing"
+        return PenstockError(f"PostgreSQL cannot be reached with this url: {said}", where=where, next=step)
     if not state or state.startswith(PASSING):
         return Unavailable(f"PostgreSQL is away or has no room: {said}", where=where, next="look at its log")
     step = "give the user this right" if state == "42501" else "correct the data or the table; nothing was written"
@@ -79,7 +90,7 @@ def failure(error: Any, where: str) -> PenstockError:
 
 def _said(text: str) -> str:
     """What the server said, without the driver's words around it and the statement behind."""
-    first = text.split("\n\nQuery was:")[0].strip()
+    first = SECRET.sub(r"\1", text.split("\n\nQuery was:")[0].strip())
     found = re.search(r"(?:ERROR|FATAL|PANIC):\s+(.*)", first) or re.search(r"\[libpq\]\s+(.*)", first)
     details = re.findall(r"^(DETAIL|CONTEXT):\s+(.*)$", first, re.MULTILINE)
     return " ".join([found[1] if found else first, *(f"({text})" for _, text in details)])

@@ -32,6 +32,8 @@ SELECT DISTINCT ON (a.attnum) a.attname::text, t.typname::text, format_type(a.at
 FROM plain p JOIN pg_type t ON t.oid = p.type
 JOIN pg_attribute a ON a.attrelid = to_regclass({table}) AND a.attnum = p.place
 ORDER BY a.attnum, p.depth DESC"""
+# As SQL names it: `to_regclass` takes reserved words, such as user, without quotes, and statements do not.
+NAME = "SELECT to_regclass({table})::text"
 UNIQUE = """\
 SELECT array_agg(a.attname::text) AS columns, bool_and(a.attnotnull) AS certain
 FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])
