@@ -99,6 +99,45 @@ def test_texts_that_are_no_value_of_their_type_are_named(kind: str, text: str) -
         encode(CqlType(kind), pa.array([None, text]))
 
 
+def arrow(kind: CqlType, *items: Any) -> pa.Array:
+    return pa.array(items, to_arrow_type(spark_type(kind), timezone="UTC"))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("list<int>", [1, None]),
+        ("frozen<set<text>>", [None]),
+        ("map<text, int>", [("x", None)]),
+        ("vector<float, 2>", [1.0, None]),
+        ("list<frozen<list<int>>>", [[1], [2, None]]),
+        ("tuple<int, frozen<list<int>>>", {"field_0": 1, "field_1": [None]}),
+    ],
+)
+def test_a_null_in_a_collection_is_refused(text: str, value: Any) -> None:
+    kind = parse_type(text, {})
+    with pytest.raises(PenstockError, match=r"a \S*(list|set|map|vector)<.*> has a null in it.*array_compact"):
+        encode(kind, arrow(kind, None, value))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("tuple<int, text>", {"field_0": None, "field_1": None}), ("list<frozen<tuple<int>>>", [{"field_0": None}])],
+)
+def test_a_null_in_a_tuple_is_none_in_a_collection(text: str, value: Any) -> None:
+    kind = parse_type(text, {})
+    array = arrow(kind, value, None)
+    cells = as_bytes(encode(kind, array))
+    assert decoded(kind, cells).to_pylist() == array.to_pylist()
+
+
+@pytest.mark.parametrize("nanos", [-1, 86_400 * 10**9])
+def test_a_time_beyond_the_day_is_refused(nanos: int) -> None:
+    with pytest.raises(PenstockError, match=f"{nanos} is no time.*from 0 to 86399999999999"):
+        encode(CqlType("time"), pa.array([0, None, nanos]))
+    assert encode(CqlType("time"), pa.array([], pa.int64())).lengths.tolist() == []
+
+
 @pytest.mark.parametrize(
     ("text", "word"), [("'org.example.Odd'", "Odd"), ("nosuch", "nosuch"), ("vector<text, 2>", "fixed-width")]
 )

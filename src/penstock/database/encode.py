@@ -24,6 +24,7 @@ from penstock.errors import PenstockError
 from penstock.schema import CqlType
 
 MICROS_PER_MILLI = 1000
+NANOS_PER_DAY = 86_400_000_000_000
 
 
 def encode(kind: CqlType, values: pa.Array) -> Cells:
@@ -205,12 +206,31 @@ def _vint(number: int) -> bytes:
     return ((head << (8 * extra)) | value).to_bytes(extra + 1, "big")
 
 
+def _time(kind: CqlType, values: pa.Array) -> Cells:
+    bounds = pc.min_max(values).as_py()
+    for nanos in filter(None, bounds.values()):
+        if not 0 <= nanos < NANOS_PER_DAY:
+            raise PenstockError(
+                f"{nanos} is no time", next="give nanoseconds of the day, from 0 to 86399999999999, or make it null"
+            )
+    return _LONG(kind, values)
+
+
 def _children(values: pa.Array) -> tuple[Array, pa.Array]:
     """Bounds of each collection's elements, from zero on, and the array that holds them."""
     offsets = values.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
     inner = pa.StructArray.from_arrays([values.keys, values.items], ["k", "v"]) if _is_map(values) else values.values
     return offsets - first, inner.slice(first, last - first)
+
+
+def _require_whole(kind: CqlType, parts: Sequence[pa.Array]) -> None:
+    """Servers store some collections with a null in them, and cannot read them again."""
+    if any(part.null_count for part in parts):
+        raise PenstockError(
+            f"a {kind} has a null in it",
+            next="remove it in the frame (array_compact, map_filter), or make the whole value null",
+        )
 
 
 def _is_map(values: pa.Array) -> bool:
@@ -220,6 +240,7 @@ def _is_map(values: pa.Array) -> bool:
 def _collection(kind: CqlType, values: pa.Array) -> Cells:
     bounds, inner = _children(values)
     parts = [inner.field(0), inner.field(1)] if _is_map(values) else [inner]
+    _require_whole(kind, parts)
     entries = laid_out([encode(arg, part) for arg, part in zip(kind.args, parts, strict=True)])
     return _or_null(gathered(entries, bounds), values)
 
@@ -228,6 +249,7 @@ def _vector(kind: CqlType, values: pa.Array) -> Cells:
     bounds, inner = _children(values)
     if bad := [int(size) for size in np.diff(bounds)[_valid(values)] if size != kind.size]:
         raise PenstockError(f"{bad[0]} elements are no {kind}", next="give each row as many elements as the type has")
+    _require_whole(kind, [inner])
     elements = encode(kind.args[0], inner)
     width = int(elements.lengths[0]) if len(elements) else 0
     lengths = (np.diff(bounds) * width).astype(np.int32)
@@ -262,7 +284,7 @@ _ENCODERS: dict[str, Callable[[CqlType, pa.Array], Cells]] = {
     "set": _collection,
     "smallint": _number(">i2"),
     "text": _binary,
-    "time": _LONG,
+    "time": _time,
     "timestamp": _timestamp,
     "timeuuid": _uuid,
     "tinyint": _number("i1"),
