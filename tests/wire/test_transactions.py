@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import nullcontext
 from datetime import timedelta
 from itertools import chain
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from fault_proxy import fault_proxy
 from kafka_topics import new_topic, stored
+from refusals import Refusal
 
 from penstock.local.services import Services
-from penstock.wire import Producer
-from penstock.wire.errors import InvalidTxnState, KafkaError, MessageTooLarge, TransactionAbortable
+from penstock.wire import Producer, protocol
+from penstock.wire.errors import InvalidTxnState, KafkaError, LeaderNotAvailable, MessageTooLarge, TransactionAbortable
+from penstock.wire.texts import Texts
 from penstock.wire.transaction import Committed
 
 SOON = timedelta(milliseconds=1)
@@ -71,6 +76,74 @@ def test_an_aborted_transaction_leaves_nothing_and_the_next_one_goes_on(services
     assert b"written and dropped" in read(services.kafka, topic, "read_uncommitted")
 
 
+SENDS: dict[str, Callable[[Producer, str, bytes], Coroutine[Any, Any, Any]]] = {
+    "send": lambda one, topic, value: _delivered(one, topic, value),
+    "send_table": lambda one, topic, value: one.send_table(topic, pa.table({"value": [value]})),
+    "send_tables": lambda one, topic, value: one.send_tables((topic, pa.record_batch({"value": [value]})) for _ in "1"),
+    "send_values": lambda one, topic, value: one.send_values(topic, [Texts.of([value])]),
+}
+
+
+async def _delivered(one: Producer, topic: str, value: bytes) -> None:
+    await (await one.send(topic, value))
+
+
+@pytest.mark.parametrize("how", SENDS)
+@pytest.mark.parametrize("aborted", [True, False], ids=["aborted", "committed"])
+def test_what_waits_for_memory_at_the_end_of_a_transaction_is_not_in_the_next_one(
+    services: Services, topic: str, how: str, aborted: bool
+) -> None:
+    late = b"late" * 700
+
+    async def work() -> list[Any]:
+        async with producer(services, topic, buffer_memory=10_000, batch_size=4_000) as one:
+            async with one.transaction():
+                await one.send(topic, b"first")
+            with pytest.raises(RuntimeError) if aborted else nullcontext():
+                async with one.transaction():
+                    sending = [asyncio.create_task(SENDS[how](one, topic, late)) for _ in range(30)]
+                    await asyncio.sleep(0)
+                    if aborted:
+                        raise RuntimeError
+            async with one.transaction():
+                await one.send(topic, b"next")
+                told = await asyncio.wait_for(asyncio.gather(*sending, return_exceptions=True), 30)
+            assert one.stats().buffer_used == 0
+            return told
+
+    told = asyncio.run(work())
+    taken = [one for one in told if not isinstance(one, KafkaError)]
+    assert len(taken) < 30
+    assert not (aborted and taken)
+    assert read(services.kafka, topic) == [b"first", *[late] * len(taken), b"next"]
+
+
+def test_what_waits_for_metadata_at_the_end_of_a_transaction_is_not_in_the_next_one(
+    services: Services, topic: str
+) -> None:
+    pause = timedelta(milliseconds=500)
+
+    async def work() -> None:
+        async with (
+            fault_proxy(services.kafka) as proxy,
+            Producer(proxy.servers, transactional_id=topic, retry_backoff=pause) as one,
+        ):
+            async with one.transaction():
+                pass
+            Refusal(proxy).once(LeaderNotAvailable, protocol.METADATA)
+            with pytest.raises(RuntimeError):
+                async with one.transaction():
+                    sending = asyncio.create_task(one.send(topic, b"late"))
+                    await asyncio.wait([sending], timeout=0.1)
+                    raise RuntimeError
+            async with one.transaction():
+                with pytest.raises(InvalidTxnState, match=f"topic {topic}.*ended before this was taken"):
+                    await sending
+
+    asyncio.run(work())
+    assert read(services.kafka, topic) == []
+
+
 def test_a_record_that_fails_aborts_the_transaction(services: Services, topic: str) -> None:
     async def work() -> None:
         async with producer(services, topic) as one:
@@ -108,8 +181,6 @@ def test_offsets_of_a_group_are_committed_with_the_records(services: Services, t
 
 
 def test_tables_go_through_transactions_too(services: Services, topic: str) -> None:
-    import pyarrow as pa
-
     async def work() -> int:
         async with producer(services, topic, batch_size=2_000) as one:
             async with one.transaction():

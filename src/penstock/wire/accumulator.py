@@ -123,9 +123,21 @@ class Accumulator:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self.free += size
+            if turn.done() and not turn.cancelled() and not turn.exception():
+                self.give_back(size)
             raise
+
+    def give_back(self, size: int) -> None:
+        """Free what was reserved and is not used."""
+        self.free += size
+        self.has_room()  # no request comes back for it that would let the next one in
+
+    def refuse(self, error: KafkaError) -> None:
+        """Fail those who wait in `reserve`."""
+        while self.waiting:
+            _, turn = self.waiting.popleft()
+            if not turn.done():
+                turn.set_exception(error)
 
     def has_room(self) -> None:
         """A request came back: let waiting senders in, and send what had waited for a free broker."""

@@ -47,6 +47,8 @@ REQUEST = 2_000_001
 SMALL = 1 << 20
 """Bytes of rows that are there already and are encoded on the loop: the way to another thread and back is as long."""
 
+LATE = "the transaction ended before this was taken; inside it, await each call that sends"
+
 
 class Producer:
     """Sends records to Kafka; made for one event loop, in which all of its methods are called."""
@@ -107,6 +109,7 @@ class Producer:
             compression_level=compression_level,
         )
         self._transactions: Transactions | None = None
+        self._current: object | None = None  # stands for the transaction that takes records; asked for after each wait
         if transactional_id is not None:
             limits = {"timeout": transaction_timeout.total_seconds(), "patience": patience}
             self._transactions = Transactions(self._cluster, transactional_id, pauses=pauses, **limits)
@@ -169,13 +172,14 @@ class Producer:
         `value` None is a tombstone; `timestamp` is milliseconds since 1970, now by default. Records with the same key
         go to the same partition, the one that Java's client chooses.
         """
+        began = self._current
         encoder = self._encoders.get(topic) or await self._learn(topic)
-        if self._transactions:
-            self._require_transaction(topic)
         if partition is not None and not 0 <= partition < encoder.partitions:
             encoder = await self._learn(topic)  # it may have grown
             if not 0 <= partition < encoder.partitions:
                 raise ValueError(f"{topic} has partitions 0 to {encoder.partitions - 1}, not {partition}")
+        if self._transactions:
+            self._require_transaction(topic, began)
         if key is None and value.__class__ is bytes:  # the most common case, and the fastest
             size = OVERHEAD + len(value)
         else:
@@ -183,10 +187,7 @@ class Producer:
             size = OVERHEAD + len(value or b"") + len(key or b"")
         collected = self._accumulator
         if collected.waiting or size > collected.free:
-            await collected.reserve(size)
-            if topic not in self._encoders:
-                collected.free += size
-                raise ProducerClosed(topic=topic)
+            await self._reserve(topic, size, began)
         else:
             collected.free -= size
         pending = collected.pending.get(topic) or collected.begin(topic)
@@ -219,12 +220,13 @@ class Producer:
 
         All of them are one batch if they fit into it. Rows are counted through all parts.
         """
+        began = self._current
         encoder = self._encoders.current(topic, self._encoders.get(topic) or await self._learn(topic))
+        self._require_transaction(topic, began)
         if not self._small or not encoder.joins(parts):
             return await self.send_table(topic, pa.record_batch({"value": column(parts)}))
-        self._require_transaction(topic)
         one, delivery = encoder.join(parts), TableDelivery(topic)
-        await self._accumulator.reserve(len(one.data))
+        await self._reserve(topic, len(one.data), began)
         self._accumulator.add(topic, one, delivery.expect(one))
         return await delivery.receipt()
 
@@ -236,17 +238,18 @@ class Producer:
         """
         if isinstance(parts, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
             parts = by_topic(record_batches(parts))
+        began = self._current
         deliveries: dict[str, TableDelivery] = {}
         left, ready = iter(parts), isinstance(parts, list)
         while (part := await following(left, here=ready)) is not None:
             topic, batch = part
             encoder = self._encoders.current(topic, self._encoders.get(topic) or await self._learn(topic))
-            self._require_transaction(topic)
+            self._require_transaction(topic, began)
             delivery = deliveries.setdefault(topic, TableDelivery(topic))
             encoded, small = encoder.encode(batch), ready and batch.nbytes <= self._small
             # In another thread too: the kernel holds no lock, so the loop sends meanwhile.
             while (one := await following(encoded, here=small)) is not None:
-                await self._accumulator.reserve(len(one.data))
+                await self._reserve(topic, len(one.data), began)
                 self._accumulator.add(topic, one, delivery.expect(one))
             delivery.next_batch(batch.num_rows)
         return await receipts(deliveries.values())
@@ -263,8 +266,10 @@ class Producer:
         self.require_open()
         self._start()
         await self._transactions.begin()
+        self._current = object()
         try:
             yield self._transactions
+            self._stop_taking(InvalidTxnState(LATE))
             await self.flush()
             if self._transactions.failure:
                 raise self._transactions.failure
@@ -277,8 +282,14 @@ class Producer:
         why = (
             error if isinstance(error, KafkaError) else TransactionAbortable(f"the transaction was aborted: {error!r}")
         )
+        self._stop_taking(why)
         await self._accumulator.drop(why)
         await transactions.end(commit=False)
+
+    def _stop_taking(self, why: KafkaError) -> None:
+        """Refuse records that wait for memory: let in once the transaction has ended, they would be in the next one."""
+        self._current = None
+        self._accumulator.refuse(why)
 
     async def flush(self) -> None:
         """Send all that was handed over so far, and wait until each of its records is acknowledged or failed."""
@@ -310,6 +321,21 @@ class Producer:
         self._start()
         return await self._encoders.learn(topic)
 
-    def _require_transaction(self, topic: str) -> None:
-        if self._transactions and not self._transactions.is_open:
+    async def _reserve(self, topic: str, size: int, began: object | None) -> None:
+        """Wait for memory; it is given back if meanwhile the producer was closed, or the transaction ended."""
+        await self._accumulator.reserve(size)
+        try:
+            self.require_open(topic)
+            self._require_transaction(topic, began)
+        except KafkaError:
+            self._accumulator.give_back(size)
+            raise
+
+    def _require_transaction(self, topic: str, began: object | None) -> None:
+        """`InvalidTxnState` unless the transaction in which a call began, if there are any, still takes records."""
+        if self._transactions is None:
+            return
+        if began is None:
             raise InvalidTxnState("send inside `async with producer.transaction()`", topic=topic)
+        if self._current is not began:
+            raise InvalidTxnState(LATE, topic=topic)
