@@ -17,7 +17,7 @@ from kafka_topics import new_topic, stored
 from refusals import Refusal
 
 from penstock.local.services import Services
-from penstock.wire import Producer, protocol
+from penstock.wire import Producer, TableFailed, protocol
 from penstock.wire.errors import InvalidTxnState, KafkaError, LeaderNotAvailable, MessageTooLarge, TransactionAbortable
 from penstock.wire.texts import Texts
 from penstock.wire.transaction import Committed
@@ -153,6 +153,22 @@ def test_a_record_that_fails_aborts_the_transaction(services: Services, topic: s
                     large = await one.send(topic, bytes(3_000_000), partition=0)
             with pytest.raises(MessageTooLarge):
                 await large
+            async with one.transaction():
+                await one.send(topic, b"after", partition=0)
+
+    asyncio.run(work())
+    assert read(services.kafka, topic) == [b"after"]
+
+
+def test_a_table_that_fails_aborts_the_transaction_with_records_that_wait(services: Services, topic: str) -> None:
+    async def work() -> None:
+        async with Producer(services.kafka, transactional_id=topic, linger=timedelta(minutes=1)) as one:
+            with pytest.raises(TableFailed):
+                async with one.transaction():
+                    waiting = await one.send(topic, b"waiting", partition=1)
+                    await one.send_table(topic, pa.table({"value": [bytes(3_000_000)], "partition": [0]}))
+            with pytest.raises(TransactionAbortable, match=f"topic {topic}, partition 1.*1 rows failed"):
+                await waiting
             async with one.transaction():
                 await one.send(topic, b"after", partition=0)
 

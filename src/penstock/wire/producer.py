@@ -37,7 +37,16 @@ from penstock.wire.pending import OVERHEAD, Headers, RecordMetadata, as_bytes
 from penstock.wire.sasl import Authenticate
 from penstock.wire.sender import Sender
 from penstock.wire.stats import Stats
-from penstock.wire.tables import Receipt, TableDelivery, Tabular, by_topic, following, receipts, record_batches
+from penstock.wire.tables import (
+    Receipt,
+    TableDelivery,
+    TableFailed,
+    Tabular,
+    by_topic,
+    following,
+    receipts,
+    record_batches,
+)
 from penstock.wire.texts import Texts, column
 from penstock.wire.transaction import Transactions
 
@@ -279,9 +288,9 @@ class Producer:
         await self._transactions.end(commit=True)
 
     async def _abort(self, transactions: Transactions, error: BaseException) -> None:
-        why = (
-            error if isinstance(error, KafkaError) else TransactionAbortable(f"the transaction was aborted: {error!r}")
-        )
+        why = TransactionAbortable(f"the transaction was aborted: {error!r}")
+        if isinstance(error, KafkaError) and not isinstance(error, TableFailed):  # which tells of one table's rows
+            why = error
         self._stop_taking(why)
         await self._accumulator.drop(why)
         await transactions.end(commit=False)
