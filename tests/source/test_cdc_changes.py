@@ -103,6 +103,29 @@ def test_columns_that_a_partial_preimage_lacks_come_from_the_postimage() -> None
     assert change["before"] == {"ck": 1, "items": None, "pk": 1, "s": None, "tags": ["kept"], "v": 1}
 
 
+def test_a_full_preimage_is_kept_where_the_log_has_only_the_keys_of_changes() -> None:
+    rows = [
+        log_row(1, T0, 0, 0, pk=1, ck=1, v=1, deleted_tags=True),
+        log_row(1, T0, 1, 1, pk=1, ck=1),
+        log_row(1, T0, 2, 9, pk=1, ck=1, v=2, tags=["new"]),
+    ]
+    (change,) = changes(CLUSTERED, rows)
+    assert (change["before"]["v"], change["before"]["tags"]) == (1, None)
+    assert (change["after"]["v"], change["after"]["tags"]) == (2, ["new"])
+
+
+def test_all_parts_of_a_write_that_was_split_by_ttl_have_its_preimage() -> None:
+    of = table("pk int", "ck int", regular="v int; w int; x int")
+    rows = [
+        log_row(1, T0, 0, 0, pk=1, ck=1, v=1, w=2),
+        log_row(1, T0, 1, 1, pk=1, ck=1, deleted_w=True),
+        log_row(1, T0, 2, 1, pk=1, ck=1, v=3, ttl=600),
+        log_row(1, T0, 3, 9, pk=1, ck=1, v=3, x=7),
+    ]
+    before = [change["before"] for change in changes(of, rows)]
+    assert before == [{"pk": 1, "ck": 1, "v": 1, "w": 2, "x": 7}] * 2
+
+
 def test_a_static_row_has_its_own_images() -> None:
     rows = [
         log_row(1, T0, 0, 0, pk=1, s="old"),

@@ -112,16 +112,16 @@ class _Build:
         self.is_range = self.code >= 5
         self.is_write = (self.code == 1) | (self.code == 2)
         self.values = [c.name for c in self.table.values]
-        flags = {name: self._flags(name) for name in self.values}
+        flags = {name: self._flags(name, self.rows) for name in self.values}
         written = [self._written(name, deleted) for name, deleted in flags.items()]
         none = np.empty((len(self.rows), 0), np.bool_)
         self.deleted = np.column_stack([none, *flags.values()])
         self.written = np.column_stack([none, *written])
 
-    def _flags(self, name: str) -> Array:
+    def _flags(self, name: str, rows: Array) -> Array:
         column = self.layout.at(f"cdc$deleted_{name}")
-        flags: Array = self.view.lengths[self.rows, column] == 1
-        flags &= self.view.buffer[np.where(flags, self.view.starts[self.rows, column], 0)] == 1
+        flags: Array = self.view.lengths[rows, column] == 1
+        flags &= self.view.buffer[np.where(flags, self.view.starts[rows, column], 0)] == 1
         return flags
 
     def _written(self, name: str, deleted: Array) -> Array:
@@ -160,8 +160,11 @@ class _Build:
         pre, post = self.groups.preimage, self.groups.postimage
         if column.name not in self.values:
             return pre
-        untouched = (post >= 0) & ~self.written[:, self.values.index(column.name)]
-        return np.where(untouched & (pre >= 0), post, pre)
+        # The change alone does not tell: with `delta: keys`, or as one of the rows that a write with a TTL was split
+        # into, it names less than the write touched. What the write touched stands in the preimage, if only as null.
+        known = self.view.present(self.layout.at(column.name), pre) | self._flags(column.name, pre)
+        untouched = ~known & ~self.written[:, self.values.index(column.name)]
+        return np.where(untouched & (post >= 0) & (pre >= 0), post, pre)
 
     def column_after(self, t: pa.DataType) -> pa.Array:
         return self._image(t, self.groups.postimage, [self.groups.postimage] * len(self.table.columns))
