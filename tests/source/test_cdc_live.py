@@ -15,17 +15,22 @@ from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.util import uuid_from_time
 from cdc_queries import Sink, run
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from penstock.database.connection import connection
 from penstock.errors import PenstockError
 from penstock.source import cdc_probe
+from penstock.source.cdc_frame import frame_schema
 from penstock.source.cdc_generations import Generations
 from penstock.source.cdc_options import settings
-from penstock.source.cdc_plan import MOVE_EVERY, Planner
+from penstock.source.cdc_plan import MOVE_EVERY, Planner, describe
+from penstock.source.cdc_stream import CdcStreamReader
 from penstock.source.cdc_tables import find_table
 from penstock.source.times import micros
 
 KEYSPACE = "source_live"
+BRIEF = "{'enabled': true, 'ttl': 60}"
+MINUTE = 60_000_000
 
 
 def test_every_type_arrives(cql: Any, table: Any, read: Any, tmp_path: Path) -> None:
@@ -171,6 +176,9 @@ def test_an_idle_query_plans_no_batch_but_moves_now_and_then(cql: Any, table: An
     written = planner.next(at, planner.confident(), 1000)
     assert not planner.idle(at, written)
     assert planner.idle(written, planner.next(written, planner.confident(), 1000))
+    # Before its age says that rows may have expired behind it, however short the log's time is.
+    planner.table = replace(planner.table, cdc=(("ttl", "4"),))
+    assert not planner.idle(at, replace(until, planned=at.planned + 2_000_000))
 
 
 def test_a_batch_that_broke_is_read_again_with_the_same_rows(cql: Any, table: Any, read: Any, tmp_path: Path) -> None:
@@ -257,6 +265,7 @@ def test_a_new_generation_of_streams_follows_the_old_one(
         ("source_live", {}, "names no table"),
         ("source_live.plain", {}, r"has no change log.*ALTER TABLE source_live.plain WITH cdc"),
         ("source_live.bare", {"images": "full"}, r"has no preimages.*'preimage': true"),
+        ("source_live.brief", {"confidence": "60 seconds"}, "holds them 60 s, and confidence is 60 s"),
         ("source_live.bare", {"images": "some"}, "before cannot be 'some'"),
         ("source_live.bare", {"hosts": "a:b:c"}, "is no address"),
         ("source_live.bare", {"start": "yesterday"}, "start cannot be 'yesterday'"),
@@ -274,6 +283,7 @@ def test_what_is_wrong_is_said_when_the_frame_is_made(
     cql.execute(
         f"CREATE TABLE IF NOT EXISTS {keyspace}.bare (id int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}"
     )
+    cql.execute(f"CREATE TABLE IF NOT EXISTS {keyspace}.brief (id int PRIMARY KEY) WITH cdc = {BRIEF}")
     with pytest.raises(PenstockError, match=message):
         read(name, **options)
 
@@ -288,6 +298,39 @@ def test_a_checkpoint_older_than_the_log_is_refused(cql: Any, table: Any, read: 
     name = table("id int PRIMARY KEY, v int")
     begin = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
     run(read(name, start=begin.isoformat(), confidence=dt.timedelta(minutes=30)), Sink(), tmp_path)
-    cql.execute(f"ALTER TABLE {name} WITH cdc = {{'enabled': true, 'ttl': 60}}")
+    cql.execute(f"ALTER TABLE {name} WITH cdc = {BRIEF}")
     with pytest.raises(StreamingQueryException, match="let rows expire that were not read"):
         run(read(name), Sink(), tmp_path)
+
+
+def reader(services: Any, name: str, **options: str) -> CdcStreamReader:
+    """The source's reader as Spark calls it."""
+    chosen = settings({"table": name, "hosts": services.cql, "confidence": "0 seconds"} | options)
+    table = describe(chosen)
+    return CdcStreamReader(chosen, table, frame_schema(table))
+
+
+def test_a_running_query_that_falls_behind_the_log_is_stopped(cql: Any, table: Any, services: Any) -> None:
+    name = table("id int PRIMARY KEY, v int")
+    cql.execute(f"ALTER TABLE {name} WITH cdc = {BRIEF}")
+    running, most = reader(services, name), ReadMaxRows(100)
+    first = running.initialOffset()
+    assert 0 < first["time"] + MINUTE - micros(dt.datetime.now(dt.UTC)) < MINUTE // 10
+    until = running.latestOffset(first, most)
+    late = until | {"time": until["time"] - MINUTE}
+    with pytest.raises(PenstockError, match="let rows expire that were not read"):
+        running.latestOffset(late, most)
+    # As when a batch is run again.
+    with pytest.raises(PenstockError, match="let rows expire that were not read"):
+        running.partitions(late, until)
+    snapshot = running.latestOffset(late | {"snapshot": 0}, most)
+    with pytest.raises(PenstockError, match="let rows expire that were not read"):
+        running.latestOffset(snapshot, most)
+
+
+def test_a_start_that_the_log_no_longer_holds_is_earliest(cql: Any, table: Any, services: Any) -> None:
+    name = table("id int PRIMARY KEY, v int")
+    cql.execute(f"ALTER TABLE {name} WITH cdc = {BRIEF}")
+    hour_ago = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
+    first = reader(services, name, start=hour_ago.isoformat()).initialOffset()
+    assert first["time"] + MINUTE > micros(dt.datetime.now(dt.UTC))

@@ -18,7 +18,7 @@ import numpy as np
 from penstock.source.cdc_generations import Position, Span, token_of
 from penstock.source.cdc_groups import NONE, Groups, digest, groups_of, recover
 from penstock.source.cdc_pages import IN_SPAN, STREAMS_PER_QUERY, fetch_pages, span_queries
-from penstock.source.cdc_plan import COUNT_FROM, MOVE_EVERY, Planner
+from penstock.source.cdc_plan import COUNT_FROM, Planner
 from penstock.source.cdc_tables import log_name
 from penstock.source.times import MICROSECOND, now_micros
 
@@ -95,7 +95,7 @@ class Fresh:
         # After looking: by now a column is known that a row found here may hold. And before anything is remembered: a
         # plan that fails is made again.
         self.planner.check_schema()
-        if not len(new) and generation == at.generation and not _tell(at, progress, end):
+        if not len(new) and generation == at.generation and not self._tell(at, progress, end):
             self.progress = progress
             return at
         until = _position(generation, progress)
@@ -130,6 +130,11 @@ class Fresh:
         known, _ = recover(at.sent, found, at.time, at.newest)
         return Progress(at.time, at.newest, known, at.time)
 
+    def _tell(self, at: Position, made: Progress, end: int) -> bool:
+        """Whether the offset moves though nothing is sent: from time to time, and at a generation's end."""
+        moved = made.time > at.time or made.fresh > at.newest
+        return moved and (self.planner.moves(at, now_micros()) or made.time >= end)
+
     def _spans(self, until: Position, new: Groups, look: int) -> list[list[Span]]:
         """The new groups parted by stream into tasks; those up to `look` came late and are read apart."""
         tokens = np.unique(new.tokens)
@@ -159,12 +164,6 @@ class Fresh:
                 cells = np.frombuffer(page.data, np.uint8, page.rows * 40).reshape(-1, 2, 20)[:, :, 4:]
                 found.append(cells.reshape(-1, 32))
         return groups_of(np.concatenate(found)) if found else NONE
-
-
-def _tell(at: Position, made: Progress, end: int) -> bool:
-    """Whether the offset moves though nothing is sent: from time to time, and at a generation's end."""
-    moved = made.time > at.time or made.fresh > at.newest
-    return moved and (now_micros() - at.planned >= MOVE_EVERY or made.time >= end)
 
 
 def _position(generation: int, made: Progress) -> Position:

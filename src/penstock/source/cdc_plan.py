@@ -31,6 +31,9 @@ COUNT_FROM = timedelta(seconds=2)
 MOVE_EVERY = 10_000_000
 """Microseconds after which the offset of an idle source moves: a restart then has little to look through."""
 
+EDGE = 60_000_000
+"""Microseconds, at most: a query does not begin with rows that have so little time left: its first batch takes time."""
+
 
 def describe(chosen: Settings) -> Table:
     """The table to read, checked against what is asked of its log, and that it may be read."""
@@ -42,7 +45,7 @@ def describe(chosen: Settings) -> Table:
         return table
 
     table = retrying(chosen, "describing the table", find)
-    _check_images(chosen, table)
+    _check_log(chosen, table)
     return table
 
 
@@ -57,7 +60,21 @@ def retrying(chosen: Settings, what: str, call: Callable[[], T]) -> T:
     return wait_out(call, what=what, where=where, patience=chosen.patience)
 
 
-def _check_images(chosen: Settings, table: Table) -> None:
+def _ttl(table: Table) -> int:
+    """How long the log of a table holds its rows, in microseconds; 0 is for ever."""
+    return int(table.option("ttl") or 0) * 1_000_000
+
+
+def _check_log(chosen: Settings, table: Table) -> None:
+    """Refuse images that the log does not have, and to wait for rows until they are gone."""
+    if 0 < _ttl(table) <= chosen.confidence // MICROSECOND:
+        raise PenstockError(
+            f"rows would expire before they are read: the log holds them {table.option('ttl')} s, "
+            f"and confidence is {chosen.confidence / timedelta(seconds=1):g} s",
+            where=table.full_name,
+            next=f"ALTER TABLE {table.full_name} WITH cdc = {{'enabled': true, 'ttl': 86400, ...}}, "
+            "or read with a smaller confidence",
+        )
     for image, option in ((chosen.images.before, "preimage"), (chosen.images.after, "postimage")):
         if image != "none" and not table.has_image(option):
             raise PenstockError(
@@ -83,14 +100,19 @@ class Planner:
 
     def held_from(self) -> int:
         """The time from which the log still holds its rows."""
-        ttl = int(self.table.option("ttl") or 0)
-        return now_micros() - ttl * 1_000_000 if ttl else 0
+        ttl = _ttl(self.table)
+        return now_micros() - ttl if ttl else 0
+
+    def earliest(self) -> int:
+        """The time from which the log holds its rows for long enough to read them."""
+        ttl = _ttl(self.table)
+        return self.held_from() + min(EDGE, ttl // 10)
 
     def first(self) -> Position:
         """Where a new query begins."""
         starts = self.generations.starts()
         chosen = self.settings.start_micros()
-        begin = self.held_from() if chosen is None else chosen
+        begin = self.earliest() if chosen is None or chosen < self.held_from() else chosen
         generation = covering(starts, begin)
         # Writes older than the first generation of all went to its streams.
         earliest = 0 if generation == starts[0] else first_micros(generation) + 1
@@ -129,12 +151,18 @@ class Planner:
 
         return Probe(self.settings, self.table)
 
+    def moves(self, at: Position, now: int) -> bool:
+        """Whether an idle source's offset is to move by now: before it looks like one that rows expired behind."""
+        ttl = _ttl(self.table)
+        left = (ttl - self.settings.confidence // MICROSECOND) // 2
+        return now - at.planned >= (min(MOVE_EVERY, left) if ttl else MOVE_EVERY)
+
     def idle(self, at: Position, until: Position) -> bool:
         """Whether nothing was written in (at, until]: a batch of it would do nothing but move the offset.
 
         Now and then it moves all the same.
         """
-        if until.generation != at.generation or until.planned - at.planned >= MOVE_EVERY:
+        if until.generation != at.generation or self.moves(at, until.planned):
             return False
         span = Span(self.generations.streams(at.generation), at.time, until.time)
         text = f'SELECT "cdc$time" FROM {log_name(self.table)} WHERE {IN_SPAN} LIMIT 1'
@@ -155,8 +183,11 @@ class Planner:
         return [Span(group, begin.time, until.time, until.planned) for group in groups]
 
     def check_age(self, at: Position) -> None:
-        """Refuse to go on from a point that the log has let expire: rows would be missing without a word."""
-        if at.time < self.held_from():
+        """Refuse to go on from a point that the log has let expire: rows would be missing without a word.
+
+        Nothing was promised before the first batch; and a snapshot, which reads no changes yet, is told after its end.
+        """
+        if at.planned and at.snapshot is None and at.time < self.held_from():
             raise PenstockError(
                 f"the log has let rows expire that were not read: it holds {self.table.option('ttl')} s",
                 where=f"{self.settings.name}, read up to {at.time} microseconds since 1970",
@@ -175,7 +206,7 @@ class Planner:
                 where=table.full_name,
                 next="restart the query: it goes on with the same rows and the new columns",
             )
-        _check_images(self.settings, table)
+        _check_log(self.settings, table)
         self.table, self.schema_version = table, version
 
 

@@ -72,7 +72,6 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, chosen: Settings, table: Table, schema: StructType) -> None:
         self.settings, self.table, self.schema = chosen, table, schema
         self.target: int | None = None
-        self.age_known = False
 
     @cached_property
     def planner(self) -> Planner:
@@ -87,14 +86,11 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Snapshot(self.planner)
 
     def initialOffset(self) -> dict[str, Any]:
-        self.age_known = True
         return self._plan(self.planner.first).offset()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         at = Position.of(start)
-        if not self.age_known:
-            self.planner.check_age(at)
-            self.age_known = True
+        self.planner.check_age(at)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self.settings.max_rows
         if at.snapshot is not None:
             return self._plan(lambda: self.snapshot.next(at, most)).offset()
@@ -126,6 +122,8 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begin, until = Position.of(start), Position.of(end)
+        # A batch that is run again is not asked for anew.
+        self.planner.check_age(begin)
         if begin.snapshot is not None:
             return [RangePartition(part) for part in self._plan(lambda: self.snapshot.ranges(begin, until))]
         return [SpanPartition(spans) for spans in self._plan(lambda: self.fresh.spans(begin, until))]
