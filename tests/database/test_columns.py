@@ -91,7 +91,11 @@ def test_bytes_that_are_no_value_are_an_error_and_not_a_guess(text: str, data: b
         ("decimal", "NaN"),
         ("varint", "0x1"),
         ("inet", "1.2.3"),
+        ("decimal", "1E-99999999999"),
         ("duration", "1y5q"),
+        ("duration", "99999999999999999999h"),
+        ("duration", "3000000000mo"),
+        ("duration", "-9223372036854775809ns"),
     ],
 )
 def test_texts_that_are_no_value_of_their_type_are_named(kind: str, text: str) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.database.access import Access
 from penstock.database.routing import holders, owners, partition_key, ring
+from penstock.errors import PenstockError
 
 TOKENS = {
     "10.0.0.1": ["-9000000000000000000", "100"],
@@ -126,3 +127,9 @@ def test_nodes_share_a_keyspace_unless_all_hold_all(replication: dict[str, str],
 @pytest.mark.parametrize(("cells", "key"), [([b"one"], b"one"), ([b"a", b""], b"\0\1a\0\0\0\0")])
 def test_a_partition_key_of_several_columns_is_put_together(cells: list[bytes], key: bytes) -> None:
     assert partition_key(cells) == key
+
+
+def test_a_part_of_a_partition_key_that_is_too_long_is_told() -> None:
+    assert len(partition_key([bytes(65_535), b""])) == 65_541
+    with pytest.raises(PenstockError, match="a value of the primary key has 65536 bytes, and databases take 65535"):
+        partition_key([b"", bytes(65_536)])

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from penstock import cql as pcql
 from penstock import write
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, SchemaChanged
 from penstock.local.services import Services
 from penstock.sink.cql_writer import Writer
 from penstock.sink.write import Batch
@@ -146,6 +146,45 @@ def test_each_row_goes_to_the_table_that_it_names_at_the_time_it_says(
         columns = {name: pa.array([value], TYPES[name]) for name, value in (row | wrong).items()}
         with pytest.raises(PenstockError, match=said):
             list(writer(iter([pa.RecordBatch.from_pydict(columns)])))
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "said"),
+    [
+        ("int", {"k": "", "v": 1}, "database refuses a value: .*Key may not be empty.*filter such rows out"),
+        ("timeuuid", {"v": "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"}, "database refuses a value: .*TimeUUID"),
+        ("int", {"v": 1, "penstock$timestamp": -(2**63)}, "database refuses a value: .*[Tt]imestamp"),
+        (
+            "int",
+            {"k": "x" * 70_000, "v": 1},
+            r"primary key has 70000 bytes, and databases take 65535 \(.*\.refused\.k\)",
+        ),
+        ("duration", {"v": "3000000000mo"}, r"'3000000000mo' is no duration \(.*\.refused\.v\)"),
+        ("time", {"v": 86_400 * 10**9}, r"86400000000000 is no time \(.*\.refused\.v\)"),
+        ("list<int>", {"v": [1, None]}, r"a list<int> has a null in it \(.*\.refused\.v\)"),
+    ],
+)
+def test_a_value_that_is_refused_ends_the_run(
+    services: Services, cql: Any, keyspace: str, kind: str, row: dict[str, Any], said: str
+) -> None:
+    table = f"{keyspace}.refused"
+    cql.execute(f"DROP TABLE IF EXISTS {table}")
+    cql.execute(f"CREATE TABLE {table} (k text PRIMARY KEY, v {kind})")
+    sink = pcql.sink(table, hosts=services.cql, patience=PATIENCE)
+    writer = Writer(sink.access, sink.tables, "insert", 0, sink.limits)
+    batch = pa.RecordBatch.from_pylist([{"k": "a"} | row])
+    with pytest.raises(PenstockError, match=said) as told:
+        list(writer(iter([batch])))
+    assert not told.value.retriable
+
+
+def test_a_table_that_has_changed_is_written_after_a_restart(services: Services, cql: Any, keyspace: str) -> None:
+    cql.execute(f"CREATE TABLE {keyspace}.changing (k text PRIMARY KEY, v int)")
+    sink = pcql.sink(f"{keyspace}.changing", hosts=services.cql, patience=PATIENCE)
+    writer = Writer(sink.access, sink.tables, "insert", 0, sink.limits)
+    cql.execute(f"ALTER TABLE {keyspace}.changing DROP v")
+    with pytest.raises(SchemaChanged, match="the table is not what it was when the query was built"):
+        list(writer(iter([pa.RecordBatch.from_pylist([{"k": "a", "v": 1}])])))
 
 
 def visits(spark: SparkSession, folder: Path) -> DataFrame:

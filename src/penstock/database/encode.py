@@ -127,18 +127,21 @@ def _refused(kind: CqlType, values: pa.Array, fits: Callable[[str], object]) -> 
     )
 
 
+NO_VALUE = (ValueError, InvalidOperation, OverflowError)
+
+
 def _text_by(read: Callable[[str], bytes]) -> Callable[[CqlType, pa.Array], Cells]:
     def fits(text: str) -> bool:
         try:
             read(text)
-        except (ValueError, InvalidOperation):
+        except NO_VALUE:
             return False
         return True
 
     def encoder(kind: CqlType, values: pa.Array) -> Cells:
         try:
             return _of_bytes([None if text is None else read(text) for text in values.to_pylist()])
-        except (ValueError, InvalidOperation):
+        except NO_VALUE:
             raise _refused(kind, values, fits) from None
 
     return encoder
@@ -186,7 +189,7 @@ _NANOS = {
 
 
 def duration_bytes(text: str) -> bytes:
-    """Of "1y2mo3d4h5m6s7ms8us9ns", as `columns.duration_text` writes it; "" is none."""
+    """Of "1y2mo3d4h5m6s7ms8us9ns", as `columns.duration_text` writes it; "" is none. Months and days have 32 bits."""
     whole = _DURATION.fullmatch(text)
     if not whole and text:
         raise ValueError(text)
@@ -195,7 +198,10 @@ def duration_bytes(text: str) -> bytes:
     days = sum(n for n, unit in parts if unit == "d")
     nanos = sum(n * _NANOS[unit] for n, unit in parts if unit in _NANOS)
     sign = -1 if whole and whole[1] else 1
-    return b"".join(_vint(sign * number) for number in (months, days, nanos))
+    numbers = [sign * number for number in (months, days, nanos)]
+    if any(not -(1 << bits) <= number < 1 << bits for number, bits in zip(numbers, (31, 31, 63), strict=True)):
+        raise ValueError(text)
+    return b"".join(map(_vint, numbers))
 
 
 def _vint(number: int) -> bytes:

@@ -19,9 +19,10 @@ from cassandra.query import BatchStatement, BatchType, BoundStatement
 from penstock.database.access import Access
 from penstock.database.connection import Connection, connection
 from penstock.database.pages import Page
+from penstock.database.refusals import refusal
 from penstock.database.retrying import TRANSIENT, retrying
 from penstock.database.routing import by_owner, owners
-from penstock.errors import SchemaChanged
+from penstock.schema import Table
 
 Values: TypeAlias = Sequence[bytes | None]
 
@@ -48,11 +49,19 @@ class Limits:
 
 
 def send_all(
-    access: Access, keyspace: str, requests: Sequence[Request], limits: Limits, *, what: str, where: str
+    access: Access,
+    keyspace: str,
+    requests: Sequence[Request],
+    limits: Limits,
+    *,
+    what: str,
+    where: str,
+    table: Table | None = None,
 ) -> list[Page]:
     """The answer to each request; a write's has no rows. Raises after `limits.patience` of faults.
 
-    `keyspace` is that of the partitions; they are told apart by `by_owner` where several share a request.
+    `keyspace` is that of the partitions; they are told apart by `by_owner` where several share a request. `table` is
+    what the requests were made for: one that has changed raises SchemaChanged, a value that is refused does not.
     """
     answers: list[Page | None] = [None] * len(requests)
     place = f"{where} at {access.hosts}"
@@ -68,11 +77,8 @@ def send_all(
             patience=limits.patience,
         )
     except InvalidRequest as error:
-        raise SchemaChanged(
-            f"{what} failed, the table is not what it was when the query was built: {error}",
-            where=place,
-            next="restart the query: it checks the table again",
-        ) from error
+        texts = {text for request in requests for text, _ in request.statements}
+        raise refusal(error, access, table, texts, what=what, where=place, patience=limits.patience) from error
     return [answer for answer in answers if answer is not None]
 
 

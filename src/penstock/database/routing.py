@@ -20,8 +20,12 @@ from penstock.database.access import Access
 from penstock.database.cells import Array
 from penstock.database.connection import Connection, connection
 from penstock.database.retrying import retrying
+from penstock.errors import PenstockError
 
 T = TypeVar("T")
+
+LONGEST_KEY = 0xFFFF
+"""Bytes of a partition key, and of all clustering columns together: what their lengths on the wire hold."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,4 +136,14 @@ def partition_key(cells: Sequence[bytes]) -> bytes:
     """The bytes that a token is made of: the only cell, or each behind its 2-byte length and before a zero."""
     if len(cells) == 1:
         return cells[0]
-    return b"".join(struct.pack(">H", len(cell)) + cell + b"\0" for cell in cells)
+    try:
+        return b"".join(struct.pack(">H", len(cell)) + cell + b"\0" for cell in cells)
+    except struct.error:
+        raise too_long(max(map(len, cells))) from None
+
+
+def too_long(size: int) -> PenstockError:
+    return PenstockError(
+        f"a value of the primary key has {size} bytes, and databases take {LONGEST_KEY}",
+        next="filter such rows out, or make the key of something shorter",
+    )

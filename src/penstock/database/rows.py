@@ -22,7 +22,7 @@ from penstock.database.columns import Cells, decode
 from penstock.database.encode import encode, laid_out, list_bytes
 from penstock.database.pages import Page
 from penstock.database.requests import Limits, Request, send_all
-from penstock.database.routing import by_owner, partition_key
+from penstock.database.routing import LONGEST_KEY, by_owner, partition_key
 from penstock.database.tables import base_name, quoted
 from penstock.errors import PenstockError
 from penstock.schema import Table, spark_type
@@ -51,7 +51,10 @@ class Rows:
         return pa.schema([(name, to_arrow_type(spark_type(kinds[name]), timezone="UTC")) for name in self.columns])
 
     def keys(self, columns: Sequence[pa.Array]) -> tuple[pa.Array, Array]:
-        """The keys that stand in these columns as bytes, and which of them a row can have (none with a null)."""
+        """The keys that stand in these columns as bytes, and which of them a row can have.
+
+        None has one with a null, and none that is too long: the database would refuse to look for it.
+        """
         kinds = {column.name: column.type for column in self.table.columns}
         cells = [encode(kinds[name], column) for name, column in zip(self.key, columns, strict=True)]
         # The empty value is no partition key, but may be a part of one.
@@ -59,7 +62,10 @@ class Rows:
         valid = cells[0].lengths >= shortest
         for each in cells[1:]:
             valid &= each.lengths >= 0
-        return _as_binary(laid_out(cells)), valid
+        count = len(self.table.partition_key)
+        # `partition_key` puts 3 bytes about each of several columns.
+        short = _together(cells[:count]) + (3 * count if count > 1 else 0) <= LONGEST_KEY
+        return _as_binary(laid_out(cells)), valid & short & (_together(cells[count:]) <= LONGEST_KEY)
 
     def fetch(self, keys: Sequence[bytes]) -> tuple[pa.Table, Array, int]:
         """A row for each key, all null if there is none, whether there is one, and the number of requests."""
@@ -80,8 +86,9 @@ class Rows:
         """The rows that these keys have, of each first the key's cells: one page a request, in any order."""
         requests = self._requests(keys)
         table = self.table
+        where = table.full_name
         return send_all(
-            self.access, table.keyspace, requests, self.limits, what="looking up rows", where=table.full_name
+            self.access, table.keyspace, requests, self.limits, what="looking up rows", where=where, table=table
         )
 
     def _decoded(self, cells: list[Cells]) -> pa.Table:
@@ -119,6 +126,11 @@ class Rows:
 
     def _partition(self, key: Key) -> bytes:
         return partition_key(key[: len(self.table.partition_key)])
+
+
+def _together(cells: Sequence[Cells]) -> Array:
+    """How long the cells of each row are together."""
+    return sum((each.lengths.astype(np.int64) for each in cells), np.zeros(1, np.int64))
 
 
 def _column_to_list(keys: Sequence[Key], listable: int) -> int:

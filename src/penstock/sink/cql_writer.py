@@ -12,8 +12,8 @@ from cassandra.query import UNSET_VALUE
 
 from penstock.database.access import Access
 from penstock.database.encode import as_bytes, encode
-from penstock.database.requests import Limits, Values, send_all, together
-from penstock.database.routing import partition_key
+from penstock.database.requests import Limits, Request, Values, send_all, together
+from penstock.database.routing import LONGEST_KEY, partition_key, too_long
 from penstock.database.tables import base_name, quoted
 from penstock.errors import PenstockError
 from penstock.schema import CqlType, Table
@@ -40,9 +40,13 @@ class Writer:
             for table, rows, times in self._by_table(batch, self._times(batch, done)):
                 statements = _Rows(table, rows, times, self.mode).statements()
                 requests = together(self.access, table.keyspace, statements, self.limits)
-                send_all(self.access, table.keyspace, requests, self.limits, what="writing", where=table.full_name)
+                self._send(table, requests)
             done += batch.num_rows
         yield pa.RecordBatch.from_pydict({"rows": pa.array([done], pa.int64())})
+
+    def _send(self, table: Table, requests: Sequence[Request]) -> None:
+        where = table.full_name
+        send_all(self.access, table.keyspace, requests, self.limits, what="writing", where=where, table=table)
 
     def _times(self, batch: pa.RecordBatch, done: int) -> pa.Array:
         """When each row counts as written: later rows of a task after earlier ones, so that of two the last stays."""
@@ -82,9 +86,12 @@ class _Rows:
 
     def _cells(self, name: str, kind: CqlType, absent: object) -> list[bytes | None]:
         try:
-            cells = as_bytes(encode(kind, self.batch.column(name)))
+            found = encode(kind, self.batch.column(name))
+            if name in self.key and (longest := int(found.lengths.max(initial=0))) > LONGEST_KEY:
+                raise too_long(longest)
         except PenstockError as error:
             raise PenstockError(error.what, where=f"{self.table.full_name}.{name}", next=error.next) from None
+        cells = as_bytes(found)
         return [absent if cell is None else cell for cell in cells] if absent else cells  # type: ignore[misc]
 
     def statements(self) -> Iterator[tuple[bytes, str, Values]]:
