@@ -24,7 +24,8 @@ def read_table(spark: SparkSession, topic: str, *, key: str, **settings: Any) ->
     has for it; a record without a value deletes its row.
 
     `settings` are those of `read`, but for `at` and `late`. Columns: the schema's, `version long` (the offset),
-    `deleted boolean`. Records that cannot be read are left out; their number is in the metrics under `name`.
+    `deleted boolean`. Records that cannot be read are left out; their number is in the metrics under `name`. So are
+    those, not counted, that have no key, or one that is no value of that type.
     """
     rows = read(spark, topic, prefix=_PREFIX, **settings)
     deleted = F.coalesce(F.col("problem.reason") == NO_VALUE, F.lit(False))
@@ -33,4 +34,5 @@ def read_table(spark: SparkSession, topic: str, *, key: str, **settings: Any) ->
     columns = [F.col(name) for name in rows.columns if name not in (key, "problem") and not name.startswith(_PREFIX)]
     about = [F.col(f"{_PREFIX}offset").alias("version"), deleted.alias("deleted")]
     kept = rows.where(F.col("problem").isNull() | deleted)
-    return Table(kept.select(text.try_cast(kind).alias(key), *columns, *about), (key,), "version", "deleted")
+    keyed = kept.select(text.try_cast(kind).alias(key), *columns, *about).where(F.col(key).isNotNull())
+    return Table(keyed, (key,), "version", "deleted")

@@ -203,6 +203,8 @@ def test_a_topic_is_a_table_whose_tombstones_delete(spark: SparkSession, service
         producer = Producer({"bootstrap.servers": services.kafka})
         for key, value in (("1", '{"name": "ann"}'), ("1", None), ("2", "bad"), ("3", '{"id": 9, "name": "cid"}')):
             producer.produce(topic, value, key=key)
+        for nobody in ("four", "", None):
+            producer.produce(topic, '{"name": "nobody"}', key=nobody)
         assert producer.flush(20) == 0
         users = kafka.read_table(
             spark, topic, key="id", servers=services.kafka, schema="id int, name string", name="users"

@@ -196,3 +196,23 @@ def test_a_stream_meets_the_table_as_it_is_after_the_rows_of_the_batch() -> None
     same(left.batch(table(head + rows)), "| id | name | v |\n| 1 | x | 5 |\n| 2 | y | - |\n| - | z | - |")
     gone = "| 1 | - | - | 1 | 2 | true |\n| 1 | x | - | 0 | - | - |\n| 1 | y | - | 0 | - | - |"
     same(left.batch(table(head + gone)), "| id | name | v |\n| 1 | x | - |\n| 1 | y | - |")
+
+
+def test_null_finds_no_row_though_the_table_has_one_under_it() -> None:
+    rows = "| id | name | v | _side | _version | _deleted |\n| - | x | - | 0 | - | - |\n| - | - | 5 | 1 | 1 | false |"
+    inner, left = (Run(Lookup(schema("id", "v"), ("id",), ("id", "name"), ("v",), how)) for how in ("inner", "left"))
+    same(inner.batch(table(rows)), "| id | name | v |")
+    same(left.batch(table(rows)), "| id | name | v |\n| - | x | - |")
+
+
+def test_null_equals_nothing_when_tables_are_joined() -> None:
+    head = "| id | _side | name | v | _version | _deleted |\n"
+    ours, theirs = "| - | 0 | ann | - | 1 | false |\n", "| - | 1 | - | 10 | 1 | false |\n"
+    runs = {how: Run(Pairs(schema("id", "name", "v"), ("id",), ("name",), ("v",), how)) for how in ("inner", "full")}
+    same(runs["inner"].batch(table(head + ours + theirs)), "| id | name | v |")
+    same(runs["full"].batch(table(head + theirs)), "| id | name | v | deleted |\n| - | - | 10 | false |")
+    same(runs["full"].batch(table(head + ours)), "| id | name | v | deleted |\n| - | ann | - | false |")
+    head = "| id | fk | name | v | _side | _version | _deleted | _moved |\n"
+    both = "| 1 | - | ann | - | 0 | 1 | false | false |\n| - | - | - | 7 | 1 | 1 | false | - |"
+    run = Run(Linked(schema("id", "fk", "name", "v"), ("id",), "fk", ("fk", "name"), ("v",), "left"))
+    same(run.batch(table(head + both)), "| id | fk | name | v | deleted |\n| 1 | - | ann | - | false |")

@@ -53,6 +53,21 @@ def positions(known: pa.Table, asked: pa.Table, names: Sequence[str]) -> Numbers
     return found
 
 
+def partners(known: pa.Table, asked: pa.Table, names: Sequence[str]) -> Numbers:
+    """`positions` for joins, where, as in SQL, null equals nothing."""
+    places = positions(known, asked, names)
+    places[incomplete(asked, names)] = -1
+    return places
+
+
+def incomplete(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Which rows have a null in one of the columns `names`."""
+    found = np.zeros(len(rows), bool)
+    for name in names:
+        found |= rows[name].is_null().to_numpy()
+    return found
+
+
 def candidates(known: pa.Table, asked: pa.Table, names: Sequence[str]) -> Numbers:
     """The rows of `known` that may be equal to one of `asked` in the columns `names`; all others are not.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.stream.arrays import positions, taken
+from penstock.stream.arrays import partners, taken
 from penstock.stream.buckets import Step, upserted, with_gone
 from penstock.stream.revisions import Latest, changes
 from penstock.stream.sides import RIGHT, SIDE
@@ -34,7 +34,7 @@ class Lookup(Latest):
         return Step(changed, self._joined(rows.filter(pc.invert(of_table)), state), state=state)
 
     def _joined(self, rows: pa.Table, state: pa.Table) -> pa.Table:
-        places = positions(state, rows, self.key)
+        places = partners(state, rows, self.key)
         if self.how == "inner":
             found = places >= 0
             rows, places = rows.filter(pa.array(found)), places[found]

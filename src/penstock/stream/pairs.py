@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.stream.arrays import Numbers, codes, numbers, positions, taken
+from penstock.stream.arrays import Numbers, codes, incomplete, numbers, partners, positions, taken
 from penstock.stream.buckets import Step, upserted, with_gone
 from penstock.stream.revisions import DELETED, ROW_DELETED, ROW_VERSION, VERSION, Latest, changes
 from penstock.stream.sides import LEFT, RIGHT, SIDE
@@ -59,6 +59,8 @@ class Pairs(TwoSided):
 
     def _places(self, state: pa.Table, touched: pa.Table) -> tuple[Numbers, Numbers]:
         left, right = (positions(side(state, one), touched, self.key) for one in (LEFT, RIGHT))
+        # Null equals nothing; a full join has one row of such a key, that of right only if left has none.
+        right[incomplete(touched, self.key) & (left >= 0)] = -1
         return left, right
 
     def _exists(self, left: Numbers, right: Numbers) -> Mask:
@@ -114,7 +116,7 @@ class Linked(TwoSided):
         deleted = change.rows.filter(pc.and_(of_left, pc.and_(pa.array(change.gone), pc.invert(change.rows[MOVED]))))
         left = self._touched(side(state, LEFT), changed)
         right = side(state, RIGHT)
-        places = positions(right, left, [self.on])
+        places = partners(right, left, [self.on])
         gone = places < 0 if self.how == "inner" else np.zeros(len(left), bool)
         output = [
             self._joined(left, taken(right, places), gone, number),
