@@ -15,12 +15,15 @@ from cassandra.cluster import Session
 from confluent_kafka import Producer
 from kafka_topics import new_topic
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from waiting import until
 
 from penstock import cql as cql_tables
 from penstock import join, table
+from penstock.codec.decode import CORRUPT, struct_of, with_corrupt
 from penstock.errors import PenstockError
 from penstock.local.services import Services
+from penstock.stream.arrays import arrow_schema
 from penstock.stream.hashing import KeyIndex
 from penstock.stream.json_rows import decoded
 from penstock.stream.replicas import Replica, Topic, replica
@@ -55,6 +58,35 @@ def test_a_value_that_is_null_is_no_object() -> None:
         rows, good = decoded(pa.array(values, pa.binary()), SCHEMA)
         assert good.tolist() == [value in (one, None) for value in values]
         assert rows["n"].to_pylist() == [1] * values.count(one)
+
+
+def test_values_are_read_as_spark_reads_them(spark: SparkSession) -> None:
+    kind = struct_of("s string, n long, d date, t timestamp, more struct<s: string, days: array<date>>", "")
+    objects = [
+        '{"s": "x", "n": 1, "d": "2026-01-02", "t": "2026-01-02T03:04:05Z", "more": {"days": ["2026-01-03", null]}}',
+        '{"s": 1.10, "n": 2, "more": {"s": {"k": [true, "\u00fc"]}}}',
+        '{"s": true, "d": null, "n": null}',
+        '{"n": 1.0}',
+        '{"n": 3, "d": 20000}',
+        '{"d": "soon"}',
+        '{"s": null, "n": 4}',
+    ]
+    texts = spark.createDataFrame([(text,) for text in objects], "text string").coalesce(1)
+    parsed = texts.select("text", F.from_json("text", with_corrupt(kind), {"columnNameOfCorruptRecord": CORRUPT}))
+    expected = {}
+    for text, row in zip(*parsed.toArrow().to_pydict().values(), strict=True):
+        expected[text] = None if row.pop(CORRUPT) else row
+    for few in (objects, *([one] for one in objects)):
+        rows, good = decoded(pa.array([text.encode() for text in few]), arrow_schema(kind))
+        assert good.tolist() == [expected[text] is not None for text in few]
+        assert rows.to_pylist() == [expected[text] for text in few if expected[text] is not None]
+    assert [row is None for row in expected.values()] == [False, False, False, True, True, True, False]
+
+
+def test_types_that_json_is_not_read_in_are_refused() -> None:
+    for kind in ("map<string, int>", "array<struct<a: binary>>"):
+        with pytest.raises(PenstockError, match=r"column x is (map|binary).*of users.*declare it as string"):
+            table.global_table("users", servers="nowhere:1", schema=f"name string, x {kind}")
 
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])

@@ -13,6 +13,7 @@ from pyspark.sql import types as st
 from penstock.codec.decode import struct_of
 from penstock.errors import PenstockError
 from penstock.stream.arrays import arrow_schema
+from penstock.stream.json_rows import unreadable
 from penstock.stream.replicas import Feed, Topic, replica
 
 KEY = "_key"
@@ -51,7 +52,15 @@ def global_table(
     system's folder for temporary files if empty), which needs the extra `rocksdb`. Records that cannot be read are
     passed over. What a lookup finds depends on when it is made: a batch that is run again may find newer rows.
     """
-    kind = struct_of(schema, f"table.global_table of {topic}")
+    where = f"table.global_table of {topic}"
+    kind = struct_of(schema, where)
+    for field in kind:
+        if wrong := unreadable(field.dataType):
+            raise PenstockError(
+                f"the column {field.name} is {wrong.simpleString()}, which is not read here",
+                where=where,
+                next="declare it as string, which gives its JSON, and take that apart after the join",
+            )
     return GlobalTable(Topic(topic, servers, arrow_schema(kind), memory, folder), kind)
 
 
