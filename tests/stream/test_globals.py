@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -98,6 +101,7 @@ def test_the_newest_row_of_a_key_counts_until_it_is_deleted(kind: str, tmp_path:
 
     put(a=b'{"n": 1}', b=b'{"n": 2}', c=b'{"n": 3}')
     put(a=b'{"n": 4}', b=None)
+    put(a=b"unreadable", c=b"{")
     found, rows = kept.get(pa.array([b"b", b"a", None, b"c", b"a", b"z"]))
     assert found.tolist() == [False, True, False, True, True, False]
     assert rows["n"].to_pylist() == [None, 4, None, 3, 4, None]
@@ -110,6 +114,41 @@ def test_rows_that_were_replaced_do_not_fill_the_memory(monkeypatch: pytest.Monk
         kept.put(pa.array([b"a", b"b"]), pa.array([b'{"n": %d}' % n, None if n % 2 else b'{"n": 0}']))
     assert len(kept._table) <= 10
     assert kept.get(pa.array([b"a", b"b"]))[1]["n"].to_pylist() == [199, None]
+
+
+def test_keys_that_are_no_more_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.stream.rows_of_keys.LEAST_ROWS", 100)
+    kept, sizes = InMemory(SCHEMA), []
+    kept.put(pa.array([b"stays"]), pa.array([b'{"n": 7}']))
+    for cart in range(200):
+        keys = pa.array([b"cart %d %d" % (cart, n) for n in range(100)])
+        kept.put(keys, pa.array([b'{"n": 1}'] * 100))
+        kept.put(keys, pa.nulls(100, pa.binary()))
+        sizes.append(kept.nbytes)
+        assert not kept.get(keys)[0].any()
+    assert sizes[-1] == sizes[20]
+    assert kept.get(pa.array([b"stays", b"cart 1 1"]))[1]["n"].to_pylist() == [7, None]
+
+
+def test_a_table_that_is_read_anew_on_disk_gives_back_the_place_of_the_one_before(tmp_path: Path) -> None:
+    replica = Replica(Anew(folder=str(tmp_path)))
+    until(lambda: READ[-1:] == [5], "several readings")
+    assert replica.get(pa.array([b"a"]))[1]["n"].to_pylist() >= [4]
+    assert len(list(tmp_path.iterdir())) <= 2
+
+
+def test_a_folder_that_a_killed_process_left_is_removed_and_no_other(tmp_path: Path) -> None:
+    code = (
+        f"import os; from penstock.stream.folders import claimed; print(claimed({str(tmp_path)!r}).path); os._exit(9)"
+    )
+    left = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True).stdout.strip()
+    assert list(tmp_path.iterdir()) == [Path(left)]
+    kept = OnDisk(SCHEMA, str(tmp_path))
+    others = OnDisk(SCHEMA, str(tmp_path))
+    assert len(list(tmp_path.iterdir())) == 2 and not Path(left).exists()
+    kept.put(pa.array([b"a"]), pa.array([b'{"n": 1}']))
+    del kept, others
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture
@@ -215,6 +254,29 @@ def test_tables_that_cannot_be_held_whole_are_refused(services: Services, cql: S
     ):
         with pytest.raises(PenstockError, match=said):
             cql_tables.global_table(f"{keyspace}.{name}", hosts=services.cql, columns=columns)
+
+
+READ: list[int] = []
+
+
+@dataclass(frozen=True)
+class Anew:
+    """A feed that is read anew again and again, and fits no memory."""
+
+    name: str = "anew"
+    schema: pa.Schema = SCHEMA
+    memory: int = 1
+    folder: str = ""
+
+    def decode(self, values: pa.Array, schema: pa.Schema) -> tuple[pa.Table, Any]:
+        return decoded(values, schema)
+
+    def follow(self, put: Any, loaded: Any) -> None:
+        put(pa.array([b"a"]), pa.array([b'{"n": %d}' % len(READ)]))
+        loaded()
+        if READ[-1:] == [5]:
+            time.sleep(1000)
+        READ.append(len(READ))
 
 
 BEGUN: list[str] = []

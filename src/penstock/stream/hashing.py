@@ -49,6 +49,14 @@ class KeyIndex:
         self._count = int(_add(*arrays, self._count, data, starts, found))
         return found
 
+    def only(self, numbers: Numbers) -> KeyIndex:
+        """A new index of these of the keys, which are 0, 1, 2 ... in it."""
+        buffers = [None, pa.py_buffer(self._offsets), pa.py_buffer(self._arena)]
+        keys = pa.Array.from_buffers(pa.large_binary(), self._count, buffers)
+        made = KeyIndex()
+        made.add(keys.take(pa.array(numbers)))
+        return made
+
     def _grow(self, keys: int, size: int) -> None:
         need = self._count + keys
         if need > len(self._hashes):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from penstock.errors import PenstockError
 from penstock.stream.arrays import Numbers, taken
+from penstock.stream.folders import Folder, claimed
 from penstock.stream.hashing import KeyIndex
 from penstock.stream.json_rows import decoded
 
@@ -43,6 +44,7 @@ class InMemory:
         self._schema, self._decode, self._index = schema, decode, KeyIndex()
         self._row = np.zeros(0, np.int64)  # of each key's number, -1 if it is no more
         self._table = schema.empty_table()
+        self._live = 0
         self.bad = 0
 
     @property
@@ -58,9 +60,12 @@ class InMemory:
         present = good & values.is_valid().to_numpy(zero_copy_only=False)
         at[present] = len(self._table) + np.arange(present.sum())
         # The row before a record that cannot be read stays.
+        touched = np.unique(number[good])
+        self._live -= int((self._row[touched] >= 0).sum())
         self._row[number[good]] = at[good]
+        self._live += int((self._row[touched] >= 0).sum())
         self._table = pa.concat_tables([self._table, rows])
-        if len(self._table) > max(LEAST_ROWS, 2 * len(self._index)):
+        if max(len(self._table), len(self._index)) > max(LEAST_ROWS, 2 * self._live):
             self._compact()
         elif self._table.num_columns and self._table.column(0).num_chunks > MOST_CHUNKS:
             self._table = self._table.combine_chunks()
@@ -72,15 +77,15 @@ class InMemory:
         return row >= 0, taken(self._table, row)
 
     def _compact(self) -> None:
-        """Without the rows that newer ones replaced."""
+        """Without the rows that newer ones replaced, and the keys that are no more."""
         live = np.flatnonzero(self._row >= 0)
         self._table = self._table.take(pa.array(self._row[live])).combine_chunks()
-        self._row[live] = np.arange(len(live))
+        self._index, self._row = self._index.only(live), np.arange(len(live))
 
 
 @dataclass
 class OnDisk:
-    """RocksDB, with the records as they came."""
+    """RocksDB, with the records as they came, in a folder that goes with it."""
 
     schema: pa.Schema
     folder: str
@@ -88,14 +93,20 @@ class OnDisk:
 
     def __post_init__(self) -> None:
         self.bad = 0
-        self._database = _rocksdb().Rdict(tempfile.mkdtemp(prefix="penstock-", dir=self.folder or None))
+        rocksdb, folder = _rocksdb(), claimed(self.folder)
+        self._database = rocksdb.Rdict(str(folder.path))
+        weakref.finalize(self, _removed, self._database, folder)
 
     @property
     def nbytes(self) -> int:
         return 0
 
     def put(self, keys: pa.Array, values: pa.Array) -> None:
-        for key, value in zip(keys.to_pylist(), values.to_pylist(), strict=True):
+        _, good = self.decode(values, self.schema)
+        self.bad += int((~good).sum())
+        # The row before a record that cannot be read stays.
+        kept = pa.array(good)
+        for key, value in zip(keys.filter(kept).to_pylist(), values.filter(kept).to_pylist(), strict=True):
             if value is None:
                 del self._database[key]
             else:
@@ -111,6 +122,11 @@ class OnDisk:
         place[present] = np.arange(present.sum())
         place[~found] = -1
         return found, taken(rows, place)
+
+
+def _removed(database: Any, folder: Folder) -> None:
+    database.close()
+    folder.remove()
 
 
 def _rocksdb() -> Any:
