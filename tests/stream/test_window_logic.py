@@ -13,6 +13,8 @@ from drawn import drawn, same
 from pyspark.sql import types as st
 
 from penstock.stream.aggregates import Aggregate, Part
+from penstock.stream.arrays import packed, unpacked
+from penstock.stream.buckets import BLOB, BUCKET, _once
 from penstock.stream.panes import Panes
 from penstock.stream.sessions import Sessions
 from penstock.stream.windows import END, START, Shape, Windows
@@ -27,6 +29,7 @@ MEAN = Aggregate(
 )
 
 PARTS = [part.column for aggregate in (COUNT, TOTAL, MEAN) for part in aggregate.parts]
+SOURCES = ["_of_n", "_of_total", "_of_mean"]
 
 
 def windows(shape: Shape, *, changes: bool = False) -> Run:
@@ -139,6 +142,14 @@ def test_a_window_is_woken_when_it_is_over_and_not_before() -> None:
     rows = pa.table({"k": ["a"], START: pa.array([0]), **{name: pa.array([1]) for name in PARTS}})
     step = logic.step(logic.state.empty_table(), rows.append_column(END, pa.array([10 * MS + 500])), 0, 1)
     assert step.wake == 11
+
+
+def test_no_row_of_a_frame_that_is_no_stream_is_late_not_even_one_before_1970() -> None:
+    logic = windows(Panes(10 * MS, 10 * MS)).logic
+    rows = {"k": ["a", "a"], START: pa.array([-(10**15), 5]), BUCKET: [0, 0]} | {p: pa.array([1, 1]) for p in SOURCES}
+    blobs = pa.array([packed(logic.before(pa.table(rows)).drop_columns([BUCKET]))], pa.binary())
+    made = [unpacked(blob.as_buffer()) for blob in _once(logic)(pa.table({BLOB: blobs}))[BLOB]]
+    assert [(row["final"], row["late"]) for row in pa.concat_tables(made).to_pylist()] == [(True, False)] * 2
 
 
 @pytest.mark.parametrize("shape", [Panes(10 * MS, 10 * MS), Panes(20 * MS, 5 * MS), Sessions(7 * MS)])

@@ -40,7 +40,7 @@ BUCKET, BLOB, GONE = "_bucket", "_blob", "_gone"
 ROWS = 1 << 17
 """So many rows are shrunk together before the shuffle."""
 END_OF_TIME = 10**15
-"""Milliseconds: a watermark that is behind all times."""
+"""Milliseconds: a watermark that is behind all times, and below zero one that is before them."""
 LOG_FACTOR, LOG_LEAST, LOG_BLOBS = 2, 1 << 16, 100
 """The log is replaced by the whole table when it is so many times its size (or so many bytes), or has so many blobs."""
 
@@ -155,7 +155,7 @@ def _once(logic: Logic) -> Callable[[pa.Table], pa.Table]:
     def run(blobs: pa.Table) -> pa.Table:
         rows = pa.concat_tables([unpacked(blob.as_buffer()) for blob in blobs[BLOB]]).combine_chunks()
         state = logic.state.empty_table()
-        first = logic.step(state, rows, -1, 1)
+        first = logic.step(state, rows, -END_OF_TIME, 1)
         last = logic.step(first.after(state, logic.state_key), None, END_OF_TIME, 2)
         made = [packed(step.output) for step in (first, last) if step.output is not None]
         return pa.table({BLOB: pa.array(made, pa.binary())})
