@@ -127,6 +127,9 @@ def test_scans_with_a_condition_and_a_limit(states: Checkpoints) -> None:
     assert [row["value"]["count"] for row in found.rows] == [2] and not found.more
     cut = states.scan("visits/windows", limit=2)
     assert len(cut.rows) == 2 and cut.more
+    for much in (1 << 31, 1 << 64):
+        assert len(states.scan("visits/windows", limit=much - 1).rows) == 3
+        assert len(states.get("visits/windows", "ann", much - 1).rows) == 2
     assert len(states.scan("visits/joined/symmetricHashJoin/left").rows) == len(CLICKS)
 
 
@@ -168,6 +171,10 @@ def test_of_a_whole_key_only_its_partition_is_read(spark: SparkSession, states: 
         ),
         ("seen", "ann", r"seen names 3 states .*choose of: seen/brief, seen/count, seen/places"),
         ("visits/windows", "eve", r"holds nothing under the key eve \(batch \d+\).*state scan visits/windows"),
+        *[
+            ("visits/windows", key, r"is no key of visits/windows.*its key is struct<user:string,window.*give")
+            for key in ('{"user": {"x": 1}}', '{"user": ["a"]}', '{"window": "2026"}')
+        ],
         ("visits/windows", '{"person": 1}', r"is no key of visits/windows.*its key is struct<user:string,window.*give"),
     ],
 )

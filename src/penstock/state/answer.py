@@ -8,6 +8,8 @@ from typing import Any, Protocol
 from penstock.state.stores import Freshness, NotFound
 
 LIMIT = 1000
+MOST = (1 << 31) - 2
+"""A limit above this is this: Spark counts rows in 32 bits, and is asked for one more."""
 
 
 @dataclass(frozen=True)

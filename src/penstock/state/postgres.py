@@ -10,7 +10,7 @@ from typing import Any
 from penstock.errors import PenstockError
 from penstock.sink.postgres_batch import APPLIED
 from penstock.sink.postgres_session import Session, connected, literal, quoted
-from penstock.state.answer import LIMIT, Answer, cut, require_some
+from penstock.state.answer import LIMIT, MOST, Answer, cut, require_some
 from penstock.state.stores import Freshness, unknown
 
 NOTED = f"SELECT target, max(batch), max(at) FROM {APPLIED} GROUP BY target ORDER BY target"
@@ -62,7 +62,7 @@ def _fresh(session: Session, name: str) -> Freshness:
 def _rows(session: Session, table: str, condition: str, limit: int) -> list[Any]:
     # Nothing that the condition calls may write.
     session.run("SET TRANSACTION READ ONLY")
-    query = f"SELECT to_json(t)::text FROM {table} t WHERE {condition} LIMIT {limit + 1}"
+    query = f"SELECT to_json(t)::text FROM {table} t WHERE {condition} LIMIT {min(limit, MOST) + 1}"
     return [json.loads(row[0]) for row in session.rows(query)]
 
 

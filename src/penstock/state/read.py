@@ -17,12 +17,14 @@ from pyspark.sql import types as st
 
 from penstock.errors import PenstockError
 from penstock.sink.failures import causes
-from penstock.state.answer import LIMIT, Answer, cut, require_some
+from penstock.state.answer import LIMIT, MOST, Answer, cut, require_some
 from penstock.state.packed import Packed, opened
 from penstock.state.partitions import first_rows, partition
 from penstock.state.stores import Freshness, Store, find, stores
 
 INTERNAL = "partition_id"
+_TOLD = {st.StructType: dict, st.ArrayType: list}
+"""What JSON has for columns of a key that are no single value."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Checkpoints:
         return [{"name": one.name, "operator": one.operator, **one.fresh().told()} for one in found if one.committed]
 
     def get(self, name: str, key: str, limit: int = LIMIT) -> Answer:
-        store = find(self.folder, name)
+        store, limit = find(self.folder, name), min(limit, MOST)
         fresh = store.fresh()
         frame, packed = _frame(self.session(), store, fresh)
         if store.packed and not packed:
@@ -54,7 +56,7 @@ class Checkpoints:
         return require_some(cut(store.name, fresh, found, limit), key)
 
     def scan(self, name: str, where: str | None = None, limit: int = LIMIT) -> Answer:
-        store = find(self.folder, name)
+        store, limit = find(self.folder, name), min(limit, MOST)
         fresh = store.fresh()
         frame, _ = _frame(self.session(), store, fresh)
         try:
@@ -169,6 +171,8 @@ def _fields(column: Column, kind: st.StructType, wanted: dict[str, Any], store: 
         inner = kind[name].dataType
         if isinstance(inner, st.StructType) and isinstance(value, dict):
             yield from _fields(column[name], inner, value, store)
+        elif value is not None and not isinstance(value, _TOLD.get(type(inner), str | int | float)):
+            raise _no_key(json.dumps(wanted), kind, store)
         else:
             yield column[name].eqNullSafe(F.lit(value).try_cast(inner))
 
