@@ -25,7 +25,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "source": BELOW,
     "stream": BELOW,
     "sink": BELOW,
-    "local": {"errors"},
+    "folders": {"errors"},
+    "local": {"errors", "folders"},
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

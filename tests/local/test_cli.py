@@ -11,7 +11,7 @@ import pytest
 
 from penstock import __version__
 from penstock.cli.compile import PARTS
-from penstock.cli.main import COMMANDS
+from penstock.cli.main import COMMANDS, main
 
 
 def penstock(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -63,6 +63,26 @@ def test_status_and_down_where_nothing_ever_ran(tmp_path: Path) -> None:
     down = penstock("down", "--root", root)
     assert (down.returncode, down.stdout) == (0, "nothing was running\n")
     assert not root.exists()
+
+
+@pytest.mark.parametrize(
+    "command", [("up",), ("down",), ("status",), ("topics", "list"), ("segment", "tables", "--keyspace", "k")]
+)
+def test_a_root_that_is_no_folder_is_told(
+    tmp_path: Path, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert main([*command, "--root", str(file)]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("penstock: the folder cannot be used: ")
+    assert said.endswith(f" ({file}). Next: give a folder that can be written\n")
+
+
+def test_a_root_that_cannot_be_made_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    assert main(["up", "--root", str(tmp_path / "loop")]) == 1
+    assert "penstock: the folder cannot be used: " in capsys.readouterr().err
 
 
 def test_compile_leaves_no_file_of_loops_out() -> None:

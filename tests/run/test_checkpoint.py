@@ -98,3 +98,13 @@ def test_a_damaged_lock_file_does_not_matter(folder: Path) -> None:
     folder.with_name("orders.lock").write_text("{")
     with lock(folder):
         pass
+
+
+def test_a_folder_that_is_none_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with (
+        pytest.raises(PenstockError, match=r"the folder cannot be used: .* \(.*/file\). Next: give a folder"),
+        lock(file / "orders"),
+    ):
+        pass

@@ -18,6 +18,7 @@ from typing import TypeVar
 from penstock.demo import kept
 from penstock.demo.view import Board, View
 from penstock.errors import PenstockError
+from penstock.folders import usable
 
 TURN = 0.2
 WINDOW = 3.0
@@ -52,7 +53,8 @@ def staged(run: Callable[[ExitStack], T], *, keep: bool) -> T:
 def prepare(root: Path, *logs: str) -> None:
     """End the pipeline that an earlier run left under this root, and delete its checkpoints and logs."""
     kept.stop(root / "checkpoints")
-    root.mkdir(parents=True, exist_ok=True)
+    with usable(root):
+        root.mkdir(parents=True, exist_ok=True)
     for old in ("checkpoints", "pipeline.log", *logs):
         kept.remove(root / old)
     # In a run of minutes the JVMs' optimising compiler takes more CPU than it saves: half of Spark's on two cores.

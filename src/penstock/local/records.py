@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from penstock.folders import opened, usable
 from penstock.local.process import Process
 
 
@@ -30,17 +31,17 @@ class Record:
 
 @contextmanager
 def locked(root: Path) -> Iterator[None]:
-    root.mkdir(parents=True, exist_ok=True)
-    with (root / "lock").open("w") as handle:
+    with opened(root / "lock") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
 
 def load(root: Path) -> dict[str, Record]:
-    try:
-        content = json.loads((root / "services.json").read_text())
-    except FileNotFoundError:
-        return {}
+    with usable(root):
+        try:
+            content = json.loads((root / "services.json").read_text())
+        except FileNotFoundError:
+            return {}
     return {
         name: Record(entry["ports"], Process(**entry["process"]) if entry["process"] else None)
         for name, entry in content.items()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TextIO
 
 from penstock.errors import PenstockError
+from penstock.folders import opened
 
 # A Spark JVM was seen to end within 3 s of its driver's death, on a busy machine.
 ORPHAN_PATIENCE = timedelta(seconds=30)
@@ -26,9 +27,7 @@ ORPHAN_PATIENCE = timedelta(seconds=30)
 @contextmanager
 def lock(checkpoint: Path) -> Iterator[Callable[[int], None]]:
     """Hold the checkpoint alone; gives a function that notes the pid of the run's JVM."""
-    checkpoint.parent.mkdir(parents=True, exist_ok=True)
-    path = checkpoint.with_name(checkpoint.name + ".lock")
-    with path.open("a+") as file:
+    with opened(checkpoint.with_name(checkpoint.name + ".lock")) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
