@@ -10,6 +10,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from penstock.cli import place
+from penstock.cli.arguments import positive
 from penstock.connect import settings
 from penstock.connect.api import application
 from penstock.connect.connector import World
@@ -37,7 +38,7 @@ def add(parser: ArgumentParser) -> None:
         metavar="DIR",
         help="where the connectors' positions are kept (default: %(default)s)",
     )
-    parser.add_argument("--cores", type=int, default=2, metavar="N", help="cores for Spark (default: %(default)s)")
+    parser.add_argument("--cores", type=positive, default=2, metavar="N", help="cores for Spark (default: %(default)s)")
     parser.add_argument("--verbose", action="store_true", help="Spark's warnings, and a line for each request")
     place.add(parser)
 

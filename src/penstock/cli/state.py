@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.cli.arguments import port_or_any, positive
 from penstock.signals import listen
 from penstock.state.answer import LIMIT, States
 
@@ -31,10 +32,10 @@ def add(parser: ArgumentParser) -> None:
     scan.add_argument("name", metavar="NAME", help="as for `get`")
     scan.add_argument("--where", metavar="SQL", help="such as \"key.user = 'ann' AND value.count > 3\"")
     for one in (get, scan):
-        one.add_argument("--limit", type=_positive, default=LIMIT, metavar="N", help="rows (default: %(default)s)")
+        one.add_argument("--limit", type=positive, default=LIMIT, metavar="N", help="rows (default: %(default)s)")
     serve = _action(actions, "serve", "answer over HTTP until Ctrl-C", _serve)
     serve.add_argument("--host", default="127.0.0.1", help="where to listen (default: %(default)s)")
-    serve.add_argument("--port", type=int, default=PORT, help="0 is any that is free (default: %(default)s)")
+    serve.add_argument("--port", type=port_or_any, default=PORT, help="0 is any that is free (default: %(default)s)")
 
 
 def run(args: Namespace) -> int:
@@ -55,9 +56,7 @@ def _action(actions: Any, name: str, line: str, act: Any) -> ArgumentParser:
     parser.add_argument(
         "--postgres", metavar="URL", help="tables that postgres.sink writes there, instead of checkpoints"
     )
-    parser.add_argument(
-        "--cores", type=_positive, default=2, metavar="N", help="cores for Spark (default: %(default)s)"
-    )
+    parser.add_argument("--cores", type=positive, default=2, metavar="N", help="cores for Spark (default: %(default)s)")
     parser.set_defaults(act=act)
     return parser
 
@@ -119,9 +118,3 @@ def _end(spark: SparkSession) -> None:
 
     logging.disable(logging.CRITICAL)  # py4j complains of its own end
     end(spark, jvm_process(spark))
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is not a number, 1 or more")
-    return int(text)

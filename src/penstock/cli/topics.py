@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.cli import place
+from penstock.cli.arguments import positive
 from penstock.errors import PenstockError
 from penstock.wire.cluster import addresses
 from penstock.wire.errors import KafkaError
@@ -48,7 +49,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help=f"earliest, latest (only what comes) or an ISO time, in UTC unless it says otherwise (default: the last "
         f"{SHOWN} records, or as many as --limit)",
     )
-    tail.add_argument("--limit", type=_positive, metavar="N", help="end after this many records")
+    tail.add_argument("--limit", type=positive, metavar="N", help="end after this many records")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -207,9 +208,3 @@ def _start(text: str) -> str | datetime:
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not earliest, latest or a time as 2026-05-31T12:00:00") from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of records")
-    return int(text)

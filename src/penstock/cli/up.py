@@ -6,15 +6,16 @@ import argparse
 import time
 
 from penstock.cli import place
+from penstock.cli.arguments import port
 from penstock.local import services
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     place.add(parser)
-    parser.add_argument("--kafka-port", type=_port, metavar="PORT", help="instead of a free one")
-    parser.add_argument("--cql-port", type=_port, metavar="PORT", help="instead of a free one")
-    parser.add_argument("--registry-port", type=_port, metavar="PORT", help="instead of a free one")
-    parser.add_argument("--postgres-port", type=_port, metavar="PORT", help="instead of a free one")
+    parser.add_argument("--kafka-port", type=port, metavar="PORT", help="instead of a free one")
+    parser.add_argument("--cql-port", type=port, metavar="PORT", help="instead of a free one")
+    parser.add_argument("--registry-port", type=port, metavar="PORT", help="instead of a free one")
+    parser.add_argument("--postgres-port", type=port, metavar="PORT", help="instead of a free one")
     parser.add_argument("--clean", action="store_true", help="stop what runs and start without the old data")
     names = [service.name for service in services.ALL]
     parser.add_argument("--only", choices=names, action="append", help="start this service only; may be repeated")
@@ -41,9 +42,3 @@ def run(args: argparse.Namespace) -> int:
     memory = sum(status.memory or 0 for status in serving)
     print(f"serving after {time.monotonic() - began:.1f} s, {memory >> 20} MiB resident")
     return 0
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < 65536:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
-    return int(text)

@@ -1,0 +1,22 @@
+"""Kinds of arguments that several commands take: what is none of the kind is told with the usage."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+
+
+def positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is not a number, 1 or more")
+    return int(text)
+
+
+def port(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise ArgumentTypeError(f"{text!r} is not a port")
+    return int(text)
+
+
+def port_or_any(text: str) -> int:
+    """Where to listen: 0 is any port that is free."""
+    return 0 if text == "0" else port(text)

@@ -1,0 +1,30 @@
+"""Arguments that are none of their kind: the usage and exit code 2, before anything is done."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.cli.main import main
+
+SEGMENT = ["--keyspace", "k", "--hosts", "127.0.0.1:1"]
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("usage: penstock ")
+    return said.splitlines()[-1]
+
+
+@pytest.mark.parametrize("cores", ["0", "-1", "x", "1.5", ""])
+@pytest.mark.parametrize("words", [["run", "a.py:b"], ["connect"], ["state", "list"]], ids=lambda words: words[0])
+def test_cores_are_one_or_more(capsys: pytest.CaptureFixture[str], words: list[str], cores: str) -> None:
+    assert f"argument --cores: {cores!r} is not a number, 1 or more" in refusal(capsys, *words, f"--cores={cores}")
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "x", ""])
+@pytest.mark.parametrize("words", [["state", "serve"], ["segment", "serve", *SEGMENT]], ids=lambda words: words[0])
+def test_a_port_is_one_or_any_that_is_free(capsys: pytest.CaptureFixture[str], words: list[str], port: str) -> None:
+    assert f"argument --port: {port!r} is not a port" in refusal(capsys, *words, f"--port={port}")
