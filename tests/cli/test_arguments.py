@@ -6,6 +6,14 @@ import pytest
 
 from penstock.cli.main import main
 
+BROKERS = [
+    ["connect"],
+    ["topics", "list"],
+    ["segment", "sync", "a"],
+    ["segment", "serve"],
+    ["segment", "erase", "ann"],
+    ["erase", "email", "a@b"],
+]
 SEGMENT = ["--keyspace", "k", "--hosts", "127.0.0.1:1"]
 
 
@@ -28,3 +36,10 @@ def test_cores_are_one_or_more(capsys: pytest.CaptureFixture[str], words: list[s
 @pytest.mark.parametrize("words", [["state", "serve"], ["segment", "serve", *SEGMENT]], ids=lambda words: words[0])
 def test_a_port_is_one_or_any_that_is_free(capsys: pytest.CaptureFixture[str], words: list[str], port: str) -> None:
     assert f"argument --port: {port!r} is not a port" in refusal(capsys, *words, f"--port={port}")
+
+
+@pytest.mark.parametrize("servers", ["localhost", "localhost:99999", ""])
+@pytest.mark.parametrize("words", BROKERS, ids=lambda words: "-".join(words[:2]))
+def test_brokers_have_a_host_and_a_port(capsys: pytest.CaptureFixture[str], words: list[str], servers: str) -> None:
+    said = refusal(capsys, *words, f"--servers={servers}")
+    assert f"argument --servers: servers is no list of host:port: {servers!r}" in said

@@ -83,3 +83,11 @@ def test_a_record_that_is_no_request_is_passed_over(capsys: pytest.CaptureFixtur
 def test_a_time_that_the_calendar_does_not_have_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["count", "a", "--since", "9999-12-31T23:00", "--until", "9999-12-31T23:30"]
     assert "ends where the calendar does" in said(capsys, "seg", NOBODY, *words)
+
+
+def test_brokers_without_a_port_are_refused_before_anything_is_done() -> None:
+    places = {"keyspace": "seg", "hosts": NOBODY, "servers": "localhost"}
+    with pytest.raises(PenstockError, match=r"servers is no list of host:port: 'localhost'.*segment\.sync"):
+        segment.sync("a", to="t", mode="full", **places)
+    with pytest.raises(PenstockError, match=r"servers is no list of host:port: 'localhost'.*segment\.erase"):
+        segment.erase(["ann"], **places)

@@ -20,3 +20,15 @@ def port(text: str) -> int:
 def port_or_any(text: str) -> int:
     """Where to listen: 0 is any port that is free."""
     return 0 if text == "0" else port(text)
+
+
+def servers(text: str) -> str:
+    """The addresses of Kafka's brokers."""
+    # Here, since commands that know no Kafka take numbers from this module, too.
+    from penstock.wire.cluster import addresses
+
+    try:
+        addresses(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
+    return text

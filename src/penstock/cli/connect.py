@@ -10,7 +10,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from penstock.cli import place
-from penstock.cli.arguments import positive
+from penstock.cli.arguments import positive, servers
 from penstock.connect import settings
 from penstock.connect.api import application
 from penstock.connect.connector import World
@@ -29,7 +29,9 @@ LOOK = 0.5
 
 def add(parser: ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", type=Path, metavar="WORKER.properties", help="a worker's file as Connect's")
-    parser.add_argument("--servers", metavar="HOST:PORT,...", help="Kafka; instead of bootstrap.servers in the file")
+    parser.add_argument(
+        "--servers", type=servers, metavar="HOST:PORT,...", help="Kafka; instead of bootstrap.servers in the file"
+    )
     parser.add_argument("--listen", metavar="URL", help="where the REST API answers (default: http://127.0.0.1:8083)")
     parser.add_argument(
         "--data",
@@ -44,8 +46,8 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    servers = args.servers or (None if args.file else place.kafka(args.root))
-    chosen = settings.read(args.file, servers, args.listen)
+    brokers = args.servers or (None if args.file else place.kafka(args.root))
+    chosen = settings.read(args.file, brokers, args.listen)
     logging.basicConfig(level=logging.INFO if args.verbose else logging.WARNING, format="%(asctime)s %(message)s")
     # The driver warns of each protocol version that it tries.
     logging.getLogger("cassandra").setLevel(logging.ERROR)

@@ -6,6 +6,7 @@ import argparse
 import os
 from collections.abc import Sequence
 
+from penstock.cli.arguments import servers
 from penstock.segments import erase as segments
 from penstock.stream.erase import erase
 from penstock.stream.match_store import ids
@@ -20,14 +21,16 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--segments", metavar="KEYSPACE", help="where the tables of segments are, to erase it there too"
     )
-    parser.add_argument("--servers", default="", metavar="HOST:PORT,...", help="Kafka, to tell who got it in a segment")
+    parser.add_argument(
+        "--servers", type=servers, metavar="HOST:PORT,...", help="Kafka, to tell who got it in a segment"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     reach = {"hosts": args.hosts, "user": args.user, "password": os.environ.get("CQL_PASSWORD", "")}
 
     def members(persons: Sequence[str]) -> None:
-        found = segments.erase(persons, keyspace=args.segments, servers=args.servers, **reach)
+        found = segments.erase(persons, keyspace=args.segments, servers=args.servers or "", **reach)
         print(*found.lines(), sep="\n")
 
     store = ids(args.keyspace, **reach)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from penstock.cli import place
-from penstock.cli.arguments import port_or_any
+from penstock.cli.arguments import port_or_any, servers
 from penstock.config import duration
 from penstock.database.access import Access
 from penstock.database.connection import connection
@@ -44,17 +44,17 @@ def add(parser: argparse.ArgumentParser) -> None:
     mode.add_argument("--changes", dest="mode", action="store_const", const="changes", help="since the last delivery")
     delivery.add_argument("--every", metavar="DURATION", help='again and again, such as "1 hour"')
     delivery.add_argument("--on", metavar="TOPIC", help='for each record of this topic: {"segment":, "to":, "mode":}')
-    delivery.add_argument("--servers", metavar="HOST:PORT,...", help="Kafka, instead of that of --root")
+    delivery.add_argument("--servers", type=servers, metavar="HOST:PORT,...", help="Kafka, instead of that of --root")
     erasing = _action(actions, "erase", "take persons out of all segments, and tell who got them", _erase)
     erasing.add_argument("persons", metavar="PERSON", nargs="+")
-    erasing.add_argument("--servers", default="", metavar="HOST:PORT,...", help="Kafka, to tell who got them")
+    erasing.add_argument("--servers", type=servers, metavar="HOST:PORT,...", help="Kafka, to tell who got them")
     serve = _action(actions, "serve", "deliver when asked over HTTP, until Ctrl-C", _serve)
     serve.add_argument("--host", default="127.0.0.1", help="where to listen (default: %(default)s)")
     serve.add_argument("--port", type=port_or_any, default=PORT, help="0 is any that is free (default: %(default)s)")
     serve.add_argument(
         "--key", action="append", default=[], metavar="SHA256", help="of a caller's key: penstock ingest --new-key NAME"
     )
-    serve.add_argument("--servers", metavar="HOST:PORT,...", help="Kafka, instead of that of --root")
+    serve.add_argument("--servers", type=servers, metavar="HOST:PORT,...", help="Kafka, instead of that of --root")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -126,7 +126,7 @@ def _asked(args: argparse.Namespace, value: bytes | None) -> None:
 
 
 def _erase(args: argparse.Namespace) -> None:
-    found = erase.erase(args.persons, keyspace=args.keyspace, hosts=args.hosts, servers=args.servers)
+    found = erase.erase(args.persons, keyspace=args.keyspace, hosts=args.hosts, servers=args.servers or "")
     print(*found.lines(), sep="\n")
 
 

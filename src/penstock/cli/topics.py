@@ -19,9 +19,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.cli import place
-from penstock.cli.arguments import positive
+from penstock.cli.arguments import positive, servers
 from penstock.errors import PenstockError
-from penstock.wire.cluster import addresses
 from penstock.wire.errors import KafkaError
 from penstock.wire.fetch import Reader
 
@@ -53,12 +52,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    servers = args.servers or place.kafka(args.root)
+    brokers = args.servers or place.kafka(args.root)
     try:
-        asyncio.run(_act(args, servers))
+        asyncio.run(_act(args, brokers))
         sys.stdout.flush()
     except KafkaError as problem:
-        raise PenstockError(str(problem), where=f"Kafka at {servers}") from problem
+        raise PenstockError(str(problem), where=f"Kafka at {brokers}") from problem
     except BrokenPipeError:
         # Python would complain once more when it flushes standard output at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -71,15 +70,15 @@ def _action(actions: Any, name: str, line: str, act: Any, *, topic: bool = True)
     if topic:
         parser.add_argument("topic", metavar="TOPIC")
         parser.add_argument("--uncommitted", action="store_true", help="also records of open and aborted transactions")
-    parser.add_argument("--servers", type=_servers, metavar="HOST:PORT,...", help="instead of the Kafka of --root")
+    parser.add_argument("--servers", type=servers, metavar="HOST:PORT,...", help="instead of the Kafka of --root")
     place.add(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.set_defaults(act=act, uncommitted=False)
     return parser
 
 
-async def _act(args: argparse.Namespace, servers: str) -> None:
-    async with Reader(servers, committed=not args.uncommitted) as reader:
+async def _act(args: argparse.Namespace, brokers: str) -> None:
+    async with Reader(brokers, committed=not args.uncommitted) as reader:
         await args.act(reader, args)
 
 
@@ -190,14 +189,6 @@ def _time(ms: int) -> str:
         return (START + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except OverflowError:
         return str(ms)
-
-
-def _servers(text: str) -> str:
-    try:
-        addresses(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
 
 
 def _start(text: str) -> str | datetime:

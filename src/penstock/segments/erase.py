@@ -13,7 +13,7 @@ from typing import Any
 from penstock.database.access import Access
 from penstock.database.connection import connection
 from penstock.errors import PenstockError
-from penstock.segments.explained import explained
+from penstock.segments.explained import explained, require_servers
 from penstock.segments.hashing import xxhash64
 from penstock.segments.sync import record
 from penstock.segments.tables import BUCKETS
@@ -49,6 +49,8 @@ def erase(persons: Iterable[str], *, keyspace: str, hosts: str, servers: str = "
     Before it returns it reads all these rows again and finds none; raises if streams keep writing new ones.
     """
     named, reach = _named(persons), Access.of(hosts, access, where="segment.erase")
+    if servers:
+        require_servers(servers, "segment.erase")
     with explained(keyspace, hosts, servers):
         return _erase(named, keyspace, reach, servers)
 

@@ -24,7 +24,7 @@ from cassandra.concurrent import execute_concurrent_with_args
 from penstock.database.access import Access
 from penstock.database.connection import connection
 from penstock.errors import PenstockError
-from penstock.segments.explained import explained
+from penstock.segments.explained import explained, require_servers
 from penstock.segments.tables import BUCKETS, RECEIPTS_KEPT
 from penstock.wire.blocking import BlockingProducer
 
@@ -54,6 +54,7 @@ class Receipt:
     digest: str
 
     def as_json(self) -> str:
+        """An object of these fields; times are texts in ISO 8601."""
         return json.dumps(asdict(self), default=lambda time: time.isoformat())
 
 
@@ -200,6 +201,7 @@ def sync(segment: str, *, to: str, mode: str, keyspace: str, hosts: str, servers
     """
     if mode not in MODES:
         raise PenstockError(f"unknown mode {mode!r}", where="segment.sync", next=f"use {' or '.join(MODES)}")
+    require_servers(servers, "segment.sync")
     return Sync(segment, to, keyspace, Access.of(hosts, access, where="segment.sync"), servers).run(mode)
 
 

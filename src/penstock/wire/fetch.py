@@ -66,6 +66,7 @@ class Reader:
         await self.close()
 
     async def close(self) -> None:
+        """Close the connections to the brokers."""
         await self._cluster.close()
 
     async def topics(self) -> dict[str, int]:
@@ -74,6 +75,7 @@ class Reader:
         return {one["name"]: len(one["partitions"]) for one in found["topics"]}
 
     async def partitions(self, topic: str) -> range:
+        """The numbers of the topic's partitions."""
         return range(len((await self._cluster.topic(topic)).leaders))
 
     async def earliest(self, topic: str) -> dict[int, int]:
