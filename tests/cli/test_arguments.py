@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from penstock.cli.main import main
+from penstock.connect.server import bind
+from penstock.errors import PenstockError
 
 BROKERS = [
     ["connect"],
@@ -43,3 +47,9 @@ def test_a_port_is_one_or_any_that_is_free(capsys: pytest.CaptureFixture[str], w
 def test_brokers_have_a_host_and_a_port(capsys: pytest.CaptureFixture[str], words: list[str], servers: str) -> None:
     said = refusal(capsys, *words, f"--servers={servers}")
     assert f"argument --servers: servers is no list of host:port: {servers!r}" in said
+
+
+def test_an_address_that_is_taken_is_told_without_an_option_that_not_all_commands_have() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(PenstockError) as raised:
+        bind("127.0.0.1", taken.getsockname()[1])
+    assert raised.value.next == "stop what listens there, or choose another address"

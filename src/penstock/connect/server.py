@@ -19,7 +19,7 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise PenstockError(
             f"cannot listen at {host}:{port}: {error.strerror}",
-            next="stop what listens there, or give another address with --listen",
+            next="stop what listens there, or choose another address",
         ) from error
 
 
