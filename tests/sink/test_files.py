@@ -31,6 +31,10 @@ def test_a_wrong_setting_is_refused_when_the_sink_is_made(path: str, options: di
         files.sink(path, **options)
 
 
+def test_a_folder_may_be_a_path(tmp_path: Path) -> None:
+    assert files.sink(tmp_path) == files.sink(f"{tmp_path}/")
+
+
 @pytest.mark.parametrize(
     ("select", "partition_by", "said"),
     [

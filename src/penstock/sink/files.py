@@ -11,6 +11,7 @@ import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os import PathLike, fspath
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -77,16 +78,19 @@ class FilesSink:
         (writer.partitionBy(*self.partition_by) if self.partition_by else writer).parquet(path)
 
 
-def sink(path: str, *, partition_by: str | Sequence[str] = (), compression: str = COMPRESSIONS[0]) -> FilesSink:
+def sink(
+    path: str | PathLike[str], *, partition_by: str | Sequence[str] = (), compression: str = COMPRESSIONS[0]
+) -> FilesSink:
     """A sink of Parquet files for `penstock.write`: a local folder or a URI that Hadoop knows, such as hdfs://host/a.
 
     Each batch is a folder `batch=<query>-<number>` with, for each column of `partition_by`, folders below it. The file
     system must rename a folder at once, which object stores do not.
     """
+    folder = fspath(path)
     columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-    if REFUSED.match(path):
+    if REFUSED.match(folder):
         raise PenstockError(
-            f"{path} is in an object store, which cannot rename a folder at once",
+            f"{folder} is in an object store, which cannot rename a folder at once",
             where="files.sink",
             next="write to a file system, such as file: or hdfs:, and copy whole batches from there",
         )
@@ -94,7 +98,7 @@ def sink(path: str, *, partition_by: str | Sequence[str] = (), compression: str 
         raise PenstockError(
             f"unknown compression {compression!r}", where="files.sink", next=f"use one of {', '.join(COMPRESSIONS)}"
         )
-    return FilesSink(str(path).rstrip("/"), columns, compression)
+    return FilesSink(folder.rstrip("/"), columns, compression)
 
 
 class _Folder:
