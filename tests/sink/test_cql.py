@@ -82,6 +82,9 @@ def test_what_does_not_fit_is_told_when_the_sink_is_built(
         made(ttl="tll").records(rest)
     with pytest.raises(PenstockError, match=r"delete is string.*boolean"):
         made(delete="op", ttl="ttl").records(rest)
+    for condition in ("nocol = 1", "op =", F.col("nocol") == 1):
+        with pytest.raises(PenstockError, match=r"delete does not fit the frame: .*columns who, tags.*correct delete="):
+            made(delete=condition).records(rest)
     assert made(delete="op = 'd'", ttl="ttl").records(rest).columns == [
         "who",
         "tags",

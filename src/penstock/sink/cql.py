@@ -88,8 +88,7 @@ class CqlSink:
         if isinstance(self.table, Column):
             found.append(self.table.cast("string").alias(TABLE))
         if self.delete is not None:
-            marked = F.expr(self.delete) if isinstance(self.delete, str) else self.delete
-            sure = F.coalesce(require_kind(frame, marked, st.BooleanType, "delete", WHERE), F.lit(False))
+            sure = F.coalesce(require_kind(frame, self.delete, st.BooleanType, "delete", WHERE), F.lit(False))
             found.append(sure.alias(DELETE))
         if self.ttl is not None:
             found.append(_ttl(frame, self.ttl).alias(TTL))

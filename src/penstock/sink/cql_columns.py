@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql import types as st
 
 from penstock.database.fitting import require_fit
@@ -58,14 +60,22 @@ def _unknown(name: str, known: dict[str, CqlType], tables: tuple[Table, ...]) ->
     )
 
 
-def require_kind(frame: DataFrame, column: Column, kind: type[st.DataType], argument: str, where: str) -> Column:
-    """The column, if it is of this kind of type."""
-    given = frame.select(column).schema[0].dataType
+def require_kind(frame: DataFrame, column: str | Column, kind: type[st.DataType], argument: str, where: str) -> Column:
+    """The column, which may be in SQL, if the frame can have it and it is of this kind of type."""
+    try:
+        made = F.expr(column) if isinstance(column, str) else column
+        given = frame.select(made).schema[0].dataType
+    except PySparkException as error:
+        raise PenstockError(
+            f"{argument} does not fit the frame: {str(error).strip().splitlines()[0]}",
+            where=f"{where}, columns {', '.join(frame.columns)}",
+            next=f"correct {argument}=",
+        ) from error
     if not isinstance(given, kind):
         raise PenstockError(
             f"{argument} is {given.simpleString()}", where=where, next=f"give a column of {kind.__name__[:-4].lower()}s"
         )
-    return column
+    return made
 
 
 def used_by(frame: DataFrame, columns: list[Column]) -> set[str]:
