@@ -104,6 +104,22 @@ def _check(args: argparse.Namespace, application: Application) -> None:
             )
     if args.application == "adtech" and args.rate == "max":
         raise PenstockError("no rate max", where="penstock demo adtech", next="give a number of events a second")
+    if args.json:
+        _require_writable(args.json)
+
+
+def _require_writable(file: Path) -> None:
+    """Before a demo of minutes, and not after it."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("a"):
+            pass
+    except OSError as error:
+        raise PenstockError(
+            f"the result cannot be written: {error.strerror or error}",
+            where=str(file),
+            next="give --json a file that can be written",
+        ) from error
 
 
 def _cdc(args: argparse.Namespace, root: Path, rate: str, console: Console) -> Any:
