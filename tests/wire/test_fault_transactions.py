@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
 
 import pytest
-from fault_proxy import Answer, fault_proxy, quick_producer
+from fault_proxy import Answer, Request, fault_proxy, quick_producer
 from kafka_topics import assert_same, new_topic, stored
-from refusals import Kind, Refusal
+from refusals import Kind, Refusal, refused
 
 from penstock.local.services import Services
 from penstock.wire import protocol
 from penstock.wire.broker_errors import CODES
 from penstock.wire.errors import (
     ClusterAuthorizationFailed,
+    ConcurrentTransactions,
+    CoordinatorLoadInProgress,
     GroupAuthorizationFailed,
     InvalidProducerEpoch,
     InvalidTxnState,
@@ -27,7 +31,7 @@ from penstock.wire.errors import (
 )
 from penstock.wire.producer import Producer
 from penstock.wire.protocol import Api
-from penstock.wire.transaction import Committed
+from penstock.wire.transaction import Committed, Transactions
 
 RETRIABLE = [kind for kind in CODES.values() if kind.retriable]
 FENCED = ProducerFenced, InvalidProducerEpoch
@@ -97,6 +101,57 @@ def test_a_code_that_stays_aborts_and_the_next_transaction_goes_on(
 
     asyncio.run(work())
     assert_same(stored(services.kafka, topic, 2), [[b"kept"], []])
+
+
+@pytest.mark.parametrize(
+    ("api", "kind"),
+    [
+        (protocol.ADD_PARTITIONS_TO_TXN, ConcurrentTransactions),
+        (protocol.ADD_OFFSETS_TO_TXN, ConcurrentTransactions),
+        (protocol.TXN_OFFSET_COMMIT, CoordinatorLoadInProgress),
+    ],
+    ids=lambda one: one.name,
+)
+def test_an_abort_while_the_coordinator_is_asked_does_not_fence_the_producer(
+    services: Services, topic: str, api: Api, kind: Kind
+) -> None:
+    """What is asked again after the abort would come with the epoch before."""
+
+    async def ask(one: Producer, transaction: Transactions, value: bytes) -> None:
+        if api is protocol.ADD_PARTITIONS_TO_TXN:
+            await (await one.send(topic, value, partition=0))
+        else:
+            await transaction.add_offsets("group-" + topic, {(topic, 0): Committed(1)})
+
+    async def work() -> None:
+        async with (
+            fault_proxy(services.kafka) as proxy,
+            Producer(proxy.servers, transactional_id=topic, retry_backoff=timedelta(milliseconds=300)) as one,
+        ):
+            async with one.transaction() as transaction:
+                await ask(one, transaction, b"first")
+            asked = asyncio.Event()
+
+            def refuse_once(request: Request) -> Request | bytes:
+                if request.api is not api or asked.is_set():
+                    return request
+                asked.set()
+                return refused(request, kind)
+
+            proxy.ask = refuse_once
+            with pytest.raises(RuntimeError):
+                async with one.transaction() as transaction:
+                    asking = asyncio.create_task(ask(one, transaction, b"aborted"))
+                    await asyncio.wait_for(asked.wait(), 30)
+                    raise RuntimeError
+            with suppress(TransactionAbortable):
+                await asking
+            async with one.transaction():
+                await one.send(topic, b"next", partition=0)
+
+    asyncio.run(work())
+    first = [b"first"] if api is protocol.ADD_PARTITIONS_TO_TXN else []
+    assert_same(stored(services.kafka, topic, 2), [[*first, b"next"], []])
 
 
 @pytest.mark.parametrize("first", ["a record", "an offset"])

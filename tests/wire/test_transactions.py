@@ -213,8 +213,10 @@ def test_wrong_use_is_told(services: Services, topic: str) -> None:
             with pytest.raises(InvalidTxnState, match=r"send inside `async with producer.transaction\(\)`"):
                 await one.send(topic, b"v")
             with pytest.raises(InvalidTxnState, match="end it before the next one begins"):
-                async with one.transaction(), one.transaction():
+                async with one.transaction() as ended, one.transaction():
                     pass
+            with pytest.raises(InvalidTxnState, match="the transaction has ended; begin another"):
+                await ended.add_offsets("group-" + topic, {(topic, 0): Committed(1)})
         async with Producer(services.kafka) as plain:
             with pytest.raises(ValueError, match="without transactional_id has no transactions"):
                 async with plain.transaction():

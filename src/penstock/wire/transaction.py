@@ -2,12 +2,14 @@
 
 A producer that starts with an id fences whoever used it before. Partitions are added to the transaction before the
 first batch goes to them. After an abort the epoch is raised: no late batch of the aborted one can slip into the next.
+Requests to the coordinator go one after the other: one that came with the epoch before would fence us for good.
 The requests are those of transaction.version 1, which every broker since 0.11 serves: later versions of Produce and
 EndTxn mean the protocol of KIP-890 to a broker.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -50,53 +52,53 @@ class Transactions:
         self._coordinator = Coordinator(cluster, TRANSACTION, id, patience=patience, pauses=pauses)
         self._joined: set[Lane] = set()
         self._touched = False
+        self._asking = asyncio.Lock()
 
     async def begin(self) -> None:
-        if self.fenced:
-            raise self.fenced
-        if self.is_open:
-            raise InvalidTxnState("a transaction is open; end it before the next one begins")
-        if self.identity is None:
-            await self._identify(Identity(-1, -1))
-        self.is_open, self.failure, self._touched = True, None, False
+        async with self._asking:
+            if self.fenced:
+                raise self.fenced
+            if self.is_open:
+                raise InvalidTxnState("a transaction is open; end it before the next one begins")
+            if self.identity is None:
+                await self._identify(Identity(-1, -1))
+            self.is_open, self.failure, self._touched = True, None, False
 
     def has(self, lane: Lane) -> bool:
         return lane in self._joined
 
     async def join(self, lanes: Iterable[Lane]) -> None:
-        """Add partitions to the transaction."""
-        new = [lane for lane in lanes if lane not in self._joined]
-        assert self.identity
-        topics: dict[str, list[int]] = defaultdict(list)
-        for lane in new:
-            topics[lane.topic].append(lane.partition)
-        body = {
-            "v3_and_below_transactional_id": self.id,
-            "v3_and_below_producer_id": self.identity.id,
-            "v3_and_below_producer_epoch": self.identity.epoch,
-            "v3_and_below_topics": [{"name": name, "partitions": all} for name, all in topics.items()],
-        }
-        await self._ask(protocol.ADD_PARTITIONS_TO_TXN, body, at_most=ADD_AT_MOST, errors=_error_of_partitions)
-        self._touched = True
-        for lane in new:
-            if lane.identity != self.identity:
-                lane.restart(self.identity)
-        self._joined.update(new)
+        """Add the partitions in which something waits to the transaction."""
+        async with self._asking:
+            # Meanwhile an abort may have dropped what waited.
+            new = [lane for lane in lanes if lane.queue and lane not in self._joined]
+            if not new:
+                return
+            identity = self._require_open()
+            body = _partitions(self.id, identity, new)
+            await self._ask(protocol.ADD_PARTITIONS_TO_TXN, body, at_most=ADD_AT_MOST, errors=_error_of_partitions)
+            self._touched = True
+            if not self.is_open:
+                return
+            for lane in new:
+                if lane.identity != identity:
+                    lane.restart(identity)
+            self._joined.update(new)
 
     async def add_offsets(self, group: str, offsets: Mapping[tuple[str, int], Committed]) -> None:
         """Commit a group's offsets as a part of the transaction."""
-        assert self.identity
-        who = self._who(self.identity) | {"group_id": group}
-        await self._ask(protocol.ADD_OFFSETS_TO_TXN, who)
-        self._touched = True
-        topics: dict[str, list[dict[str, object]]] = defaultdict(list)
-        for (topic, partition), (offset, metadata) in offsets.items():
-            topics[topic].append(
-                {"partition_index": partition, "committed_offset": offset, "committed_metadata": metadata}
-            )
-        body = who | {"topics": [{"name": name, "partitions": all} for name, all in topics.items()]}
-        coordinator = Coordinator(self._cluster, GROUP, group, **self._limits)  # type: ignore[arg-type]
-        await coordinator.ask(protocol.TXN_OFFSET_COMMIT, body, at_most=OFFSETS_AT_MOST, errors=_error_of_offsets)
+        async with self._asking:
+            who = self._who(self._require_open()) | {"group_id": group}
+            await self._ask(protocol.ADD_OFFSETS_TO_TXN, who)
+            self._touched = True
+            topics: dict[str, list[dict[str, object]]] = defaultdict(list)
+            for (topic, partition), (offset, metadata) in offsets.items():
+                topics[topic].append(
+                    {"partition_index": partition, "committed_offset": offset, "committed_metadata": metadata}
+                )
+            body = who | {"topics": [{"name": name, "partitions": all} for name, all in topics.items()]}
+            coordinator = Coordinator(self._cluster, GROUP, group, **self._limits)  # type: ignore[arg-type]
+            await coordinator.ask(protocol.TXN_OFFSET_COMMIT, body, at_most=OFFSETS_AT_MOST, errors=_error_of_offsets)
 
     async def committed(self, group: str, topic: str, partition: int) -> Committed | None:
         """A group's offset of one partition, once every transaction that may change it has ended; None without one."""
@@ -118,14 +120,21 @@ class Transactions:
         last, self.identity, self.is_open = self.identity, None, False
         assert last
         self._joined.clear()
-        if self.fenced:
-            raise self.fenced
-        if self._touched:
-            await self._ask(protocol.END_TXN, self._who(last) | {"committed": commit}, at_most=END_AT_MOST)
-        if commit:
-            self.identity = last
-        else:
-            await self._identify(last)
+        async with self._asking:
+            if self.fenced:
+                raise self.fenced
+            if self._touched:
+                await self._ask(protocol.END_TXN, self._who(last) | {"committed": commit}, at_most=END_AT_MOST)
+            if commit:
+                self.identity = last
+            else:
+                await self._identify(last)
+
+    def _require_open(self) -> Identity:
+        if not self.is_open:
+            raise InvalidTxnState("the transaction has ended; begin another")
+        assert self.identity
+        return self.identity
 
     async def _ask(self, api: Api, body: dict[str, Any], **options: Any) -> Message:
         """Ask the transaction's coordinator, whose word about a fence is final: nothing is asked after it.
@@ -149,6 +158,18 @@ class Transactions:
             body |= {"producer_id": -1, "producer_epoch": -1}
         found = await self._ask(protocol.INIT_PRODUCER_ID, body)
         self.identity = Identity(found["producer_id"], found["producer_epoch"])
+
+
+def _partitions(id: str, identity: Identity, lanes: Iterable[Lane]) -> dict[str, Any]:
+    topics: dict[str, list[int]] = defaultdict(list)
+    for lane in lanes:
+        topics[lane.topic].append(lane.partition)
+    return {
+        "v3_and_below_transactional_id": id,
+        "v3_and_below_producer_id": identity.id,
+        "v3_and_below_producer_epoch": identity.epoch,
+        "v3_and_below_topics": [{"name": name, "partitions": all} for name, all in topics.items()],
+    }
 
 
 def _group(found: Message) -> Message:
