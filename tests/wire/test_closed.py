@@ -105,6 +105,57 @@ def test_records_that_are_not_waited_for_at_the_close_are_told(services: Service
     asyncio.run(work())
 
 
+def test_who_waits_for_memory_is_told_when_it_is_closed(services: Services, topic: str) -> None:
+    async def work() -> None:
+        producer = Producer(services.kafka, buffer_memory=20_000)
+        await (await producer.send(topic, b"first"))
+
+        async def one() -> None:
+            await (await producer.send(topic, bytes(1_000)))
+
+        sending = [asyncio.create_task(one()) for _ in range(200)]
+        await asyncio.sleep(0.005)
+        await producer.close()
+        told = await asyncio.wait_for(asyncio.gather(*sending, return_exceptions=True), 30)
+        assert {type(one) for one in told} <= {type(None), ProducerClosed}
+        assert producer.stats().buffer_used == 0
+        assert producer.stats().topics[topic].records == 1 + told.count(None)
+
+    asyncio.run(work())
+
+
+def test_who_waits_for_memory_is_told_before_the_close_has_ended(services: Services, topic: str) -> None:
+    async def work() -> None:
+        producer = Producer(services.kafka, buffer_memory=2_000)
+        await (await producer.send(topic, b"first"))
+        with stopped(services.pids["kafka"]):
+            under_way = await producer.send(topic, bytes(1_500))
+            waiting = asyncio.create_task(producer.send(topic, bytes(1_500)))
+            await asyncio.sleep(0)
+            closing = asyncio.create_task(producer.close())
+            with pytest.raises(ProducerClosed):
+                await asyncio.wait_for(waiting, 10)
+            assert not closing.done()
+        await closing
+        assert (await under_way).offset == 1
+
+    asyncio.run(work())
+
+
+def test_who_gives_up_after_it_was_let_in_lets_in_the_next() -> None:
+    async def work() -> None:
+        collected = Producer("127.0.0.1:1", buffer_memory=1_000)._accumulator
+        await collected.reserve(1_000)
+        first, second = (asyncio.create_task(collected.reserve(1_000)) for _ in range(2))
+        await asyncio.sleep(0)
+        collected.give_back(1_000)
+        first.cancel()
+        await asyncio.wait_for(second, 10)
+        assert collected.free == 0
+
+    asyncio.run(work())
+
+
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
     os.kill(pid, signal.SIGSTOP)

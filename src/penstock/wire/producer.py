@@ -314,6 +314,7 @@ class Producer:
         self._encoders.renews = False
         self._accumulator.encode_all()
         self._encoders.clear()  # from here on `send` refuses
+        self._accumulator.refuse(ProducerClosed())
         try:
             await self.flush()
         finally:
