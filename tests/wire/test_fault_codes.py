@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
 
+import pyarrow as pa
 import pytest
 from fault_proxy import Request, fault_proxy, quick_producer
 from kafka_topics import assert_same, new_topic, stored
@@ -25,7 +26,9 @@ from penstock.wire.errors import (
     OutOfOrderSequenceNumber,
     UnknownProducerId,
 )
+from penstock.wire.pending import RecordMetadata
 from penstock.wire.producer import Producer
+from penstock.wire.tables import TableFailed
 
 SOON = timedelta(milliseconds=1)
 KINDS = [*CODES.values()]
@@ -159,6 +162,52 @@ def test_what_a_broker_can_answer_says_what_to_do() -> None:
     for kind in (CODES[code] for code in codes):
         assert not kind.retriable
         assert "; " in kind.says, f"{kind.name}: {kind.says}"
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_of_a_batch_with_records_that_the_broker_rejects_only_these_fail(
+    services: Services, idempotent: bool, compression: str
+) -> None:
+    """A topic that is compacted takes no records without a key."""
+    keys = [None if n % 100 in (0, 50, 51, 99) else b"k%d" % n for n in range(1_000)]
+    kept = [n for n, key in enumerate(keys) if key]
+
+    async def work(topic: str) -> None:
+        async with Producer(services.kafka, idempotent=idempotent, compression=compression) as one:
+            await (await one.send(topic, b"first", key=b"k"))
+            table = pa.table({"value": [b"%d" % n for n in range(1_000)], "key": keys})
+            with pytest.raises(TableFailed) as failed:
+                await one.send_table(topic, table)
+            rows = [row for first, last, _ in failed.value.failed for row in range(first, last + 1)]
+            assert rows == [n for n, key in enumerate(keys) if not key]
+            assert all(isinstance(why, InvalidRecord) for _, _, why in failed.value.failed)
+            assert (failed.value.receipt.rows, failed.value.receipt.offsets) == (len(kept), {0: [(1, len(kept))]})
+            futures = [await one.send(topic, b"last", key=key) for key in (b"k", None, b"k")]
+            before, bad, behind = await asyncio.gather(*futures, return_exceptions=True)
+            assert isinstance(bad, InvalidRecord)
+            assert isinstance(before, RecordMetadata) and isinstance(behind, RecordMetadata)
+            assert (before.offset, behind.offset) == (len(kept) + 1, len(kept) + 2)
+            assert one.stats().buffer_used == 0
+
+    with new_topic(services.kafka, "compacted", 1, {"cleanup.policy": "compact"}) as topic:
+        asyncio.run(work(topic))
+        assert_same(stored(services.kafka, topic, 1), [[b"first", *[b"%d" % n for n in kept], b"last", b"last"]])
+
+
+def test_a_transaction_with_a_record_that_the_broker_rejects_is_aborted(services: Services) -> None:
+    async def work(topic: str) -> None:
+        async with Producer(services.kafka, transactional_id=topic) as one:
+            with pytest.raises(InvalidRecord):
+                async with one.transaction():
+                    await one.send(topic, b"v", key=b"k")
+                    await one.send(topic, b"v")
+            async with one.transaction():
+                await one.send(topic, b"after", key=b"k")
+
+    with new_topic(services.kafka, "compacted", 1, {"cleanup.policy": "compact"}) as topic:
+        asyncio.run(work(topic))
+        assert_same(stored(services.kafka, topic, 1), [[b"after"]])
 
 
 def test_a_record_that_the_broker_rejects_says_why(services: Services) -> None:

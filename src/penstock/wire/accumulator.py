@@ -10,19 +10,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 from itertools import count
 
 from penstock.wire.columns import Encoded
 from penstock.wire.encoders import Encoders
 from penstock.wire.errors import KafkaError, TransactionAbortable
-from penstock.wire.lanes import Batch, Outcome
+from penstock.wire.lanes import Batch, Outcome, Settle
 from penstock.wire.pending import Pending
 from penstock.wire.sender import Sender
 from penstock.wire.transaction import Transactions
-
-Settle = Callable[[Outcome, slice], None]
 
 
 class Accumulator:

@@ -5,8 +5,11 @@ The rules are those of Java's client (Sender.completeBatch and TransactionManage
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from penstock.wire.errors import (
     InvalidProducerEpoch,
@@ -17,10 +20,12 @@ from penstock.wire.errors import (
     UnknownProducerId,
     error_of,
 )
-from penstock.wire.lanes import Batch, Lane, Outcome
+from penstock.wire.kernels import Array
+from penstock.wire.lanes import Batch, Lane, Outcome, Settle
 from penstock.wire.options import Delivery
 from penstock.wire.settlement import Settlement
-from penstock.wire.split import halves, sizes
+from penstock.wire.split import halves, parted, sizes
+from penstock.wire.tables import ranges
 
 DUPLICATE_SEQUENCE_NUMBER = 46
 
@@ -43,7 +48,12 @@ class Answers:
             self._settlement.done(lane, one, Outcome(result["base_offset"], result["log_append_time_ms"], None))
         else:
             said = result.get("error_message") or ""
-            self.failed(lane, one, error_of(result["error_code"])(detail=said, **where))
+            error = error_of(result["error_code"])(detail=said, **where)
+            named = [record["batch_index"] for record in result.get("record_errors", ())]
+            if 0 < len(named) < one.count and not error.retriable and not self._transactional:
+                self._some_refused(lane, one, error, named)
+            else:
+                self.failed(lane, one, error)
 
     def failed(self, lane: Lane, one: Batch, error: KafkaError) -> None:
         """Send again what may succeed; where the broker's numbers are not ours, first start new ones."""
@@ -71,6 +81,15 @@ class Answers:
         """Whether a batch behind a gap may go again: always, but a transaction whose gap it meets first has failed."""
         return self._delivery.idempotent and not (self._transactional and lane.is_first(one))
 
+    def _some_refused(self, lane: Lane, one: Batch, error: KafkaError, named: Sequence[int]) -> None:
+        """Fail the records for which the broker has refused a batch, and send the others again: it stored none."""
+        bad = np.unique(named)
+        rows = [np.setdiff1d(np.arange(one.count), bad), bad]
+        parts = lane.split(one, parted(one.data, rows, self._delivery.compression_level))
+        for part, of_part in zip(parts, rows, strict=True):
+            part.settle = partial(_spread, one.settle, of_part + one.first, part.first)
+        self._settlement.fail(lane, parts[1], error)
+
     def _too_large(self, lane: Lane, one: Batch, error: KafkaError) -> None:
         """Send the records in smaller batches; one that is alone in its batch fails."""
         if one.count > 1:
@@ -78,3 +97,14 @@ class Answers:
         else:
             detail = "; ".join(filter(None, (sizes(one.data), error.detail)))
             self._settlement.fail(lane, one, type(error)(detail, topic=lane.topic, partition=lane.partition))
+
+
+def _spread(settle: Settle, numbers: Array, first: int, outcome: Outcome, part: slice) -> None:
+    """Tell the end of a batch that has the records of these numbers of another, as that of runs of that one's records.
+
+    The batch's own records are counted from `first`.
+    """
+    for start, last in ranges(numbers[part.start - first : part.stop - first]):
+        settle(outcome, slice(start, last + 1))
+        if outcome.offset >= 0:
+            outcome = outcome._replace(offset=outcome.offset + last + 1 - start)

@@ -4,8 +4,8 @@ An idempotent producer numbers its records per partition (KIP-98): a broker take
 follows the last one it has, and says so otherwise. A batch keeps its bytes for as long as anybody may have
 stored it. Only where it is certain that nobody has, because the broker refused it behind a gap, it is numbered anew
 under a fresh producer id. Broker state is per producer id and partition, so each lane has an id of its own to change.
-A batch that the broker refused as too large is cut into parts, which share its numbers as they share its records (as
-Java's ProducerBatch.split does), so that the batches behind it keep theirs.
+A batch that the broker refused as too large, or for some of its records, is cut into parts, which share its numbers as
+they share its records (as Java's ProducerBatch.split does), so that the batches behind it keep theirs.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ class Outcome(NamedTuple):
     error: KafkaError | None
 
 
+Settle = Callable[[Outcome, slice], None]
+
+
 @dataclass(eq=False)
 class Batch:
     """A record batch on its way; `settle` is called once, with the slice it has of the records encoded together."""
@@ -46,7 +49,7 @@ class Batch:
     data: memoryview
     count: int
     deadline: float
-    settle: Callable[[Outcome, slice], None]
+    settle: Settle
     first: int = 0
     """Which record of those encoded together is its first: not 0 in a later part of a batch that was too large."""
     created: float = field(default_factory=time.monotonic)
@@ -138,8 +141,8 @@ class Lane:
         self.in_flight.remove(one)
         self._put_back([one])
 
-    def split(self, one: Batch, parts: Iterable[Encoded]) -> None:
-        """Put the parts of a batch that was in flight, and that nobody stored, back in its place."""
+    def split(self, one: Batch, parts: Iterable[Encoded]) -> list[Batch]:
+        """Put the parts of a batch that was in flight, and that nobody stored, back in its place; gives them."""
         self.in_flight.remove(one)
         made, sequence, first = [], one.sequence, one.first
         for encoded in parts:
@@ -151,6 +154,7 @@ class Lane:
             if sequence >= 0:
                 sequence = (sequence + part.count) % SEQUENCES
         self._put_back(made)
+        return made
 
     def _put_back(self, batches: list[Batch]) -> None:
         self.recovering = True

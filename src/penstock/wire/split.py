@@ -1,12 +1,15 @@
-"""Cuts a record batch that a broker finds too large into smaller ones, each with the same compression."""
+"""Cuts a record batch that a broker refuses as a whole into smaller ones, each with the same compression."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
 
 from penstock.wire.batch import HEADER_SIZE, read_headers
 from penstock.wire.columns import Encoded, TableEncoder
 from penstock.wire.compression import decompress
+from penstock.wire.kernels import Array
 from penstock.wire.read import decode
 
 
@@ -18,8 +21,22 @@ def halves(batch: memoryview, level: int | None) -> Iterator[Encoded]:
     (header,) = read_headers(batch)
     size = len(decompress(header.codec, batch[HEADER_SIZE:]))
     encoder = TableEncoder(1, batch_size=HEADER_SIZE + size // 2, compression=header.codec, level=level)
+    return encoder.encode(_records(batch))
+
+
+def parted(batch: memoryview, parts: Sequence[Array], level: int | None) -> Iterator[Encoded]:
+    """A batch for each of these parts of the records of one; each part has their numbers from 0, ascending."""
+    (header,) = read_headers(batch)
+    size = len(decompress(header.codec, batch[HEADER_SIZE:]))
+    encoder = TableEncoder(1, batch_size=HEADER_SIZE + size, compression=header.codec, level=level)
+    records = _records(batch)
+    for rows in parts:
+        yield from encoder.encode(records.take(pa.array(rows)))
+
+
+def _records(batch: memoryview) -> pa.RecordBatch:
     (records,) = decode(batch).drop_columns(["offset"]).to_batches()
-    return encoder.encode(records)
+    return records
 
 
 def sizes(batch: memoryview) -> str:
