@@ -10,6 +10,7 @@ from penstock.source.http.events import LINES, Reading
 from penstock.source.http.settings import Settings
 from penstock.source.http.store import Store
 
+ALWAYS = ("408", "413", "415", "429", "500", "503")
 ANY = {"type": "object", "description": "Any JSON object: this topic has no schema."}
 
 
@@ -41,7 +42,7 @@ def _post(topic: str, settings: Settings, status: int) -> dict[str, Any]:
     where = "Kafka has all events." if status == 200 else "All events are on disk, and go to Kafka in order."
     answers = {str(status): {"description": where, "content": _json("Accepted")}}
     refused = ["400", "401", "403"] if settings.keys else ["400"]
-    answers |= {one: {"$ref": f"#/components/responses/{one}"} for one in [*refused, "408", "413", "415", "429", "503"]}
+    answers |= {one: {"$ref": f"#/components/responses/{one}"} for one in [*refused, *ALWAYS]}
     return {
         "operationId": f"send-{topic}",
         "summary": f"Send events to {topic}",
@@ -126,13 +127,14 @@ def _schema(topic: str, reading: Reading) -> Any:
 
 def _responses() -> dict[str, Any]:
     texts = {
-        "400": "The body, or some of its events, are not what they should be; nothing was stored.",
+        "400": "The body, or some of its events, are not what they should be, or not what the topic takes.",
         "401": "There is no API key, or it is not known.",
         "403": "The API key is not for this topic.",
         "408": "The body did not come in time.",
         "413": "The request or an event is too large.",
         "415": "The content type or encoding is not known.",
         "429": "Too much is under way; try again after the seconds in Retry-After.",
+        "500": "A fault of the server, which may lack the right to write to the topic.",
         "503": "Kafka did not confirm the events; try again after the seconds in Retry-After.",
     }
     content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/penstock.Problem"}}}

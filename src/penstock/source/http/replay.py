@@ -1,7 +1,7 @@
 """Carries a spool's frames into Kafka in their order, and forgets them when Kafka has them.
 
-Whatever may pass is tried again for ever. An event that the topic will never take (it is too large for it) goes to
-`refused.ndjson` in the spool's folder, so that it neither stops the others nor is lost.
+Whatever may pass is tried again for ever. An event that the topic will never take (it is too large, or lacks a key)
+goes to `refused.ndjson` in the spool's folder, so that it neither stops the others nor is lost.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import msgspec
 import pyarrow as pa
 
 from penstock.source.http.segments import Folder, Frame, Place, damaged
-from penstock.source.http.store import STALLED
+from penstock.source.http.store import NEVER, STALLED
 from penstock.source.http.tables import table
 from penstock.wire import Producer, TableFailed
-from penstock.wire.errors import InvalidRecord, KafkaError, MessageTooLarge
+from penstock.wire.errors import KafkaError
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +27,6 @@ SOME = 4 << 20
 """Bytes of frames that go to Kafka together."""
 PAUSE = 1.0
 """Seconds until what failed is sent again; the producer itself has tried for long by then."""
-NEVER = (MessageTooLarge, InvalidRecord)
-"""Errors of an event that sending it again cannot heal."""
 REFUSED = "refused.ndjson"
 
 

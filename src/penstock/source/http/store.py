@@ -12,7 +12,15 @@ from penstock.source.http.events import Events
 from penstock.source.http.gather import Gather, Waiting, settle
 from penstock.source.http.tables import table
 from penstock.wire import Producer, Reader, TableFailed
-from penstock.wire.errors import KafkaError, MessageTooLarge
+from penstock.wire.errors import (
+    AuthenticationFailed,
+    ClusterAuthorizationFailed,
+    DeliveryTimeout,
+    InvalidRecord,
+    KafkaError,
+    MessageTooLarge,
+    TopicAuthorizationFailed,
+)
 
 TABLE = 800_000
 """Bytes of events that go together at most: with what records have besides, a batch."""
@@ -26,6 +34,10 @@ ASK = 1.0
 """Seconds between two questions whether Kafka is back."""
 RETRY = 5
 """Seconds after which callers may try again when Kafka is gone."""
+NEVER = (MessageTooLarge, InvalidRecord)
+"""Errors of an event that sending it again cannot heal."""
+FORBIDDEN = (TopicAuthorizationFailed, ClusterAuthorizationFailed)
+"""Errors that sending again cannot heal, and no caller is to blame for."""
 
 
 class Facts(NamedTuple):
@@ -110,16 +122,17 @@ class KafkaStore:
                 await self._producer.send_table(topic, table(events))
         except TableFailed as error:
             _refuse_failed(lot, error)
-            why = error.failed[0][2]
+            reasons = [why for _, _, why in error.failed]
         except KafkaError as error:
             settle(lot, refusal(error))
-            why = error
+            reasons = [error]
         else:
             return
-        if not isinstance(why, MessageTooLarge):
-            self._away(why)
+        # What is wrong with an event or a topic says nothing about the others.
+        if away := next(filter(_is_away, reasons), None):
+            self._away(away)
             # They would only wait as long again.
-            self._out[topic].fail_waiting(refusal(why))
+            self._out[topic].fail_waiting(refusal(away))
 
     def _away(self, why: KafkaError) -> None:
         self._problem = str(why)
@@ -132,6 +145,10 @@ class KafkaStore:
             with suppress(KafkaError):
                 await self._reader.topics()
                 self._problem = ""
+
+
+def _is_away(error: KafkaError) -> bool:
+    return error.retriable or isinstance(error, DeliveryTimeout | AuthenticationFailed)
 
 
 def _refuse_failed(lot: Sequence[Waiting[tuple[str, Events]]], error: TableFailed) -> None:
@@ -148,6 +165,10 @@ def refusal(error: KafkaError) -> Refused:
     """The answer to a request whose events Kafka did not take."""
     if isinstance(error, MessageTooLarge):
         return Refused(413, f"an event is larger than the topic takes: {error}")
+    if isinstance(error, InvalidRecord):
+        return Refused(400, f"the topic does not take an event, others may be stored: {error}")
+    if isinstance(error, FORBIDDEN):
+        return Refused(500, f"this server may not write to the topic, tell who runs it: {error}")
     return Refused(
         503, f"Kafka did not confirm all events; some may be stored, send them again: {error}", retry_after=RETRY
     )
