@@ -70,6 +70,20 @@ def test_a_table_of_keys_alone_and_an_empty_one(cql: Any, table: Any, read: Any,
     assert [(row.op, row.key.id, row.after.id, row.written) for row in sink.rows] == [("r", 1, 1, [])]
 
 
+@pytest.mark.parametrize("images", ["none", "full"])
+def test_a_first_batch_that_is_run_again_shows_no_value_before_an_older_one(
+    cql: Any, table: Any, read: Any, tmp_path: Path, images: str
+) -> None:
+    name = table("p int PRIMARY KEY, c int, v int")
+    cql.execute(f"INSERT INTO {name} (p, v) VALUES (1, 1) USING TIMESTAMP {old()}")
+    with pytest.raises(StreamingQueryException, match="the sink broke"):
+        run(read(name, start="snapshot", images=images), Sink(fail_at=0), tmp_path)
+    for value in (2, 3):
+        cql.execute(f"UPDATE {name} SET v = %s WHERE p = 1", (value,))
+    run(read(name, start="snapshot", images=images), sink := Sink(), tmp_path)
+    assert [row.delta.v for row in sink.rows if "v" in row.written] == [2, 3]
+
+
 def test_a_snapshot_has_no_log_rows(read: Any) -> None:
     with pytest.raises(PenstockError, match="a snapshot has no log rows"):
         read("source_live.any", start="snapshot", rows="log")

@@ -62,10 +62,12 @@ class Snapshot:
         """The token ranges of a batch's tasks."""
         first = FIRST_TOKEN if begin.snapshot is None else begin.snapshot
         end = LAST_TOKEN if until.snapshot is None else until.snapshot
+        # The end's: the beginning of the first batch is in no checkpoint, and a later one when that batch is run again.
+        low = until.time
         size = -(-(end - first) // self.planner.settings.partitions)
         found = []
         for after in range(first, end, size):
             last = min(after + size, end)
-            streams = self.planner.generations.streams_within(begin.time, after, last)
-            found.append(TokenRange(after, last, streams, begin.time, until.planned))
+            streams = self.planner.generations.streams_within(low, after, last)
+            found.append(TokenRange(after, last, streams, low, until.planned))
         return found
