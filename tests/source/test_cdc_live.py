@@ -6,6 +6,7 @@ import datetime as dt
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,34 @@ def test_a_batch_that_broke_is_read_again_with_the_same_rows(cql: Any, table: An
     assert sorted(row.key.id for row in healed.rows) == list(range(80))
 
 
+def reader(services: Any, name: str, **options: str) -> CdcStreamReader:
+    """The source's reader as Spark calls it."""
+    chosen = settings({"table": name, "hosts": services.cql, "confidence": "0 seconds"} | options)
+    table = describe(chosen)
+    return CdcStreamReader(chosen, table, frame_schema(table))
+
+
+@pytest.mark.parametrize("latency", ["safe", "low"])
+def test_a_first_batch_of_the_latest_that_broke_loses_no_row(cql: Any, table: Any, services: Any, latency: str) -> None:
+    name = table("id int PRIMARY KEY, v int")
+    options, most = {"start": "latest", "latency": latency}, ReadMaxRows(100)
+    offsets = [(broken := reader(services, name, **options)).initialOffset()]
+    cql.execute(f"INSERT INTO {name} (id, v) VALUES (1, 1)")
+    offsets.append(broken.latestOffset(offsets[0], most))
+    # Batch 0 is run again, with the beginning that a new query has and the end that the first one chose.
+    healed = reader(services, name, **options)
+    offsets[0] = healed.initialOffset()
+    offsets.append(healed.latestOffset(offsets[1], most))
+    read = [
+        row["key"]["id"]
+        for span in pairwise(offsets)
+        for part in healed.partitions(*span)
+        for batch in healed.read(part)
+        for row in batch.to_pylist()
+    ]
+    assert read == [1]
+
+
 def test_a_column_added_while_reading_stops_the_query_and_loses_nothing(
     cql: Any, table: Any, read: Any, tmp_path: Path
 ) -> None:
@@ -301,13 +330,6 @@ def test_a_checkpoint_older_than_the_log_is_refused(cql: Any, table: Any, read: 
     cql.execute(f"ALTER TABLE {name} WITH cdc = {BRIEF}")
     with pytest.raises(StreamingQueryException, match="let rows expire that were not read"):
         run(read(name), Sink(), tmp_path)
-
-
-def reader(services: Any, name: str, **options: str) -> CdcStreamReader:
-    """The source's reader as Spark calls it."""
-    chosen = settings({"table": name, "hosts": services.cql, "confidence": "0 seconds"} | options)
-    table = describe(chosen)
-    return CdcStreamReader(chosen, table, frame_schema(table))
 
 
 def test_a_running_query_that_falls_behind_the_log_is_stopped(cql: Any, table: Any, services: Any) -> None:

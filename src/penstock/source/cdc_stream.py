@@ -9,7 +9,7 @@ are in one stream, so changes of one primary key keep their order.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -91,6 +91,9 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         at = Position.of(start)
         self.planner.check_age(at)
+        if not at.planned and self.settings.start == "latest":
+            # A batch without rows: a new query would begin later, and skip what a first batch that broke had read.
+            return replace(at, planned=now_micros()).offset()
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self.settings.max_rows
         if at.snapshot is not None:
             return self._plan(lambda: self.snapshot.next(at, most)).offset()
