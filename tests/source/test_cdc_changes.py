@@ -103,6 +103,16 @@ def test_columns_that_a_partial_preimage_lacks_come_from_the_postimage() -> None
     assert change["before"] == {"ck": 1, "items": None, "pk": 1, "s": None, "tags": ["kept"], "v": 1}
 
 
+def test_an_insert_over_a_row_takes_nothing_from_the_postimage() -> None:
+    rows = [
+        log_row(1, T0, 0, 0, pk=1, ck=1, v=1),
+        log_row(1, T0, 1, 2, pk=1, ck=1, v=2),
+        log_row(1, T0, 2, 9, pk=1, ck=1, v=2, tags=["kept"]),
+    ]
+    (change,) = changes(CLUSTERED, rows)
+    assert (change["before"]["v"], change["before"]["tags"]) == (1, None)
+
+
 def test_a_full_preimage_is_kept_where_the_log_has_only_the_keys_of_changes() -> None:
     rows = [
         log_row(1, T0, 0, 0, pk=1, ck=1, v=1, deleted_tags=True),

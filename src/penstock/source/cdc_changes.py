@@ -156,7 +156,7 @@ class _Build:
         return self._image(t, pre, [self._before_rows(c) for c in self.table.columns])
 
     def _before_rows(self, column: Column) -> Array:
-        """Rows with a column's old value: with `preimage: true` an untouched column stands in the postimage only."""
+        """Rows with a column's old value: with `preimage: true` what an update left stands in the postimage only."""
         pre, post = self.groups.preimage, self.groups.postimage
         if column.name not in self.values:
             return pre
@@ -164,6 +164,8 @@ class _Build:
         # into, it names less than the write touched. What the write touched stands in the preimage, if only as null.
         known = self.view.present(self.layout.at(column.name), pre) | self._flags(column.name, pre)
         untouched = ~known & ~self.written[:, self.values.index(column.name)]
+        # The connector takes the preimage of an insert as it is.
+        untouched &= self.code == 1
         return np.where(untouched & (post >= 0) & (pre >= 0), post, pre)
 
     def column_after(self, t: pa.DataType) -> pa.Array:
