@@ -54,6 +54,16 @@ def test_an_empty_cell_of_a_type_without_empty_values_is_null(name: str) -> None
     assert decoded(CqlType(name), [b"", None]).to_pylist() == [None, None]
 
 
+def test_numbers_of_any_length_keep_their_digits() -> None:
+    digits = "9" * 5000
+    data = (10**5000 - 1).to_bytes(2100, "big")
+    negative = (1 - 10**5000).to_bytes(2100, "big", signed=True)
+    scale = (2).to_bytes(4, "big")
+    assert decoded(CqlType("varint"), [data, negative]).to_pylist() == [digits, f"-{digits}"]
+    texts = [f"{digits[2:]}.99", f"-{digits[2:]}.99"]
+    assert decoded(CqlType("decimal"), [scale + data, scale + negative]).to_pylist() == texts
+
+
 def test_empty_text_is_not_null() -> None:
     assert decoded(CqlType("text"), [b"", None]).to_pylist() == ["", None]
 

@@ -146,15 +146,15 @@ def _text_of(write: Callable[[bytes], str]) -> Callable[[CqlType, Cells, pa.Data
 
 
 def varint_text(data: bytes) -> str:
-    return str(int.from_bytes(data, "big", signed=True))
+    # Not by str of an int, which refuses more than 4300 digits.
+    return str(Decimal(int.from_bytes(data, "big", signed=True)))
 
 
 def decimal_text(data: bytes) -> str:
     """As Java's BigDecimal.toString: plain digits, or scientific where the scale is negative or the value tiny."""
     scale = int.from_bytes(data[:4], "big", signed=True)
     unscaled = int.from_bytes(data[4:], "big", signed=True)
-    digits = tuple(map(int, str(abs(unscaled))))
-    return str(Decimal((int(unscaled < 0), digits, -scale)))
+    return str(Decimal((int(unscaled < 0), Decimal(abs(unscaled)).as_tuple().digits, -scale)))
 
 
 def inet_text(data: bytes) -> str:
