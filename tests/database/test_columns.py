@@ -64,6 +64,11 @@ def test_numbers_of_any_length_keep_their_digits() -> None:
     assert decoded(CqlType("decimal"), [scale + data, scale + negative]).to_pylist() == texts
 
 
+def test_an_ipv4_address_in_ipv6_is_written_as_java_does() -> None:
+    mapped, compatible = bytes(10) + b"\xff\xff\1\2\3\4", bytes(12) + b"\1\2\3\4"
+    assert decoded(CqlType("inet"), [mapped, compatible]).to_pylist() == ["1.2.3.4", "0:0:0:0:0:0:102:304"]
+
+
 def test_empty_text_is_not_null() -> None:
     assert decoded(CqlType("text"), [b"", None]).to_pylist() == ["", None]
 

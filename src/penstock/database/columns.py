@@ -18,6 +18,8 @@ from penstock.database.cells import Array
 from penstock.errors import PenstockError
 from penstock.schema import FIXED_WIDTHS, CqlType
 
+IPV4_MAPPED = bytes(10) + b"\xff\xff"
+
 DATE_EPOCH = 1 << 31
 """CQL dates count days from this number, which stands for 1970-01-01 (native protocol v4, section 6.4)."""
 
@@ -158,7 +160,12 @@ def decimal_text(data: bytes) -> str:
 
 
 def inet_text(data: bytes) -> str:
-    """As Java's InetAddress.getHostAddress: IPv6 groups without leading zeros and without "::"."""
+    """As Java's InetAddress.getHostAddress: IPv6 groups without leading zeros and without "::".
+
+    An IPv6 address that stands for an IPv4 one (RFC 4291, section 2.5.5.2) is that one.
+    """
+    if data[:12] == IPV4_MAPPED:
+        data = data[12:]
     if len(data) == 4:
         return ".".join(map(str, data))
     return ":".join(f"{int.from_bytes(data[i : i + 2], 'big'):x}" for i in range(0, 16, 2))
