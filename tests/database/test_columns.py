@@ -64,6 +64,15 @@ def test_numbers_of_any_length_keep_their_digits() -> None:
     assert decoded(CqlType("decimal"), [scale + data, scale + negative]).to_pylist() == texts
 
 
+def test_timestamps_reach_as_far_as_sparks() -> None:
+    farthest = 9_223_372_036_854_775
+    cells = [(sign * farthest).to_bytes(8, "big", signed=True) for sign in (1, -1)]
+    assert decoded(CqlType("timestamp"), cells).cast("int64").to_pylist() == [farthest * 1000, -farthest * 1000]
+    for beyond in (farthest + 1, -farthest - 1):
+        with pytest.raises(PenstockError, match=f"{beyond} ms is outside"):
+            decoded(CqlType("timestamp"), [beyond.to_bytes(8, "big", signed=True)])
+
+
 def test_an_ipv4_address_in_ipv6_is_written_as_java_does() -> None:
     mapped, compatible = bytes(10) + b"\xff\xff\1\2\3\4", bytes(12) + b"\1\2\3\4"
     assert decoded(CqlType("inet"), [mapped, compatible]).to_pylist() == ["1.2.3.4", "0:0:0:0:0:0:102:304"]

@@ -24,7 +24,7 @@ DATE_EPOCH = 1 << 31
 """CQL dates count days from this number, which stands for 1970-01-01 (native protocol v4, section 6.4)."""
 
 SPARK_TIMESTAMP_LIMIT = (1 << 63) // 1000
-"""Milliseconds from which a CQL timestamp no longer fits Spark's microseconds."""
+"""The most milliseconds, before 1970 and after, that fit Spark's microseconds."""
 
 
 @dataclass(frozen=True)
@@ -107,12 +107,12 @@ def _date(kind: CqlType, cells: Cells, target: pa.DataType) -> pa.Array:
 
 def _timestamp(kind: CqlType, cells: Cells, target: pa.DataType) -> pa.Array:
     values, valid = _ints(cells, kind, np.int64, 8)
-    beyond = np.flatnonzero(valid & ((values >= SPARK_TIMESTAMP_LIMIT) | (values <= -SPARK_TIMESTAMP_LIMIT)))
+    beyond = np.flatnonzero(valid & ((values > SPARK_TIMESTAMP_LIMIT) | (values < -SPARK_TIMESTAMP_LIMIT)))
     if len(beyond):
         raise PenstockError(
             f"the timestamp {values[beyond[0]]} ms is outside what Spark can hold",
             where=f"row {beyond[0]} of a result page",
-            next="correct the row, or read the table without this column's table",
+            next="correct the row; if the value was read from a change log, start the query with a time behind that change",
         )
     return _flat(target, values * 1000, valid)
 
