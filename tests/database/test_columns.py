@@ -66,7 +66,7 @@ def test_numbers_of_any_length_keep_their_digits() -> None:
 
 def test_timestamps_reach_as_far_as_sparks() -> None:
     farthest = 9_223_372_036_854_775
-    cells = [(sign * farthest).to_bytes(8, "big", signed=True) for sign in (1, -1)]
+    cells: list[bytes | None] = [(sign * farthest).to_bytes(8, "big", signed=True) for sign in (1, -1)]
     assert decoded(CqlType("timestamp"), cells).cast("int64").to_pylist() == [farthest * 1000, -farthest * 1000]
     for beyond in (farthest + 1, -farthest - 1):
         with pytest.raises(PenstockError, match=f"{beyond} ms is outside"):

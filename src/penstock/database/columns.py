@@ -112,7 +112,7 @@ def _timestamp(kind: CqlType, cells: Cells, target: pa.DataType) -> pa.Array:
         raise PenstockError(
             f"the timestamp {values[beyond[0]]} ms is outside what Spark can hold",
             where=f"row {beyond[0]} of a result page",
-            next="correct the row; if the value was read from a change log, start the query with a time behind that change",
+            next="correct the row; of a change log's, start the query with a time behind the change",
         )
     return _flat(target, values * 1000, valid)
 
