@@ -128,6 +128,23 @@ def test_a_table_of_a_batch_that_failed_is_not_taken_for_the_state(monkeypatch: 
     assert [(r["v"], r[SIGN]) for r in unpacked(sent[0][BLOB]).to_pylist()] == [(10, -1), (7, 1)]
 
 
+@pytest.mark.usefixtures("memory")
+@pytest.mark.parametrize("remembered", [True, False])
+def test_a_stage_that_gets_other_columns_does_not_read_its_old_state(
+    remembered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known, "_KNOWN", {})
+    workers = Workers()
+    workers.run(0, {1: 10}, 1)
+    workers.bucket._logic = Revisions(pa.schema({"id": pa.int64(), "w": pa.int64()}), ("id",), ("id", "w"))
+    if not remembered:
+        workers.memory[0].clear()
+    with pytest.raises(
+        PenstockError, match=r"columns id, v, _version, and .* id, w, _version .the state s.*another name="
+    ):
+        workers.run(0, {1: 11}, 2)
+
+
 def test_a_name_that_cannot_name_a_state_is_refused() -> None:
     with pytest.raises(PenstockError, match="'per page' is no name for a state"):
         require_name("per page")

@@ -212,14 +212,31 @@ class Bucket(StatefulProcessor):
 
     def _current(self, known: Known | None, version: int, base: int, token: str) -> Known | None:
         """The bucket's table after the change `version`, from memory as far as that is right."""
+        if known and known.table.column_names != self._logic.state.names:
+            # Of the query before a restart.
+            known = None
         if not version or (known and known.token == token):
             return known if version else None
         after, table = base - 1, self._logic.state.empty_table()
         if known and base <= known.version < version and self._logged(known.version)[0] == known.token:
             after, table = known.version, known.table
         for number in range(after + 1, version + 1):
-            table = upserted(table, unpacked(self._logged(number)[1]), self._logic.state_key)
+            table = upserted(table, self._change(number), self._logic.state_key)
         return Known(version, token, concat([table], self._logic.state))
+
+    def _change(self, version: int) -> pa.Table:
+        """A change that the log has, if its columns are those of now."""
+        change = unpacked(self._logged(version)[1])
+        had, has = (
+            [name for name in names if name != GONE] for names in (change.column_names, self._logic.state.names)
+        )
+        if set(had) != set(has):
+            raise PenstockError(
+                f"the state has the columns {', '.join(had)}, and this query those of {', '.join(has)}",
+                where=f"the state {self._name} of the checkpoint",
+                next="give the stage another name=, which begins anew, or the columns and aggregates that it had",
+            )
+        return change
 
     def _logged(self, version: int) -> tuple[Any, ...]:
         """Token and change of a version that the log has."""
