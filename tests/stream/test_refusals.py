@@ -82,6 +82,49 @@ def users(frame: DataFrame) -> Table:
             "the left table has no column no",
         ),
         (lambda f: join.enrich(f, users(f), on="user", name="j"), "the stream has no column user"),
+        (
+            lambda f: join.enrich(f, Table(f.selectExpr("1 AS id", "*"), ("id",), "timestamp"), on="value", name="j"),
+            r"both sides have a column value .join j.*rename or drop it",
+        ),
+        (
+            lambda f: join.foreign_key(
+                Table(f.selectExpr("value AS id", "value AS city", "timestamp"), key=("id",), version="timestamp"),
+                Table(f.selectExpr("value AS name", "'x' AS id", "timestamp"), key=("name",), version="timestamp"),
+                **{"on": "city", "name": "j"},
+            ),
+            r"both sides have a column id .join j.*rename or drop it",
+        ),
+        (
+            lambda f: join.tables(
+                users(f),
+                Table(f.selectExpr("value AS id", "'2.1' AS version", "timestamp AS t"), key=("id",), version="t"),
+                name="j",
+            ),
+            r"two columns would have the name version .state j.*another name",
+        ),
+        (
+            lambda f: table.aggregate(users(f), by="id", name="t", deleted="count(*)"),
+            r"two columns would have the name deleted .state t",
+        ),
+        *[
+            (
+                lambda f, key=key, aggregates=aggregates: window.tumbling(
+                    f.withWatermark("timestamp", "1 second").selectExpr(
+                        "*", "value AS n_count", "array(value) AS tags"
+                    ),
+                    *("1 minute",),
+                    **{"at": "timestamp", "key": key, "name": "w", **aggregates},
+                ),
+                said,
+            )
+            for key, aggregates, said in (
+                ("value", {"value": "count(*)"}, "two columns would have the name value .state w"),
+                ("value", {"late": "count(*)"}, "two columns would have the name late .state w"),
+                ("n_count", {"n": "count(*)"}, "two columns would have the name n_count .state w"),
+                (["value", "value"], {"n": "count(*)"}, "two columns would have the name value .state w"),
+                ("tags", {"n": "count(*)"}, "the column tags is array<bigint> and can be no key .state w.*to_json"),
+            )
+        ],
     ],
 )
 def test_a_wrong_call_is_refused(spark: SparkSession, build: Build, said: str) -> None:

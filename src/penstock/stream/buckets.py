@@ -16,6 +16,7 @@ Each blob has a random token, so that a table that comes from a batch that faile
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -90,6 +91,7 @@ def stateful(
 ) -> DataFrame:
     """The rows that `logic` makes of the frame's, in buckets of the columns `key`; `timed` needs a watermark."""
     require_name(name)
+    _require_columns(frame, logic, key, output, f"state {name}")
     bucketed = frame.withColumn(BUCKET, F.pmod(F.hash(*key), F.lit(BUCKETS)))
     blobs = bucketed.mapInArrow(_Pack(logic), f"{BUCKET} int, {BLOB} binary")
     if not frame.isStreaming:
@@ -107,6 +109,23 @@ def require_name(name: str) -> None:
             f"{name!r} is no name for a state",
             next="use letters, digits and underscores; the name stays when the code around it changes",
         )
+
+
+def _require_columns(frame: DataFrame, logic: Logic, key: Sequence[str], output: st.StructType, where: str) -> None:
+    for names in (output.names, logic.state.names):
+        if twice := [one for one, count in Counter(names).items() if count > 1]:
+            raise PenstockError(
+                f"two columns would have the name {', '.join(twice)}",
+                where=where,
+                next="give the aggregate or the column another name; it may be one that the result has by itself",
+            )
+    for kind in (frame.schema[one] for one in key):
+        if isinstance(kind.dataType, st.ArrayType | st.MapType | st.StructType | st.VariantType):
+            raise PenstockError(
+                f"the column {kind.name} is {kind.dataType.simpleString()} and can be no key",
+                where=where,
+                next="take a value out of it, or its text: F.to_json(...)",
+            )
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def foreign_key(left: Table, right: Table, *, on: str, name: str, how: str = "in
     points elsewhere.
     """
     _require_how(how, ("inner", "left"), name)
-    if on not in left.df.columns:
+    if on not in (*left.key, *left.values):
         raise PenstockError(f"the left table has no column {on}", where=f"join {name}", next="give one of its columns")
     if len(right.key) != 1 or left.df.schema[on].dataType != right.df.schema[right.key[0]].dataType:
         raise PenstockError(
@@ -68,7 +68,7 @@ def foreign_key(left: Table, right: Table, *, on: str, name: str, how: str = "in
             where=f"join {name}",
             next="give a column of the same type as right's only key column",
         )
-    _require_distinct(left.values, right.values, name)
+    _require_distinct([*left.key, *left.values], right.values, name)
     ours = list(dict.fromkeys([*left.key, *left.values]))
     linked = _kinds(left.df, ours).add(ROW_VERSION, st.LongType()).add(ROW_DELETED, st.BooleanType())
     links = stateful(
@@ -124,6 +124,7 @@ def enrich(stream: DataFrame, table: Table | Enriching, *, on: str, name: str, h
         raise PenstockError(
             f"the table has the key {', '.join(table.key)}", where=f"join {name}", next="use join.stream_table"
         )
+    _require_distinct([on] if table.key != (on,) else [], table.df.columns, name)
     renamed = Table(table.df.withColumnRenamed(table.key[0], on), (on,), table.version, table.deleted)
     return stream_table(stream, renamed, name=name, how=how)
 
