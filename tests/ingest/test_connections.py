@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import requests
 from ingest_server import Site
 from prometheus_client.parser import text_string_to_metric_families
 from waiting import until
+
+from penstock.local import java
+
+SOURCE = Path(__file__).parents[1] / "support/Post.java"
 
 
 @contextmanager
@@ -89,6 +95,47 @@ def test_a_body_in_pieces_in_chunks_or_after_a_question_is_taken(site: Site, mar
         large = b'{"of":"%b","x":"%b"}\n' % (mark.encode(), b"x" * 3000)
         made.sendall(request(site, large * 60))  # 180 kB
         assert answers(made, 1) == [accepted(60)]
+
+
+OFFERS = [
+    ["Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA"],
+    ["Connection: keep-alive, upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"],
+]
+
+
+@pytest.mark.parametrize("offer", OFFERS, ids=["HTTP/2", "WebSocket"])
+def test_who_offers_another_protocol_is_answered_in_this_one(site: Site, mark: str, offer: list[str]) -> None:
+    chunked = b'5\r\n{"a":\r\n3\r\n{}}\r\n0\r\n\r\n'
+    with connection(site) as made:
+        whole = request(site, events(mark, 2), *offer)
+        made.sendall(whole + request(site, events(mark, 3)) + whole)
+        assert answers(made, 3) == [accepted(2), accepted(3), accepted(2)]
+        for at in range(0, len(whole), 40):
+            made.sendall(whole[at : at + 40])
+        assert answers(made, 1) == [accepted(2)]
+        made.sendall(request(site, chunked, "Transfer-Encoding: chunked", *offer))
+        assert answers(made, 1) == [accepted(1)]
+        made.sendall(request(site, events(mark, 1), "Expect: 100-continue", *offer))
+        assert answers(made, 2) == [(100, b""), accepted(1)]
+        made.sendall("\r\n".join(["GET /health HTTP/1.1", "Host: x", *offer, "", ""]).encode())
+        assert answers(made, 1)[0][0] == 200
+        made.sendall(request(site, b"nonsense", *offer))
+        assert answers(made, 1)[0][0] == 400
+        made.sendall(request(site, events(mark, 1), "Connection: close", *offer))
+        assert answers(made, 1) == [accepted(1)]
+        assert made.recv(1) == b""
+    assert len([value for value in site.stored(site.raw) if mark.encode() in value]) == 11
+
+
+def test_javas_client_sends_events_with_its_defaults(site: Site, mark: str) -> None:
+    """It offers HTTP/2 with each request."""
+    launcher = java.find().bin
+    if not launcher.with_name("javac").exists():
+        pytest.skip("this Java runs no source files")
+    command: list[str | Path] = [launcher, SOURCE, site.url(site.raw), site.all, f'{{"of":"{mark}"}}']
+    done = subprocess.run(command, capture_output=True, timeout=60, check=True, text=True)
+    assert done.stdout.splitlines() == ['200 {"accepted":1}'] * 2
+    assert [value for value in site.stored(site.raw) if mark.encode() in value] == [b'{"of":"%b"}' % mark.encode()] * 2
 
 
 def test_a_caller_that_goes_away_leaves_nothing_behind(site: Site, mark: str) -> None:

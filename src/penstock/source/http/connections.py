@@ -1,20 +1,26 @@
-"""Connections that are let go when a request does not come to its end in time.
+"""Connections that are let go when a request does not come to its end in time, and that keep to HTTP/1.1.
 
 uvicorn itself waits for ever, for the head as for the body. A timer for each request would cost more than a look at all
 connections once in a while.
+
+Some callers offer another protocol with each request (Java's HttpClient: HTTP/2), and expect an answer in this one from
+who does not care for it (RFC 9110, 7.8). The parser passes over the body then, so it gets the head without the offer.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from penstock.source.http.app import App
 from penstock.source.http.quick import Quick, quick
 
 LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+NOT_HTTP = "Invalid HTTP request received."
 LOOK = 0.5
 """Seconds between two looks."""
 FAREWELL = 2.0
@@ -34,7 +40,40 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         self.waits_since = self.loop.time()
 
+    def data_received(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        try:
+            while data:
+                data = self._feed(data)
+        except httptools.HttpParserError:
+            self.logger.warning(NOT_HTTP)
+            self.send_400_response(NOT_HTTP)
+
+    def _feed(self, data: bytes) -> bytes:
+        """Parse it up to the next head that offers another protocol; what is left is to be parsed behind that."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            if self._offers_protocol():
+                head = self._head_without_offer()
+                self.parser = _parser(self)
+                self.parser.feed_data(head)
+                return data[offer.args[0] :]
+        return b""
+
+    def _offers_protocol(self) -> bool:
+        """Whether the parser stops behind this head; behind a CONNECT it always does."""
+        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+
+    def _head_without_offer(self) -> bytes:
+        version = self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%b: %b" % (name, value) for name, value in self.headers if name != b"upgrade"]
+        return b"\r\n".join(lines) + b"\r\n\r\n"
+
     def on_headers_complete(self) -> None:
+        if self._offers_protocol():
+            return
         app = self.config.app
         assert isinstance(app, App)
         found = quick(self, app)
@@ -50,6 +89,8 @@ class Connection(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._offers_protocol():
+            return
         super().on_message_complete()
         self.waits_since = None
         if isinstance(self.cycle, Quick):
@@ -80,6 +121,14 @@ class Connection(HttpToolsProtocol):
             self.transport.write(LATE)
         self.transport.close()
         self._end_soon()
+
+
+def _parser(connection: Connection) -> httptools.HttpRequestParser:
+    """One like uvicorn's."""
+    made = httptools.HttpRequestParser(connection)
+    with suppress(AttributeError):  # before 0.6.3
+        made.set_dangerous_leniencies(lenient_data_after_close=True)
+    return made
 
 
 async def watch(connections: Iterable[object], seconds: float) -> None:

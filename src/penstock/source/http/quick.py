@@ -34,7 +34,7 @@ def quick(connection: Connection, app: App) -> Quick | None:
     topic, cycle, parser = app.routes.get(connection.url), connection.cycle, connection.parser
     if topic is None or (cycle is not None and not cycle.response_complete) or parser.get_method() != b"POST":
         return None
-    if connection.expect_100_continue or connection.flow.write_paused or parser.should_upgrade():
+    if connection.expect_100_continue or connection.flow.write_paused:
         return None
     headers = dict(connection.headers)
     size = int(headers.get(b"content-length", SMALL + 1))
