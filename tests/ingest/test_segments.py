@@ -65,6 +65,28 @@ def test_damage_in_an_older_file_is_told_with_its_place(tmp_path: Path) -> None:
         folder.recover()
 
 
+@pytest.mark.parametrize("at", range(50))
+def test_damage_before_acknowledged_events_is_told_in_the_newest_file_too(tmp_path: Path, at: int) -> None:
+    folder, part = Folder(tmp_path), frame("topic", 1, Events.of([b'{"a":"\xc2\x94"}'], b"key", 0))
+    spoilt = bytearray(part)
+    spoilt[at % len(part)] ^= 1 << at % 8
+    write(folder, 5, part, bytes(spoilt), part)
+    with pytest.raises(PenstockError, match=rf"damaged at byte {len(part)} \({folder.file(5)}\)"):
+        folder.recover()
+    assert folder.file(5).stat().st_size == 3 * len(part)
+
+
+@given(st.binary(max_size=20), st.data())
+def test_a_torn_end_is_dropped_whatever_it_has(
+    tmp_path_factory: pytest.TempPathFactory, value: bytes, data: st.DataObject
+) -> None:
+    folder, part = Folder(tmp_path_factory.mktemp("spool")), frame("topic", 1, Events.of([value + b"."], None, 0))
+    cut = data.draw(st.integers(0, len(part) - 1))
+    write(folder, 5, part, part[:cut], bytes(data.draw(st.sampled_from([0, len(part) - cut]))))
+    assert folder.recover() == 6
+    assert folder.file(5).read_bytes() == part
+
+
 def test_the_place_is_kept_and_older_files_go(tmp_path: Path) -> None:
     folder, part = Folder(tmp_path), frame("topic", 1, Events.of([b"value"], None, 0))
     for segment in range(3):

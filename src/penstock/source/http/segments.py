@@ -1,8 +1,8 @@
 """The files of a spool: segments of frames, each with its length and checksum, and the place that replay reached.
 
 A frame is one request. Frames are appended and synced before they are acknowledged, so a frame that is cut short at the
-end of the last file was never acknowledged. The place is written after Kafka has what lies before it: whoever dies
-in between replays that part again.
+end of the last file was never acknowledged; one with whole frames behind it was damaged later. The place is written
+after Kafka has what lies before it: whoever dies in between replays that part again.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ HEAD = struct.Struct("<II")
 SUFFIX = ".spool"
 PLACE = "place.json"
 WORKER = "worker-"
+FIRST = b"\x94"
+"""With which each payload begins: msgpack's array of four."""
 
 
 class Frame(msgspec.Struct, array_like=True):
@@ -62,13 +64,30 @@ def frame(topic: str, time: int, events: Events) -> bytes:
 def frames(data: bytes) -> Iterator[tuple[Frame, int]]:
     """The whole frames at the start of `data`, each with the offset of its end; ends at the first that is not whole."""
     at = 0
-    while at + HEAD.size <= len(data):
-        size, checksum = HEAD.unpack_from(data, at)
-        payload = data[at + HEAD.size : at + HEAD.size + size]
-        if len(payload) < size or not size or crc32c(payload) != checksum:
-            return
-        at += HEAD.size + size
+    while payload := _payload(data, at):
+        at += HEAD.size + len(payload)
         yield _decode(payload), at
+
+
+def _payload(data: bytes, at: int) -> bytes:
+    """That of the frame at this place; empty if it is not whole."""
+    if at + HEAD.size > len(data):
+        return b""
+    size, checksum = HEAD.unpack_from(data, at)
+    if at + HEAD.size + size > len(data):
+        return b""
+    payload = data[at + HEAD.size : at + HEAD.size + size]
+    return payload if crc32c(payload) == checksum else b""
+
+
+def _is_torn(data: bytes, at: int) -> bool:
+    """Whether there is no whole frame behind the one at this place, which is not whole; its length may be wrong too."""
+    found = data.find(FIRST, at + HEAD.size + 1)
+    while found >= 0:
+        if _payload(data, found - HEAD.size):
+            return False
+        found = data.find(FIRST, found + 1)
+    return True
 
 
 class Folder:
@@ -161,7 +180,7 @@ class Folder:
         whole = max((end for _, end in frames(data)), default=0)
         if whole == len(data):
             return
-        if not last:
+        if not (last and _is_torn(data, whole)):
             raise damaged(self.file(segment), whole)
         os.truncate(self.file(segment), whole)
 
