@@ -55,6 +55,9 @@ FIXED_WIDTHS = {
 }
 
 
+_PLAIN = re.compile("[a-z][a-z0-9_]*")
+
+
 @dataclass(frozen=True)
 class CqlType:
     """A CQL type: a scalar name, or list, set, map, tuple, vector or udt with its arguments."""
@@ -73,7 +76,7 @@ class CqlType:
 
     def __str__(self) -> str:
         if self.name == "udt":
-            text = self.udt
+            text = _name(self.udt)
         elif self.name == "vector":
             text = f"vector<{self.args[0]}, {self.size}>"
         elif self.args:
@@ -81,6 +84,13 @@ class CqlType:
         else:
             return self.name
         return f"frozen<{text}>" if self.frozen else text
+
+
+def _name(udt: str) -> str:
+    """The name of a user type as CQL writes it: in quotes where it would be read as something else."""
+    if _PLAIN.fullmatch(udt) and udt not in SCALARS:
+        return udt
+    return '"' + udt.replace('"', '""') + '"'
 
 
 @dataclass(frozen=True)

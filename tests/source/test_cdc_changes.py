@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_pages import log_row, page, stream_id, table, time_of
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from penstock.codec.change import layout as described
 from penstock.schema import Table
 from penstock.source.cdc_changes import ChangeDecoder, decode_log
 from penstock.source.cdc_frame import Images, frame_schema, layout, log_schema
@@ -101,6 +103,13 @@ def test_columns_that_a_partial_preimage_lacks_come_from_the_postimage() -> None
     ]
     (change,) = changes(CLUSTERED, rows)
     assert change["before"] == {"ck": 1, "items": None, "pk": 1, "s": None, "tags": ["kept"], "v": 1}
+
+
+@pytest.mark.parametrize("name", ["plain_1", "my type", "Point", "Int", "text", "a-b", "1st", 'q"q', "list", "frozen"])
+def test_a_frame_describes_user_types_of_any_name(name: str) -> None:
+    text = '"' + name.replace('"', '""') + '"'
+    of = table("id int", regular=f"u {text}; us frozen<map<text, frozen<{text}>>>", **{name: "a int; b text"})
+    assert described(frame_schema(of)).types == {column.name: column.type for column in of.columns}
 
 
 def test_an_insert_over_a_row_takes_nothing_from_the_postimage() -> None:
