@@ -56,6 +56,10 @@ def users(frame: DataFrame) -> Table:
             r"no aggregate 'median\(x\)' \(n=\)",
         ),
         (
+            lambda f: table.aggregate(users(f), by="id", name="t", n="sum(nope)"),
+            r"Spark refuses 'nope': .*nope.* \(n=\)",
+        ),
+        (
             lambda f: window.session(
                 f.withWatermark("timestamp", "1 second"),
                 *("1 minute",),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as st
@@ -60,18 +61,26 @@ def parse(frame: DataFrame, wanted: Mapping[str, str]) -> tuple[DataFrame, tuple
         raise _wrong("no aggregate", "")
     made = []
     for name, text in wanted.items():
-        call = _CALL.fullmatch(text)
+        call = _CALL.fullmatch(text) if isinstance(text, str) else None
         if not call or call[1].lower() not in FUNCTIONS:
             raise _wrong(f"no aggregate {text!r}", name)
         function, argument = call[1].lower(), call[2].strip()
         source = OF + name
-        # count(*) counts rows: a constant is never null.
-        frame = frame.withColumn(source, F.expr("true" if argument == "*" else argument))
+        frame = _with_argument(frame, source, argument, name)
         made.append(_aggregate(name, function, source, frame.schema[source].dataType, text))
         if function == "avg":
             # A sum of integers above 2**53 is no double to Arrow.
             frame = frame.withColumn(source, F.col(source).cast("double"))
     return frame, tuple(made)
+
+
+def _with_argument(frame: DataFrame, source: str, argument: str, name: str) -> DataFrame:
+    """The frame with a column for the argument; `count(*)` counts rows: a constant is never null."""
+    try:
+        return frame.withColumn(source, F.expr("true" if argument == "*" else argument))
+    except (AnalysisException, ParseException) as error:
+        said = next(filter(None, map(str.strip, str(error).splitlines())), "")
+        raise _wrong(f"Spark refuses {argument!r}: {said}", name) from None
 
 
 def _aggregate(name: str, function: str, source: str, kind: st.DataType, text: str) -> Aggregate:
