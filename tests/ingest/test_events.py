@@ -100,14 +100,23 @@ def test_a_line_is_one_object(body: bytes, reason: str) -> None:
         (b"[]", "no event"),
         (b'[{"a":1}', "no JSON"),
         (b"[" * 5000, "nested too deeply"),
-        (b'{"a":"\xff"}', "no UTF-8"),
-        (b'{"\xc3":1}', "no UTF-8"),
     ],
 )
 def test_a_body_that_cannot_be_cut_is_refused_as_a_whole(body: bytes, detail: str) -> None:
     with pytest.raises(Refused, match=detail) as caught:
         ANY.read(body, lines=False, key=None)
     assert caught.value.status == 400
+
+
+@pytest.mark.parametrize("reading", [ANY, Reading(None, ("k",), 1000, 50), Reading(Schema({}), (), 1000, 50)])
+@pytest.mark.parametrize("lines", [True, False])
+def test_events_that_are_no_utf_8_are_told_and_the_others_are_left(reading: Reading, lines: bool) -> None:
+    events = [b'{"a":"\xff"}', b'{"b":1}', b'{"\xc3":1}', '{"c":"é"}'.encode()]
+    body = b"\n".join(events) if lines else b"[" + b",".join(events) + b"]"
+    found, problems = reading.read(body, lines=lines, key=None)
+    assert found.values.listed() == [events[1], events[3]]
+    assert [one.index for one in problems] == [0, 2]
+    assert all("no UTF-8" in one.reason for one in problems)
 
 
 def test_bad_events_are_told_with_index_place_and_reason_and_the_others_are_left() -> None:

@@ -93,10 +93,7 @@ class Reading:
             raise Refused(400, "there is no event in the body")
         if len(values) > self.most:
             raise Refused(413, f"there are {len(values)} events in the body; a request may have {self.most}")
-        decoder = _any if self.schema or (self.key and key is None) else _object
-        if decoder is _object and not body.isascii():
-            _require_text(body)
-        decoded, problems = decode(decoder.decode, values)
+        decoded, problems = decode(_any.decode if self.schema or (self.key and key is None) else _object_of, values)
         if len(body) > self.largest:
             problems += self._too_large(values)
         if self.schema and not problems:
@@ -191,12 +188,9 @@ def _without(
     return [values[index] for index in kept], keys
 
 
-def _require_text(body: bytes) -> None:
-    """Decoders that pass over text do not look at its bytes."""
-    try:
-        body.decode()
-    except UnicodeDecodeError as error:
-        raise Refused(400, f"the body is no UTF-8: {error.reason} at byte {error.start}") from None
+def _object_of(value: bytes) -> _Object:
+    value.decode()  # a decoder that passes over text does not look at its bytes
+    return _object.decode(value)
 
 
 def _said(error: Exception) -> str:
