@@ -28,6 +28,8 @@ SOME = 4 << 20
 PAUSE = 1.0
 """Seconds until what failed is sent again; the producer itself has tried for long by then."""
 REFUSED = "refused.ndjson"
+ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
+"""JSON has line feeds between its tokens only."""
 
 
 class Replay:
@@ -153,7 +155,7 @@ class Replay:
                     "time": row["timestamp"],
                     "key": key,
                     "reason": why,
-                    "event": msgspec.Raw(row["value"]),
+                    "event": msgspec.Raw(row["value"].translate(ONE_LINE)),
                 }
                 file.write(msgspec.json.encode(told) + b"\n")
             file.flush()
