@@ -10,6 +10,7 @@ from pyspark.sql.avro.functions import to_avro
 
 from penstock.codec.avro_schema import adjusted, avro_schema
 from penstock.codec.connect_types import spark_type
+from penstock.codec.fields import require_told_apart
 from penstock.codec.records import Part, Side
 from penstock.codec.subjects import Subjects
 
@@ -21,6 +22,7 @@ class Avro:
     subjects: Subjects
 
     def encode(self, part: Part, *, topic: str, side: Side) -> Column:
+        require_told_apart(part.schema)
         schema = adjusted(part.schema)
         # A cast gives fields other names; Spark then copies each row, so it is left out where the names are good.
         payload = part.payload if schema == part.schema else part.payload.cast(spark_type(schema))

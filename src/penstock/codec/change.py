@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import types as st
 
 from penstock.errors import PenstockError
-from penstock.schema import CqlType, parse_type
+from penstock.schema import CqlType, deleted_elements_type, log_value_type, parse_type
 
 NEEDED = ("op", "key", "before", "after", "operation", "ts", "read_ts")
 
@@ -21,7 +21,8 @@ NEEDED = ("op", "key", "before", "after", "operation", "ts", "read_ts")
 class Layout:
     """The table behind a change frame; `columns` are in the order of its images, which is the log's.
 
-    `key` are the key columns in record order: partition key, then clustering key, each group by name.
+    `key` are the key columns in record order: partition key, then clustering key, each group by name. `types` has all
+    columns of the frame in its order, also where `columns` are only some.
     """
 
     keyspace: str
@@ -35,6 +36,18 @@ class Layout:
     @property
     def full_name(self) -> str:
         return f"{self.keyspace}.{self.table}"
+
+    def fields(self, struct: str) -> Mapping[str, CqlType]:
+        """The fields that a struct of the change frame has, in order: key, before, after, delta, deleted_elements."""
+        key = (*self.partition_key, *self.clustering_key)
+        if struct == "key":
+            return {name: self.types[name] for name in key}
+        values = {name: kind for name, kind in self.types.items() if name not in key}
+        if struct == "delta":
+            return {name: log_value_type(kind) for name, kind in values.items()}
+        if struct == "deleted_elements":
+            return {name: deleted_elements_type(kind) for name, kind in values.items() if kind.multi_cell}
+        return self.types
 
 
 def is_change_frame(schema: st.StructType) -> bool:

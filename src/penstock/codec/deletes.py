@@ -6,6 +6,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from penstock.codec.change import Layout
+from penstock.codec.fields import field_of
 from penstock.codec.values import encode
 
 ROW_DELETES = (3, -3)
@@ -35,6 +36,7 @@ def deleted_range(table: Layout) -> Column:
 
 
 def _bound(bound: Column, table: Layout) -> Column:
-    first = bound.getField(table.clustering_key[0])
-    fields = [encode(bound.getField(name), table.types[name]).alias(name) for name in table.clustering_key]
+    kinds = {name: table.types[name] for name in table.clustering_key}
+    first = field_of(bound, table.clustering_key[0], kinds)
+    fields = [encode(field_of(bound, name, kinds), kind).alias(name) for name, kind in kinds.items()]
     return F.when(first.isNotNull(), F.struct(*fields))

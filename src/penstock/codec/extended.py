@@ -7,8 +7,8 @@ from pyspark.sql import functions as F
 
 from penstock.codec.change import Layout
 from penstock.codec.connect_schema import element_types, value_types
+from penstock.codec.fields import field_of
 from penstock.codec.values import encode
-from penstock.schema import CqlType, deleted_elements_type
 
 NEEDED = (
     "written",
@@ -29,7 +29,7 @@ def change(table: Layout) -> Column:
     members = {
         "touched": F.col("written"),
         "set_to_null": F.col("deleted"),
-        "values": _struct({name: _written(name, kind) for name, kind in value_types(table).items()}),
+        "values": _struct({name: _written(name, table) for name in value_types(table)}),
         "removed_elements": _struct({name: _removed(name, table) for name in element_types(table)}),
         "ttl": F.col("ttl"),
         "stream_id": F.lower(F.hex("stream_id")),
@@ -48,14 +48,16 @@ def _struct(fields: dict[str, Column]) -> Column | None:
     return F.when(F.col("op") != "d", F.struct(*(column.alias(name) for name, column in fields.items())))
 
 
-def _written(name: str, kind: CqlType) -> Column:
-    return encode(F.col("delta").getField(name), kind)
+def _written(name: str, table: Layout) -> Column:
+    kinds = table.fields("delta")
+    return encode(field_of(F.col("delta"), name, kinds), kinds[name])
 
 
 def _removed(name: str, table: Layout) -> Column:
-    elements = F.col("deleted_elements").getField(name)
+    kinds = table.fields("deleted_elements")
+    elements = field_of(F.col("deleted_elements"), name, kinds)
     kind = table.types[name]
     if kind.name == "udt":
         fields = F.array(*map(F.lit, kind.fields))
         return F.transform(elements, lambda position: F.get(fields, position.cast("int")))
-    return encode(elements, deleted_elements_type(kind))
+    return encode(elements, kinds[name])

@@ -6,17 +6,19 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from penstock.codec.change import Layout
+from penstock.codec.fields import field_of
 from penstock.codec.values import encode
 from penstock.schema import CqlType
 
 
 def key_headers(table: Layout) -> Column:
     """`pk.<column>` and `ck.<column>`, in the log's column order; a null key column has no header."""
-    names = [name for name in table.columns if name in table.key]
+    fields = table.fields("key")
+    names = [name for name in table.columns if name in fields]
     headers = [
         F.struct(
             F.lit(f"{'pk' if name in table.partition_key else 'ck'}.{name}").alias("key"),
-            F.encode(_java_text(F.col("key").getField(name), table.types[name]), "UTF-8").alias("value"),
+            F.encode(_java_text(field_of(F.col("key"), name, fields), table.types[name]), "UTF-8").alias("value"),
         )
         for name in names
     ]

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from penstock.codec import rows
 from penstock.codec.change import Layout
+from penstock.codec.fields import field_of
 
 NEEDED = ("delta", "deleted")
 """Columns of the change frame besides those that every event needs."""
@@ -47,5 +48,5 @@ def _row(struct: str, table: Layout) -> Column:
 
 def _cell(struct: str, name: str, table: Layout) -> Column:
     # The connector asks the statement, also for the preimage's cells, whether a column was set to null.
-    known = F.col(struct).getField(name).isNotNull() | F.array_contains("deleted", name)
+    known = field_of(F.col(struct), name, table.fields(struct)).isNotNull() | F.array_contains("deleted", name)
     return F.when(known, F.struct(rows.field(struct, name, table).alias("value"))).alias(name)

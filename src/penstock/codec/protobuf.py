@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 
 from penstock.codec.connect_schema import Schema
+from penstock.codec.fields import require_told_apart
 from penstock.codec.protobuf_schema import DATE, TIMESTAMP, protobuf_schema
 from penstock.codec.records import Part, Side
 from penstock.codec.subjects import Subjects
@@ -34,6 +35,7 @@ class Protobuf:
     subjects: Subjects
 
     def encode(self, part: Part, *, topic: str, side: Side) -> Column:
+        require_told_apart(part.schema)
         text = protobuf_schema(part.schema)
         encoded = F.concat(F.lit(FIRST_MESSAGE), _let(part.payload, lambda payload: _message(payload, part.schema)))
         return self.subjects.framed(encoded, text, "PROTOBUF", topic=topic, side=side, schema=part.schema)

@@ -6,6 +6,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from penstock.codec.change import Layout
+from penstock.codec.fields import field_of
 from penstock.codec.values import encode, is_plain
 
 IMAGES = ("none", "full", "only-updated")
@@ -18,7 +19,7 @@ def key(table: Layout) -> Column:
 
 def field(struct: str, name: str, table: Layout) -> Column:
     """One column out of a struct of the change frame."""
-    return encode(F.col(struct).getField(name), table.types[name]).alias(name)
+    return encode(field_of(F.col(struct), name, table.fields(struct)), table.types[name]).alias(name)
 
 
 def image(side: str, table: Layout, mode: str, *, with_key: bool) -> Column:

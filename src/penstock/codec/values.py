@@ -14,6 +14,7 @@ from operator import or_
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from penstock.codec.fields import field_of
 from penstock.schema import CqlType
 
 COLLECTIONS = ("list", "set", "map")
@@ -38,7 +39,8 @@ def encode(value: Column, kind: CqlType) -> Column:
         return _entries(value, kind)
     if kind.name in ("tuple", "udt"):
         names = kind.fields or tuple(f"field_{i}" for i in range(len(kind.args)))
-        fields = [_field(value.getField(n), arg).alias(n) for n, arg in zip(names, kind.args, strict=True)]
+        kinds = dict(zip(names, kind.args, strict=True))
+        fields = [_field(field_of(value, n, kinds), arg).alias(n) for n, arg in kinds.items()]
         return F.when(_filled(value, kind), F.struct(*fields))
     return F.transform(value, lambda element: encode(element, kind.args[0]))
 
@@ -69,8 +71,8 @@ def _filled(value: Column, kind: CqlType) -> Column:
     """
     if kind.name != "udt":
         return value.isNotNull()
-    fields = [_has_content(value.getField(n), arg) for n, arg in zip(kind.fields, kind.args, strict=True)]
-    return reduce(or_, fields)
+    kinds = dict(zip(kind.fields, kind.args, strict=True))
+    return reduce(or_, (_has_content(field_of(value, n, kinds), arg) for n, arg in kinds.items()))
 
 
 def _has_content(value: Column, kind: CqlType) -> Column:
