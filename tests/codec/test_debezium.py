@@ -12,8 +12,11 @@ from pyspark.sql import functions as F
 
 import penstock
 from penstock import cdc
-from penstock.codec.connect_schema import avro_name
+from penstock.codec.avro_schema import adjusted as avro_adjusted
+from penstock.codec.avro_schema import avro_schema
+from penstock.codec.connect_schema import avro_name, column_schema
 from penstock.errors import PenstockError
+from penstock.schema import CqlType
 
 USERS = Table({"id": "int", "name": "text"}, ["id"], name="shop.users")
 ORDERS = Table({"z": "int", "b": "int", "a": "int", "v": "text"}, ["z", "b"], ["a"])
@@ -166,6 +169,12 @@ def test_every_payload_fits_its_schema(spark: SparkSession, placement: list[str]
         assert_fits(message["payload"], message["schema"])
     with_range = [any(f["field"] == "range" for f in json.loads(row.value)["schema"]["fields"]) for row in rows]
     assert with_range == [False, True]
+
+
+def test_user_types_of_any_name_have_one_in_avro() -> None:
+    kind = CqlType("udt", (CqlType("int"),), True, ("a",), "My type")
+    made = avro_schema(avro_adjusted(column_schema(kind, "p.ks.t.")))
+    assert made[1]["name"] == "UDT_My_type"
 
 
 @pytest.mark.parametrize(

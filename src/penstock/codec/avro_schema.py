@@ -44,9 +44,11 @@ def field_name(name: str) -> str:
 
 
 def adjusted(schema: Schema) -> Schema:
-    """The schema with field names that Avro allows."""
+    """The schema with names that Avro allows: a user type's may hold anything."""
     made = schema | {inner: adjusted(schema[inner]) for inner in ("items", "keys", "values") if inner in schema}
     if schema["type"] == "struct":
+        if schema.get("name"):
+            made["name"] = avro_name(schema["name"])
         made["fields"] = [adjusted(field) | {"field": field_name(field["field"])} for field in schema["fields"]]
     return made
 
