@@ -14,7 +14,7 @@ from penstock.local import classes, java
 
 def test_sessions_use_the_archive_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(classes.MAKING, raising=False)
-    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
+    monkeypatch.setattr(classes, "PACKAGE", tmp_path)
     found = java.find()
     assert classes.options(found) == ""
     archive = classes._file(found)
@@ -41,7 +41,15 @@ print(session.range(3).count())
 
 
 def test_an_archive_that_cannot_be_made_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
+    monkeypatch.setattr(classes, "PACKAGE", tmp_path)
     with pytest.raises(PenstockError, match=r"classes of Spark cannot be kept: .*No module named no_such_module"):
         classes.make(java.find(), "no_such_module")
-    assert not list((tmp_path / "java").iterdir())
+    assert not list((tmp_path / "__pycache__").iterdir())
+
+
+def test_where_the_package_cannot_be_written_the_archive_is_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(classes, "PACKAGE", tmp_path / "none")
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
+    assert classes._file(java.find()).parent == tmp_path / "java"

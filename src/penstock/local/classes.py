@@ -1,7 +1,7 @@
 """An archive of the classes that Spark loads: the JVM maps it, instead of reading and checking thousands of them anew.
 
-It belongs to one Java and one Spark; the JVM itself passes over one that does not fit. Class data sharing is described
-in the `java` command's manual.
+It belongs to one Java and one installed Spark, and so stands beside the package, or in the user's cache if that cannot
+be written; the JVM itself passes over one that does not fit. The `java` command's manual describes class data sharing.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from penstock.errors import PenstockError
 from penstock.local import jars
 from penstock.local.java import Java
 
+PACKAGE = Path(__file__).parents[1]
 MAKING = "PENSTOCK_ARCHIVE_CLASSES"
 """Names the file that a Spark session of this process leaves its classes in."""
 # An archive that does not fit is worth no line in front of a user's.
@@ -56,4 +57,5 @@ def make(java: Java, module: str) -> None:
 
 def _file(java: Java) -> Path:
     facts = java.bin, java.bin.stat().st_mtime_ns, pyspark.__file__, pyspark.__version__
-    return jars.cache() / "java" / f"classes-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}.jsa"
+    folder = PACKAGE / "__pycache__" if os.access(PACKAGE, os.W_OK) else jars.cache() / "java"
+    return folder / f"classes-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}.jsa"
