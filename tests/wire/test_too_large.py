@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -23,7 +24,7 @@ from penstock.wire.compression import CODECS
 from penstock.wire.errors import MessageTooLarge
 from penstock.wire.lanes import SEQUENCES, Batch, Identity, Lane, Outcome
 from penstock.wire.read import decode
-from penstock.wire.split import halves
+from penstock.wire.split import halves, parted
 
 LIMIT = 20_000
 COUNT = 3_000
@@ -163,6 +164,27 @@ def test_halves_have_all_records_in_order(rows: list[Row], codec: int) -> None:
     assert len(made) >= 2
     table = pa.concat_tables([decode(stamped(one.data)) for one in made])
     assert table.drop_columns(["offset"]).to_pylist() == decode(whole).drop_columns(["offset"]).to_pylist()
+
+
+@given(rows=ROWS, codec=st.sampled_from(list(CODECS.values())), data=st.data())
+def test_parts_have_their_records_in_order(rows: list[Row], codec: int, data: st.DataObject) -> None:
+    whole = stamped(batch_of(rows, codec))
+    bad = data.draw(st.sets(st.integers(0, len(rows) - 1), min_size=1, max_size=len(rows) - 1))
+    parts = [np.array([n for n in range(len(rows)) if n not in bad]), np.array(sorted(bad))]
+    records = decode(whole).drop_columns(["offset"])
+    for one, of in zip(parted(whole, parts, None), parts, strict=True):
+        assert decode(stamped(one.data)).drop_columns(["offset"]).to_pylist() == records.take(of).to_pylist()
+
+
+def test_a_part_may_take_more_bytes_than_the_whole() -> None:
+    """Its first record is of another time, from which all others count."""
+    late: list[Row] = [(None, b"", [], 1 << 40)] * 9
+    rows: list[Row] = [late[0], (None, b"", [], 0), *late]
+    whole = stamped(batch_of(rows))
+    first, others = np.arange(1), np.arange(1, len(rows))
+    good, bad = parted(whole, [others, first], None)
+    assert (good.count, bad.count) == (len(others), 1)
+    assert len(good.data) > len(whole)
 
 
 def stamped(batch: memoryview) -> memoryview:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from penstock.wire.batch import HEADER_SIZE, read_headers
 from penstock.wire.columns import Encoded, TableEncoder
-from penstock.wire.compression import decompress
+from penstock.wire.compression import MAX_SIZE, decompress
 from penstock.wire.kernels import Array
 from penstock.wire.read import decode
 
@@ -27,8 +27,8 @@ def halves(batch: memoryview, level: int | None) -> Iterator[Encoded]:
 def parted(batch: memoryview, parts: Sequence[Array], level: int | None) -> Iterator[Encoded]:
     """A batch for each of these parts of the records of one; each part has their numbers from 0, ascending."""
     (header,) = read_headers(batch)
-    size = len(decompress(header.codec, batch[HEADER_SIZE:]))
-    encoder = TableEncoder(1, batch_size=HEADER_SIZE + size, compression=header.codec, level=level)
+    # Times that count from another record may take more bytes than in the whole, so that is no bound.
+    encoder = TableEncoder(1, batch_size=MAX_SIZE, compression=header.codec, level=level)
     records = _records(batch)
     for rows in parts:
         yield from encoder.encode(records.take(pa.array(rows)))
