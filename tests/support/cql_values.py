@@ -44,7 +44,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
         st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1), st.booleans()
     ).map(_duration),
     "float": st.floats(allow_nan=False, width=32),
-    "inet": st.ip_addresses().map(str),
+    # An IPv4 address mapped into IPv6 is read as IPv4, and so goes back as other bytes.
+    "inet": st.ip_addresses().filter(lambda ip: getattr(ip, "ipv4_mapped", None) is None).map(str),
     "int": st.integers(-(2**31), 2**31 - 1),
     "smallint": st.integers(-(2**15), 2**15 - 1),
     "text": _TEXT,
