@@ -14,7 +14,7 @@ from urllib.parse import quote
 from urllib.request import urlopen
 
 import pytest
-from postgres_server import new_table
+from postgres_server import execute, new_table
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -245,6 +245,13 @@ def test_state_in_postgres(spark: SparkSession, postgres: str) -> None:
             tables.get("pg_class", "1")
         with pytest.raises(PenstockError, match=r"cannot execute .* in a read-only transaction"):
             tables.scan(table, f"nextval('{table}_n_seq') > 0")
+
+
+def test_a_table_in_postgres_may_be_called_by_a_reserved_word(spark: SparkSession, postgres: str) -> None:
+    execute(postgres, 'CREATE TABLE "end" (id int PRIMARY KEY)')
+    pg.sink("end", url=postgres, key="id").save(spark.sql("SELECT 1 AS id"), Batch("word", 1))
+    assert Tables(postgres).get("end", "1").told()["rows"] == [{"id": 1}]
+    execute(postgres, 'DROP TABLE "end"')
 
 
 def test_the_command_prints_json_and_errors_in_a_line(checkpoints: Path) -> None:

@@ -92,6 +92,11 @@ def test_types_that_json_is_not_read_in_are_refused() -> None:
             table.global_table("users", servers="nowhere:1", schema=f"name string, x {kind}")
 
 
+def test_brokers_without_a_port_are_refused() -> None:
+    with pytest.raises(PenstockError, match=r"no list of host:port: 'nowhere'.*of users.*correct servers="):
+        table.global_table("users", servers="nowhere", schema="name string")
+
+
 @pytest.mark.parametrize("kind", ["memory", "disk"])
 def test_the_newest_row_of_a_key_counts_until_it_is_deleted(kind: str, tmp_path: Path) -> None:
     kept: Any = InMemory(SCHEMA) if kind == "memory" else OnDisk(SCHEMA, str(tmp_path))

@@ -10,6 +10,7 @@ from typing import Any
 from penstock.errors import PenstockError
 from penstock.sink.postgres_batch import APPLIED
 from penstock.sink.postgres_session import Session, connected, literal, quoted
+from penstock.sink.postgres_table import NAME
 from penstock.state.answer import LIMIT, MOST, Answer, cut, require_some
 from penstock.state.stores import Freshness, unknown
 
@@ -62,7 +63,9 @@ def _fresh(session: Session, name: str) -> Freshness:
 def _rows(session: Session, table: str, condition: str, limit: int) -> list[Any]:
     # Nothing that the condition calls may write.
     session.run("SET TRANSACTION READ ONLY")
-    query = f"SELECT to_json(t)::text FROM {table} t WHERE {condition} LIMIT {min(limit, MOST) + 1}"
+    # As SQL writes it: a table may be called by a reserved word.
+    name = session.rows(NAME.format(table=literal(table)))[0][0]
+    query = f"SELECT to_json(t)::text FROM {name} t WHERE {condition} LIMIT {min(limit, MOST) + 1}"
     return [json.loads(row[0]) for row in session.rows(query)]
 
 
