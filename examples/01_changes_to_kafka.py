@@ -7,7 +7,7 @@ The table, made with any CQL client:
 
     CREATE KEYSPACE market WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
     CREATE TABLE market.orders (customer text, id int, total decimal, paid boolean, PRIMARY KEY (customer, id))
-        WITH cdc = {'enabled': true, 'preimage': true, 'postimage': true};
+        WITH cdc = {'enabled': true, 'preimage': 'full', 'postimage': true};
 """
 
 import os

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 KEYSPACE = "shop"
 
-# A preimage of the written columns is enough for a whole `before`: the postimage has the others.
-CDC = "cdc = {'enabled': true, 'preimage': true, 'postimage': true}"
+# A preimage of the written columns would leave the others null in `before` of an insert over a row.
+CDC = "cdc = {'enabled': true, 'preimage': 'full', 'postimage': true}"
 
 ADDED = "added_"
 """How the names of columns begin that are added while the demo runs."""
