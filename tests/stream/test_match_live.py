@@ -124,12 +124,12 @@ def test_what_is_seen_again_and_again_stays_listed(empty: IdStore, monkeypatch: 
         monkeypatch.setattr(module, "HUB", 6)
     lives = 6
     made = Match(empty, KINDS, "person", True, lives, timedelta(0), 100_000)
-    few, many = [(f"c{n}", None, "few") for n in range(3)], [(f"d{n}", None, "many") for n in range(9)]
+    few, many = [(f"c{n}", None, "few") for n in range(4)], [(f"d{n}", None, "many") for n in range(9)]
     until = time.monotonic() + 2.5 * lives
     while time.monotonic() < until:
         found = run(made, few + many)
         counts = [len([value for _, some in row["person_ids"] for value in some]) for row in found]
-        assert counts == [4] * len(few) + [6] * len(many)
+        assert counts == [5] * len(few) + [6] * len(many)
 
 
 def test_identities_that_no_table_can_hold_are_none(empty: IdStore, spark: SparkSession) -> None:

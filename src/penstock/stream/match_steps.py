@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.stream.match import Attach, Links, Node, ReadLinks, Resolved, resolve
 from penstock.stream.match_store import HUB, Identity, Tables, bucket_of
 
-SIZES_KEPT, HUBS_KEPT = 1_000_000, 1000
+SIZES_KEPT, LARGE_KEPT = 1_000_000, 1000
 TRUSTED = 0.1
-"""The part of the rows' time for which the first bucket of a hub's list is taken to be as it was read."""
+"""The part of the rows' time for which the first bucket of a large list is taken to be as it was read."""
 
 
 @dataclass(frozen=True)
-class Hub:
-    """The rows in bucket 0 of a list with others beyond it, and until when (of the monotonic clock) that is trusted."""
+class Large:
+    """The rows in bucket 0 of a list that may reach beyond it; trusted until a time of the monotonic clock."""
 
     rows: frozenset[Identity]
     until: float
@@ -24,11 +25,11 @@ class Hub:
 
 @dataclass
 class Steps:
-    """What a process knows of lists, over its batches: their sizes at most, and of hubs the first buckets."""
+    """What a process knows of lists, over its batches: their sizes at most, and of large ones the first buckets."""
 
     tables: Tables
     sizes: dict[Node, int] = field(default_factory=dict)
-    hubs: dict[Node, Hub] = field(default_factory=dict)
+    large: dict[Node, Large] = field(default_factory=dict)
     touched: set[Node] = field(default_factory=set)
     new: set[Node] = field(default_factory=set)
 
@@ -62,7 +63,7 @@ class Steps:
 
     def _attach(self, step: Attach, identities: Mapping[Node, Identity]) -> Links:
         persons = {person for _, person in step.pairs}
-        self._measure(persons)
+        self._measure(Counter(person for _, person in step.pairs))
         self.new |= {person for person in persons - self.touched if not self.sizes[person]}
         self.touched |= persons
         self._list([(person, *identities.get(node, _note(node))) for node, person in step.pairs])
@@ -75,25 +76,27 @@ class Steps:
         self.tables.link(others.items(), confirmed=True)
         return answer
 
-    def _measure(self, persons: Collection[Node]) -> None:
-        """Know the sizes of lists: a row that is written again is counted again, and others expire, so that a list that
-        seems to be a hub's is read anew."""
+    def _measure(self, coming: Mapping[Node, int]) -> None:
+        """Know the sizes of lists that get so many rows. One that is written again is counted again, and others expire:
+        where a list could become large by it, it is read."""
         now = time.monotonic()
-        if len(self.hubs) > HUBS_KEPT:
-            self.hubs.clear()
-        large = (person for person in persons if self.sizes.get(person, HUB) >= HUB)
-        unsure = sorted(person for person in large if person not in self.hubs or self.hubs[person].until < now)
+        if len(self.large) > LARGE_KEPT:
+            self.large.clear()
+        unsure = sorted(
+            person
+            for person, count in coming.items()
+            if self.sizes.get(person, HUB) + count > HUB
+            and (person not in self.large or self.large[person].until < now)
+        )
         for person, found in self.tables.lists(unsure).items() if unsure else ():
             self.sizes[person] = len(found)
-            self.hubs.pop(person, None)
-            if len(found) >= HUB:
-                rows = frozenset([*found.identities, *map(_note, found.notes)])
-                self.hubs[person] = Hub(rows, now + TRUSTED * self.tables.ttl)
+            rows = frozenset([*found.identities, *map(_note, found.notes)])
+            self.large[person] = Large(rows, now + TRUSTED * self.tables.ttl)
 
     def _list(self, rows: Sequence[tuple[Node, str, str]]) -> None:
         placed = []
         for person, kind, value in rows:
-            there = person in self.hubs and (kind, value) in self.hubs[person].rows
+            there = person in self.large and (kind, value) in self.large[person].rows
             bucket = 0 if there else bucket_of(self.sizes[person], value)
             if bucket or not kind:
                 self.new.discard(person)
