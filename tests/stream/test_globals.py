@@ -136,7 +136,7 @@ def test_keys_that_are_no_more_do_not_fill_the_memory(monkeypatch: pytest.Monkey
 
 
 def test_a_table_that_is_read_anew_on_disk_gives_back_the_place_of_the_one_before(tmp_path: Path) -> None:
-    replica = Replica(Anew(folder=str(tmp_path)))
+    replica = Replica(Anew("anew", folder=str(tmp_path)))
     until(lambda: READ[-1:] == [5], "several readings")
     assert replica.get(pa.array([b"a"]))[1]["n"].to_pylist() >= [4]
     assert len(list(tmp_path.iterdir())) <= 2
@@ -261,20 +261,24 @@ def test_tables_that_cannot_be_held_whole_are_refused(services: Services, cql: S
             cql_tables.global_table(f"{keyspace}.{name}", hosts=services.cql, columns=columns)
 
 
-READ: list[int] = []
-
-
 @dataclass(frozen=True)
-class Anew:
-    """A feed that is read anew again and again, and fits no memory."""
+class Made:
+    """What feeds of no server have in common; they fit no memory."""
 
-    name: str = "anew"
+    name: str
     schema: pa.Schema = SCHEMA
     memory: int = 1
     folder: str = ""
 
     def decode(self, values: pa.Array, schema: pa.Schema) -> tuple[pa.Table, Any]:
         return decoded(values, schema)
+
+
+READ: list[int] = []
+
+
+class Anew(Made):
+    """Read anew again and again."""
 
     def follow(self, put: Any, loaded: Any) -> None:
         put(pa.array([b"a"]), pa.array([b'{"n": %d}' % len(READ)]))
@@ -287,17 +291,8 @@ class Anew:
 BEGUN: list[str] = []
 
 
-@dataclass(frozen=True)
-class Broken:
-    """A feed that ends at once."""
-
-    name: str = "broken"
-    schema: pa.Schema = SCHEMA
-    memory: int = 1
-    folder: str = ""
-
-    def decode(self, values: pa.Array, schema: pa.Schema) -> tuple[pa.Table, Any]:
-        return decoded(values, schema)
+class Broken(Made):
+    """Ends at once."""
 
     def follow(self, put: Any, loaded: Any) -> None:
         BEGUN.append(self.name)
@@ -307,5 +302,5 @@ class Broken:
 def test_what_ends_a_replica_is_told_and_then_it_is_begun_anew() -> None:
     for _ in range(3):
         with pytest.raises(PenstockError, match="the source is away"):
-            replica(Broken()).get(pa.array([b"a"]))
+            replica(Broken("broken")).get(pa.array([b"a"]))
     assert len(BEGUN) >= 2
