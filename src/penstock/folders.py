@@ -1,4 +1,4 @@
-"""Folders that users choose, and what is told of one that cannot be used."""
+"""Files and folders that users choose, and what is told of one that cannot be used."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ from penstock.errors import PenstockError
 
 
 @contextmanager
-def usable(folder: Path) -> Iterator[None]:
-    """For what is made and read of the folder itself, and not for the work that is done with it."""
+def usable(
+    place: Path, what: str = "the folder cannot be used", next: str = "give a folder that can be written"
+) -> Iterator[None]:
+    """For what is made and read of the place itself, and not for the work that is done with it."""
     try:
         yield
     except OSError as error:
-        raise PenstockError(
-            f"the folder cannot be used: {error.strerror or error}",
-            where=str(folder),
-            next="give a folder that can be written",
-        ) from error
+        raise PenstockError(f"{what}: {error.strerror or error}", where=str(place), next=next) from error
 
 
 def opened(file: Path) -> TextIO:

@@ -15,6 +15,7 @@ from difflib import get_close_matches
 
 from penstock.errors import PenstockError
 from penstock.wire import sasl
+from penstock.wire.cluster import addresses
 from penstock.wire.sasl import Authenticate
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -62,6 +63,14 @@ def by_name(given: Mapping[str, str], known: Collection[str], subject: str) -> d
             raise PenstockError(f"{subject} has {name} twice", next=next)
         options[name] = value
     return options
+
+
+def require_servers(servers: str, where: str, *, next: str = "") -> None:
+    """Refuse what is no list of brokers before anything is done."""
+    try:
+        addresses(servers)
+    except ValueError as error:
+        raise PenstockError(str(error), where=where, next=next) from None
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
+from penstock.folders import usable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -110,16 +111,9 @@ def _check(args: argparse.Namespace, application: Application) -> None:
 
 def _require_writable(file: Path) -> None:
     """Before a demo of minutes, and not after it."""
-    try:
+    with usable(file, "the result cannot be written", "give --json a file that can be written"):
         file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("a"):
-            pass
-    except OSError as error:
-        raise PenstockError(
-            f"the result cannot be written: {error.strerror or error}",
-            where=str(file),
-            next="give --json a file that can be written",
-        ) from error
+        file.open("a").close()
 
 
 def _cdc(args: argparse.Namespace, root: Path, rate: str, console: Console) -> Any:

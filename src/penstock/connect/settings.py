@@ -13,8 +13,7 @@ from penstock.connect.definition import full_name
 from penstock.connect.providers import KINDS, SIDES, Provided, Provider, read_properties
 from penstock.errors import PenstockError
 from penstock.kafka_security import SETTINGS as SECURITY
-from penstock.kafka_security import Security
-from penstock.wire.cluster import addresses
+from penstock.kafka_security import Security, require_servers
 
 TOPIC = "connect-configs"
 LISTENER = re.compile(r"http://(\[[0-9A-Fa-f:.]+\]|[^:/\s]*):(\d{1,5})")
@@ -49,10 +48,7 @@ def read(file: Path | None, servers: str | None, listen: str | None) -> Settings
         raise PenstockError(
             "no Kafka is named", where=where, next="set bootstrap.servers, or give --servers; `penstock up` starts one"
         )
-    try:
-        addresses(chosen)
-    except ValueError as error:
-        raise PenstockError(str(error), where=where, next="correct bootstrap.servers") from None
+    require_servers(chosen, where, next="correct bootstrap.servers")
     security = {name: found[name] for name in SECURITY if name in found}
     producer = {name.removeprefix("producer."): text for name, text in found.items() if name.startswith("producer.")}
     return Settings(

@@ -11,17 +11,16 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.wire import BlockingProducer, Reader
 from penstock.wire.admin import Admin
 from penstock.wire.errors import KafkaError
 
-T = TypeVar("T")
 STARTED, PAUSED, STOPPED = "STARTED", "PAUSED", "STOPPED"
 STATES = (STARTED, PAUSED, STOPPED)
-_CONNECTOR, _STATE = "connector-", "target-state-"
+OURS = _CONNECTOR, _STATE = "connector-", "target-state-"
 # A caller of the REST API waits for this.
 PATIENCE = timedelta(seconds=30)
 
@@ -110,25 +109,11 @@ def connectors(records: Iterable[tuple[str, bytes | None]]) -> dict[str, Kept]:
     The state of a connector may stand before its configuration: Connect writes an initial state first, and of a
     compacted topic only the latest record of each is left.
     """
-    configs: dict[str, dict[str, str]] = {}
-    states: dict[str, str] = {}
-    for key, value in records:
-        if key.startswith(_CONNECTOR):
-            _set(
-                configs, key.removeprefix(_CONNECTOR), None if value is None else dict(json.loads(value)["properties"])
-            )
-        elif key.startswith(_STATE):
-            _set(states, key.removeprefix(_STATE), None if value is None else _state(json.loads(value)))
-    found = {name: states.get(name, STARTED) for name in configs}
-    return {name: Kept(configs[name], state if state in STATES else STARTED) for name, state in found.items()}
+    latest = {key: json.loads(value) for key, value in dict(records).items() if value and key.startswith(OURS)}
+    configs = {key.removeprefix(_CONNECTOR): said for key, said in latest.items() if key.startswith(_CONNECTOR)}
+    return {name: Kept(dict(said["properties"]), _state(latest.get(_STATE + name))) for name, said in configs.items()}
 
 
-def _state(said: Mapping[str, str]) -> str:
-    return said.get("state.v2") or said["state"]
-
-
-def _set(known: dict[str, T], name: str, value: T | None) -> None:
-    if value is None:
-        known.pop(name, None)
-    else:
-        known[name] = value
+def _state(said: Mapping[str, str] | None) -> str:
+    state = said and (said.get("state.v2") or said["state"])
+    return state if state in STATES else STARTED

@@ -13,7 +13,8 @@ from typing import Any
 from penstock.database.access import Access
 from penstock.database.connection import connection
 from penstock.errors import PenstockError
-from penstock.segments.explained import explained, require_servers
+from penstock.kafka_security import require_servers
+from penstock.segments.explained import explained
 from penstock.segments.hashing import xxhash64
 from penstock.segments.sync import record
 from penstock.segments.tables import BUCKETS

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 
 from penstock.database.retrying import telling
 from penstock.errors import PenstockError
-from penstock.wire.cluster import addresses
 from penstock.wire.errors import KafkaError
 
 
@@ -22,11 +21,3 @@ def explained(keyspace: str, hosts: str, servers: str = "") -> Iterator[None]:
         raise PenstockError(
             str(error), where=f"Kafka at {servers}", next="check --servers and the topic: penstock topics list"
         ) from error
-
-
-def require_servers(servers: str, where: str) -> None:
-    """Refuse what is no list of brokers before anything is done."""
-    try:
-        addresses(servers)
-    except ValueError as error:
-        raise PenstockError(str(error), where=where) from None

@@ -24,7 +24,8 @@ from cassandra.concurrent import execute_concurrent_with_args
 from penstock.database.access import Access
 from penstock.database.connection import connection
 from penstock.errors import PenstockError
-from penstock.segments.explained import explained, require_servers
+from penstock.kafka_security import require_servers
+from penstock.segments.explained import explained
 from penstock.segments.tables import BUCKETS, RECEIPTS_KEPT
 from penstock.wire.blocking import BlockingProducer
 

@@ -11,9 +11,8 @@ from typing import Any
 from pyspark.sql import types as st
 
 from penstock.errors import PenstockError
-from penstock.kafka_security import SETTINGS, Security, by_name
+from penstock.kafka_security import SETTINGS, Security, by_name, require_servers
 from penstock.wire import Reader
-from penstock.wire.cluster import addresses
 
 SUBJECT = "kafka.read"
 EARLIEST, LATEST = "earliest", "latest"
@@ -54,10 +53,7 @@ class Settings:
         """Refuses what is missing, unknown or no value of its kind."""
         options = by_name(given, KNOWN, SUBJECT)
         members = options.get("members")
-        try:
-            addresses(options["servers"])
-        except ValueError as error:
-            raise PenstockError(str(error), where=f"{SUBJECT} of {options['topic']}") from None
+        require_servers(options["servers"], f"{SUBJECT} of {options['topic']}")
         isolation = _one_of(options, "isolation.level", *ISOLATIONS)
         return cls(
             servers=options["servers"],

@@ -12,10 +12,10 @@ from pyspark.sql import types as st
 
 from penstock.codec.decode import struct_of
 from penstock.errors import PenstockError
+from penstock.kafka_security import require_servers
 from penstock.stream.arrays import arrow_schema
 from penstock.stream.json_rows import unreadable
 from penstock.stream.replicas import Feed, Topic, replica
-from penstock.wire.cluster import addresses
 
 KEY = "_key"
 
@@ -54,10 +54,7 @@ def global_table(
     passed over. What a lookup finds depends on when it is made: a batch that is run again may find newer rows.
     """
     where = f"table.global_table of {topic}"
-    try:
-        addresses(servers)
-    except ValueError as error:
-        raise PenstockError(str(error), where=where, next="correct servers=") from None
+    require_servers(servers, where, next="correct servers=")
     kind = struct_of(schema, where)
     for field in kind:
         if wrong := unreadable(field.dataType):

@@ -62,8 +62,9 @@ class Steps:
         self.touched, self.new = set(), set()
 
     def _attach(self, step: Attach, identities: Mapping[Node, Identity]) -> Links:
-        persons = {person for _, person in step.pairs}
-        self._measure(Counter(person for _, person in step.pairs))
+        coming = Counter(person for _, person in step.pairs)
+        persons = coming.keys()
+        self._measure(coming)
         self.new |= {person for person in persons - self.touched if not self.sizes[person]}
         self.touched |= persons
         self._list([(person, *identities.get(node, _note(node))) for node, person in step.pairs])

@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.config import duration
 from penstock.errors import PenstockError
-from penstock.wire.cluster import addresses
+from penstock.kafka_security import require_servers
 
 Form = TypeVar("Form", bound=msgspec.Struct)
 
@@ -197,10 +197,7 @@ def _servers(servers: str | None, where: str) -> str:
             where=where,
             next='set servers = "host:9092", or give --servers; `penstock up` starts one',
         )
-    try:
-        addresses(servers)
-    except ValueError as error:
-        raise PenstockError(str(error), where=where) from None
+    require_servers(servers, where)
     return servers
 
 
