@@ -23,17 +23,17 @@ def test_the_first_batch_of_an_identity_goes_alone() -> None:
     lane = lane_of(4)
     for identity in Identity(1, 0), Identity(2, 0):
         lane.restart(identity)
-        first = lane.take()
+        first = lane.take(1)
         assert not lane.sendable(5, 0.0)
         lane.again(first)
-        assert lane.sendable(5, 0.0) and lane.take() is first
+        assert lane.sendable(5, 0.0) and lane.take(1) is first
         assert not lane.sendable(5, 0.0)
         lane.settled(first)
         assert lane.sendable(5, 0.0)
-        lane.settled(lane.take())
+        lane.settled(lane.take(1))
 
 
 def test_without_an_identity_there_is_no_first_batch() -> None:
     lane = lane_of(2)
-    lane.take()
+    lane.take(1)
     assert lane.sendable(5, 0.0)

@@ -200,18 +200,18 @@ def test_parts_share_the_numbers_of_the_whole() -> None:
         lane.add(Batch(data, 8, 1e9, lambda outcome, part: told.append((outcome.offset, part))))
     lane.restart(Identity(7, 0))
     lane._next = SEQUENCES - 10
-    whole, behind = lane.take(), lane.take()
+    whole, behind = lane.take(1), lane.take(1)
     lane.split(whole, halves(whole.data, None))
     assert not lane.is_first(behind)
     lane.again(behind)
-    left, right, last = lane.take(), lane.take(), lane.take()
+    left, right, last = lane.take(1), lane.take(1), lane.take(1)
     assert (last, last.sequence) == (behind, SEQUENCES - 2)
     assert (left.sequence, left.count, right.sequence, right.count) == (SEQUENCES - 10, 4, SEQUENCES - 6, 4)
     # A part may be too large again, and the one behind it come back before.
     lane.again(right)
     lane.split(left, halves(left.data, None))
     lane.again(last)
-    order = [lane.take() for _ in range(4)]
+    order = [lane.take(1) for _ in range(4)]
     assert [one.sequence % SEQUENCES for one in order] == [SEQUENCES - n for n in (10, 8, 6, 2)]
     for offset, one in enumerate(order):
         assert decode(one.data).num_rows == one.count  # with its checksum

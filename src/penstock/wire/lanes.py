@@ -74,6 +74,8 @@ class Lane:
         self.topic, self.partition, self.backoff, self.transactional = topic, partition, backoff, transactional
         self.queue: deque[Batch] = deque()
         self.in_flight: list[Batch] = []
+        self.node = -1
+        """The broker that has what is in flight, or had it last."""
         self.identity: Identity | None = None
         self.wants_identity = False
         """The numbers so far lead nowhere: once nothing is in flight, what is queued starts again at zero."""
@@ -97,6 +99,14 @@ class Lane:
             return not self.in_flight
         return len(self.in_flight) < most_in_flight
 
+    def may_ask(self, node: int) -> bool:
+        """Whether the next batch may go to this broker: not while another one owes answers.
+
+        A new leader may have what the old one does not answer for. It knows the last five batches of a producer
+        (KIP-98), and takes what is sent again for written only as long as it has not been given five others meanwhile.
+        """
+        return not self.in_flight or node == self.node
+
     def restart(self, identity: Identity) -> None:
         """Number all that is queued anew; only when nothing is in flight."""
         assert not self.in_flight
@@ -104,8 +114,9 @@ class Lane:
         for one in self.queue:
             one.sequence = -1
 
-    def take(self) -> Batch:
-        """The next batch, numbered and counted as in flight."""
+    def take(self, node: int) -> Batch:
+        """The next batch, numbered and counted as in flight at this broker."""
+        self.node = node
         one = self.queue.popleft()
         if one.sequence < 0 and self.identity:
             one.identity, one.sequence = self.identity, self._next

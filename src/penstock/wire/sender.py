@@ -138,8 +138,8 @@ class Sender:
             if not lane.sendable(self._delivery.in_flight, now):
                 if lane.queue and lane.backoff.until > now:
                     next_look = min(next_look, lane.backoff.until - now)
-            elif self._preparation.is_done(lane):
-                ready[self._preparation.leader(lane)].append(lane)
+            elif self._preparation.is_done(lane) and lane.may_ask(node := self._preparation.leader(lane)):
+                ready[node].append(lane)
         for node, lanes in ready.items():
             while lanes and self.requests[node] < self._delivery.in_flight:
                 lanes = self._post(node, lanes)
@@ -153,7 +153,7 @@ class Sender:
             if taken and size + len(lane.queue[0].data) > self._delivery.request_size:
                 break
             size += len(lane.queue[0].data)
-            taken.append(_Sent(lane, lane.take()))
+            taken.append(_Sent(lane, lane.take(node)))
             self._settlement.topics[lane.topic].retries += taken[-1].batch.attempts > 1
         # The next look begins with the lanes that had no turn.
         for sent in taken:
