@@ -90,6 +90,7 @@ def tables() -> dict[str, list[str]]:
         "no_clustering": list(_no_clustering()),
         "ranges": list(_ranges()),
         "names": list(_names()),
+        "overwrites": list(_overwrites()),
     }
 
 
@@ -191,3 +192,25 @@ def _names() -> Iterator[str]:
     yield f'INSERT INTO {table} ("Mixed", "with space", "b-c", a, "1st", "value") VALUES (1, 2, \'x\', 3, 4, 5)'
     yield f'UPDATE {table} SET "1st" = 0 WHERE "Mixed" = 1 AND "with space" = 2 AND "b-c" = \'x\' AND a = 3'
     yield f'DELETE FROM {table} WHERE "Mixed" = 1 AND "with space" = 2 AND "b-c" = \'x\' AND a = 3'
+
+
+def _overwrites() -> Iterator[str]:
+    """Statements that write a part of a row that is there, and of one that was there."""
+    table = f"{KEYSPACE}.overwrites"
+    yield f"CREATE TABLE {table} (k text, c int, a int, b text, s set<int>, PRIMARY KEY (k, c)) WITH {CDC}"
+    for k in ("'plain'", "'😀 é'"):
+        yield f"INSERT INTO {table} (k, c, a, b, s) VALUES ({k}, 1, 1, 'b', {{1}})"
+        yield f"INSERT INTO {table} (k, c, a) VALUES ({k}, 1, 2)"
+        yield f"INSERT INTO {table} (k, c, b) VALUES ({k}, 1, null)"
+        yield f"INSERT INTO {table} (k, c, s) VALUES ({k}, 1, {{2, 3}})"
+        yield f"INSERT INTO {table} (k, c) VALUES ({k}, 1)"
+        yield f"UPDATE {table} SET b = 'c', a = null WHERE k = {k} AND c = 1"
+        yield f"UPDATE {table} USING TTL 3600 SET a = 4 WHERE k = {k} AND c = 1"
+        yield f"INSERT INTO {table} (k, c, a, b) VALUES ({k}, 1, 5, 'd') USING TTL 3600"
+        yield f"BEGIN BATCH INSERT INTO {table} (k, c, a) VALUES ({k}, 1, 6);" + (
+            f" UPDATE {table} SET b = 'e' WHERE k = {k} AND c = 1;"
+            f" INSERT INTO {table} (k, c, a) VALUES ({k}, 2, 6); APPLY BATCH"
+        )
+        yield f"DELETE FROM {table} WHERE k = {k} AND c = 1"
+        yield f"INSERT INTO {table} (k, c, b) VALUES ({k}, 1, 'f')"
+        yield f"DELETE FROM {table} WHERE k = {k} AND c = 1"

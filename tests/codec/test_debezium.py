@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import re
 
 import pytest
 from change_frames import AT, INSERT, PARTITION_DELETE, RANGE_DELETE, ROW_DELETE, UPDATE, Table
 from event_records import assert_fits, events, optional, struct, values
+from hypothesis import Phase, example, given, settings
+from hypothesis import strategies as some
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -36,6 +40,23 @@ def test_an_event_is_the_connectors_byte_for_byte(spark: SparkSession) -> None:
 def test_the_key_is_partition_columns_then_clustering_columns_each_by_name(spark: SparkSession) -> None:
     (row,) = events(spark, ORDERS, [{"kind": INSERT, "key": (1, 2, 3)}])
     assert row.key == '{"b":2,"z":1,"a":3}'
+
+
+@given(some.lists(some.text(some.characters(exclude_categories=["Cs"], exclude_characters="\0")), max_size=30))
+@settings(max_examples=5, phases=[Phase.generate])
+@example(["\U0001f600", 'a\U0001f600\U0010ffff\uffff"\\é\n\U00010000', "\ufffd", "\\ud83d", "\u2028\x7f\x1f"])
+def test_characters_beyond_16_bits_are_escaped_in_keys_as_jackson_does(spark: SparkSession, texts: list[str]) -> None:
+    """Compaction and partitions go by a key's bytes, and those of the connector's records stay in the topic."""
+    table = Table({"k": "text", "v": "int"}, ["k"])
+    rows = events(spark, table, [{"kind": INSERT, "key": (text,)} for text in texts])
+    assert [json.loads(row.key) for row in rows] == [{"k": text} for text in texts]
+    beyond = re.compile("[\U00010000-\U0010ffff]")
+    assert not any(beyond.search(row.key) for row in rows)
+    # Nothing else is escaped for it: with each of them left out the key is what Spark writes.
+    plain = [{"kind": INSERT, "key": (beyond.sub("", text),)} for text in texts]
+    assert [re.sub(r"(?<!\\)\\uD[89AB]..\\uD[CDEF]..", "", row.key) for row in rows] == [
+        row.key for row in events(spark, table, plain)
+    ]
 
 
 def test_a_tombstone_follows_its_delete(spark: SparkSession) -> None:
@@ -90,6 +111,11 @@ def test_headers_hold_the_text_of_key_columns_also_on_the_tombstone(spark: Spark
         ("ck.t", '{"field_0":1,"field_1":"x"}'),
     ]
     assert tombstone.headers == delete.headers
+    early = dt.datetime(33, 4, 3, tzinfo=dt.UTC)
+    first, _ = events(
+        spark, table, [{"kind": ROW_DELETE, "key": (0.5, early, b"", (1, "x"))}], placement=["kafka-headers"]
+    )
+    assert bytes(first.headers[0].value).endswith(b" UTC 33")
 
 
 def test_a_topic_may_be_a_name_or_a_column(spark: SparkSession) -> None:

@@ -28,7 +28,7 @@ def key_headers(table: Layout) -> Column:
 def _java_text(value: Column, kind: CqlType) -> Column:
     """What Java's `toString` gives for the connector's value; bytes as base64 and nested values as JSON instead."""
     if kind.name in ("date", "timestamp"):
-        return F.date_format(value.cast("timestamp"), "EEE MMM dd HH:mm:ss zzz yyyy")
+        return F.date_format(value.cast("timestamp"), "EEE MMM dd HH:mm:ss zzz y")
     if kind.name == "blob":
         return F.base64(value)
     if kind.args:
