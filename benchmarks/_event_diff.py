@@ -13,15 +13,13 @@ Record = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 READ = re.compile(rb'"op":"[a-z]","ts_ms":\d+,"transaction":null,"ts_us":(?:\d+|null),"ts_ns":(?:\d+|null)')
 VERSION = re.compile(rb'("source":\{"version":")[^"]*')
 # Characters beyond U+FFFF, which the connector escapes in values too (docs/events.md).
-ESCAPED = re.compile(rb"\\u(D[89AB]..)\\u(D[C-F]..)")
+ESCAPED = re.compile(rb"\\uD[89AB]..\\uD[C-F]..")
 
 
 def comparable(record: Record) -> Record:
     key, value, headers = record
     if value is not None:
-        value = ESCAPED.sub(
-            lambda halves: bytes.fromhex((halves[1] + halves[2]).decode()).decode("utf-16-be").encode(), value
-        )
+        value = ESCAPED.sub(lambda halves: json.loads(b'"%s"' % halves[0]).encode(), value)
         value = READ.sub(lambda times: re.sub(rb"\d+", b"0", times[0]), VERSION.sub(rb"\1", value))
     return key, value, headers
 
