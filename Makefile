@@ -1,6 +1,7 @@
 # make setup   a virtual environment with everything, the jars and the plugin; make demo, test, check and bench do it first
 # make demo    ARGS="--seconds 60 --rate 3000"
 # make test    ARGS="tests/local -k jars"
+# make fuzz    ARGS="--minutes 30"   every decoder of bytes from outside under random and damaged input
 # make bench   ARGS="--json results.json"
 # make bench-wire   the Kafka client in the table that the authors of Seastar's published, measured here
 
@@ -11,7 +12,7 @@ PLUGIN := src/penstock/local/penstock-cassandra.jar
 LOCKS := $(wildcard src/penstock/local/locks/*.lock)
 FETCH := from penstock.local import jars; [jars.fetch(name, print) for name in ("kafka", "kafka-tools", "cassandra", "spark", "registry")]
 
-.PHONY: setup demo test check bench bench-wire
+.PHONY: setup demo test check fuzz bench bench-wire
 
 setup: .venv/installed .venv/fetched $(PLUGIN)
 
@@ -41,6 +42,9 @@ check: setup
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest --quiet tests/test_imports.py
+
+fuzz: setup
+	cd tests && ../$(BIN)/python -m fuzz $(ARGS)
 
 bench: setup
 	@set -e; for file in benchmarks/[a-z]*.py; do echo "$$file"; $(BIN)/python $$file $(ARGS); done
