@@ -74,6 +74,16 @@ def test_the_worker_s_own_file_may_refer_to_values(file: Path, monkeypatch: pyte
         worker(file, r"broken=\u00g")
 
 
+def test_names_of_the_worker_are_those_of_its_file(file: Path) -> None:
+    made = worker(
+        file,
+        "listeners=http://worker-1:8083",
+        "rest.advertised.host.name=connect.example.org",
+        "penstock.allowed.hosts=a.example, *.b.example",
+    )
+    assert made.allowed == ("worker-1", "connect.example.org", "a.example", "*.b.example")
+
+
 def test_what_may_not_be_read_is_not_there(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "open").mkdir()
     for place in ("open/in", "out"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
 
 
 def positive(text: str) -> int:
@@ -32,3 +32,15 @@ def servers(text: str) -> str:
     except ValueError as error:
         raise ArgumentTypeError(str(error)) from None
     return text
+
+
+def add_allow_host(parser: ArgumentParser) -> None:
+    """The names by which callers may address a server, beside those that are always taken."""
+    parser.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name that callers use for this server, *.NAME for all below it; may be repeated. "
+        "Taken anyway: localhost, this machine's name, --host, and IP addresses",
+    )

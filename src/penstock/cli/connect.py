@@ -10,14 +10,15 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from penstock.cli import place
-from penstock.cli.arguments import positive, servers
+from penstock.cli.arguments import add_allow_host, positive, servers
 from penstock.connect import settings
 from penstock.connect.api import application
 from penstock.connect.connector import World
-from penstock.connect.server import Server, address_of, bind
+from penstock.connect.server import Server, address_of, bind, warn_if_open
 from penstock.connect.store import Store
 from penstock.connect.worker import Worker
 from penstock.errors import PenstockError
+from penstock.hosts import Hosts
 from penstock.run.checkpoint import lock
 from penstock.run.host import end, jvm_process, session
 from penstock.run.supervise import Stop
@@ -33,6 +34,7 @@ def add(parser: ArgumentParser) -> None:
         "--servers", type=servers, metavar="HOST:PORT,...", help="Kafka; instead of bootstrap.servers in the file"
     )
     parser.add_argument("--listen", metavar="URL", help="where the REST API answers (default: http://127.0.0.1:8083)")
+    add_allow_host(parser)
     parser.add_argument(
         "--data",
         type=Path,
@@ -61,19 +63,20 @@ def run(args: Namespace) -> int:
         jvm = jvm_process(spark)
         note_jvm(jvm.pid)
         world = World(spark, chosen.servers, data / "connectors", chosen.provided, chosen.producer)
+        hosts = Hosts((*chosen.allowed, *args.allow_host))
         try:
-            _serve(
-                Worker(world, Store(chosen.servers, chosen.topic, chosen.client()), address_of(bound)), bound, stop, jvm
-            )
+            worker = Worker(world, Store(chosen.servers, chosen.topic, chosen.client()), address_of(bound))
+            warn_if_open(chosen.host, "run connectors, with the rights of this worker")
+            _serve(worker, bound, hosts, stop, jvm)
         finally:
             end(spark, jvm)
     return 0
 
 
-def _serve(worker: Worker, bound: socket.socket, stop: Stop, jvm: subprocess.Popen[bytes]) -> None:
+def _serve(worker: Worker, bound: socket.socket, hosts: Hosts, stop: Stop, jvm: subprocess.Popen[bytes]) -> None:
     """Answer requests until a signal comes or Spark's process has ended."""
     worker.start()
-    server = Server(application(worker), bound)
+    server = Server(application(worker), bound, hosts)
     print(f"serving Kafka Connect's REST API at {server.url}", flush=True)
     try:
         while not stop.gently.wait(LOOK):

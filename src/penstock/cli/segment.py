@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from penstock.cli import place
-from penstock.cli.arguments import port_or_any, servers
+from penstock.cli.arguments import add_allow_host, port_or_any, servers
 from penstock.config import duration
 from penstock.database.access import Access
 from penstock.database.connection import connection
@@ -51,6 +51,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     serve = _action(actions, "serve", "deliver when asked over HTTP, until Ctrl-C", _serve)
     serve.add_argument("--host", default="127.0.0.1", help="where to listen (default: %(default)s)")
     serve.add_argument("--port", type=port_or_any, default=PORT, help="0 is any that is free (default: %(default)s)")
+    add_allow_host(serve)
     serve.add_argument(
         "--key", action="append", default=[], metavar="SHA256", help="of a caller's key: penstock ingest --new-key NAME"
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import threading
 
 from penstock.connect.server import Server, bind
 from penstock.database.access import Access
 from penstock.errors import PenstockError
+from penstock.hosts import Hosts, is_loopback
 from penstock.segments.deliveries import Deliveries
 from penstock.segments.serve import app
 from penstock.segments.sync import Sync
@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> None:
     reach = Access.of(args.hosts, {}, where="segment serve")
     deliveries = Deliveries(lambda name, to: Sync(name, to, args.keyspace, reach, args.servers))
     with bind(args.host, args.port) as bound:
-        server = Server(app(deliveries, access), bound)
+        server = Server(app(deliveries, access), bound, Hosts((args.host, *args.allow_host)))
         print(f"delivering when asked at {server.url}/segments/NAME/deliveries", flush=True)
         ended.wait()
         server.close()
@@ -40,17 +40,10 @@ def _keys(args: argparse.Namespace) -> list[ApiKey]:
             where="segment serve",
             next="make one: penstock ingest --new-key NAME",
         )
-    if not args.key and not _is_loopback(args.host):
+    if not args.key and not is_loopback(args.host):
         raise PenstockError(
             f"without keys everybody who reaches {args.host} could deliver to any topic",
             where="segment serve",
             next="give --key SHA256, made with: penstock ingest --new-key NAME",
         )
     return [ApiKey(text[:8], bytes.fromhex(text), None) for text in args.key]
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

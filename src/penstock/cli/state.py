@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.arguments import port_or_any, positive
+from penstock.cli.arguments import add_allow_host, port_or_any, positive
 from penstock.signals import listen
 from penstock.state.answer import LIMIT, States
 
@@ -36,6 +36,7 @@ def add(parser: ArgumentParser) -> None:
     serve = _action(actions, "serve", "answer over HTTP until Ctrl-C", _serve)
     serve.add_argument("--host", default="127.0.0.1", help="where to listen (default: %(default)s)")
     serve.add_argument("--port", type=port_or_any, default=PORT, help="0 is any that is free (default: %(default)s)")
+    add_allow_host(serve)
 
 
 def run(args: Namespace) -> int:
@@ -75,14 +76,16 @@ def _scan(states: States, args: Namespace) -> None:
 
 
 def _serve(states: States, args: Namespace) -> None:
-    from penstock.connect.server import Server, bind
+    from penstock.connect.server import Server, bind, warn_if_open
+    from penstock.hosts import Hosts
     from penstock.state.serve import app
 
     ended = threading.Event()
     listen(ended)
     with bind(args.host, args.port) as bound:
         states.overview()
-        server = Server(app(states), bound)
+        server = Server(app(states), bound, Hosts((args.host, *args.allow_host)))
+        warn_if_open(args.host, "read all state")
         print(f"serving state at {server.url}/state", flush=True)
         ended.wait()
         server.close()

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import logging
 import socket
+import sys
 import threading
 
 import uvicorn
 from starlette.applications import Starlette
 
 from penstock.errors import PenstockError
+from penstock.hosts import Hosts, guarded, is_loopback
+
+ALLOW = "--allow-host NAME"
+"""The option of the commands that serve."""
+HEAD = 64 << 10
+"""Bytes of a request's head: a longer one is answered with 400 and the connection closed."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -29,13 +36,31 @@ def address_of(bound: socket.socket) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-class Server:
-    """Answers requests, in a thread, until `close`."""
+def warn_if_open(host: str, what: str) -> None:
+    """Say on stderr what everybody who reaches a server without passwords may do, if others than this machine do."""
+    if not is_loopback(host):
+        print(
+            f"warning: it listens at {host} and asks nobody who they are: whoever reaches it can {what}. "
+            "Next: listen at 127.0.0.1, or keep it on a trusted network",
+            file=sys.stderr,
+            flush=True,
+        )
 
-    def __init__(self, app: Starlette, bound: socket.socket) -> None:
+
+class Server:
+    """Answers requests that are sent to one of its `hosts`, in a thread, until `close`."""
+
+    def __init__(self, app: Starlette, bound: socket.socket, hosts: Hosts | None = None) -> None:
         self.url = f"http://{address_of(bound)}"
         verbose = logging.getLogger().isEnabledFor(logging.INFO)
-        config = uvicorn.Config(app, log_level="info" if verbose else "warning", lifespan="off")
+        config = uvicorn.Config(
+            guarded(app, hosts or Hosts(), allow_with=ALLOW),
+            # httptools, which uvicorn prefers where it is installed, has no bound for heads.
+            http="h11",
+            h11_max_incomplete_event_size=HEAD,
+            log_level="info" if verbose else "warning",
+            lifespan="off",
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([bound],), name="rest", daemon=True)
         self._thread.start()

@@ -16,6 +16,7 @@ from penstock.kafka_security import SETTINGS as SECURITY
 from penstock.kafka_security import Security, require_servers
 
 TOPIC = "connect-configs"
+ALLOWED = "penstock.allowed.hosts"
 LISTENER = re.compile(r"http://(\[[0-9A-Fa-f:.]+\]|[^:/\s]*):(\d{1,5})")
 
 
@@ -30,6 +31,8 @@ class Settings:
     provided: Provided
     producer: Mapping[str, str] = field(repr=False)
     security: Security
+    allowed: tuple[str, ...] = ()
+    """Names by which callers may address the worker."""
 
     def client(self) -> dict[str, Any]:
         """The options of our own Kafka client."""
@@ -59,7 +62,14 @@ def read(file: Path | None, servers: str | None, listen: str | None) -> Settings
         Provided(_providers(found, where), _converters(found, where)),
         {**security, **producer},
         Security.of(security),
+        (host, *_allowed(found)),
     )
+
+
+def _allowed(found: Mapping[str, str]) -> list[str]:
+    """The names that the file gives the worker."""
+    names = f"{found.get('rest.advertised.host.name', '')},{found.get(ALLOWED, '')}".split(",")
+    return [name.strip() for name in names if name.strip()]
 
 
 def _found(file: Path) -> dict[str, str]:
