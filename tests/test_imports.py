@@ -25,7 +25,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "database": {"schema", "config", "errors", "signals"},
     "source": BELOW,
     "stream": BELOW,
-    "sink": BELOW,
+    "checkpoint": {"errors"},
+    "sink": BELOW | {"checkpoint"},
     "folders": {"errors"},
     "local": {"errors", "folders"},
 }

@@ -102,7 +102,11 @@ class Run:
         trigger = ONCE if self.once else self.pipeline.every
         started: list[StreamingQuery] = []
         try:
-            for name, query in self._queries().items():
+            queries = self._queries()
+            for name, query in queries.items():
+                # All before the first one begins: it would write until another is refused.
+                query.claim(self.checkpoint / name)
+            for name, query in queries.items():
                 full_name = f"{self.pipeline.name}.{name}" if name else self.pipeline.name
                 with _starting:
                     started.append(query.start(checkpoint=self.checkpoint / name, trigger=trigger, name=full_name))

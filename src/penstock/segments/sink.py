@@ -25,6 +25,11 @@ class SegmentSink:
     counts: Counts
     delivery: str = AT_LEAST_ONCE
 
+    @property
+    def target(self) -> tuple[str, str]:
+        """What a checkpoint knows the sink by."""
+        return "segments", self.members.tables[0].keyspace
+
     def records(self, frame: DataFrame) -> DataFrame:
         """The rows of the table of members."""
         return self.members.records(members(frame))

@@ -53,6 +53,11 @@ class CqlSink:
     limits: Limits
     delivery: str = EXACTLY_ONCE
 
+    @property
+    def target(self) -> tuple[str, str]:
+        """What a checkpoint knows the sink by."""
+        return "cql", ", ".join(sorted(table.full_name for table in self.tables))
+
     def records(self, frame: DataFrame) -> DataFrame:
         """The tables' columns in the types that hold theirs, and what is to be done with each row."""
         controls = self._controls(frame)

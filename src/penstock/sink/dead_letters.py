@@ -26,6 +26,11 @@ class DeadLetters:
     def delivery(self) -> str:
         return self.kafka.delivery
 
+    @property
+    def target(self) -> tuple[str, str]:
+        """What a checkpoint knows the sink by."""
+        return self.kafka.target
+
     def records(self, frame: DataFrame) -> DataFrame:
         return self.kafka.records(letters(frame))
 

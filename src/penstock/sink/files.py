@@ -29,6 +29,8 @@ STAGING = "_staging"
 COMPRESSIONS = ("zstd", "snappy", "lz4_raw", "gzip", "none")
 # Object stores rename a folder object by object: readers would see parts of a batch.
 REFUSED = re.compile(r"(s3a?|s3n|gs|oss|cosn?|wasbs?)://", re.IGNORECASE)
+# What stands before the host of a URI, such as keys.
+USER_INFO = re.compile(r"(?<=://)[^/@]*@")
 # What the system says of a disk or folder that may be put right while the query waits.
 FULL = re.compile(r"No space left on device|File too large|[Qq]uota|Input/output error|Stale file handle")
 
@@ -41,6 +43,11 @@ class FilesSink:
     partition_by: tuple[str, ...] = ()
     compression: str = COMPRESSIONS[0]
     delivery: str = EXACTLY_ONCE
+
+    @property
+    def target(self) -> tuple[str, str]:
+        """What a checkpoint knows the sink by."""
+        return "files", USER_INFO.sub("", self.path)
 
     def records(self, frame: DataFrame) -> DataFrame:
         """The rows to write; raises for a frame or a folder that cannot take them."""

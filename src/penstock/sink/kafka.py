@@ -75,6 +75,13 @@ class KafkaSink:
     options: Mapping[str, str] = field(repr=False)  # there may be passwords among them
     delivery: str = AT_LEAST_ONCE
 
+    @property
+    def target(self) -> tuple[str, str]:
+        """What a checkpoint knows the sink by."""
+        if isinstance(self.topic, str):
+            return "kafka", f"topic {self.topic}"
+        return "kafka", "topics of each row" if self.prefix is None else f"topics {self.prefix}.*"
+
     def records(self, frame: DataFrame) -> DataFrame:
         """The rows to write: topic, key, value and perhaps headers."""
         if not change.is_change_frame(frame.schema):

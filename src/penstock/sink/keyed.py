@@ -27,6 +27,11 @@ class Newest:
     def delivery(self) -> str:
         return self.sink.delivery
 
+    @property
+    def target(self) -> tuple[str, str]:
+        """What a checkpoint knows the sink by."""
+        return self.sink.target
+
     def records(self, frame: DataFrame) -> DataFrame:
         """The rows as they are written; raises for a frame that the sink cannot take."""
         return self.sink.records(self.columns(frame))

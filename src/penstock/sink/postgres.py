@@ -38,6 +38,11 @@ class PostgresSink:
     connections: int = CONNECTIONS
     delivery: str = EXACTLY_ONCE
 
+    @property
+    def target(self) -> tuple[str, str]:
+        """What a checkpoint knows the sink by."""
+        return "postgres", self.table
+
     def records(self, frame: DataFrame) -> DataFrame:
         """The rows as they travel; asks the database whether its table takes them."""
         with connected(self.url, f"table {self.table}") as session:

@@ -18,6 +18,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from penstock.checkpoint.identity import keep, of_query
+from penstock.checkpoint.store import store_of
 from penstock.config import duration
 from penstock.errors import PenstockError
 from penstock.sink.failures import of_batch
@@ -46,6 +48,10 @@ class Sink(Protocol):
     @property
     def delivery(self) -> str:
         """How often a row arrives when its batch is run again: "exactly-once" or "at-least-once"."""
+
+    @property
+    def target(self) -> tuple[str, str]:
+        """The kind of the sink and where it writes, without addresses and secrets: checkpoints keep it."""
 
     def records(self, frame: DataFrame) -> DataFrame:
         """The rows that will be written; raises for a frame that the sink cannot take."""
@@ -111,7 +117,11 @@ class Query:
     def start(
         self, *, checkpoint: str | Path, trigger: timedelta | str = "1 second", name: str | None = None
     ) -> StreamingQuery:
-        """Run it: a batch each `trigger` (zero: without pause), or with "once" until all present data is written."""
+        """Run it: a batch each `trigger` (zero: without pause), or with "once" until all present data is written.
+
+        Raises `PenstockError` if the checkpoint belongs to a query of another source or sink, or is damaged.
+        """
+        self.claim(checkpoint)
         writer = self._writer().outputMode(self.mode).option("checkpointLocation", str(checkpoint))
         if query_name := name or self.name:
             writer = writer.queryName(query_name)
@@ -119,6 +129,10 @@ class Query:
             return writer.trigger(availableNow=True).start()
         pause = duration(trigger, name="trigger")
         return writer.trigger(processingTime=f"{pause // timedelta(milliseconds=1)} milliseconds").start()
+
+    def claim(self, checkpoint: str | Path) -> None:
+        """Keep in the checkpoint that it is this query's; raises as `start` does."""
+        keep(store_of(checkpoint, self.frame.sparkSession), of_query(self.frame, self.sinks))
 
     def _writer(self) -> DataStreamWriter:
         if len(self.sinks) == 1:

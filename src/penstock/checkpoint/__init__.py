@@ -1,0 +1,1 @@
+"""Checkpoints of queries as files: Spark's log of batches, and what a checkpoint belongs to; starts no Spark."""

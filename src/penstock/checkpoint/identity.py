@@ -1,0 +1,189 @@
+"""What a checkpoint belongs to: the sources that its positions are of, and the sinks that know its batches.
+
+Kept in `penstock.json` in the checkpoint from the first start on. A query with another source or sink is refused: its
+rows would be taken for read, or written, that are not. Addresses, users, columns and how fast is read may change, and
+sinks may be added behind the others.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from penstock.checkpoint.log import Log
+from penstock.checkpoint.store import Store
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+FILE = "penstock.json"
+CDC, OUR_KAFKA, SPARKS_KAFKA = "scylla-cdc", "penstock-kafka-topic", "kafka"
+"""Formats of sources that are compared by what they read."""
+NAMED = ("path", "table", "topic", "dbtable", "stream", "streamname", "database", "collection", "queue", "subject")
+"""Options of other sources that say what is read; among all others there are addresses and secrets."""
+_USER_INFO = re.compile(r"(?<=://)[^/@]*@")
+
+
+@dataclass(frozen=True)
+class Source:
+    """What one source reads: `format` is who reads it, which may change, as from Spark's reader of Kafka to ours."""
+
+    kind: str
+    of: Mapping[str, str] = field(default_factory=dict)
+    format: str = ""
+
+    def __str__(self) -> str:
+        return " ".join([self.kind, *(f"{name} {value}" for name, value in sorted(self.of.items()))])
+
+    @property
+    def compared(self) -> tuple[str, dict[str, str]]:
+        return self.kind, dict(self.of)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where one sink writes."""
+
+    kind: str
+    of: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.of}".rstrip()
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The sources of a query in the order of its plan, and its sinks in the order in which they are written."""
+
+    sources: tuple[Source, ...]
+    sinks: tuple[Target, ...]
+
+    def text(self) -> str:
+        sources = [{"kind": one.kind, "of": dict(one.of), "format": one.format} for one in self.sources]
+        sinks = [{"kind": one.kind, "of": one.of} for one in self.sinks]
+        return json.dumps({"version": 1, "sources": sources, "sinks": sinks}, indent=1)
+
+    @classmethod
+    def of_text(cls, text: str) -> Identity:
+        """Raises ValueError if this is not what `text` writes."""
+        try:
+            kept = json.loads(text)
+            if kept["version"] != 1:
+                raise ValueError(f"version {kept['version']}")
+            sources = tuple(Source(one["kind"], dict(one["of"]), one["format"]) for one in kept["sources"])
+            return cls(sources, tuple(Target(one["kind"], one["of"]) for one in kept["sinks"]))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(str(error)) from error
+
+
+def kept(store: Store) -> Identity | None:
+    """What the checkpoint belongs to; None for one that a build without identities made, or that is new."""
+    text = store.read(FILE)
+    if text is None:
+        return None
+    try:
+        return Identity.of_text(text)
+    except ValueError:
+        raise PenstockError(
+            f"the checkpoint's file {FILE} is damaged, or of a newer version",
+            where=f"checkpoint {store.where}",
+            next="make sure that the checkpoint is this query's, and move the file away: the next start writes it",
+        ) from None
+
+
+def keep(store: Store, given: Identity) -> None:
+    """Keep what the query's checkpoint belongs to; raises `PenstockError` if it belongs to something else, or is
+    damaged.
+
+    A checkpoint without a batch has no position yet: what it was started with before does not bind.
+    """
+    log = Log(store)
+    log.check()
+    known = kept(store)
+    if known == given:
+        return
+    if known is not None and log.begun:
+        _require_same(store, known, given)
+    store.write(FILE, given.text())
+
+
+def _require_same(store: Store, known: Identity, given: Identity) -> None:
+    if [one.compared for one in known.sources] != [one.compared for one in given.sources]:
+        raise _other(store, "reads", known.sources, given.sources)
+    if given.sinks[: len(known.sinks)] != known.sinks:
+        raise _other(store, "writes to", known.sinks, given.sinks)
+
+
+def _other(store: Store, verb: str, known: Iterable[object], given: Iterable[object]) -> PenstockError:
+    *_, folder, name = ("", *PurePosixPath(store.where).parts[-2:])
+    parent = store.where[: -len(name) - 1] or folder
+    command = f"penstock checkpoints {{}} {name} --checkpoints {parent}"
+    return PenstockError(
+        f"the checkpoint belongs to another query: that one {verb} {_listed(known)}, and this one {verb} "
+        f"{_listed(given)}",
+        where=f"checkpoint {store.where}",
+        next="give the pipeline another name; "
+        f"or look what is there (`{command.format('show')}`), and let this query begin anew "
+        f"(`{command.format('reset')}`) or go on from this position (`{command.format('adopt')}`)",
+    )
+
+
+def _listed(things: Iterable[object]) -> str:
+    return ", ".join(map(str, things)) or "nothing"
+
+
+def of_query(frame: DataFrame, sinks: Iterable[object]) -> Identity:
+    """The identity of a query that writes this frame; a sink tells its own as `target`, a pair of kind and name."""
+    plan: Any = frame._jdf.queryExecution().analyzed()
+    return Identity(tuple(_sources(plan)), tuple(_target(sink) for sink in sinks))
+
+
+def _target(sink: object) -> Target:
+    told = getattr(sink, "target", None)
+    return Target(*told) if isinstance(told, tuple) else Target(type(sink).__name__)
+
+
+def _sources(plan: Any) -> Iterator[Source]:
+    leaves = plan.collectLeaves()
+    for place in range(leaves.size()):
+        leaf = leaves.apply(place)
+        if not leaf.isStreaming():
+            continue
+        kind = leaf.getClass().getSimpleName()
+        if kind == "StreamingRelationV2":
+            options = dict(leaf.extraOptions().asCaseSensitiveMap())
+            name = leaf.identifier()
+            known = {"table": name.get().toString()} if name.isDefined() else {}
+            yield source_of(str(leaf.sourceName()), options | known)
+        elif kind == "StreamingRelation":
+            options, found = {}, leaf.dataSource().options().iterator()
+            while found.hasNext():
+                pair = found.next()
+                options[str(pair._1())] = str(pair._2())
+            yield source_of(str(leaf.dataSource().className()), options)
+        else:
+            yield Source(kind, format=kind)
+
+
+def source_of(format: str, options: Mapping[str, str]) -> Source:
+    """What a source of Spark's with these options reads."""
+    given = {name.lower(): value for name, value in options.items()}
+    if format == CDC:
+        table = given.get("table", "")
+        of = {"table": table if '"' in table else table.lower(), "rows": given.get("rows", "changes")}
+        return Source("cdc", of, format)
+    if format == OUR_KAFKA:
+        return Source("kafka", {"topic": given.get("topic", "")}, format)
+    if format == SPARKS_KAFKA:
+        named = {"subscribe": "topic", "subscribepattern": "pattern", "assign": "partitions"}
+        of = {named[name]: given[name] for name in named if name in given}
+        if "topic" in of:
+            of["topic"] = ",".join(sorted(part.strip() for part in of["topic"].split(",")))
+        return Source("kafka", of, format)
+    of = {name: _USER_INFO.sub("", given[name]) for name in NAMED if name in given}
+    return Source(format, of, format)

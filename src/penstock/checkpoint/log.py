@@ -1,0 +1,211 @@
+"""Spark's files of a streaming query: how far each batch was to read (`offsets/N`), and which are done (`commits/N`).
+
+    offsets/7    v1                            commits/7    v1
+                 {"batchWatermarkMs": 0, ...}               {"nextBatchWatermarkMs": 0}
+                 {"generation": ..., ...}      metadata     {"id": "<the query's id>"}
+
+A file of offsets has a line for each source, in the order of the query's plan; "-" for one that has no offset yet. A
+batch is written down before it runs and committed after it. So Spark begins with the newest file of offsets, whose
+batch it runs again if it is not committed, and with the one before, from which that batch goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from penstock.checkpoint.store import Store
+from penstock.errors import PenstockError
+
+OFFSETS, COMMITS, METADATA = "offsets", "commits", "metadata"
+VERSION = "v1"
+NONE = "-"
+"""What stands for a source without an offset."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A batch as its file of offsets has it: what Spark keeps of it, and a line for each source."""
+
+    number: int
+    about: dict[str, Any]
+    offsets: tuple[str, ...]
+
+    @property
+    def at(self) -> float:
+        """When it was planned, in seconds since 1970."""
+        return float(self.about.get("batchTimestampMs", 0)) / 1000
+
+
+class Log:
+    """The files of one checkpoint as they are now."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.planned, self.committed = store.numbers(OFFSETS), store.numbers(COMMITS)
+
+    @property
+    def begun(self) -> bool:
+        """Whether any batch was planned; before that a checkpoint has no position."""
+        return bool(self.planned or self.committed)
+
+    @property
+    def last(self) -> int:
+        """The number of the newest batch; -1 if there is none."""
+        return max(self.planned[-1:] + self.committed[-1:], default=-1)
+
+    @cached_property
+    def query(self) -> str | None:
+        """The id of the query, which sinks know its batches by; None if it has none yet."""
+        text = self.store.read(METADATA)
+        if text is None:
+            return None
+        try:
+            return str(json.loads(text)["id"])
+        except (ValueError, KeyError, TypeError):
+            raise self._damaged(METADATA, text, "put the folder back from a backup") from None
+
+    def check(self) -> None:
+        """Raises `PenstockError`, with the name of the file, if a query could not go on from this checkpoint."""
+        if not self.begun:
+            return
+        if self.query is None:
+            raise self._missing(METADATA, "the id of the query is gone, by which sinks know its batches")
+        if not self.planned:
+            raise self._missing(f"{OFFSETS}/{self.last}", f"batch {self.last} is committed")
+        newest = self.planned[-1]
+        committed = self.committed[-1] if self.committed else -1
+        if committed > newest:
+            raise self._missing(f"{OFFSETS}/{committed}", f"batch {committed} is committed")
+        if committed >= 0:
+            self.commit(committed)
+        self.batch(newest)
+        if newest and newest - 1 not in self.planned:
+            raise self._missing(f"{OFFSETS}/{newest - 1}", f"batch {newest} goes on from it")
+        if newest:
+            self.batch(newest - 1)
+        if committed < newest - 1:
+            raise self._missing(f"{COMMITS}/{newest - 1}", f"batch {newest} was planned after it")
+
+    def batch(self, number: int) -> Planned:
+        """A batch as it was planned; raises `PenstockError` if its file is damaged or missing."""
+        name = f"{OFFSETS}/{number}"
+        text = self.store.read(name)
+        if text is None:
+            raise self._missing(name, "the query goes on from it")
+        way_out = self._way_out(number)
+        lines = text.splitlines()
+        if len(lines) < 3 or not _version(lines[0]):
+            raise self._damaged(name, text, way_out)
+        try:
+            about = json.loads(lines[1])
+            for line in lines[2:]:
+                # Offsets are JSON by habit, not by rule.
+                if line[:1] in ("{", "["):
+                    json.loads(line)
+        except ValueError:
+            raise self._damaged(name, text, way_out) from None
+        if not isinstance(about, dict):
+            raise self._damaged(name, text, way_out)
+        return Planned(number, about, tuple(lines[2:]))
+
+    def commit(self, number: int) -> dict[str, Any]:
+        """What Spark keeps of a batch that is done; raises `PenstockError` if its file is damaged or missing."""
+        name = f"{COMMITS}/{number}"
+        text = self.store.read(name)
+        if text is None:
+            raise self._missing(name, "the batch counts as done")
+        try:
+            version, line = text.splitlines()
+            found = json.loads(line)
+        except ValueError:
+            found, version = None, ""
+        if not isinstance(found, dict) or not _version(version):
+            next = (
+                f"if batch {number} was written, make the file's text the lines {VERSION} and {{}}; "
+                "if you do not know, move the file away: the batch is run again"
+            )
+            raise self._damaged(name, text, next)
+        return found
+
+    def add(self, offsets: tuple[str, ...], *, watermark: int | None = None) -> int:
+        """Write a batch that is done already and ends at `offsets`; its number. The next batch goes on from there.
+
+        What else Spark keeps is taken from the newest batch that can be read.
+        """
+        about, done = self._kept()
+        about |= {"batchTimestampMs": int(time.time() * 1000)}
+        if watermark is not None:
+            about, done = about | {"batchWatermarkMs": watermark}, done | {"nextBatchWatermarkMs": watermark}
+        number = self.last + 1
+        if number and number - 1 not in self._whole():
+            # Spark reads the offsets before the newest, too, though nothing comes of them.
+            self._write(number - 1, about, offsets)
+        self._write(number, about, offsets)
+        self.store.write(f"{COMMITS}/{number}", f"{VERSION}\n{_line(done)}")
+        return number
+
+    def replace(self, offsets: tuple[str, ...]) -> int:
+        """Let the newest batch, which must be committed, end at `offsets`; its number. Its state stays."""
+        batch = self.batch(self.planned[-1])
+        self._write(batch.number, batch.about, offsets)
+        return batch.number
+
+    def _write(self, number: int, about: dict[str, Any], offsets: tuple[str, ...]) -> None:
+        self.store.write(f"{OFFSETS}/{number}", "\n".join((VERSION, _line(about), *offsets)))
+
+    def _kept(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        for number in reversed(self.planned):
+            try:
+                about = self.batch(number).about
+            except PenstockError:
+                continue
+            watermark = about.get("batchWatermarkMs", 0)
+            return dict(about), {"nextBatchWatermarkMs": watermark}
+        return {"batchWatermarkMs": 0, "conf": {}}, {"nextBatchWatermarkMs": 0}
+
+    def _whole(self) -> set[int]:
+        """Of the newest batch its number, if its file is whole."""
+        try:
+            return {self.batch(self.last).number}
+        except PenstockError:
+            return set()
+
+    def _way_out(self, number: int) -> str:
+        if number in self.committed or number != self.last:
+            return "put the folder back from a backup"
+        return (
+            f"move this file away: batch {number} is planned again, and rows of it that were written already may come "
+            "again"
+        )
+
+    def _damaged(self, name: str, text: str, next: str) -> PenstockError:
+        what = "is empty" if not text.strip("\0 \r\n") else f"is cut off or damaged: it begins with {text[:60]!r}"
+        return self._broken(f"the checkpoint's file {name} {what}", name, next)
+
+    def _missing(self, name: str, why: str) -> PenstockError:
+        return self._broken(
+            f"the checkpoint's file {name} is missing: {why}", name, "put the folder back from a backup"
+        )
+
+    def _broken(self, what: str, name: str, next: str) -> PenstockError:
+        return Damaged(
+            what,
+            where=f"checkpoint {self.store.where}",
+            next=f"{next}; or choose where to go on: `penstock checkpoints set NAME --to TIME`",
+        )
+
+
+class Damaged(PenstockError):
+    """A checkpoint with a file that is damaged or missing."""
+
+
+def _version(line: str) -> bool:
+    return line[:1] == "v" and line[1:].isdecimal()
+
+
+def _line(about: dict[str, Any]) -> str:
+    return json.dumps(about, separators=(",", ":"))

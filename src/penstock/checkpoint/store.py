@@ -1,0 +1,156 @@
+"""The folder of a checkpoint: small text files, read and written whole, on this machine or where Hadoop finds it."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_URI = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(.*)")
+
+
+class Store(Protocol):
+    """The files of one checkpoint, by their paths below it."""
+
+    @property
+    def where(self) -> str:
+        """The folder, for messages."""
+
+    def read(self, name: str) -> str | None:
+        """The text of a file; None if there is no such file. Bytes that are not UTF-8 become U+FFFD."""
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file, all of it or nothing, in place of the one that is there."""
+
+    def numbers(self, folder: str) -> list[int]:
+        """The files of a folder whose names are numbers, as Spark names its batches, in order."""
+
+
+@dataclass(frozen=True)
+class Local:
+    """A folder of this machine."""
+
+    path: Path
+
+    @property
+    def where(self) -> str:
+        return str(self.path)
+
+    def read(self, name: str) -> str | None:
+        try:
+            return (self.path / name).read_text(errors="replace")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise self._unusable(name, error) from error
+
+    def write(self, name: str, text: str) -> None:
+        file = self.path / name
+        # The begin of the name hides it from Spark.
+        unfinished = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with unfinished.open("w") as written:
+                written.write(text)
+                written.flush()
+                os.fsync(written.fileno())
+            # Hadoop would compare the new file with the checksum of the old one.
+            file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+            unfinished.replace(file)
+            _sync(file.parent)
+        except OSError as error:
+            unfinished.unlink(missing_ok=True)
+            raise self._unusable(name, error) from error
+
+    def numbers(self, folder: str) -> list[int]:
+        try:
+            return sorted(int(file.name) for file in (self.path / folder).iterdir() if file.name.isdecimal())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise self._unusable(folder, error) from error
+
+    def _unusable(self, name: str, error: OSError) -> PenstockError:
+        return PenstockError(
+            f"the checkpoint cannot be used: {error.strerror or error}",
+            where=str(self.path / name),
+            next="give a folder that this user can read and write",
+        )
+
+
+@dataclass(frozen=True)
+class Hadoop:
+    """A folder of any file system that Spark knows, such as hdfs: or s3a:."""
+
+    spark: SparkSession
+    uri: str
+
+    @property
+    def where(self) -> str:
+        return self.uri
+
+    def read(self, name: str) -> str | None:
+        path, files = self._path(name), self._files()
+        if not files.exists(path):
+            return None
+        stream = files.open(path)
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write(self, name: str, text: str) -> None:
+        path, files = self._path(name), self._files()
+        unfinished = self._jvm.org.apache.hadoop.fs.Path(path.getParent(), f".{path.getName()}.{os.getpid()}.tmp")
+        stream = files.create(unfinished, True)
+        try:
+            stream.write(text.encode())
+        finally:
+            stream.close()
+        contexts, rename = self._jvm.org.apache.hadoop.fs.FileContext, self._jvm.org.apache.hadoop.fs.Options.Rename
+        how = self.spark.sparkContext._gateway.new_array(rename, 1)  # type: ignore[union-attr]
+        how[0] = rename.OVERWRITE
+        contexts.getFileContext(files.getUri(), files.getConf()).rename(unfinished, path, how)
+
+    def numbers(self, folder: str) -> list[int]:
+        path, files = self._path(folder), self._files()
+        if not files.exists(path):
+            return []
+        names = [str(found.getPath().getName()) for found in files.listStatus(path)]
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    @property
+    def _jvm(self) -> Any:
+        return self.spark.sparkContext._jvm
+
+    def _files(self) -> Any:
+        return self._path("").getFileSystem(self.spark._jsparkSession.sessionState().newHadoopConf())
+
+    def _path(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(f"{self.uri}/{name}")
+
+
+def store_of(checkpoint: str | Path, spark: SparkSession) -> Store:
+    """The folder that Spark uses for this checkpoint: a path of this machine, or a URI."""
+    found = None if isinstance(checkpoint, Path) else _URI.fullmatch(checkpoint)
+    if found is None:
+        return Local(Path(checkpoint))
+    if found[1] == "file":
+        return Local(Path("/" + found[2].lstrip("/")))
+    return Hadoop(spark, str(checkpoint).rstrip("/"))
+
+
+def _sync(folder: Path) -> None:
+    """Have the folder's entries on disk: a rename is in them."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,120 @@
+"""What a checkpoint belongs to: which queries may go on with it; no Spark runs here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from checkpoints import write_batches
+
+from penstock.checkpoint.identity import FILE, Identity, Source, Target, keep, kept, source_of
+from penstock.checkpoint.log import Damaged
+from penstock.checkpoint.store import Local
+from penstock.errors import PenstockError
+
+ORDERS = Source("cdc", {"table": "shop.orders", "rows": "changes"}, "scylla-cdc")
+CLICKS = Source("kafka", {"topic": "clicks"}, "penstock-kafka-topic")
+EVENTS, TABLE = Target("kafka", "topics shop.*"), Target("cql", "shop.copies")
+QUERY = Identity((ORDERS,), (EVENTS, TABLE))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Local:
+    """A checkpoint of QUERY with batches."""
+    write_batches(tmp_path / "orders", ["{}"] * 2, committed=1)
+    store = Local(tmp_path / "orders")
+    keep(store, QUERY)
+    return store
+
+
+def test_the_same_query_goes_on(store: Local) -> None:
+    keep(store, Identity.of_text(QUERY.text()))
+    assert kept(store) == QUERY
+
+
+def test_a_sink_may_be_added_behind_the_others(store: Local) -> None:
+    more = replace(QUERY, sinks=(*QUERY.sinks, Target("files", "/data")))
+    keep(store, more)
+    assert kept(store) == more
+
+
+def test_the_reader_of_a_topic_may_change(tmp_path: Path) -> None:
+    write_batches(tmp_path, ["{}"], committed=0)
+    ours = source_of("penstock-kafka-topic", {"topic": "clicks", "servers": "a:1"})
+    sparks = source_of("kafka", {"subscribe": "clicks", "kafka.bootstrap.servers": "b:1"})
+    keep(Local(tmp_path), Identity((ours,), ()))
+    keep(Local(tmp_path), Identity((sparks,), ()))
+    assert kept(Local(tmp_path)) == Identity((sparks,), ())
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            replace(QUERY, sources=(replace(ORDERS, of={"table": "shop.customers", "rows": "changes"}),)),
+            "that one reads cdc rows changes table shop.orders, and this one reads .* table shop.customers",
+        ),
+        (replace(QUERY, sources=(CLICKS,)), "this one reads kafka topic clicks"),
+        (replace(QUERY, sources=(ORDERS, CLICKS)), "this one reads cdc .*, kafka topic clicks"),
+        (
+            replace(QUERY, sinks=(TABLE, EVENTS)),
+            r"writes to kafka topics shop.\*, cql shop.copies, and this one .* cql",
+        ),
+        (replace(QUERY, sinks=(EVENTS,)), r"this one writes to kafka topics shop.\* "),
+    ],
+)
+def test_another_query_is_refused_with_what_to_do(store: Local, given: Identity, said: str) -> None:
+    with pytest.raises(PenstockError, match=said) as raised:
+        keep(store, given)
+    folder = store.path.parent
+    for step in ("another name", f"`penstock checkpoints show orders --checkpoints {folder}`", "reset", "adopt"):
+        assert step in raised.value.next
+    assert kept(store) == QUERY
+
+
+def test_what_was_started_without_a_batch_does_not_bind(tmp_path: Path) -> None:
+    keep(Local(tmp_path), QUERY)
+    keep(Local(tmp_path), Identity((CLICKS,), ()))
+    assert kept(Local(tmp_path)) == Identity((CLICKS,), ())
+
+
+def test_a_checkpoint_of_before_gets_its_identity_at_the_first_start(tmp_path: Path) -> None:
+    write_batches(tmp_path, ["{}"] * 3, committed=2)
+    assert kept(Local(tmp_path)) is None
+    keep(Local(tmp_path), QUERY)
+    assert kept(Local(tmp_path)) == QUERY
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 2}', '{"version": 1, "sources": [{}], "sinks": []}'])
+def test_a_damaged_identity_is_told(store: Local, text: str) -> None:
+    (store.path / FILE).write_text(text)
+    with pytest.raises(PenstockError, match=f"file {FILE} is damaged, or of a newer version.*move the file away"):
+        keep(store, QUERY)
+
+
+def test_a_damaged_checkpoint_is_told_before_the_query_starts(store: Local) -> None:
+    (store.path / "offsets" / "1").write_text("")
+    with pytest.raises(Damaged, match="offsets/1 is empty"):
+        keep(store, QUERY)
+
+
+@pytest.mark.parametrize(
+    ("format", "options", "source"),
+    [
+        ("scylla-cdc", {"table": "Shop.Orders", "hosts": "h:1", "password": "p", "before": "full"}, ORDERS),
+        (
+            "scylla-cdc",
+            {"table": '"S".t', "rows": "log"},
+            Source("cdc", {"table": '"S".t', "rows": "log"}, "scylla-cdc"),
+        ),
+        ("kafka", {"subscribe": "b, a"}, Source("kafka", {"topic": "a,b"}, "kafka")),
+        ("kafka", {"subscribePattern": "a.*"}, Source("kafka", {"pattern": "a.*"}, "kafka")),
+        ("kafka", {"assign": '{"a":[0]}'}, Source("kafka", {"partitions": '{"a":[0]}'}, "kafka")),
+        ("text", {"path": "s3a://key:secret@b/in"}, Source("text", {"path": "s3a://b/in"}, "text")),
+        ("rate", {"rowsPerSecond": "5"}, Source("rate", {}, "rate")),
+        ("kinesis", {"streamName": "s", "awsSecretKey": "k"}, Source("kinesis", {"streamname": "s"}, "kinesis")),
+    ],
+)
+def test_a_source_is_known_by_what_it_reads(format: str, options: dict[str, str], source: Source) -> None:
+    assert source_of(format, options) == source
