@@ -27,7 +27,7 @@ def connection(site: Site) -> Iterator[socket.socket]:
 
 
 def request(site: Site, body: bytes, *more: str, version: str = "1.1") -> bytes:
-    lines = [f"POST /events/{site.raw} HTTP/{version}", "Host: x", f"X-API-Key: {site.all}"]
+    lines = [f"POST /events/{site.raw} HTTP/{version}", "Host: 127.0.0.1", f"X-API-Key: {site.all}"]
     lines += ["Content-Type: application/x-ndjson", *more]
     if not any(line.startswith("Transfer-Encoding") for line in more):
         lines.append(f"Content-Length: {len(body)}")
@@ -117,7 +117,7 @@ def test_who_offers_another_protocol_is_answered_in_this_one(site: Site, mark: s
         assert answers(made, 1) == [accepted(1)]
         made.sendall(request(site, events(mark, 1), "Expect: 100-continue", *offer))
         assert answers(made, 2) == [(100, b""), accepted(1)]
-        made.sendall("\r\n".join(["GET /health HTTP/1.1", "Host: x", *offer, "", ""]).encode())
+        made.sendall("\r\n".join(["GET /health HTTP/1.1", "Host: 127.0.0.1", *offer, "", ""]).encode())
         assert answers(made, 1)[0][0] == 200
         made.sendall(request(site, b"nonsense", *offer))
         assert answers(made, 1)[0][0] == 400

@@ -177,3 +177,19 @@ def test_gzip_is_unpacked_up_to_the_limit(members: list[bytes], most: int) -> No
 def test_gzip_that_ends_too_early_is_refused(cut: int) -> None:
     with Share(InFlight(1 << 20)) as share, pytest.raises(Refused, match="no gzip"):
         unpack(gzip.compress(b"some text" * 10)[:cut], b"gzip", share, most=1000)
+
+
+@pytest.mark.parametrize("body", [b'"text"', b"5", b'[["u-1"]]', b"null", b'[{"user":"a"},7]'])
+def test_without_a_schema_an_event_is_an_object_with_a_key_too(body: bytes) -> None:
+    for reading in (ANY, Reading(None, ("user",), 1000, 50)):
+        _, problems = reading.read(body, lines=False, key=None)
+        assert ["Expected `object`" in one.reason for one in problems] == [True]
+
+
+def test_without_a_schema_numbers_that_no_double_holds_are_taken_with_a_key_too() -> None:
+    sent = b'{"user":"a","n":[1e400,-1.5e-999]}'
+    for path, key in (((), None), (("user",), b"a")):
+        events, problems = Reading(None, path, 1000, 50).read(sent, lines=False, key=None)
+        assert (events.values.listed(), events.key_texts().listed(), problems) == ([sent], [key], [])
+    _, problems = Reading(None, ("n",), 1000, 50).read(b'{"n":1.5}', lines=False, key=None)
+    assert [(one.path, one.reason) for one in problems] == [("/n", "a key is text or a whole number")]

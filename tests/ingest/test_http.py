@@ -121,7 +121,8 @@ def test_what_is_refused(site: Site, path: str, more: dict[str, Any], status: in
 def begin(site: Site, length: int, body: bytes) -> socket.socket:
     """A connection on which a request of this length has begun."""
     host, port = site.server.url.removeprefix("http://").split(":")
-    head = f"POST /events/{site.raw} HTTP/1.1\r\nHost: x\r\nX-API-Key: {site.all}\r\nContent-Type: application/json\r\n"
+    head = f"POST /events/{site.raw} HTTP/1.1\r\nHost: {host}\r\nX-API-Key: {site.all}\r\n"
+    head += "Content-Type: application/json\r\n"
     made = socket.create_connection((host, int(port)), timeout=20)
     made.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % length + body)
     return made

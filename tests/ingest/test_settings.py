@@ -9,7 +9,7 @@ import pytest
 
 from penstock.cli.main import main
 from penstock.errors import PenstockError
-from penstock.source.http.access import Access
+from penstock.source.http.access import Access, Rate
 from penstock.source.http.answers import Refused
 from penstock.source.http.schema import load
 from penstock.source.http.settings import Given, read
@@ -17,6 +17,7 @@ from penstock.source.http.settings import Given, read
 HEAD = 'servers = "h:1"\n'
 TOPIC = f"{HEAD}[topics.a]\n"
 DIGEST = "0" * 64
+KEY = f'{TOPIC}[[keys]]\nname = "x"\nsha256 = "{DIGEST}"\n'
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,16 @@ DIGEST = "0" * 64
         (f"workers = 10_000\n{TOPIC}", "workers is 10000"),
         (f"workers = 2\n{TOPIC}[limits]\nin_flight = 10_000_000", "for 2 workers, which leaves each less than body"),
         (f'listen = "8080"\n{TOPIC}', "'8080' is no address to listen at"),
+        (f'{TOPIC}[cors]\norigins = ["shop.example"]', r"'shop.example' is not an origin .*\[cors\]\).*https://shop"),
+        (f'{TOPIC}origins = ["https://shop.example/"]', r"is not an origin of web pages \(.*, \[topics.a\]\)"),
+        (f'{TOPIC}[cors]\norigins = ["https://*.example"]', "is not an origin"),
+        (f'{TOPIC}[cors]\norigins = ["null"]', "is not an origin"),
+        (f'{TOPIC}[cors]\nmax_age = "long"', "max_age is no duration"),
+        (f'{KEY}topics = ["a"]\norigins = ["*"]', r"it has origins and is secret \(.*, key 'x'\)"),
+        (f'{KEY}topics = ["*"]\norigins = ["*"]\npublishable = true', "is not for named topics"),
+        (f'{KEY}topics = ["a"]\npublishable = true', "a publishable key has no origins"),
+        (f'{KEY}topics = ["a"]\npublishable = true\norigins = ["x"]', r"not an origin of web pages \(.*, key 'x'\)"),
+        (f'{KEY}topics = ["a"]\nrate = 0.0', "rate is 0.0"),
     ],
 )
 def test_a_wrong_file_is_told(tmp_path: Path, text: str, told: str) -> None:
@@ -113,3 +124,34 @@ def test_a_new_key_is_shown_with_its_lines_for_the_file(tmp_path: Path, capsys: 
     access.require("a", f"Bearer {key}".encode(), None)
     with pytest.raises(Refused, match="not known"):
         access.require("a", None, key.encode() + b"x")
+
+
+def test_a_new_publishable_key_is_shown_with_its_lines_for_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--publishable", "--topics", "a", "--allow-origin", "https://shop.example"]
+    assert main(["ingest", "--new-key", 'the "shop"', *options]) == 0
+    shown = capsys.readouterr().out
+    key, lines = shown.partition("your pages: ")[2].split()[0], shown[shown.index("[[keys]]") :]
+    assert key.startswith("pk_")
+    assert f"/events/a?api_key={key}\n" in shown
+    (tmp_path / "ingest.toml").write_text(f"{TOPIC}{lines}")
+    (found,) = read(tmp_path / "ingest.toml", Given()).keys
+    assert (found.name, str(found.origins)) == ('the "shop"', "https://shop.example")
+    assert found.topics == frozenset({"a"})
+    assert Access([found]).require("a", None, None, key.encode()) == found
+    assert main(["ingest", "--publishable", "--servers", "h:1"]) == 1
+    assert "--new-key NAME" in capsys.readouterr().err
+
+
+def test_rates_are_shared_by_workers(tmp_path: Path) -> None:
+    (tmp_path / "ingest.toml").write_text(f'{KEY}topics = ["a"]\nrate = 10')
+    (shared,) = read(tmp_path / "ingest.toml", Given(workers=2)).share().keys
+    assert shared.rate == 5
+
+
+def test_requests_above_a_rate_are_refused_until_time_has_passed() -> None:
+    rate = Rate(2)
+    assert [rate.take(now) for now in (100.0, 100.1, 100.2, 100.7, 100.8, 200.0, 200.0, 200.0)] == [
+        True, True, False, True, False, True, True, False
+    ]  # fmt: skip

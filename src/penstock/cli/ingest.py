@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cli import place
+from penstock.cli.arguments import add_allow_host
 from penstock.errors import PenstockError
 from penstock.sink.kafka_options import Options
 from penstock.source.http import server, tables
@@ -23,6 +25,8 @@ from penstock.wire.warm import warm
 
 FOREVER = timedelta(days=3650)
 """A spool has its own patience."""
+PUBLISHABLE = "pk_"
+"""With which such a key begins, so that who reads it knows that it is no secret."""
 GREETING = timedelta(seconds=5)
 """How long Kafka may take at the start before we go on without it."""
 
@@ -39,18 +43,32 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("--schemas", type=Path, metavar="DIR", help="a folder with the JSON schemas, TOPIC.json")
     parser.add_argument("--spool", type=Path, metavar="DIR", help="acknowledge when events are on this disk")
     parser.add_argument("--workers", type=int, metavar="N", help="processes that share the port (default: 1)")
+    parser.add_argument(
+        "--allow-origin",
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help='an origin of web pages that may send events, as "https://shop.example", or * for all; may be repeated',
+    )
+    add_allow_host(parser)
     parser.add_argument("--new-key", metavar="NAME", help="print a new API key and its lines for the file, and end")
+    parser.add_argument(
+        "--publishable",
+        action="store_true",
+        help="with --new-key: one that may stand in web pages; for --topics and pages of --allow-origin",
+    )
     parser.add_argument("--verbose", action="store_true", help="a line for what the server does")
     place.add(parser)
 
 
 def run(args: Namespace) -> int:
     if args.new_key:
-        print(_key_lines(args.new_key))
+        print(_publishable_lines(args) if args.publishable else _key_lines(args.new_key))
         return 0
+    if args.publishable:
+        raise PenstockError("--publishable is for a new key", next="give --new-key NAME, too")
     logging.basicConfig(level=logging.INFO if args.verbose else logging.WARNING, format="%(asctime)s %(message)s")
-    topics = [name.strip() for name in args.topics.split(",") if name.strip()]
-    settings = _settings(args, topics)
+    settings = _settings(args)
     options = _options(settings)
     readings, tls = server.readings(settings), server.tls(settings.tls) if settings.tls else None
     with server.bind(settings.host, settings.port) as bound:
@@ -64,8 +82,21 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def _settings(args: Namespace, topics: list[str]) -> Settings:
-    given = Given(args.servers, args.listen, topics, args.schemas, args.spool, args.workers)
+def _topics(args: Namespace) -> list[str]:
+    return [name.strip() for name in args.topics.split(",") if name.strip()]
+
+
+def _settings(args: Namespace) -> Settings:
+    given = Given(
+        args.servers,
+        args.listen,
+        _topics(args),
+        args.schemas,
+        args.spool,
+        args.workers,
+        args.allow_host,
+        args.allow_origin,
+    )
     try:
         return read(args.file, given)
     except PenstockError as error:
@@ -115,5 +146,25 @@ async def _greet(settings: Settings, options: Options) -> None:
 
 def _key_lines(name: str) -> str:
     key, digest = new_key()
-    lines = f'[[keys]]\nname = "{name}"\nsha256 = "{digest}"\ntopics = ["*"]'
+    lines = f'[[keys]]\nname = {_quoted(name)}\nsha256 = "{digest}"\ntopics = ["*"]'
     return f"The key, which is shown this once: {key}\n\nFor the file:\n{lines}"
+
+
+def _publishable_lines(args: Namespace) -> str:
+    key, digest = new_key(PUBLISHABLE)
+    topics, origins = _topics(args) or ["TOPIC"], args.allow_origin or ["https://YOUR.SITE"]
+    lines = [
+        "[[keys]]",
+        f"name = {_quoted(args.new_key)}",
+        f'sha256 = "{digest}"',
+        "publishable = true",
+        f"topics = [{', '.join(map(_quoted, topics))}]",
+        f"origins = [{', '.join(map(_quoted, origins))}]",
+    ]
+    url = f"/events/{topics[0]}?api_key={key}"
+    return f"The key for your pages: {key}\nThey send to {url}\n\nFor the file:\n" + "\n".join(lines)
+
+
+def _quoted(text: str) -> str:
+    """A string of TOML, whose escapes are those of JSON."""
+    return json.dumps(text, ensure_ascii=False)

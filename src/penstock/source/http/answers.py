@@ -14,6 +14,8 @@ Headers = list[tuple[bytes, bytes]]
 
 PLAIN, PROBLEM = b"application/json", b"application/problem+json"
 
+LONGEST = 1000
+"""Characters of what an answer says; it may quote what the caller sent."""
 SHOWN = 100
 """Problems of events that an answer lists; it tells how many there are."""
 
@@ -33,6 +35,7 @@ class Refused(Exception):
     def __init__(
         self, status: int, detail: str, *, retry_after: int | None = None, problems: Sequence[Problem] = (), **more: Any
     ) -> None:
+        detail = detail if len(detail) <= LONGEST else f"{detail[:LONGEST]} ..."
         super().__init__(detail)
         self.status, self.detail, self.retry_after, self.problems, self.more = (
             status,
@@ -60,8 +63,8 @@ async def reply(send: Send, status: int, body: bytes, kind: bytes = PLAIN, more:
     await send({"type": "http.response.body", "body": body})
 
 
-async def refuse(send: Send, why: Refused) -> None:
-    await reply(send, why.status, refusal(why), PROBLEM, refusal_headers(why))
+async def refuse(send: Send, why: Refused, more: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    await reply(send, why.status, refusal(why), PROBLEM, [*refusal_headers(why), *more])
 
 
 def refusal(why: Refused) -> bytes:

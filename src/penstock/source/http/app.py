@@ -7,16 +7,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl
 
 import msgspec
 
+from penstock.hosts import LONGEST, MISDIRECTED, Hosts, is_loopback
+from penstock.source.http import pixel
 from penstock.source.http.access import Access
-from penstock.source.http.answers import Problem, Refused, Send, listed, refuse, reply
+from penstock.source.http.answers import Headers, Problem, Refused, Send, listed, refusal_headers, refuse, reply
 from penstock.source.http.body import Disconnected, InFlight, Receive, Share, read, too_large, unpack
 from penstock.source.http.events import JSON, LINES, Events, Reading
 from penstock.source.http.measures import Counts
-from penstock.source.http.settings import Limits
+from penstock.source.http.origins import Pages
+from penstock.source.http.query import parameters
+from penstock.source.http.settings import Settings
 from penstock.source.http.store import Store
 
 log = logging.getLogger(__name__)
@@ -27,6 +30,7 @@ GONE = 499
 FAULT = Refused(500, "a fault of the server; its log tells more. Events may be stored")
 MOST_KEY = 10_000
 """Bytes of a key that a request names."""
+QUERY = frozenset({"key", "partial", "api_key"})
 
 Page = Callable[[], tuple[int, bytes, bytes]]
 """Status, type and body."""
@@ -41,55 +45,105 @@ class Asked(NamedTuple):
 
 
 class App:
-    """Answers `POST /events/{topic}` and GET of `pages`."""
+    """Answers `POST /events/{topic}`, `GET /pixel/{topic}` and GET of `pages`."""
 
     def __init__(
         self,
         readings: Mapping[str, Reading],
         store: Store,
-        access: Access,
-        limits: Limits,
+        settings: Settings,
         counts: Counts,
         in_flight: InFlight,
         pages: Mapping[str, Page],
     ) -> None:
-        self.readings, self.store, self._access, self.limits = readings, store, access, limits
+        self.readings, self.store, self.limits = readings, store, settings.limits
         self.routes = {f"{EVENTS}{topic}".encode(): topic for topic in readings}
         """By the path, in a request without a query."""
         self.counts, self.in_flight, self._pages = counts, in_flight, pages
+        self._access = Access(settings.keys)
+        self.callers = {name: Pages.of(name, one.origins, settings.keys) for name, one in settings.topics.items()}
+        """The web pages that may call, by topic."""
+        self._pixels = {name for name, one in settings.topics.items() if one.pixel}
+        self._known = Pages(settings.origins, settings.origins)
+        self._hosts = _hosts(settings)
+        self._tls, self._preflight = settings.tls is not None, int(settings.preflight.total_seconds())
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         began, path, topic, status = time.perf_counter(), scope["path"], "", 0
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        image = path.startswith(pixel.PATH)
+        shared: Headers = []
         try:
-            if path.startswith(EVENTS):
-                topic, status = path[len(EVENTS) :], self.store.status
-                if topic not in self.readings:
-                    topic, wanted = "", topic
-                    known = ", ".join(self.readings)
-                    raise Refused(404, f"there is no topic {wanted!r} here; there are {known}")
-                if scope["method"] != "POST":
-                    raise Refused(405, "events are sent with POST")
-                with Share(self.in_flight) as share:
-                    await reply(send, status, await self._take(topic, scope, receive, share))
+            self.require_host(headers)
+            if image or path.startswith(EVENTS):
+                shared = self._known.headers(headers.get(b"origin"))
+                topic = self._topic(path[len(pixel.PATH if image else EVENTS) :], image)
+                shared = self.callers[topic].headers(headers.get(b"origin"))
+                status = await self._send(topic, scope, headers, receive, send, shared, image=image)
             else:
                 status = await self._page(path, scope["method"], send)
         except Refused as why:
             status = why.status
             self.refused(topic, why)
-            await refuse(send, why)
+            await self._say(send, why, shared, image=image)
         except Disconnected:
             status = GONE
         except Exception:
             log.exception("%s %s", scope["method"], path)
             status = 500
-            await refuse(send, FAULT)
+            await self._say(send, FAULT, shared, image=image)
         finally:
             self.counts.answered(topic, status, time.perf_counter() - began)
 
-    async def _take(self, topic: str, scope: dict[str, Any], receive: Receive, share: Share) -> bytes:
+    def _topic(self, name: str, image: bool) -> str:
+        if name not in self.readings:
+            raise Refused(404, f"there is no topic {name[:300]!r} here; there are {', '.join(self.readings)}")
+        if image and name not in self._pixels:
+            raise Refused(404, f"{name} takes no events as images; who runs the server allows it with pixel = true")
+        return name
+
+    async def _send(
+        self,
+        topic: str,
+        scope: dict[str, Any],
+        headers: Mapping[bytes, bytes],
+        receive: Receive,
+        send: Send,
+        shared: Headers,
+        *,
+        image: bool,
+    ) -> int:
+        """Take events, or answer the question of a browser whether it may send them; the status."""
+        method, wanted = scope["method"], "GET" if image else "POST"
+        if method == "OPTIONS":
+            more = self.callers[topic].preflight(headers, wanted.encode(), self._preflight)
+            await send({"type": "http.response.start", "status": 204, "headers": shared + more})
+            await send({"type": "http.response.body"})
+            return 204
+        if method != wanted:
+            raise Refused(405, f"events are sent with {wanted}")
+        status = self.store.status
+        if image:
+            await self._take_image(topic, headers, scope["query_string"])
+            await reply(send, status, pixel.GIF, pixel.KIND, pixel.HEADERS + shared)
+        else:
+            with Share(self.in_flight) as share:
+                answer = await self._take(topic, headers, scope["query_string"], receive, share)
+                await reply(send, status, answer, more=shared)
+        return status
+
+    async def _say(self, send: Send, why: Refused, shared: Headers, *, image: bool) -> None:
+        if image:
+            headers = pixel.HEADERS + shared + refusal_headers(why) + pixel.problem(why)
+            await reply(send, why.status, pixel.GIF, pixel.KIND, headers)
+        else:
+            await refuse(send, why, shared)
+
+    async def _take(
+        self, topic: str, headers: Mapping[bytes, bytes], query: bytes, receive: Receive, share: Share
+    ) -> bytes:
         """Everything between the head of a request and its answer."""
-        headers: dict[bytes, bytes] = dict(scope["headers"])
-        asked = self.admit(topic, headers, scope["query_string"])
+        asked = self.admit(topic, headers, query)
         body = await read(receive, share, most=self.limits.body)
         if coding := headers.get(b"content-encoding"):
             body = unpack(body, coding, share, most=self.limits.body)
@@ -98,17 +152,42 @@ class App:
             await self.store.put(topic, events)
         return self.accepted(topic, events, problems)
 
+    async def _take_image(self, topic: str, headers: Mapping[bytes, bytes], query: bytes) -> None:
+        fields = parameters(query, pixel.MOST)
+        self._require_caller(topic, headers, fields.pop("api_key", None), image=True)
+        key = _key(fields, headers)
+        fields.pop("key", None)
+        self.store.require_ready()
+        schema = self.readings[topic].schema
+        body = pixel.body(fields, schema.document if schema else None)
+        events, problems = self.read(topic, Asked(lines=False, key=key, partial=False), body)
+        await self.store.put(topic, events)
+        self.accepted(topic, events, problems)
+
     def admit(self, topic: str, headers: Mapping[bytes, bytes], query_string: bytes) -> Asked:
         """What the head of a request asks for, if it may come in now."""
-        self._access.require(topic, headers.get(b"authorization"), headers.get(b"x-api-key"))
-        lines = _is_lines(headers.get(b"content-type"))
         query = _query(query_string) if query_string else {}
+        self._require_caller(topic, headers, query.get("api_key"), image=False)
+        lines = _is_lines(headers.get(b"content-type"))
         key = _key(query, headers)
         if int(headers.get(b"content-length", 0)) > self.limits.body:
             raise too_large(self.limits.body)
         self.in_flight.require_room()
         self.store.require_ready()
         return Asked(lines, key, query.get("partial") == "true")
+
+    def require_host(self, headers: Mapping[bytes, bytes]) -> None:
+        """Refuse what was sent to a name that is not this server's: a page may have pointed its own here."""
+        host = headers.get(b"host")
+        if self._hosts and host is not None and (len(host) > LONGEST or not self._hosts(host)):
+            name = host[:LONGEST].decode("latin-1")
+            raise Refused(MISDIRECTED, f"this server is not {name!r}; who runs it allows the name with allowed_hosts")
+
+    def _require_caller(self, topic: str, headers: Mapping[bytes, bytes], in_url: str | None, *, image: bool) -> None:
+        """Refuse callers without a right key, and web pages that may not call."""
+        bearer, key = headers.get(b"authorization"), headers.get(b"x-api-key")
+        known = self._access.require(topic, bearer, key, in_url.encode() if in_url is not None else None)
+        self.callers[topic].require(headers, known, image=image, tls=self._tls)
 
     def read(self, topic: str, asked: Asked, body: bytes) -> tuple[Events, list[Problem]]:
         """The events to store, and those that are left out."""
@@ -146,6 +225,14 @@ class App:
         return status
 
 
+def _hosts(settings: Settings) -> Callable[[bytes], bool] | None:
+    """Whether a Host is this server's. None takes all: who listens beyond loopback does not know its names."""
+    if not is_loopback(settings.host) and not settings.hosts:
+        return None
+    hosts = Hosts((settings.host, *settings.hosts))
+    return lru_cache(1000)(lambda host: hosts.allows(host.decode("latin-1")))
+
+
 @lru_cache(1000)
 def _is_lines(kind: bytes | None) -> bool:
     name = (kind or b"").partition(b";")[0].strip().lower().decode("latin-1")
@@ -158,10 +245,10 @@ def _is_lines(kind: bytes | None) -> bool:
 
 
 def _query(text: bytes) -> dict[str, str]:
-    """`key` and `partial`, the last of each."""
-    found = dict(parse_qsl(text.decode("latin-1"), keep_blank_values=True))
-    if unknown := set(found) - {"key", "partial"}:
-        raise Refused(400, f"the query has {', '.join(sorted(unknown))}; it may have key and partial")
+    """`key`, `partial` and `api_key`."""
+    found = parameters(text, 10)
+    if unknown := set(found) - QUERY:
+        raise Refused(400, f"the query has {', '.join(sorted(unknown))}; it may have key, partial and api_key")
     if found.get("partial", "true") not in ("true", "false"):
         raise Refused(400, "partial is true or false")
     return found

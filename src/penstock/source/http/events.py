@@ -28,6 +28,8 @@ SPACE = b" \t\r\n"
 
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
 _any = msgspec.json.Decoder()
+_fields = msgspec.json.Decoder(dict, float_hook=lambda text: 0.0)
+"""Of an object; numbers that no double holds are no problem, as no event is encoded again."""
 
 
 class _Object(msgspec.Struct):
@@ -93,7 +95,7 @@ class Reading:
             raise Refused(400, "there is no event in the body")
         if len(values) > self.most:
             raise Refused(413, f"there are {len(values)} events in the body; a request may have {self.most}")
-        decoded, problems = decode(_any.decode if self.schema or (self.key and key is None) else _object_of, values)
+        decoded, problems = decode(self._decoder(key), values)
         if len(body) > self.largest:
             problems += self._too_large(values)
         if self.schema and not problems:
@@ -108,6 +110,12 @@ class Reading:
             values, keys = _without({one.index for one in problems}, values, keys)
             problems.sort(key=lambda one: (one.index, one.path))
         return Events.of(values, keys, len(body)), problems
+
+    def _decoder(self, key: bytes | None) -> Callable[[bytes], Any]:
+        """Without a schema events are objects with any numbers; they are made only if their key is in them."""
+        if self.schema:
+            return _any.decode
+        return _fields.decode if self.key and key is None else _object_of
 
     def _too_large(self, values: list[bytes]) -> list[Problem]:
         return [

@@ -16,6 +16,8 @@ ANY = {"type": "object", "description": "Any JSON object: this topic has no sche
 
 def document(settings: Settings, readings: Mapping[str, Reading], store: Store) -> dict[str, Any]:
     paths = {f"/events/{name}": {"post": _post(name, settings, store.status)} for name in readings}
+    images = [name for name, topic in settings.topics.items() if topic.pixel]
+    paths |= {f"/pixel/{name}": {"get": _pixel(name, settings, store.status)} for name in images}
     made: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {
@@ -30,6 +32,7 @@ def document(settings: Settings, readings: Mapping[str, Reading], store: Store) 
         made["components"]["securitySchemes"] = {
             "bearer": {"type": "http", "scheme": "bearer"},
             "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+            "publishableKey": {"type": "apiKey", "in": "query", "name": "api_key"},
         }
     return made
 
@@ -41,7 +44,7 @@ def _post(topic: str, settings: Settings, status: int) -> dict[str, Any]:
     kinds |= {kind: {"schema": {"type": "string", "description": "An event on each line."}} for kind in sorted(LINES)}
     where = "Kafka has all events." if status == 200 else "All events are on disk, and go to Kafka in order."
     answers = {str(status): {"description": where, "content": _json("Accepted")}}
-    refused = ["400", "401", "403"] if settings.keys else ["400"]
+    refused = ["400", "401", "403"] if settings.keys else ["400", "403"]
     answers |= {one: {"$ref": f"#/components/responses/{one}"} for one in [*refused, *ALWAYS]}
     return {
         "operationId": f"send-{topic}",
@@ -59,8 +62,30 @@ def _post(topic: str, settings: Settings, status: int) -> dict[str, Any]:
         ],
         "requestBody": {"required": True, "content": kinds},
         "responses": answers,
-        **({"security": [{"bearer": []}, {"apiKey": []}]} if settings.keys else {}),
+        **_security(settings),
     }
+
+
+def _pixel(topic: str, settings: Settings, status: int) -> dict[str, Any]:
+    image: dict[str, Any] = {"content": {"image/gif": {}}}
+    texts = {str(status): "The event is safe.", "default": "It is not; the header X-Penstock-Problem says why."}
+    fields = {"type": "object", "additionalProperties": {"type": "string"}}
+    event = {"name": "fields", "in": "query", "style": "form", "explode": True, "schema": fields}
+    return {
+        "operationId": f"pixel-{topic}",
+        "summary": f"Send an event to {topic} as the parameters of an image",
+        "tags": ["events"],
+        "parameters": [
+            event | {"description": "The fields of the event."},
+            _parameter("key", "query", {"type": "string"}, "The key of the event: it decides its partition."),
+        ],
+        "responses": {code: {"description": text, **image} for code, text in texts.items()},
+        **_security(settings),
+    }
+
+
+def _security(settings: Settings) -> dict[str, Any]:
+    return {"security": [{"bearer": []}, {"apiKey": []}, {"publishableKey": []}]} if settings.keys else {}
 
 
 def _parameter(name: str, place: str, schema: dict[str, Any], text: str) -> dict[str, Any]:
@@ -129,7 +154,7 @@ def _responses() -> dict[str, Any]:
     texts = {
         "400": "The body, or some of its events, are not what they should be, or not what the topic takes.",
         "401": "There is no API key, or it is not known.",
-        "403": "The API key is not for this topic.",
+        "403": "The API key is not for this topic, or the web page that sends is not one of those that may.",
         "408": "The body did not come in time.",
         "413": "The request or an event is too large.",
         "415": "The content type or encoding is not known.",

@@ -42,12 +42,13 @@ def quick(connection: Connection, app: App) -> Quick | None:
         return None
     share = Share(app.in_flight)
     try:
+        app.require_host(headers)
         asked = app.admit(topic, headers, b"")
         share.take(size)
     except Refused:
         share.give_back()
         return None  # the application finds the same, and says so
-    return Quick(connection, app, topic, asked, share)
+    return Quick(connection, app, topic, asked, share, app.callers[topic].headers(headers.get(b"origin")))
 
 
 class Quick:
@@ -56,13 +57,17 @@ class Quick:
     message_event = asyncio.Event()
     """uvicorn sets it when something came; nobody waits for it here."""
 
-    def __init__(self, connection: Connection, app: App, topic: str, asked: Asked, share: Share) -> None:
+    def __init__(
+        self, connection: Connection, app: App, topic: str, asked: Asked, share: Share, shared: Headers
+    ) -> None:
+        """`shared` are headers of the answer that tell a browser which page may read it."""
         self.body: list[bytes] = []
         self.scope, self.more_body = connection.scope, True
         self.response_started = self.response_complete = self.disconnected = False
         parser = connection.parser
         self.keep_alive = parser.get_http_version() != "1.0" and parser.should_keep_alive()
         self._connection, self._app, self._topic, self._asked, self._share = connection, app, topic, asked, share
+        self._shared = shared
         self._began = time.perf_counter()
 
     def take(self) -> None:
@@ -100,7 +105,9 @@ class Quick:
         connection = self._connection
         self.response_started = self.response_complete = True
         if not self.disconnected and not connection.transport.is_closing():
-            fields = b"".join([b"%b: %b\r\n" % pair for pair in (*connection.server_state.default_headers, *more)])
+            fields = b"".join(
+                [b"%b: %b\r\n" % pair for pair in (*connection.server_state.default_headers, *self._shared, *more)]
+            )
             end = b"" if self.keep_alive else b"connection: close\r\n"
             size = b"content-type: %b\r\ncontent-length: %d\r\n\r\n" % (kind, len(body))
             connection.transport.write(b"".join((STATUS_LINE[status], fields, end, size, body)))

@@ -19,7 +19,6 @@ import msgspec
 import uvicorn
 
 from penstock.errors import PenstockError
-from penstock.source.http.access import Access
 from penstock.source.http.answers import PLAIN
 from penstock.source.http.app import App, Page
 from penstock.source.http.body import InFlight
@@ -140,7 +139,7 @@ async def _serve(
         counts, in_flight = Counts(), InFlight(settings.limits.in_flight)
         seat = sit(Reporter(counts, in_flight, store, clients.producer))
         pages = _pages(site, store, seat.reports)
-        server.config.app = App(site.readings, store, Access(settings.keys), settings.limits, counts, in_flight, pages)
+        server.config.app = App(site.readings, store, settings, counts, in_flight, pages)
         patience = settings.times.body.total_seconds()
         beside = [seat.keep_telling(), watch(server.server_state.connections, patience)]
         tasks = [asyncio.create_task(one) for one in beside]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import tomllib
@@ -16,6 +17,7 @@ import msgspec
 from penstock.config import duration
 from penstock.errors import PenstockError
 from penstock.kafka_security import require_servers
+from penstock.source.http.origins import NOWHERE, Origins
 
 Form = TypeVar("Form", bound=msgspec.Struct)
 
@@ -35,15 +37,24 @@ class Topic:
     name: str
     schema: Path | None = None
     key: tuple[str, ...] = ()
+    origins: Origins = NOWHERE
+    """Of web pages that may send events with a secret key, or without one where there are no keys."""
+    pixel: bool = False
+    """Whether events also come as `GET /pixel/NAME`."""
 
 
 @dataclass(frozen=True)
 class ApiKey:
-    """One caller: the SHA-256 of the key, and the topics it may write; None stands for all."""
+    """One caller: the SHA-256 of the key, and the topics it may write; None stands for all.
+
+    `origins` are of web pages in which a publishable key stands, None for a secret one; `rate` is requests per second.
+    """
 
     name: str
     digest: bytes
     topics: frozenset[str] | None
+    origins: Origins | None = None
+    rate: float | None = None
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -95,12 +106,19 @@ class Settings:
     workers: int
     kafka: Mapping[str, str]
     """Settings of Kafka's clients by their usual names."""
+    origins: Origins
+    """Of web pages that may send events, unless their topic says otherwise."""
+    hosts: tuple[str, ...]
+    """Names by which callers may address the server, beside those that are always taken."""
+    preflight: timedelta
+    """How long browsers remember that a page may send events."""
 
     def share(self) -> Settings:
         """Those of one worker: limits for the whole server are divided."""
         limits, count = self.limits, self.workers
         parts = {"in_flight": limits.in_flight // count, "spool": max(1, limits.spool // count)}
-        return replace(self, limits=msgspec.structs.replace(limits, **parts))
+        keys = tuple(replace(key, rate=key.rate / count) if key.rate else key for key in self.keys)
+        return replace(self, limits=msgspec.structs.replace(limits, **parts), keys=keys)
 
 
 @dataclass(frozen=True)
@@ -113,17 +131,29 @@ class Given:
     schemas: Path | None = None
     spool: Path | None = None
     workers: int | None = None
+    hosts: Sequence[str] = ()
+    origins: Sequence[str] = ()
 
 
 class _Topic(msgspec.Struct, forbid_unknown_fields=True):
     schema: str | None = None
     key: str | None = None
+    origins: list[str] | None = None
+    pixel: bool = False
 
 
 class _Key(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     sha256: str
     topics: list[str]
+    publishable: bool = False
+    origins: list[str] = []
+    rate: float | None = None
+
+
+class _Cors(msgspec.Struct, forbid_unknown_fields=True):
+    origins: list[str] = []
+    max_age: str = "2 hours"
 
 
 class _Times(msgspec.Struct, forbid_unknown_fields=True):
@@ -144,6 +174,8 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     timeouts: dict[str, Any] = {}
     tls: dict[str, Any] | None = None
     kafka: dict[str, str | int | bool] = {}
+    allowed_hosts: list[str] = []
+    cors: dict[str, Any] = {}
 
 
 def read(file: Path | None, given: Given) -> Settings:
@@ -152,7 +184,9 @@ def read(file: Path | None, given: Given) -> Settings:
     found = _form(_load(file) if file else {}, _File, where)
     host, port = _listen(given.listen or found.listen or DEFAULT_LISTEN, where)
     schemas = given.schemas or (folder / found.schemas if found.schemas else None)
-    topics = _topics(found.topics, given.topics, schemas, folder, where)
+    cors = _form(found.cors, _Cors, f"{where}, [cors]")
+    origins = Origins.of([*cors.origins, *given.origins], f"{where}, [cors]")
+    topics = _topics(found.topics, given.topics, schemas, folder, origins, where)
     limits = _limits(found.limits, f"{where}, [limits]")
     tls = _form(found.tls, Tls, f"{where}, [tls]") if found.tls is not None else None
     return Settings(
@@ -170,6 +204,9 @@ def read(file: Path | None, given: Given) -> Settings:
             name: str(value).lower() if value is True or value is False else str(value)
             for name, value in found.kafka.items()
         },
+        origins=origins,
+        hosts=(*found.allowed_hosts, *given.hosts),
+        preflight=duration(cors.max_age, name=f"{where}, [cors]: max_age"),
     )
 
 
@@ -209,16 +246,23 @@ def _listen(text: str, where: str) -> tuple[str, int]:
 
 
 def _topics(
-    found: Mapping[str, dict[str, Any]], more: Sequence[str], schemas: Path | None, folder: Path, where: str
+    found: Mapping[str, dict[str, Any]],
+    more: Sequence[str],
+    schemas: Path | None,
+    folder: Path,
+    origins: Origins,
+    where: str,
 ) -> dict[str, Topic]:
     """Those that are named, and those that have a file in the folder of schemas."""
-    topics = {name: Topic(name) for name in more}
+    topics = {name: Topic(name, origins=origins) for name in more}
     for name, table in found.items():
-        told = _form(table, _Topic, f"{where}, [topics.{name}]")
+        place = f"{where}, [topics.{name}]"
+        told = _form(table, _Topic, place)
         key = tuple(told.key.split(".")) if told.key else ()
-        topics[name] = Topic(name, folder / told.schema if told.schema else None, key)
+        own = origins if told.origins is None else Origins.of(told.origins, place)
+        topics[name] = Topic(name, folder / told.schema if told.schema else None, key, own, told.pixel)
     for file in _schema_files(schemas, where) if schemas else ():
-        one = topics.get(file.stem, Topic(file.stem))
+        one = topics.get(file.stem, Topic(file.stem, origins=origins))
         topics[file.stem] = replace(one, schema=one.schema or file)
     if not topics:
         raise PenstockError("no topic is named", where=where, next="write [topics.NAME] for each, or give --topics a,b")
@@ -250,8 +294,31 @@ def _keys(found: Sequence[dict[str, Any]], topics: Mapping[str, Topic], where: s
         if one.name in made:
             raise PenstockError("two keys have this name", where=place, next="give each its own")
         names = None if "*" in one.topics else frozenset(one.topics)
-        made[one.name] = ApiKey(one.name, bytes.fromhex(one.sha256), names)
+        made[one.name] = ApiKey(one.name, bytes.fromhex(one.sha256), names, _bound(one, place), one.rate)
     return list(made.values())
+
+
+def _bound(key: _Key, where: str) -> Origins | None:
+    """The origins of a publishable key; None for a secret one."""
+    if key.rate is not None and not 0 < key.rate < math.inf:
+        raise PenstockError(f"rate is {key.rate}", where=where, next="give requests a second, more than 0")
+    if not key.publishable:
+        if key.origins:
+            raise PenstockError(
+                "it has origins and is secret", where=where, next="add publishable = true if it stands in web pages"
+            )
+        return None
+    if "*" in key.topics or not key.topics:
+        raise PenstockError(
+            "everybody can read a publishable key, and this one is not for named topics", where=where, next="name them"
+        )
+    if not key.origins:
+        raise PenstockError(
+            "a publishable key has no origins",
+            where=where,
+            next='name those of its pages, origins = ["https://shop.example"], or all: ["*"]',
+        )
+    return Origins.of(key.origins, where)
 
 
 def _limits(found: dict[str, Any], where: str) -> Limits:

@@ -1,0 +1,113 @@
+"""The server of `penstock ingest` in this process, with a place for events in memory instead of Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import NamedTuple
+
+import uvicorn
+from waiting import until
+
+from penstock.source.http import server
+from penstock.source.http.app import App
+from penstock.source.http.body import InFlight
+from penstock.source.http.events import Events
+from penstock.source.http.measures import Counts
+from penstock.source.http.settings import Given, read
+from penstock.source.http.store import Facts
+
+
+class Stored(NamedTuple):
+    """An event as it would reach Kafka."""
+
+    key: bytes | None
+    value: bytes
+
+
+@dataclass
+class Memory:
+    """A store that takes everything at once."""
+
+    status = 200
+    events: dict[str, list[Stored]] = field(default_factory=lambda: defaultdict(list))
+
+    def put(self, topic: str, events: Events) -> asyncio.Future[None]:
+        keys = events.key_texts().listed()
+        self.events[topic] += map(Stored, keys, (value or b"" for value in events.values.listed()))
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    def require_ready(self) -> None: ...
+
+    def facts(self) -> Facts:
+        return Facts(True, "ok", "")
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server at `port` of 127.0.0.1, and what it has done."""
+
+    port: int
+    counts: Counts
+    events: dict[str, list[Stored]]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def taken(self) -> dict[str, list[Stored]]:
+        """The events since the last look."""
+        found = dict(self.events)
+        self.events.clear()
+        return found
+
+
+@contextmanager
+def running(folder: Path, config: str) -> Iterator[Running]:
+    """Serves a configuration, of which `servers` are added and not asked."""
+    file = folder / "ingest.toml"
+    file.write_text(f'servers = "127.0.0.1:1"\n{config}')
+    settings = read(file, Given())
+    with server.bind("127.0.0.1", 0) as bound:
+        site = server.Site(settings, server.readings(settings), bound, None)
+        store, counts = Memory(), Counts()
+        uvicorn_config = server._config(site)
+        pages = server._pages(site, store, list)
+        uvicorn_config.app = App(site.readings, store, settings, counts, InFlight(settings.limits.in_flight), pages)
+        serving = uvicorn.Server(uvicorn_config)
+        thread = threading.Thread(target=lambda: asyncio.run(serving.serve([bound])))
+        thread.start()
+        try:
+            until(lambda: serving.started, "the server")
+            yield Running(bound.getsockname()[1], counts, store.events)
+        finally:
+            serving.should_exit = True
+            thread.join()
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+def ask(
+    server: Running, path: str, headers: Mapping[str, str], method: str = "POST", body: bytes | None = b'{"a":1}'
+) -> Answer:
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=20)
+    try:
+        connection.request(method, path, body if method == "POST" else None, dict(headers))
+        answer = connection.getresponse()
+        return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+    finally:
+        connection.close()
