@@ -21,6 +21,10 @@ class PenstockError(Exception):
         return _rebuild, (type(self), self.what, self.where, self.next)
 
 
+class DataLost(PenstockError):
+    """What a query was to read next is gone: it stops, unless it was told to go on without."""
+
+
 class SchemaChanged(PenstockError):
     """The table's columns changed while a query was reading; a restart reads the same rows with the new ones."""
 

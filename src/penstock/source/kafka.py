@@ -40,6 +40,8 @@ REFUSED = {
     "maxOffsetsPerTrigger": "give batch=",
     "includeHeaders": "they are in `problem` of a bad record",
 }
+LOSS = "failOnDataLoss"
+"""The option of both clients; `fail_on_data_loss` is its name in Python."""
 EPOCH = re.compile(r"timestamp_(seconds|millis|micros)\(\s*(\w+)\s*\)", re.IGNORECASE)
 MOST_SECONDS = 62_135_596_800
 """From 1970 back to the year 1, and as far ahead."""
@@ -63,6 +65,7 @@ def read(
     batch: int | None = None,
     prefix: str = "",
     client: str = OURS,
+    fail_on_data_loss: bool = True,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """The records of a topic as a stream with the columns of `schema`, Kafka's own, and `problem`.
@@ -75,8 +78,9 @@ def read(
     not fail (try_to_timestamp, not to_timestamp); `late` is how long after newer events an event may come. A record
     without a time, or whose time is by `ahead` after its arrival in Kafka, has a problem and does not move the
     watermark. `batch` bounds the records of one batch. `client` is who reads: "penstock", or "spark" for Spark's own
-    connector. `options` are Kafka's, by their names: of TLS and SASL, and those of docs/streams.md; with "spark", that
-    connector's.
+    connector. When records, partitions or the topic are gone before they were read, the query stops; with
+    `fail_on_data_loss` false it logs which, and goes on with what there is. `options` are Kafka's, by their names: of
+    TLS and SASL, and those of docs/streams.md; with "spark", that connector's.
 
     Metrics of the query, under `name`: `records` and `problems`. Errors: `PenstockError`, when the frame is built.
     """
@@ -87,10 +91,13 @@ def read(
     fields = [*decoder.schema.names, *([time.column] if time and time.made else [])]
     _require_distinct([*fields, PROBLEM, *(prefix + column for column in META)], topic)
     _require_allowed(options or {}, topic)
+    given = dict(options or {})
+    if not fail_on_data_loss:
+        given = {name: value for name, value in given.items() if name.lower() != LOSS.lower()} | {LOSS: "false"}
     if client == OURS:
-        raw = _ours(spark, topic, servers, start, batch, decoder, options or {})
+        raw = _ours(spark, topic, servers, start, batch, decoder, given)
     elif client == SPARKS:
-        raw = _sparks(spark, topic, servers, start, batch, options or {})
+        raw = _sparks(spark, topic, servers, start, batch, given)
     else:
         raise _wrong(f"no client {client!r}", f"use {OURS!r} or {SPARKS!r}", topic)
     decoded = _decoded(raw, decoder)

@@ -1,7 +1,7 @@
 """Kafka topics as a Spark streaming source of our own, `format("penstock-kafka-topic")`, for `kafka.read`.
 
-Offsets have the form of Spark's own source, so that a query may change from one to the other. Each task reads some
-partitions, each of them in order.
+Offsets have the form of Spark's own source (`kafka_offsets`), so that a query may change from one to the other. Each
+task reads some partitions, each of them in order.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from penstock.errors import PenstockError
+from penstock.source.kafka_offsets import TopicOffsets, topics
+from penstock.source.kafka_resume import Resume
 from penstock.source.kafka_schema import FORMAT, schema
 from penstock.source.kafka_settings import AT_END, AT_START, EARLIEST, Settings
 from penstock.source.kafka_topic import Topic, topic
@@ -65,6 +67,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def topic(self) -> Topic:
         return topic(self.settings)
 
+    @cached_property
+    def resume(self) -> Resume:
+        return Resume(self.settings, self.topic)
+
     def initialOffset(self) -> dict[str, Any]:
         start = self.settings.start
         if isinstance(start, str):
@@ -77,9 +83,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._told({p: meant[at][p] if at in meant else at for p, at in given.items()})
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        at = self._offsets(start)
-        end = self.topic.latest() if self.target is None else self.target
-        self._require_held(at, end)
+        begin = self._offsets(start)
+        latest = self.topic.latest()
+        if moved := self.resume.moved(begin, latest, self.target):
+            return moved.offset()
+        at, end = begin.at, latest if self.target is None else self.target
         if all(end[p] == at.get(p) for p in end):
             if self.target is None:
                 time.sleep(PAUSE)
@@ -98,8 +106,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.target = self.topic.latest()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        until = self._offsets(end)
-        begin = self._begun(self._offsets(start), until)
+        planned = self._offsets(end)
+        if not self.resume.check(self._offsets(start), planned):
+            return []
+        until = planned.at
+        begin = self._begun(self._offsets(start).at, until)
         if self.settings.lossy:
             first = self.topic.earliest()
             begin = {p: first[p] if at < first[p] or at > until[p] else at for p, at in begin.items()}
@@ -112,14 +123,14 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, Ranges)
         return batches(self.settings, partition.start, partition.end)
 
-    def _begun(self, start: Offsets, end: Offsets) -> Offsets:
+    def _begun(self, start: Mapping[int, int], end: Mapping[int, int]) -> Offsets:
         """Where each partition of `end` begins; those that are new, at their beginning."""
         if new := end.keys() - start.keys():
             first = self.topic.earliest()
-            return start | {p: first[p] for p in new}
-        return start
+            return dict(start) | {p: first[p] for p in new}
+        return dict(start)
 
-    def _tasks(self, begin: Offsets, end: Offsets) -> list[list[int]]:
+    def _tasks(self, begin: Mapping[int, int], end: Mapping[int, int]) -> list[list[int]]:
         """The partitions that have records, for so many tasks at most; the largest ones apart."""
         sizes = {p: end[p] - begin[p] for p in end if end[p] > begin[p]}
         tasks: list[list[int]] = [[] for _ in range(min(self.settings.tasks, len(sizes)))]
@@ -127,22 +138,15 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             min(tasks, key=lambda some: sum(sizes[each] for each in some)).append(p)
         return tasks
 
-    def _require_held(self, at: Offsets, end: Offsets) -> None:
-        """That the topic has not lost what is to be read: offsets behind its end are those of another topic."""
-        beyond = {p for p, offset in at.items() if offset > end.get(p, -1)}
-        if beyond and not self.settings.lossy:
-            raise self._wrong(
-                f"the topic ends before the offsets that were read, in partitions {_listed(beyond)}: was it made anew?",
-                "start the query with a new checkpoint, or set failOnDataLoss to false to read what there is",
-            )
+    def _offsets(self, told: dict[str, Any]) -> TopicOffsets:
+        try:
+            return TopicOffsets.of(told, self.settings.topic)
+        except ValueError:
+            given = ", ".join(topics(told))
+            raise self._wrong(f"the checkpoint is of {given}", "start the query with a checkpoint of its own") from None
 
-    def _offsets(self, told: dict[str, Any]) -> Offsets:
-        if self.settings.topic not in told:
-            raise self._wrong(f"the checkpoint is of {', '.join(told)}", "start the query with a checkpoint of its own")
-        return {int(p): at for p, at in told[self.settings.topic].items()}
-
-    def _told(self, offsets: Offsets) -> dict[str, Any]:
-        return {self.settings.topic: {str(p): offsets[p] for p in sorted(offsets)}}
+    def _told(self, offsets: Mapping[int, int]) -> dict[str, Any]:
+        return TopicOffsets(self.settings.topic, offsets, self.topic.id()).offset()
 
     def _wrong(self, what: str, next: str) -> PenstockError:
         return PenstockError(what, where=f"kafka.read of {self.settings.topic}", next=next)

@@ -36,6 +36,14 @@ class Topic:
         threading.Thread(target=self._loop.run_forever, name=f"reader of {settings.topic}", daemon=True).start()
         self._reader = self._run(self._made())
 
+    def id(self) -> str:
+        """The id that the topic got when it was made, as it was some seconds ago at most."""
+        return self._run(self._reader.topic_id(self._settings.topic))
+
+    def at_time(self, ms: int) -> dict[int, int]:
+        """The first offset of each partition with this time (milliseconds since 1970) or a later one, else its end."""
+        return self._run(self._reader.at_time(self._settings.topic, ms))
+
     def earliest(self) -> dict[int, int]:
         """The first offset of each partition."""
         return self._run(self._reader.earliest(self._settings.topic))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
@@ -77,6 +78,21 @@ class Reader:
     async def partitions(self, topic: str) -> range:
         """The numbers of the topic's partitions."""
         return range(len((await self._cluster.topic(topic)).leaders))
+
+    async def topic_id(self, topic: str, max_age: timedelta = timedelta(seconds=5)) -> str:
+        """The id that the topic got when it was made, in hex; "" from brokers that give none.
+
+        It is looked at again when what is known is older than `max_age`.
+        """
+
+        async def attempt() -> bytes:
+            known = await self._cluster.topic(topic)
+            if time.monotonic() - known.read_at > max_age.total_seconds():
+                await self._cluster.refresh(topic)
+            return self._cluster.topics[topic].id
+
+        found = await patiently(attempt, patience=self._patience, pauses=PAUSES)
+        return found.hex() if any(found) else ""
 
     async def earliest(self, topic: str) -> dict[int, int]:
         """The first offset that each partition still has."""
