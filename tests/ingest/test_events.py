@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
+import time
+import tracemalloc
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.source.http.answers import Problem, Refused
-from penstock.source.http.body import InFlight, Share, unpack
+from penstock.source.http.answers import LONGEST, Problem, Refused
+from penstock.source.http.body import MEMBERS, WINDOW, unpack
 from penstock.source.http.events import Reading
-from penstock.source.http.schema import Schema
+from penstock.source.http.scan import elements
+from penstock.source.http.schema import TOO_LARGE_TO_SAY, Schema
 
 CLICK = {
     "type": "object",
@@ -164,19 +169,101 @@ def test_other_keys_are_refused(wrong: object) -> None:
 @given(st.lists(st.binary(max_size=2000), max_size=3), st.integers(0, 5000))
 def test_gzip_is_unpacked_up_to_the_limit(members: list[bytes], most: int) -> None:
     plain, packed = b"".join(members), b"".join(gzip.compress(one) for one in members)
-    with Share(InFlight(1 << 20)) as share:
-        if len(plain) > most:
-            with pytest.raises(Refused) as caught:
-                unpack(packed, b"gzip", share, most=most)
-            assert caught.value.status == 413
-        else:
-            assert unpack(packed, b"gzip", share, most=most) == plain
+    if len(plain) > most:
+        with pytest.raises(Refused) as caught:
+            unpack(packed, b"gzip", most=most)
+        assert caught.value.status == 413
+    else:
+        assert unpack(packed, b"gzip", most=most) == plain
 
 
 @pytest.mark.parametrize("cut", [1, 12, 30])
 def test_gzip_that_ends_too_early_is_refused(cut: int) -> None:
-    with Share(InFlight(1 << 20)) as share, pytest.raises(Refused, match="no gzip"):
-        unpack(gzip.compress(b"some text" * 10)[:cut], b"gzip", share, most=1000)
+    with pytest.raises(Refused, match="no gzip"):
+        unpack(gzip.compress(b"some text" * 10)[:cut], b"gzip", most=1000)
+
+
+def test_gzip_of_empty_members_is_refused_at_once() -> None:
+    """8 MB took 95 CPU seconds when what is left was copied for each member."""
+    packed = gzip.compress(b"") * 400_000
+    began = time.process_time()
+    with pytest.raises(Refused, match="members") as caught:
+        unpack(packed, b"gzip", most=8 << 20)
+    assert caught.value.status == 400
+    assert time.process_time() - began < 1
+    few = b"".join(gzip.compress(b"%d" % n) for n in range(MEMBERS))
+    assert unpack(few, b"gzip", most=8 << 20) == b"".join(b"%d" % n for n in range(MEMBERS))
+
+
+@pytest.mark.parametrize("size", [WINDOW - 1, WINDOW, WINDOW + 1, 5 * WINDOW])
+def test_gzip_of_several_windows_is_unpacked(size: int) -> None:
+    plain = random.Random(size).randbytes(size)
+    packed = gzip.compress(plain, 0)
+    for body in (packed, packed + packed, packed + gzip.compress(b"")):
+        assert unpack(body, b"gzip", most=10 * size) == plain * (len(body) // len(packed))
+    with pytest.raises(Refused, match="ends too early"):
+        unpack(packed[:-1], b"gzip", most=10 * size)
+    with pytest.raises(Refused, match="no gzip"):
+        unpack(packed + b"\0", b"gzip", most=10 * size)
+
+
+def test_events_with_very_many_errors_cost_no_more_than_the_errors_that_are_told() -> None:
+    """Eight events of 100 000 wrong items took 27 CPU seconds."""
+    reading = Reading(Schema({"properties": {"a": {"items": {"type": "string"}}}}), (), 1 << 20, 50)
+    body = b"\n".join([b'{"a":[%b]}' % b",".join([b"1"] * 100_000)] * 8)
+    began = time.process_time()
+    found, problems = reading.read(body, lines=True, key=None)
+    assert time.process_time() - began < 1
+    assert found.count == 0
+    assert problems == [Problem(index, "/a/0", '1 is not of type "string"') for index in range(8)]
+
+
+def test_reasons_and_places_are_cut() -> None:
+    """An answer quoted 7.9 MB of what was sent."""
+    reading = Reading(Schema({"additionalProperties": {"anyOf": [{"type": "string"}]}}), (), 1 << 20, 50)
+    events: list[object] = [{"b": [1] * 50_000}, {"c" * 2000: 1}, {"c" * 3000: [1] * 200}]
+    _, problems = reading.read(msgspec.json.encode(events), lines=False, key=None)
+    assert [one.index for one in problems] == [0, 1, 2]
+    assert all(len(one.reason) <= LONGEST and len(one.path) <= LONGEST for one in problems)
+    assert problems[0].reason.startswith("[1,1,1") and problems[0].reason.endswith("...")
+
+
+def test_all_bad_events_are_counted_though_only_some_are_told_why() -> None:
+    events: list[object] = [{"price": -1 if n % 3 else 1, "user": {}} for n in range(900)]
+    reading = Reading(Schema(CLICK), (), 1000, 1000)
+    found, problems = reading.read(msgspec.json.encode(events), lines=False, key=None)
+    assert found.count == 300
+    assert sorted({one.index for one in problems}) == [n for n in range(900) if n % 3]
+    assert [one.reason for one in problems[:2]] == ["-1 is less than the minimum of 0"] * 2
+
+
+def test_a_large_event_that_is_bad_is_refused_without_a_search_for_the_reason() -> None:
+    reading = Reading(Schema({"properties": {"a": {"anyOf": [{"type": "string"}]}}}), (), 1 << 20, 50)
+    body = b'{"a":[%b]}' % b",".join([b"1"] * 200_000)
+    _, problems = reading.read(body, lines=False, key=None)
+    assert [(one.index, one.path, one.reason) for one in problems] == [(0, "", TOO_LARGE_TO_SAY)]
+
+
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [(b"[" + b"[]," * 2_000_000 + b"[]]", False), (b"12\n" * 2_000_000, True), (b"\n" * 8_000_000, True)],
+)
+def test_a_body_of_very_many_events_takes_no_memory_for_them(body: bytes, lines: bool) -> None:
+    """An array of 4 million numbers took 500 MB before it was found to be too long."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(Refused) as caught:
+            ANY.read(body, lines=lines, key=None)
+        assert tracemalloc.get_traced_memory()[1] < len(body) + (1 << 20)
+    finally:
+        tracemalloc.stop()
+    assert caught.value.detail.startswith("there is no event" if body[:1] == b"\n" else "there are more than 50 events")
+
+
+@given(st.lists(values, min_size=1, max_size=8), st.integers(1, 10))
+def test_elements_are_counted_as_they_are_decoded(events: list[object], most: int) -> None:
+    body = json.dumps(events).encode("utf-8", "surrogatepass")
+    assert elements(np.frombuffer(body, np.uint8), most) == min(len(events), most + 1)
 
 
 @pytest.mark.parametrize("body", [b'"text"', b"5", b'[["u-1"]]', b"null", b'[{"user":"a"},7]'])

@@ -101,7 +101,7 @@ def test_a_batch_with_a_bad_event_is_refused_or_taken_in_part(site: Site, mark: 
         ("{raw}", {"data": b'{"a":"' + b"x" * 100_001 + b'"}'}, 400, "events are bad"),
         ("{raw}", {"data": b"{}" + b" " * 200_000}, 413, "may have 200000 bytes"),
         ("{raw}", {"data": iter([b"{}", b" " * 200_000])}, 413, "may have 200000 bytes"),
-        ("{raw}", {"data": b"{}\n" * 1001, "headers": {"Content-Type": LINES}}, 413, "1001 events"),
+        ("{raw}", {"data": b"{}\n" * 1001, "headers": {"Content-Type": LINES}}, 413, "more than 1000 events"),
         ("{raw}", {"data": gzip.compress(b" " * 200_001), "headers": {"Content-Encoding": "gzip"}}, 413, "200000"),
         ("{raw}", {"headers": {"Content-Type": "application/x-www-form-urlencoded"}}, 415, "send application/json"),
         ("{raw}", {"headers": {"Content-Encoding": "br"}}, 415, "use gzip"),

@@ -18,6 +18,8 @@ LONGEST = 1000
 """Characters of what an answer says; it may quote what the caller sent."""
 SHOWN = 100
 """Problems of events that an answer lists; it tells how many there are."""
+LONGEST = 300
+"""Characters of a reason or of a place in an event; validators quote whole values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,11 @@ def listed(problems: Sequence[Problem]) -> dict[str, Any]:
     if not problems:
         return {}
     return {"bad": len({one.index for one in problems}), "errors": problems[:SHOWN]}
+
+
+def shortened(text: str) -> str:
+    """The text, without its end if it is long."""
+    return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
 
 
 async def reply(send: Send, status: int, body: bytes, kind: bytes = PLAIN, more: Headers | None = None) -> None:

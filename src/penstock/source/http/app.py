@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -31,6 +33,15 @@ FAULT = Refused(500, "a fault of the server; its log tells more. Events may be s
 MOST_KEY = 10_000
 """Bytes of a key that a request names."""
 QUERY = frozenset({"key", "partial", "api_key"})
+
+SCANNED = 256 << 10
+"""Bytes of a body that the compiled loop looks through at once, which takes less than a millisecond."""
+EXAMINED = 32 << 10
+"""Bytes of a body that is decoded and validated at once; a larger one goes to a thread, for it may take a second."""
+UNPACKED = 4 << 10
+"""Bytes of gzip that are unpacked at once; they may become a thousand times as many."""
+
+Result = TypeVar("Result")
 
 Page = Callable[[], tuple[int, bytes, bytes]]
 """Status, type and body."""
@@ -60,6 +71,8 @@ class App:
         self.routes = {f"{EVENTS}{topic}".encode(): topic for topic in readings}
         """By the path, in a request without a query."""
         self.counts, self.in_flight, self._pages = counts, in_flight, pages
+        # One: more would not be faster, since most of the work keeps Python's lock, and would take more memory.
+        self._thread = ThreadPoolExecutor(1, "bodies")
         self._access = Access(settings.keys)
         self.callers = {name: Pages.of(name, one.origins, settings.keys) for name, one in settings.topics.items()}
         """The web pages that may call, by topic."""
@@ -129,7 +142,7 @@ class App:
         else:
             with Share(self.in_flight) as share:
                 answer = await self._take(topic, headers, scope["query_string"], receive, share)
-                await reply(send, status, answer, more=shared)
+            await reply(send, status, answer, more=shared)
         return status
 
     async def _say(self, send: Send, why: Refused, shared: Headers, *, image: bool) -> None:
@@ -146,8 +159,13 @@ class App:
         asked = self.admit(topic, headers, query)
         body = await read(receive, share, most=self.limits.body)
         if coding := headers.get(b"content-encoding"):
-            body = unpack(body, coding, share, most=self.limits.body)
-        events, problems = self.read(topic, asked, body)
+            packed, most = body, self.limits.body
+            if len(packed) <= UNPACKED:
+                body = unpack(packed, coding, most=most)
+            else:
+                body = await self.aside(lambda: unpack(packed, coding, most=most))
+            share.take(len(body))
+        events, problems = await self._read(topic, asked, body)
         if events.count:
             await self.store.put(topic, events)
         return self.accepted(topic, events, problems)
@@ -189,15 +207,36 @@ class App:
         known = self._access.require(topic, bearer, key, in_url.encode() if in_url is not None else None)
         self.callers[topic].require(headers, known, image=image, tls=self._tls)
 
-    def read(self, topic: str, asked: Asked, body: bytes) -> tuple[Events, list[Problem]]:
-        """The events to store, and those that are left out."""
-        events, problems = self.readings[topic].read(body, lines=asked.lines, key=asked.key)
+    def aside(self, work: Callable[[], Result]) -> asyncio.Future[Result]:
+        """Work that takes long, in the thread for it, while others are answered."""
+        return asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def scan(self, topic: str, asked: Asked, body: bytes) -> Events | None:
+        """The events to store, if the compiled loop can tell that all are good."""
+        return self.readings[topic].scan(body, lines=asked.lines, key=asked.key)
+
+    def examine(self, topic: str, asked: Asked, body: bytes) -> tuple[Events, Sequence[Problem]]:
+        """The events to store, and what is wrong with those that are left out."""
+        events, problems = self.readings[topic].examine(body, lines=asked.lines, key=asked.key)
         if problems and not asked.partial:
             bad, count = len({one.index for one in problems}), events.count
             raise Refused(
                 400, f"{bad} of {bad + count} events are bad; nothing was stored", problems=problems, accepted=0
             )
         return events, problems
+
+    async def _read(self, topic: str, asked: Asked, body: bytes) -> tuple[Events, Sequence[Problem]]:
+        """As `examine`, at once if that is quick, else in the thread."""
+        if len(body) <= SCANNED and (events := self.scan(topic, asked, body)):
+            return events, ()
+        if len(body) <= EXAMINED:
+            return self.examine(topic, asked, body)
+        return await self.aside(lambda: self.read(topic, asked, body))
+
+    def read(self, topic: str, asked: Asked, body: bytes) -> tuple[Events, Sequence[Problem]]:
+        """As `examine`, by the compiled loop first."""
+        events = self.scan(topic, asked, body)
+        return (events, ()) if events else self.examine(topic, asked, body)
 
     def accepted(self, topic: str, events: Events, problems: Sequence[Problem]) -> bytes:
         """The answer when the events are safe; counts them."""

@@ -11,6 +11,10 @@ from penstock.source.http.answers import Refused
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 GZIP = 16 + zlib.MAX_WBITS
+WINDOW = 16 << 10
+"""Bytes that are unpacked at a time: what follows the end of a member is copied, up to a window for each."""
+MEMBERS = 10_000
+"""Of gzip in a body. A member costs some microseconds and may be empty: 8 MB have room for 400 000."""
 FULL = 1
 """Seconds after which callers may try again when the memory for requests is taken."""
 
@@ -85,27 +89,35 @@ def too_large(most: int) -> Refused:
     return Refused(413, f"a request may have {most} bytes; send fewer events in each")
 
 
-def unpack(body: bytes, encoding: bytes, share: Share, *, most: int) -> bytes:
-    """The body without its Content-Encoding; never more than `most` bytes are unpacked."""
+def unpack(body: bytes, encoding: bytes, *, most: int) -> bytes:
+    """The body without its Content-Encoding; never more than `most` bytes are unpacked.
+
+    Raises `Refused` for another encoding, for what is not gzip, and for more bytes or members than a request may have.
+    """
     coding = encoding.strip().lower()
     if coding in (b"", b"identity"):
         return body
     if coding not in (b"gzip", b"x-gzip"):
         raise Refused(415, f"the content encoding {encoding.decode('latin-1')!r} is not known; use gzip or none")
-    out, left = [], body
-    size = 0
-    while left:  # members may follow one another (RFC 1952, section 2.2)
-        member = zlib.decompressobj(GZIP)
+    out: list[bytes] = []
+    size, members, at, member = 0, 0, 0, None
+    while at < len(body):
+        if member is None:  # members may follow one another (RFC 1952, section 2.2)
+            member, members = zlib.decompressobj(GZIP), members + 1
+            if members > MEMBERS:
+                raise Refused(400, f"the body has more than {MEMBERS} members of gzip; send it as one")
+        window = body[at : at + WINDOW]
         try:
-            some = member.decompress(left, most - size + 1)
+            # Never more than `most` + 1 in all, so that nothing of the window is left over but behind the member's end.
+            out.append(member.decompress(window, most - size + 1))
         except zlib.error as error:
             raise Refused(400, f"the body is no gzip: {error}") from None
-        size += len(some)
+        size += len(out[-1])
         if size > most:
             raise too_large(most)
-        if not member.eof:
-            raise Refused(400, "the body is no gzip: it ends too early")
-        out.append(some)
-        left = member.unused_data
-    share.take(size)
+        at += len(window) - len(member.unused_data)
+        if member.eof:
+            member = None
+    if member is not None:
+        raise Refused(400, "the body is no gzip: it ends too early")
     return b"".join(out)

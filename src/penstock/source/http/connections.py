@@ -84,7 +84,7 @@ class Connection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         if isinstance(self.cycle, Quick):
-            self.cycle.body.append(body)
+            self.cycle.add(body)
         else:
             super().on_body(body)
 

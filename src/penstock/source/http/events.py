@@ -8,16 +8,18 @@ decoder, which hands out the bytes of each element.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any
 
 import msgspec
+import numpy as np
 
-from penstock.source.http.answers import Problem, Refused
+from penstock.source.http.answers import SHOWN, Problem, Refused
 from penstock.source.http.plan import Plan, plan
-from penstock.source.http.scan import cut, room
-from penstock.source.http.schema import Schema
+from penstock.source.http.scan import cut, elements, room
+from penstock.source.http.schema import Numbered, Schema
 from penstock.wire.kernels import Array
 from penstock.wire.texts import Texts
 
@@ -25,6 +27,9 @@ LINES = frozenset({"application/x-ndjson", "application/ndjson", "application/js
 # Browsers' sendBeacon sends text as text/plain, and other types only after a question to the server.
 JSON = frozenset({"application/json", "text/plain"})
 SPACE = b" \t\r\n"
+GROUP = 64 << 10
+"""Bytes of events that are decoded and validated together. Nothing else runs in Python meanwhile, other threads
+included, and what is decoded takes up to 25 times as much memory."""
 
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
 _any = msgspec.json.Decoder()
@@ -71,78 +76,116 @@ class Reading:
     most: int
     _plan: Plan | None = field(init=False, repr=False)
     _keyless: Plan | None = field(init=False, repr=False)
-    _room: Array = field(init=False, repr=False)
+    _rooms: list[Array] = field(init=False, repr=False)
+    """What `cut` needs, one for each thread that reads."""
 
     def __post_init__(self) -> None:
         document = self.schema.document if self.schema else True
         object.__setattr__(self, "_plan", plan(document, self.key))
         object.__setattr__(self, "_keyless", plan(document, ()))
-        object.__setattr__(self, "_room", room(self.most))
+        object.__setattr__(self, "_rooms", [])
 
     def read(self, body: bytes, *, lines: bool, key: bytes | None) -> tuple[Events, list[Problem]]:
         """The good events of a body, and what is wrong with the others; `key` comes before a key in the event."""
+        found = self.scan(body, lines=lines, key=key)
+        return (found, []) if found else self.examine(body, lines=lines, key=key)
+
+    def scan(self, body: bytes, *, lines: bool, key: bytes | None) -> Events | None:
+        """The events of a body if all are surely good; None says nothing about them."""
         chosen = self._plan if key is None else self._keyless
-        found = cut(body, chosen, lines=lines, largest=self.largest, room=self._room) if chosen else None
+        if chosen is None:
+            return None
+        space = self._rooms.pop() if self._rooms else room(self.most)
+        found = cut(body, chosen, lines=lines, largest=self.largest, room=space)
+        self._rooms.append(space)
         if found is None:
-            return self.examine(body, lines=lines, key=key)
+            return None
         values, keys = found
-        return Events(values, key if keys is None else keys, len(body)), []
+        return Events(values, key if keys is None else keys, len(body))
 
     def examine(self, body: bytes, *, lines: bool, key: bytes | None) -> tuple[Events, list[Problem]]:
-        """The same by decoding and validating, which takes ten times as long and tells what is wrong."""
-        values = split_lines(body) if lines else split(body)
+        """As `read`, by decoding and validating, which takes ten times as long and tells what is wrong."""
+        values = split_lines(body, self.most) if lines else split(body, self.most)
         if not values:
             raise Refused(400, "there is no event in the body")
-        if len(values) > self.most:
-            raise Refused(413, f"there are {len(values)} events in the body; a request may have {self.most}")
-        decoded, problems = decode(self._decoder(key), values)
-        if len(body) > self.largest:
-            problems += self._too_large(values)
-        if self.schema and not problems:
-            problems = self.schema.problems(decoded)
-        elif self.schema:
-            problems = self._all_problems(decoded, problems)
-        keys: list[bytes | None] | bytes | None = key
-        if key is None and self.key:
-            keys, wrong = keys_of(decoded, self.key, {one.index for one in problems})
+        with_keys = key is None and bool(self.key)
+        problems: list[Problem] = []
+        keys: list[bytes | None] = []
+        for start, end in _groups(values):
+            wrong, found = self._examine_group(values[start:end], start, with_keys, SHOWN - len(problems))
             problems += wrong
+            keys += found
+        good = values
+        chosen = keys if with_keys else key
         if problems:
-            values, keys = _without({one.index for one in problems}, values, keys)
+            good, chosen = _without({one.index for one in problems}, values, chosen)
             problems.sort(key=lambda one: (one.index, one.path))
-        return Events.of(values, keys, len(body)), problems
+        return Events.of(good, chosen, len(body)), problems
 
-    def _decoder(self, key: bytes | None) -> Callable[[bytes], Any]:
+    def _decoder(self, with_keys: bool) -> Callable[[bytes], Any]:
         """Without a schema events are objects with any numbers; they are made only if their key is in them."""
         if self.schema:
             return _any.decode
-        return _fields.decode if self.key and key is None else _object_of
+        return _fields.decode if with_keys else _object_of
 
-    def _too_large(self, values: list[bytes]) -> list[Problem]:
-        return [
-            Problem(index, "", f"the event has {len(value)} bytes; at most {self.largest} are taken")
-            for index, value in enumerate(values)
-            if len(value) > self.largest
+    def _examine_group(
+        self, values: list[bytes], start: int, with_keys: bool, most: int
+    ) -> tuple[list[Problem], list[bytes | None]]:
+        """What is wrong with these events, the first of which is number `start`, and the key of each if wanted."""
+        if len(values) == 1 and len(values[0]) > self.largest:
+            return [self._too_large(values[0], start)], [None]
+        decoded, problems = decode(self._decoder(with_keys), values)
+        problems = [Problem(start + one.index, one.path, one.reason) for one in problems]
+        problems += [
+            self._too_large(value, index) for index, value in enumerate(values, start) if len(value) > self.largest
         ]
+        bad = {one.index for one in problems}
+        if self.schema:
+            events = zip(decoded, values, strict=True)
+            numbered = [Numbered(index, event, len(value)) for index, (event, value) in enumerate(events, start)]
+            problems += self.schema.problems([one for one in numbered if one.index not in bad], most)
+        if not with_keys:
+            return problems, []
+        keys, wrong = keys_of(decoded, self.key, start, {one.index for one in problems})
+        return problems + wrong, keys
 
-    def _all_problems(self, decoded: list[Any], known: list[Problem]) -> list[Problem]:
-        """Those of the schema too, of events that could be decoded."""
-        assert self.schema
-        bad = {one.index for one in known}
-        good = [index for index in range(len(decoded)) if index not in bad]
-        found = self.schema.problems([decoded[index] for index in good])
-        return known + [Problem(good[one.index], one.path, one.reason) for one in found]
+    def _too_large(self, value: bytes, index: int) -> Problem:
+        return Problem(index, "", f"the event has {len(value)} bytes; at most {self.largest} are taken")
 
 
-def split_lines(body: bytes) -> list[bytes]:
-    """The lines that are not empty, without the white space around them."""
-    return list(filter(None, map(bytes.strip, body.split(b"\n"))))
+def _groups(values: list[bytes]) -> Iterator[tuple[int, int]]:
+    """Where groups of at most `GROUP` bytes, or of one larger event, begin and end."""
+    start, size = 0, 0
+    for index, value in enumerate(values):
+        if size and size + len(value) > GROUP:
+            yield start, index
+            start, size = index, 0
+        size += len(value)
+    yield start, len(values)
 
 
-def split(body: bytes) -> list[bytes]:
-    """The elements of an array, or the one event that the body is."""
+def split_lines(body: bytes, most: int) -> list[bytes]:
+    """The lines that are not empty, without the white space around them; `Refused` if there are more than `most`."""
+    values: list[bytes] = []
+    for line in BytesIO(body):
+        if value := line.strip():
+            values.append(value)
+            if len(values) > most:
+                raise _too_many(most)
+    return values
+
+
+def _too_many(most: int) -> Refused:
+    return Refused(413, f"there are more than {most} events in the body; send fewer in each request")
+
+
+def split(body: bytes, most: int) -> list[bytes]:
+    """The elements of an array, or the one event that the body is; `Refused` if there are more than `most`."""
     body = body.strip(SPACE)
     if body[:1] != b"[":
         return [body] if body else []
+    if elements(np.frombuffer(body, np.uint8), most) > most:
+        raise _too_many(most)
     try:
         return list(map(bytes, _elements.decode(body)))
     except (msgspec.DecodeError, RecursionError) as error:
@@ -166,11 +209,13 @@ def decode(one: Callable[[bytes], Any], values: list[bytes]) -> tuple[list[Any],
     return decoded, problems
 
 
-def keys_of(events: list[Any], path: tuple[str, ...], bad: set[int]) -> tuple[list[bytes | None], list[Problem]]:
-    """The key in each event: text or a whole number; None where there is none."""
+def keys_of(
+    events: list[Any], path: tuple[str, ...], start: int, bad: set[int]
+) -> tuple[list[bytes | None], list[Problem]]:
+    """The key in each event: text or a whole number; None where there is none. The first event has number `start`."""
     keys: list[bytes | None] = []
     problems: list[Problem] = []
-    for index, event in enumerate(events):
+    for index, event in enumerate(events, start):
         found = event
         for step in path:
             found = found.get(step) if found.__class__ is dict else None

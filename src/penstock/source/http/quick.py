@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from penstock.source.http.answers import PLAIN, PROBLEM, Headers, Problem, Refused, refusal, refusal_headers
-from penstock.source.http.app import EVENTS, FAULT, GONE, App, Asked
+from penstock.source.http.app import EVENTS, EXAMINED, FAULT, GONE, SCANNED, App, Asked
 from penstock.source.http.body import Share
 from penstock.source.http.events import Events
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from penstock.source.http.connections import Connection
 
 log = logging.getLogger(__name__)
-
-SMALL = 256 << 10
-"""Bytes of a body."""
 
 
 def quick(connection: Connection, app: App) -> Quick | None:
@@ -37,18 +34,15 @@ def quick(connection: Connection, app: App) -> Quick | None:
     if connection.expect_100_continue or connection.flow.write_paused:
         return None
     headers = dict(connection.headers)
-    size = int(headers.get(b"content-length", SMALL + 1))
-    if size > SMALL or b"content-encoding" in headers:
+    size = int(headers.get(b"content-length", SCANNED + 1))
+    if size > SCANNED or b"content-encoding" in headers:
         return None
-    share = Share(app.in_flight)
     try:
         app.require_host(headers)
         asked = app.admit(topic, headers, b"")
-        share.take(size)
     except Refused:
-        share.give_back()
         return None  # the application finds the same, and says so
-    return Quick(connection, app, topic, asked, share, app.callers[topic].headers(headers.get(b"origin")))
+    return Quick(connection, app, topic, asked, app.callers[topic].headers(headers.get(b"origin")))
 
 
 class Quick:
@@ -57,28 +51,56 @@ class Quick:
     message_event = asyncio.Event()
     """uvicorn sets it when something came; nobody waits for it here."""
 
-    def __init__(
-        self, connection: Connection, app: App, topic: str, asked: Asked, share: Share, shared: Headers
-    ) -> None:
+    def __init__(self, connection: Connection, app: App, topic: str, asked: Asked, shared: Headers) -> None:
         """`shared` are headers of the answer that tell a browser which page may read it."""
-        self.body: list[bytes] = []
+        self._body: list[bytes] = []
+        self._late: Refused | None = None
+        """What became wrong while the body came."""
         self.scope, self.more_body = connection.scope, True
         self.response_started = self.response_complete = self.disconnected = False
         parser = connection.parser
         self.keep_alive = parser.get_http_version() != "1.0" and parser.should_keep_alive()
-        self._connection, self._app, self._topic, self._asked, self._share = connection, app, topic, asked, share
-        self._shared = shared
+        self._connection, self._app, self._topic, self._asked = connection, app, topic, asked
+        self._share, self._shared = Share(app.in_flight), shared
         self._began = time.perf_counter()
+
+    def add(self, part: bytes) -> None:
+        """A part of the body; only what has come takes memory from others, not what was announced."""
+        if self._late:
+            return
+        try:
+            self._share.take(len(part))
+            self._body.append(part)
+        except Refused as why:
+            self._late = why
+            self._body.clear()
+            self._share.give_back()
 
     def take(self) -> None:
         """The body is complete."""
-        app = self._app
+        app, topic, asked = self._app, self._topic, self._asked
         try:
-            body = self.body[0] if len(self.body) == 1 else b"".join(self.body)
-            events, problems = app.read(self._topic, self._asked, body)
-            app.store.put(self._topic, events).add_done_callback(partial(self._stored, events, problems))
+            if self._late:
+                raise self._late
+            body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+            events = app.scan(topic, asked, body)
+            if events:
+                self._store(events, ())
+            elif len(body) <= EXAMINED:
+                self._store(*app.examine(topic, asked, body))
+            else:
+                app.aside(lambda: app.examine(topic, asked, body)).add_done_callback(self._examined)
         except Exception as error:
             self._refuse(error)
+
+    def _examined(self, done: asyncio.Future[tuple[Events, Sequence[Problem]]]) -> None:
+        try:
+            self._store(*done.result())
+        except Exception as error:
+            self._refuse(error)
+
+    def _store(self, events: Events, problems: Sequence[Problem]) -> None:
+        self._app.store.put(self._topic, events).add_done_callback(partial(self._stored, events, problems))
 
     def lost(self) -> None:
         """The connection is gone; what came of the body is of no use."""

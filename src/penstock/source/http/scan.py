@@ -54,6 +54,33 @@ def _is_text(body: bytes) -> bool:
 
 
 @compiled
+def elements(data: Array, most: int) -> int:
+    """The number of elements in the array of JSON that the bytes are, or `most` + 1 if there are more.
+
+    If the bytes are not JSON, it counts at least those that come before the first mistake.
+    """
+    depth, count, at, in_string = 0, 1, 0, False
+    while at < len(data):
+        here = data[at]
+        if in_string:
+            if here == 0x5C:
+                at += 1
+            in_string = here != 0x22
+        elif here == 0x22:
+            in_string = True
+        elif here == 0x5B or here == 0x7B:
+            depth += 1
+        elif here == 0x5D or here == 0x7D:
+            depth -= 1
+        elif here == 0x2C and depth == 1:
+            count += 1
+            if count > most:
+                return count
+        at += 1
+    return count
+
+
+@compiled
 def _stripped(at: int, end: int) -> int:
     """Behind the white space around a line, of which bytes.strip knows more than JSON."""
     while at < end and _STRIPPED[byte(at)] and byte(at) != 0x0A:

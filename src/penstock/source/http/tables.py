@@ -23,5 +23,7 @@ def table(lot: Sequence[Events], times: Sequence[int] | None = None) -> pa.Recor
 
 def warm() -> None:
     """Compile the loops from a body to columns, or load them from disk."""
-    events, _ = Reading(None, ("k",), 100, 1).read(b'{"k":"v"}', lines=True, key=None)
+    reading = Reading(None, ("k",), 100, 1)
+    events, _ = reading.read(b'{"k":"v"}', lines=True, key=None)
     table([events])
+    reading.examine(b'[{"k":"v"}]', lines=False, key=None)

@@ -1,0 +1,145 @@
+"""Callers that want to stop or to fill a server of `penstock ingest`, and one that asks meanwhile how it is."""
+
+from __future__ import annotations
+
+import gzip
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+PATIENCE = 60.0
+"""Seconds for an answer."""
+EMPTY_MEMBER = gzip.compress(b"")
+
+
+@contextmanager
+def connected(url: str, source: str | None = None) -> Iterator[socket.socket]:
+    """A connection to the server, from another address of this machine if one is given."""
+    parts = urlsplit(url)
+    assert parts.hostname and parts.port
+    there, here = (parts.hostname, parts.port), (source, 0) if source else None
+    with socket.create_connection(there, timeout=PATIENCE, source_address=here) as made:
+        yield made
+
+
+@contextmanager
+def crowd(url: str, count: int, sent: bytes, source: str | None = None) -> Iterator[list[socket.socket]]:
+    """So many connections, on each of which this was sent."""
+    with ExitStack() as stack:
+        made = [stack.enter_context(connected(url, source)) for _ in range(count)]
+        for one in made:
+            one.sendall(sent)
+        yield made
+
+
+def head(topic: str, length: int, *lines: str, kind: str = "application/json") -> bytes:
+    """The head of a request with events."""
+    start = [f"POST /events/{topic} HTTP/1.1", "Host: x", f"Content-Type: {kind}", f"Content-Length: {length}"]
+    return "\r\n".join([*start, *lines, "", ""]).encode()
+
+
+def request(topic: str, body: bytes, *lines: str, kind: str = "application/json") -> bytes:
+    return head(topic, len(body), *lines, kind=kind) + body
+
+
+def get(path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+
+
+def answer(made: socket.socket) -> tuple[int, bytes]:
+    """Status and body of the next answer; 0 if the connection ends first."""
+    with made.makefile("rb") as file:
+        lines = b"".join(iter(file.readline, b"\r\n"))
+        size = int(lines.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
+        return (int(lines[9:12]), file.read(size)) if lines else (0, b"")
+
+
+def asked(url: str, sent: bytes) -> tuple[int, bytes]:
+    """The answer to one request on a connection of its own."""
+    with connected(url) as made:
+        made.sendall(sent)
+        return answer(made)
+
+
+def is_open(made: socket.socket) -> bool:
+    """Whether the server has not closed it; reads what came."""
+    made.setblocking(False)
+    try:
+        while made.recv(1 << 16):
+            pass
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def flood(url: str, start: bytes, piece: bytes, *, seconds: float, most: int) -> tuple[int, bytes]:
+    """Send `start` and then the piece again and again; the bytes that were taken, and what the server said."""
+    sent, until = 0, time.monotonic() + seconds
+    with connected(url) as made:
+        made.settimeout(seconds)
+        try:
+            made.sendall(start)
+            while sent < most and time.monotonic() < until:
+                sent += made.send(piece)
+        except OSError:
+            pass  # closed by the server, which may have said why
+        try:
+            return sent, made.recv(1 << 16)
+        except OSError:
+            return sent, b""
+
+
+def wrong_items(events: int, items: int, field: str = "a") -> bytes:
+    """Events with an array of numbers, where a schema wants strings."""
+    one = b'{"%b":[%b]}' % (field.encode(), b",".join([b"1"] * items))
+    return b"[" + b",".join([one] * events) + b"]"
+
+
+class Pulse:
+    """Asks /health over and over on connections of their own, for as long as the block lasts."""
+
+    def __init__(self, url: str) -> None:
+        self._url, self._ended = url, threading.Event()
+        self._thread = threading.Thread(target=self._ask)
+        self.seconds: list[float] = []
+        """Until each answer."""
+
+    def __enter__(self) -> Pulse:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def slowest(self) -> float:
+        return max(self.seconds)
+
+    def _ask(self) -> None:
+        while not self._ended.wait(0.01):
+            began = time.monotonic()
+            status, body = asked(self._url, get("/health"))
+            assert status == 200, body
+            self.seconds.append(time.monotonic() - began)
+
+
+def cpu(pid: int) -> float:
+    """CPU seconds that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def resident(pid: int, line: str = "VmRSS") -> int:
+    """Bytes of memory of a process; `VmHWM` for the most that it had."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return next(int(found.split()[1]) for found in text.splitlines() if found.startswith(line)) * 1024
+
+
+def statuses(made: Sequence[socket.socket]) -> list[int]:
+    return [answer(one)[0] for one in made]
