@@ -14,6 +14,7 @@ from penstock.cli.arguments import add_allow_host, positive, servers
 from penstock.connect import settings
 from penstock.connect.api import application
 from penstock.connect.connector import World
+from penstock.connect.secrets import HidingFormatter, Secrets
 from penstock.connect.server import Server, address_of, bind, warn_if_open
 from penstock.connect.store import Store
 from penstock.connect.worker import Worker
@@ -50,7 +51,9 @@ def add(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     brokers = args.servers or (None if args.file else place.kafka(args.root))
     chosen = settings.read(args.file, brokers, args.listen)
-    logging.basicConfig(level=logging.INFO if args.verbose else logging.WARNING, format="%(asctime)s %(message)s")
+    secrets, lines = Secrets(chosen.secrets), logging.StreamHandler()
+    lines.setFormatter(HidingFormatter("%(asctime)s %(message)s", secrets))
+    logging.basicConfig(level=logging.INFO if args.verbose else logging.WARNING, handlers=[lines])
     # The driver warns of each protocol version that it tries.
     logging.getLogger("cassandra").setLevel(logging.ERROR)
     stop = Stop(threading.Event(), threading.Event())
@@ -62,7 +65,7 @@ def run(args: Namespace) -> int:
         listen(stop.gently, stop.now)
         jvm = jvm_process(spark)
         note_jvm(jvm.pid)
-        world = World(spark, chosen.servers, data / "connectors", chosen.provided, chosen.producer)
+        world = World(spark, chosen.servers, data / "connectors", chosen.provided, chosen.producer, secrets)
         hosts = Hosts((*chosen.allowed, *args.allow_host))
         try:
             worker = Worker(world, Store(chosen.servers, chosen.topic, chosen.client()), address_of(bound))

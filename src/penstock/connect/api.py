@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -22,11 +23,26 @@ from penstock.errors import PenstockError
 
 log = logging.getLogger(__name__)
 
+MOST = 1 << 20
+"""Bytes of a request's body."""
+DEEPEST = 20
+"""Levels of objects and arrays in a request's body; configurations have two."""
+
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def application(worker: Worker) -> Starlette:
     """The application over one worker."""
+    hide = worker.world.secrets.hide
+
+    def failed(request: Request, error: Exception) -> Response:
+        status, message = (error.status, error.what) if isinstance(error, RestError) else (500, str(error))
+        return _error(status, hide(message))
+
+    def broken(request: Request, error: Exception) -> Response:
+        log.error("%s %s: %s", request.method, request.url.path, hide("".join(traceback.format_exception(error))))
+        return _error(500, hide(f"{type(error).__name__}: {error}"))
+
     by_path: dict[str, dict[str, Endpoint]] = {}
     for (method, path), call in {**routes.ROUTES, **plugin_routes.ROUTES}.items():
         by_path.setdefault(path, {})[method] = _endpoint(worker, call)
@@ -37,7 +53,7 @@ def application(worker: Worker) -> Starlette:
             for path, calls in by_path.items()
             for place in dict.fromkeys((path, path.rstrip("/") + "/"))
         ],
-        exception_handlers={HTTPException: _refused, PenstockError: _failed, Exception: _broken},
+        exception_handlers={HTTPException: _refused, PenstockError: failed, Exception: broken},
     )
 
 
@@ -60,20 +76,51 @@ def _endpoint(worker: Worker, call: Call) -> Endpoint:
 
 
 async def _body(request: Request) -> Any:
-    text = await request.body()
-    if not text:
+    data = await _received(request)
+    if not data:
         return None
-    if "json" not in request.headers.get("content-type", ""):
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json" and not kind.endswith("+json"):
         raise RestError(
             415, 'HTTP 415 Unsupported Media Type: send JSON with the header "Content-Type: application/json"'
         )
+    return decoded(data)
+
+
+async def _received(request: Request) -> bytes:
+    found = bytearray()
+    async for part in request.stream():
+        found += part
+        if len(found) > MOST:
+            raise RestError(413, f"HTTP 413 Content Too Large: a request may have {MOST} bytes")
+    return bytes(found)
+
+
+def decoded(data: bytes) -> Any:
+    """The JSON of a body. Raises RestError if it is not JSON, or is nested more than `DEEPEST` levels."""
     try:
-        found = json.loads(text)
+        found = json.loads(data, parse_constant=_no_number)
+        if _is_deeper(found, DEEPEST):
+            raise RecursionError
         # Half a surrogate pair is no text: no answer could show it again.
         json.dumps(found, ensure_ascii=False).encode()
         return found
+    except RecursionError:
+        raise RestError(400, f"The request's body is nested more than {DEEPEST} levels") from None
     except ValueError as error:
         raise RestError(400, f"The request's body is no JSON: {error}") from None
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is not a number")
+
+
+def _is_deeper(found: Any, levels: int) -> bool:
+    level = [found] if isinstance(found, (dict, list)) else []
+    for _ in range(levels):
+        items = (item for each in level for item in (each.values() if isinstance(each, dict) else each))
+        level = [item for item in items if isinstance(item, (dict, list))]
+    return bool(level)
 
 
 def _error(status: int, message: str) -> JSONResponse:
@@ -85,12 +132,3 @@ def _refused(request: Request, error: Exception) -> Response:
     answer = _error(error.status_code, f"HTTP {error.status_code} {error.detail}")
     answer.headers.update(error.headers or {})
     return answer
-
-
-def _failed(request: Request, error: Exception) -> Response:
-    return _error(error.status, error.what) if isinstance(error, RestError) else _error(500, str(error))
-
-
-def _broken(request: Request, error: Exception) -> Response:
-    log.error("%s %s", request.method, request.url.path, exc_info=error)
-    return _error(500, f"{type(error).__name__}: {error}")

@@ -13,6 +13,7 @@ from penstock.connect import converters, database, topics, transforms
 from penstock.connect.definition import Property, read_all
 from penstock.connect.properties import FREE, properties
 from penstock.connect.providers import Provided
+from penstock.connect.secrets import Hiding, is_secret, masked, of_config, unrestored
 from penstock.errors import PenstockError
 from penstock.sink import kafka
 
@@ -22,9 +23,15 @@ Problems = Iterator[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Checked:
-    """What the checks found: definitions, values and errors by property, and the names that nobody knows."""
+    """What the checks found: definitions, values and errors by property, and the names that nobody knows.
+
+    `config` has what references stand for, and may not be shown; `shown` is what was given, secrets hidden.
+    """
 
     config: dict[str, str]
+    shown: dict[str, str]
+    secrets: dict[str, str]
+    """What may not be seen in messages about it, and what is shown instead."""
     definitions: tuple[Property, ...]
     values: dict[str, Any]
     errors: dict[str, list[str]]
@@ -45,21 +52,39 @@ def check(config: Mapping[str, str], provided: Provided, *, ask: bool = True) ->
         *topics.definitions(given.config),
     )
     values, errors = read_all(definitions, given.config)
-    found: dict[str, list[str]] = {name: [*messages] for name, messages in errors.items()}
-    known = {each.name: each for each in definitions}
+    known, shown, secrets = {each.name: each for each in definitions}, masked(given.given), of_config(given)
+    hide = Hiding([secrets])
+
+    def is_seen(name: str) -> bool:
+        """Whether messages may quote the value of a property."""
+        return name not in given.given or not (given.refers(name) or is_secret(name))
+
+    found: dict[str, list[str]] = {
+        name: [hide(message) for message in messages] if is_seen(name) else [_unseen(known[name], shown[name])]
+        for name, messages in errors.items()
+    }
 
     def add(problems: Iterable[tuple[str, str]]) -> None:
         for name, message in problems:
-            text = given.config.get(name)
-            shown = known[name].shown(text) if name in known else text
-            found.setdefault(name, []).append(f"Invalid value {shown} for configuration {name}: {message}")
+            text = f"Invalid value {shown.get(name)} for configuration {name}: {hide(message)}"
+            found.setdefault(name, []).append(text)
 
     add(given.errors)
-    add(_together(values, given.config, set(found)))
+    add(unrestored(given.given))
+    add(
+        (name, message if is_seen(name) else "what it stands for is not valid")
+        for name, message in _together(values, given.config, set(found))
+    )
     if ask and not found:
         add(database.problems(values))
     unknown = {name: _hint(name, known) for name in config if name not in known and not name.startswith(FREE)}
-    return Checked(given.config, definitions, values, found, unknown)
+    return Checked(given.config, shown, secrets, definitions, values, found, unknown)
+
+
+def _unseen(wanted: Property, shown: str) -> str:
+    """The error of a value that may not be seen: what is wrong would be told with parts of it."""
+    must = f"one of {', '.join(wanted.allowed)}" if wanted.allowed else f"of type {wanted.type}"
+    return f"Invalid value {shown} for configuration {wanted.name}: what it stands for is not valid; it must be {must}"
 
 
 def _hint(name: str, known: Iterable[str]) -> str:

@@ -18,6 +18,7 @@ from penstock.connect.heartbeat import Heartbeats
 from penstock.connect.offsets import Offsets
 from penstock.connect.providers import Provided
 from penstock.connect.running import FAILED, RUNNING, RunningTask
+from penstock.connect.secrets import Secrets
 from penstock.connect.store import PAUSED, STARTED, Kept
 from penstock.connect.task import Setup, Task
 from penstock.errors import PenstockError
@@ -37,6 +38,7 @@ class World:
     checkpoints: Path
     provided: Provided = field(default_factory=Provided)
     producer: Mapping[str, str] = field(default_factory=dict)
+    secrets: Secrets = field(default_factory=Secrets)
 
 
 class Connector:
@@ -104,6 +106,7 @@ class Connector:
     def _start(self) -> None:
         try:
             checked = check(self.kept.config, self._world.provided, ask=False)
+            self._world.secrets.keep(self.name, checked.secrets)
             if checked.messages:
                 raise PenstockError("; ".join(checked.messages), next="correct the configuration")
             self.setup = setup = Setup(
@@ -119,8 +122,8 @@ class Connector:
             self._fail(traceback.format_exc())
 
     def _fail(self, why: str) -> None:
-        self.trace = why
-        log.error("connector %s failed: %s", self.name, why)
+        self.trace = self._world.secrets.hide(why)
+        log.error("connector %s failed: %s", self.name, self.trace)
 
     def _find_tables(self, values: Mapping[str, Any]) -> list[str]:
         """The tables; a database that is away is waited for until this connector is stopped."""
@@ -130,7 +133,8 @@ class Connector:
             except PenstockError as error:
                 if not error.retriable:
                     raise
-                log.warning("connector %s waits for its database: %s", self.name, error)
+                why = self._world.secrets.hide(str(error))
+                log.warning("connector %s waits for its database: %s", self.name, why)
             self._stopping.wait(PAUSE)
         return []
 
@@ -140,7 +144,7 @@ class Connector:
         return [Task(setup, number, tuple(tables[number::count]), starts) for number in range(count)]
 
     def _run(self, task: Task) -> RunningTask:
-        return RunningTask(task, self._world.spark, self.offsets.folder, self._wrote)
+        return RunningTask(task, self._world.spark, self.offsets.folder, self._wrote, self._world.secrets.hide)
 
     def _wrote(self, query: str) -> None:
         """A batch of this query, which has its table's name, is in Kafka."""

@@ -49,7 +49,7 @@ class Property:
             value = next((each for each in self.allowed if each.lower() == str(value).lower()), value)
         wrong = self._wrong(value)
         if wrong:
-            raise ValueError(f"Invalid value {self.shown(text)} for configuration {self.name}: {wrong}")
+            raise ValueError(f"Invalid value {text} for configuration {self.name}: {wrong}")
         return value
 
     def _wrong(self, value: Any) -> str | None:
@@ -58,10 +58,6 @@ class Property:
         if self.allowed and value not in self.allowed:
             return f"it must be one of {', '.join(self.allowed)}"
         return None
-
-    def shown(self, text: str | None) -> str | None:
-        """The value as it may be shown."""
-        return HIDDEN if self.type == "PASSWORD" and text is not None else text
 
     def described(self, order: int) -> dict[str, Any]:
         """The definition in the shape of Connect's REST API."""

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from errno import EFBIG
 from pathlib import Path
 
 import javaproperties
@@ -18,6 +19,10 @@ KINDS = {
     "org.apache.kafka.common.config.provider.DirectoryConfigProvider": "dir",
 }
 SIDES = ("key.converter", "value.converter")
+NAMING = ("transforms", "predicates", "topic.creation.groups")
+"""What properties are named by, which everybody sees."""
+LARGEST = 1 << 20
+"""Bytes of a file that is read."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +41,9 @@ class Provider:
         if not self._allows(place):
             return None
         if self.kind == "file":
-            return read_properties(place.read_text("latin-1")).get(key) if place.is_file() else None
+            return read_properties(_read(place, "latin-1")).get(key) if place.is_file() else None
         file = place / key
-        return file.read_text() if file.name == key and file.is_file() else None
+        return _read(file, "utf-8") if file.name == key and file.is_file() else None
 
     def _allows(self, place: Path) -> bool:
         whole = place.resolve()
@@ -47,10 +52,17 @@ class Provider:
 
 @dataclass(frozen=True)
 class Resolved:
-    """A configuration without references, and what could not be found."""
+    """A configuration without references, the same as it was given, and what could not be found."""
 
     config: dict[str, str]
+    given: dict[str, str]
     errors: list[tuple[str, str]]
+    found: list[tuple[str, str, str]]
+    """What references stand for: the property, the reference, the value."""
+
+    def refers(self, name: str) -> bool:
+        """Whether a property's value stands elsewhere, in whole or in part."""
+        return self.config.get(name) != self.given.get(name)
 
 
 @dataclass(frozen=True)
@@ -62,15 +74,22 @@ class Provided:
 
     def resolved(self, config: Mapping[str, str]) -> Resolved:
         """The configuration with the worker's converters, where it names none, and all references replaced."""
-        errors: list[tuple[str, str]] = []
-        texts: dict[str, str] = {}
-        for name, text in self._whole(config).items():
+        whole = self._whole(config)
+        resolved = Resolved(dict(whole), whole, [], [])
+        seen: dict[str, str] = {}
+        for name, text in whole.items():
+            references = [each for each in REFERENCE.finditer(text) if each[1] in self.providers]
             try:
-                texts[name] = REFERENCE.sub(self._look_up, text)
+                if references and name in NAMING:
+                    raise LookupError("properties are named by it, so it must be given itself, not by a reference")
+                for reference in references:
+                    if reference[0] not in seen:
+                        seen[reference[0]] = self._look_up(reference)
+                    resolved.found.append((name, reference[0], seen[reference[0]]))
+                resolved.config[name] = REFERENCE.sub(lambda each: seen.get(each[0], each[0]), text)
             except LookupError as error:
-                texts[name] = text
-                errors.append((name, str(error.args[0])))
-        return Resolved(texts, errors)
+                resolved.errors.append((name, str(error.args[0])))
+        return resolved
 
     def _whole(self, config: Mapping[str, str]) -> dict[str, str]:
         """As in Connect a converter's options stand where its class does."""
@@ -83,16 +102,26 @@ class Provided:
 
     def _look_up(self, reference: re.Match[str]) -> str:
         name, path, key = reference.groups()
-        provider = self.providers.get(name)
-        if provider is None:
-            return reference[0]
         try:
-            found = provider.find(path, key)
-        except (OSError, ValueError) as error:
-            raise LookupError(f"{reference[0]} cannot be read on the worker's machine: {error}") from error
+            found = self.providers[name].find(path, key)
+        except OSError as error:
+            raise LookupError(f"{reference[0]} cannot be read on the worker's machine: {error.strerror}") from error
+        except ValueError:
+            # Its message would show a part of the file.
+            raise LookupError(
+                f"{reference[0]} cannot be read on the worker's machine: the file is not what its provider reads"
+            ) from None
         if found is None:
             raise LookupError(f"{reference[0]} names nothing that is there on the worker's machine, and may be read")
         return found
+
+
+def _read(file: Path, encoding: str) -> str:
+    with file.open("rb") as opened:
+        data = opened.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise OSError(EFBIG, f"the file has more than {LARGEST} bytes")
+    return data.decode(encoding)
 
 
 def read_properties(text: str) -> dict[str, str]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.connect.connector import Connector
+from penstock.connect.database import TABLES
 from penstock.connect.errors import RestError
+from penstock.connect.providers import REFERENCE
 from penstock.connect.routing import Answer, Ask, Routes, as_config, as_object, route
-from penstock.connect.shown import masked
+from penstock.connect.secrets import masked
 from penstock.connect.store import PAUSED, STARTED, STOPPED
 from penstock.connect.worker import Worker
 
@@ -110,7 +112,7 @@ def _tasks(worker: Worker, ask: Ask) -> Answer:
     return 200, [
         {
             "id": {"connector": connector.name, "task": task.task.number},
-            "config": {**masked(connector.kept.config), "scylla.table.names": ",".join(task.task.tables)},
+            "config": {**masked(connector.kept.config), **_tables(connector, task.task.tables)},
         }
         for task in connector.tasks
     ]
@@ -156,6 +158,12 @@ def _alter_offsets(worker: Worker, ask: Ask) -> Answer:
 def _forget_offsets(worker: Worker, ask: Ask) -> Answer:
     worker.with_stopped(ask.name, lambda connector: connector.offsets.forget())
     return 200, {"message": "The offsets for this connector have been reset successfully"}
+
+
+def _tables(connector: Connector, tables: Sequence[str]) -> dict[str, str]:
+    """The tables of a task, unless their names stand elsewhere."""
+    refers = REFERENCE.search(connector.kept.config.get(TABLES, ""))
+    return {} if refers else {TABLES: ",".join(tables)}
 
 
 def _info(connector: Connector) -> dict[str, Any]:

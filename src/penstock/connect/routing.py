@@ -43,6 +43,9 @@ def route(routes: Routes, method: str, path: str) -> Callable[[Call], Call]:
     return mark
 
 
+KINDS = {dict: "an object", list: "an array"}
+
+
 def as_object(body: Any) -> dict[str, Any]:
     """A body that must be a JSON object."""
     if not isinstance(body, dict):
@@ -57,6 +60,8 @@ def as_config(body: Any) -> dict[str, str]:
         if value is None:
             raise RestError(400, f"Null value can not be supplied as the configuration value: {name}; leave it out")
         if isinstance(value, dict | list):
-            raise RestError(400, f"The value of {name} must be text, a number or a truth value, not {value!r}")
+            raise RestError(
+                400, f"The value of {name} must be text, a number or a truth value, not {KINDS[type(value)]}"
+            )
         config[name] = str(value).lower() if isinstance(value, bool) else str(value)
     return config

@@ -26,11 +26,18 @@ ENDED = "ENDED"
 class RunningTask:
     """Starts at once; ends by `stop`, or by a failure that waiting does not heal."""
 
-    def __init__(self, task: Task, spark: SparkSession, checkpoints: Path, progress: Callable[[str], None]) -> None:
-        self.task, self._progress = task, progress
+    def __init__(
+        self,
+        task: Task,
+        spark: SparkSession,
+        checkpoints: Path,
+        progress: Callable[[str], None],
+        hide: Callable[[str], str],
+    ) -> None:
+        self.task, self._progress, self._hide = task, progress, hide
         self.state, self.trace = RUNNING, ""
         self._stop = Stop(threading.Event(), threading.Event())
-        self._run = Run(task, spark, checkpoints, self._stop, log.warning, self._told, tries=math.inf)
+        self._run = Run(task, spark, checkpoints, self._stop, self._say, self._told, tries=math.inf)
         self._thread = threading.Thread(target=self._supervise, name=f"{task.name}-{task.number}", daemon=True)
         self._thread.start()
 
@@ -52,8 +59,11 @@ class RunningTask:
             self._fail(traceback.format_exc())
 
     def _fail(self, why: str) -> None:
-        self.state, self.trace = FAILED, why
-        log.error("task %s-%d failed: %s", self.task.name, self.task.number, why)
+        self.state, self.trace = FAILED, self._hide(why)
+        log.error("task %s-%d failed: %s", self.task.name, self.task.number, self.trace)
+
+    def _say(self, line: str) -> None:
+        log.warning("%s", self._hide(line))
 
     def _told(self, query: str, batch: dict[str, Any]) -> None:
         self._progress(query)

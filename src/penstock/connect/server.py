@@ -58,6 +58,8 @@ class Server:
             # httptools, which uvicorn prefers where it is installed, has no bound for heads.
             http="h11",
             h11_max_incomplete_event_size=HEAD,
+            # Its lines go where all others go, and are written as they are.
+            log_config=None,
             log_level="info" if verbose else "warning",
             lifespan="off",
         )

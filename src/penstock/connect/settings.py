@@ -11,6 +11,7 @@ from typing import Any
 from penstock.connect.converters import CONVERTERS, JSON
 from penstock.connect.definition import full_name
 from penstock.connect.providers import KINDS, SIDES, Provided, Provider, read_properties
+from penstock.connect.secrets import of_config
 from penstock.errors import PenstockError
 from penstock.kafka_security import SETTINGS as SECURITY
 from penstock.kafka_security import Security, require_servers
@@ -33,6 +34,8 @@ class Settings:
     security: Security
     allowed: tuple[str, ...] = ()
     """Names by which callers may address the worker."""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What messages may not show, and what they show instead."""
 
     def client(self) -> dict[str, Any]:
         """The options of our own Kafka client."""
@@ -44,7 +47,11 @@ def read(file: Path | None, servers: str | None, listen: str | None) -> Settings
     if file is not None and not file.is_file():
         raise PenstockError(f"there is no file {file}", next="give the worker's properties file, or leave it out")
     where = str(file) if file else "penstock connect"
-    found = _found(file) if file else {}
+    said = _said(file) if file else {}
+    resolved = Provided(_providers(said, where)).resolved(said)
+    for name, message in resolved.errors:
+        raise PenstockError(f"{name}: {message}", where=where, next="correct the reference, or what it names")
+    found = resolved.config
     host, port = _listener(listen or found.get("listeners", "http://127.0.0.1:8083").split(",")[0], where)
     chosen = servers or found.get("bootstrap.servers")
     if not chosen:
@@ -59,10 +66,12 @@ def read(file: Path | None, servers: str | None, listen: str | None) -> Settings
         host,
         port,
         found.get("config.storage.topic", TOPIC),
-        Provided(_providers(found, where), _converters(found, where)),
+        # Connectors' answers show the worker's converters, so what these refer to is looked up for each.
+        Provided(_providers(found, where), {**_converters(found, where), **_converters_of(said)}),
         {**security, **producer},
         Security.of(security),
         (host, *_allowed(found)),
+        of_config(resolved),
     )
 
 
@@ -72,16 +81,11 @@ def _allowed(found: Mapping[str, str]) -> list[str]:
     return [name.strip() for name in names if name.strip()]
 
 
-def _found(file: Path) -> dict[str, str]:
-    """What the file says, values that it says stand elsewhere being looked up."""
+def _said(file: Path) -> dict[str, str]:
     try:
-        said = read_properties(file.read_text())
+        return read_properties(file.read_text())
     except ValueError as error:
         raise PenstockError(f"no Java properties file: {error}", where=str(file), next="correct this line") from error
-    resolved = Provided(_providers(said, str(file))).resolved(said)
-    for name, message in resolved.errors:
-        raise PenstockError(f"{name}: {message}", where=str(file), next="correct the reference, or what it names")
-    return resolved.config
 
 
 def _listener(text: str, where: str) -> tuple[str, int]:
@@ -95,12 +99,16 @@ def _listener(text: str, where: str) -> tuple[str, int]:
 
 def _converters(found: Mapping[str, str], where: str) -> dict[str, str]:
     """The worker's converters, for connectors that name none."""
-    texts = {name: text for name, text in found.items() if re.match(r"(key|value)\.converter(\.|$)", name)}
+    texts = _converters_of(found)
     for side in SIDES:
         name = texts.setdefault(side, JSON)
         if full_name(name, CONVERTERS) not in CONVERTERS:
             raise PenstockError(f"{side} cannot be {name}", where=where, next=f"use one of {', '.join(CONVERTERS)}")
     return texts
+
+
+def _converters_of(found: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in found.items() if re.match(r"(key|value)\.converter(\.|$)", name)}
 
 
 def _providers(found: Mapping[str, str], where: str) -> dict[str, Provider]:

@@ -1,31 +1,14 @@
-"""What the REST API shows of configurations: definitions with values and errors, and secrets hidden."""
+"""What the REST API shows of configurations: definitions with values and errors."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from penstock.connect.checks import Checked
-from penstock.connect.definition import HIDDEN, Property, as_text
-from penstock.connect.properties import properties
-from penstock.connect.providers import REFERENCE
+from penstock.connect.definition import REQUIRED, Property, as_text
 
 Json = dict[str, Any]
-
-SECRET = re.compile(r"password|secret|sasl\.jaas\.config|\.key$|basic\.auth\.user\.info|token", re.IGNORECASE)
-_SECRETS = frozenset(each.name for each in properties() if each.type == "PASSWORD")
-
-
-def masked(config: Mapping[str, str]) -> dict[str, str]:
-    """The configuration with its secrets hidden; a reference to a secret shows only where it stands."""
-    hidden = {name for name, text in config.items() if is_secret(name) and not REFERENCE.fullmatch(text)}
-    return {name: HIDDEN if name in hidden else text for name, text in config.items()}
-
-
-def is_secret(name: str) -> bool:
-    """Whether a property holds what nobody may see."""
-    return name in _SECRETS or bool(SECRET.search(name))
 
 
 def definitions(found: Iterable[Property]) -> list[Json]:
@@ -60,12 +43,10 @@ def validation(name: str, checked: Checked) -> Json:
 
 
 def _value(each: Property, checked: Checked) -> Json:
-    text = checked.config.get(each.name)
-    if text is None:
-        text = as_text(checked.values.get(each.name))
+    text = checked.shown.get(each.name)
     return {
         "name": each.name,
-        "value": HIDDEN if text is not None and is_secret(each.name) else text,
+        "value": as_text(each.default) if text is None and each.default is not REQUIRED else text,
         "recommended_values": list(each.allowed),
         "errors": checked.errors.get(each.name, []),
         "visible": True,

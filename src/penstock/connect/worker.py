@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from penstock.connect.checks import Checked, check
 from penstock.connect.connector import Connector, World
-from penstock.connect.definition import HIDDEN
 from penstock.connect.errors import RestError, not_found
 from penstock.connect.running import ENDED, FAILED, UNASSIGNED
+from penstock.connect.secrets import restored
 from penstock.connect.store import PAUSED, STARTED, STOPPED, Kept, Store
 
 T = TypeVar("T")
@@ -58,10 +58,7 @@ class Worker:
         """Set a connector's configuration; True if the connector is new."""
         with self._changes:
             known = self._connectors.get(name)
-            # A client that changes what it was shown sends hidden values back: they stay as they are.
-            kept = {} if known is None else known.kept.config
-            whole = {key: kept.get(key, text) if text == HIDDEN else text for key, text in config.items()}
-            checked = self._checked(name, whole)
+            checked = self._checked(name, config if known is None else restored(config, known.kept.config))
             self._keep(name, replace(known.kept, config=checked) if known else Kept(checked))
             return known is None
 
@@ -138,7 +135,9 @@ class Worker:
             return act(connector)
 
     def check(self, config: Mapping[str, str]) -> Checked:
-        return check(config, self.world.provided)
+        """What is wrong with a configuration; hidden values of a connector that is there are those it has."""
+        known = self._connectors.get(config.get("name", ""))
+        return check(restored(config, known.kept.config) if known else config, self.world.provided)
 
     def _checked(self, name: str, config: Mapping[str, str]) -> dict[str, str]:
         """The configuration with its name, if nothing is wrong with it."""
