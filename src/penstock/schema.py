@@ -105,12 +105,17 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A base table whose changes are logged; columns stand in byte order of their names, as in the log."""
+    """A base table whose changes are logged; columns stand in byte order of their names, as in the log.
+
+    `log` is the id of the log's table, `altered` when the table's options were last written (microseconds since 1970).
+    """
 
     keyspace: str
     name: str
     columns: tuple[Column, ...]
     cdc: tuple[tuple[str, str], ...] = ()
+    log: str = ""
+    altered: int = 0
 
     @property
     def full_name(self) -> str:

@@ -332,6 +332,26 @@ def test_a_checkpoint_older_than_the_log_is_refused(cql: Any, table: Any, read: 
         run(read(name), Sink(), tmp_path)
 
 
+def test_a_table_made_again_is_not_taken_for_the_one_before(cql: Any, table: Any, read: Any, tmp_path: Path) -> None:
+    columns = "id int PRIMARY KEY, v int"
+    name = table(columns)
+    cql.execute(f"INSERT INTO {name} (id, v) VALUES (1, 1)")
+    sink = Sink()
+    run(read(name), sink, tmp_path)
+    cql.execute(f"INSERT INTO {name} (id, v) VALUES (2, 2)")
+    cql.execute(f"DROP TABLE {name}")
+    table(columns)
+    cql.execute(f"INSERT INTO {name} (id, v) VALUES (3, 3)")
+    with pytest.raises(StreamingQueryException, match=r"made again, .* not read: changes from 20[^ ]*Z to 20[^ ]*Z"):
+        run(read(name), Sink(), tmp_path)
+    run(read(name, fail_on_data_loss=False), sink, tmp_path)
+    assert [row.key.id for row in sink.rows] == [1, 3]
+    # From now on the checkpoint is the new one's.
+    cql.execute(f"INSERT INTO {name} (id, v) VALUES (4, 4)")
+    run(read(name), sink, tmp_path)
+    assert [row.key.id for row in sink.rows] == [1, 3, 4]
+
+
 def test_a_running_query_that_falls_behind_the_log_is_stopped(cql: Any, table: Any, services: Any) -> None:
     name = table("id int PRIMARY KEY, v int")
     cql.execute(f"ALTER TABLE {name} WITH cdc = {BRIEF}")

@@ -75,7 +75,7 @@ def connect(address: str, user: str, password: str) -> Cluster:
     ],
 )
 def test_a_refused_reader_is_told_what_is_missing(
-    spark: SparkSession, superuser: Any, guarded: str, options: dict[str, str], message: str
+    spark: SparkSession, superuser: Any, guarded: str, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(PenstockError, match=message) as failure:
         cdc.read(spark, "ks.t", hosts=guarded, name="guarded", **options)

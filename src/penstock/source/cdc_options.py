@@ -28,6 +28,7 @@ class Settings:
     max_rows, max_time: how much a batch takes when there is more to read, in log rows and in time.
     latency: "safe", or "low" to read rows at once and look again for late ones until they are `confidence` old.
     patience: how long a node may be away before the query fails.
+    lossy: go on with what there is, instead of failing, when what was to be read next is gone (`failOnDataLoss`).
     """
 
     access: Access
@@ -43,6 +44,7 @@ class Settings:
     partitions: int = 2
     page_size: int = 5000
     patience: timedelta = timedelta(minutes=5)
+    lossy: bool = False
 
     def start_micros(self) -> int | None:
         """The point in time that `start` names; None for "earliest"."""
@@ -56,9 +58,11 @@ class Settings:
 _REQUIRED = ("table", "hosts")
 _TEXTS = ("user", "password", "local_dc", "consistency", "ca", "certificate", "key")
 _FLAGS = ("tls", "verify_hostname")
+_LOSS = "failondataloss"
 _DURATIONS = ("confidence", "max_time", "patience")
 _COUNTS = ("max_rows", "partitions", "page_size")
-KNOWN = (*_REQUIRED, "name", *_TEXTS, *_FLAGS, "before", "after", "rows", "start", "latency", *_DURATIONS, *_COUNTS)
+_OWN = ("name", "before", "after", "rows", "start", "latency", _LOSS)
+KNOWN = (*_REQUIRED, *_OWN, *_TEXTS, *_FLAGS, *_DURATIONS, *_COUNTS)
 
 
 def settings(options: Mapping[str, str]) -> Settings:
@@ -77,6 +81,7 @@ def settings(options: Mapping[str, str]) -> Settings:
     made: dict[str, object] = {key: duration(given[key], name=key) for key in _DURATIONS if key in given}
     made |= {key: _count(key, given[key]) for key in _COUNTS if key in given}
     made |= {key: given[key] for key in ("start", "rows", "latency") if key in given}
+    made["lossy"] = _one_of(_LOSS, given.get(_LOSS, "true").lower(), ("true", "false")) == "false"
     reach: dict[str, Any] = {key: given[key] for key in _TEXTS if key in given}
     reach |= {key: _one_of(key, given[key].lower(), ("true", "false")) == "true" for key in _FLAGS if key in given}
     access = Access(given["hosts"], **reach)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -110,15 +111,18 @@ class Planner:
 
     def first(self) -> Position:
         """Where a new query begins."""
+        token = FIRST_TOKEN if self.settings.start == "snapshot" else None
+        return replace(self.begin(self.settings.start_micros()), snapshot=token)
+
+    def begin(self, chosen: int | None) -> Position:
+        """Where changes from this time on, or from the earliest one that the log holds, begin."""
         starts = self.generations.starts()
-        chosen = self.settings.start_micros()
         begin = self.earliest() if chosen is None or chosen < self.held_from() else chosen
         generation = covering(starts, begin)
         # Writes older than the first generation of all went to its streams.
         earliest = 0 if generation == starts[0] else first_micros(generation) + 1
-        token = FIRST_TOKEN if self.settings.start == "snapshot" else None
         # Planned long ago: a first batch comes at once, also of a table without changes.
-        return Position(generation, max(begin, earliest) - 1, 0, snapshot=token)
+        return Position(generation, max(begin, earliest) - 1, 0)
 
     def next(self, at: Position, target: int, most: int) -> Position:
         """How far the batch after `at` goes: not past `target`, its generation, `most` rows, or the longest time."""
@@ -182,18 +186,6 @@ class Planner:
         groups = (streams[i : i + size] for i in range(0, len(streams), size))
         return [Span(group, begin.time, until.time, until.planned) for group in groups]
 
-    def check_age(self, at: Position) -> None:
-        """Refuse to go on from a point that the log has let expire: rows would be missing without a word.
-
-        Nothing was promised before the first batch; and a snapshot, which reads no changes yet, is told after its end.
-        """
-        if at.planned and at.snapshot is None and at.time < self.held_from():
-            raise PenstockError(
-                f"the log has let rows expire that were not read: it holds {self.table.option('ttl')} s",
-                where=f"{self.settings.name}, read up to {at.time} microseconds since 1970",
-                next="read the table anew with a checkpoint of its own, and give the log a longer cdc ttl",
-            )
-
     def check_schema(self) -> None:
         """Refuse to read on with columns of before: what the new ones hold would be missing."""
         version = self.generations.session.execute("SELECT schema_version FROM system.local WHERE key = 'local'").one()
@@ -205,6 +197,12 @@ class Planner:
                 f"the columns of the table changed: {_difference(self.table, table)}",
                 where=table.full_name,
                 next="restart the query: it goes on with the same rows and the new columns",
+            )
+        if table.log != self.table.log:
+            raise SchemaChanged(
+                "the table was dropped and made again, or its change log was",
+                where=table.full_name,
+                next="restart the query: it tells what was not read",
             )
         _check_log(self.settings, table)
         self.table, self.schema_version = table, version

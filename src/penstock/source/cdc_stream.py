@@ -24,6 +24,7 @@ from penstock.source.cdc_fresh import Fresh
 from penstock.source.cdc_generations import Position, Span
 from penstock.source.cdc_options import Settings, settings
 from penstock.source.cdc_plan import Planner, covering, describe, retrying
+from penstock.source.cdc_resume import Resume
 from penstock.source.cdc_snapshot import Snapshot, TokenRange
 from penstock.source.times import now_micros
 
@@ -85,18 +86,23 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def snapshot(self) -> Snapshot:
         return Snapshot(self.planner)
 
+    @cached_property
+    def resume(self) -> Resume:
+        return Resume(self.planner)
+
     def initialOffset(self) -> dict[str, Any]:
-        return self._plan(self.planner.first).offset()
+        return self.resume.offset(self._plan(self.planner.first))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        if moved := self._plan(lambda: self.resume.moved(start)):
+            return moved
         at = Position.of(start)
-        self.planner.check_age(at)
         if not at.planned and self.settings.start == "latest":
             # A batch without rows: a new query would begin later, and skip what a first batch that broke had read.
-            return replace(at, planned=now_micros()).offset()
+            return self.resume.offset(replace(at, planned=now_micros()))
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self.settings.max_rows
         if at.snapshot is not None:
-            return self._plan(lambda: self.snapshot.next(at, most)).offset()
+            return self.resume.offset(self._plan(lambda: self.snapshot.next(at, most)))
         target = self._newest() if self.target is None else self.target
         # In safe mode too, where low latency left time that is not complete.
         if self.settings.latency == "safe" and at.newest == at.time:
@@ -107,7 +113,7 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             idle = self.target is None and until == at
         if idle:
             self.fresh.pause()
-        return start if idle or until == at else until.offset()
+        return start if idle or until == at else self.resume.offset(until)
 
     def _newest(self) -> int:
         """The last microsecond that may be read now."""
@@ -126,7 +132,8 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begin, until = Position.of(start), Position.of(end)
         # A batch that is run again is not asked for anew.
-        self.planner.check_age(begin)
+        if not self._plan(lambda: self.resume.check(start, end)):
+            return []
         if begin.snapshot is not None:
             return [RangePartition(part) for part in self._plan(lambda: self.snapshot.ranges(begin, until))]
         return [SpanPartition(spans) for spans in self._plan(lambda: self.fresh.spans(begin, until))]

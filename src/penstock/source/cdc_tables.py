@@ -19,9 +19,8 @@ def log_name(table: Table) -> str:
 def find_table(session: Any, name: str) -> Table:
     """The table `name` with its columns and CDC options; refuses one that does not exist or has no change log."""
     keyspace, table = split_name(name)
-    found = session.execute(
-        "SELECT extensions FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s", (keyspace, table)
-    ).one()
+    of_table = "FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s"
+    found = session.execute(f"SELECT extensions, WRITETIME(extensions) {of_table}", (keyspace, table)).one()
     names = table_names(session, keyspace)
     if found is None:
         raise PenstockError(f"there is no table {keyspace}.{table}", next=_suggest(names, keyspace))
@@ -31,7 +30,9 @@ def find_table(session: Any, name: str) -> Table:
             next=f"ALTER TABLE {keyspace}.{table} WITH cdc = {{'enabled': true}}",
         )
     options = cdc_options((found[0] or {}).get("cdc", b""))
-    return replace(describe(session, name), cdc=tuple(sorted(options.items())))
+    log = session.execute(f"SELECT id {of_table}", (keyspace, table + LOG_SUFFIX)).one()
+    made = describe(session, name)
+    return replace(made, cdc=tuple(sorted(options.items())), log=str(log[0]) if log else "", altered=found[1] or 0)
 
 
 def _suggest(names: set[str], keyspace: str) -> str:
