@@ -16,10 +16,10 @@ FETCH := from penstock.local import jars; [jars.fetch(name, print) for name in (
 
 setup: .venv/installed .venv/fetched $(PLUGIN)
 
-.venv/installed: pyproject.toml
+.venv/installed: pyproject.toml requirements/build.txt requirements/dev.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed; set PYTHON to one"; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --editable '.[dev]'
+	$(BIN)/python scripts/install.py
 	@touch $@
 
 .venv/fetched: .venv/installed $(LOCKS)

@@ -21,7 +21,15 @@ WANTED: dict[str, tuple[list[str], bool]] = {
     "kafka": (["org.apache.kafka:kafka_2.13:4.3.1", "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"], True),
     # Kafka's command line tools; what they need is among the jars of "kafka".
     "kafka-tools": (["org.apache.kafka:kafka-tools:4.3.1"], False),
-    "cassandra": (["org.apache.cassandra:cassandra-all:5.0.9"], True),
+    # Its own logback 1.5.18 runs code of a configuration file (CVE-2025-11226, CVE-2026-1225).
+    "cassandra": (
+        [
+            "org.apache.cassandra:cassandra-all:5.0.9",
+            "ch.qos.logback:logback-core:1.5.32",
+            "ch.qos.logback:logback-classic:1.5.32",
+        ],
+        True,
+    ),
     # All else that the connector needs is among Spark's own jars. The token provider is of 4.0.0 and to_avro of 4.1.1
     # because later ones are missing from repositories; the token provider's classes are the same.
     "spark": (

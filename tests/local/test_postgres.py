@@ -43,3 +43,20 @@ def test_a_machine_whose_root_cannot_drop_its_rights_is_told_so(
     monkeypatch.setattr(postgres, "DROP", ("no-such-program",))
     with pytest.raises(PenstockError, match=r"does not run as root.*setpriv: missing.*user other than root"):
         postgres._unprivileged(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_the_data_folder_is_given_away_but_not_what_links_lead_to(tmp_path: Path) -> None:
+    shadow, outside, data = tmp_path / "shadow", tmp_path / "outside", tmp_path / "data"
+    shadow.write_text("root's")
+    (outside / "deep").mkdir(parents=True)
+    (data / "base").mkdir(parents=True)
+    (data / "base" / "1").write_text("rows")
+    (data / "link").symlink_to(shadow)
+    (data / "base" / "folder").symlink_to(outside)
+    (data / "hard").hardlink_to(shadow)
+    postgres._give(data, 65534, 65534)
+    for own in (data, data / "base", data / "base" / "1"):
+        assert (own.stat().st_uid, own.stat().st_gid) == (65534, 65534)
+    for other in (shadow, outside, outside / "deep"):
+        assert other.stat().st_uid == 0

@@ -10,6 +10,7 @@ import pwd
 import re
 import shutil
 import signal
+import stat
 import struct
 import subprocess
 import sys
@@ -129,9 +130,23 @@ def _unprivileged(data: Path) -> list[str]:
             where=f"setpriv: {tool or 'missing'}; one of the users {', '.join(UNPRIVILEGED)}: {user and user.pw_name}",
             next="install util-linux and such a user, or run penstock as a user other than root",
         )
-    for path in (data, *data.rglob("*")):
-        os.chown(path, user.pw_uid, user.pw_gid)
+    _give(data, user.pw_uid, user.pw_gid)
     return [tool, f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", *DROP[1:]]
+
+
+def _give(data: Path, user: int, group: int) -> None:
+    """Make the folder and all in it this user's, but what links lead to: one who owned it before may have placed them.
+
+    Folders are opened without following links, so that none is put in a folder's place meanwhile either. A file with
+    another name elsewhere (a hard link) stays as it is.
+    """
+    top = data.resolve()  # the folder itself stands in one of root's: a link there is root's own
+    os.chown(top, user, group)
+    for _, folders, names, opened in os.fwalk(top, follow_symlinks=False):
+        for name in (*folders, *names):
+            about = os.stat(name, dir_fd=opened, follow_symlinks=False)
+            if stat.S_ISDIR(about.st_mode) or about.st_nlink == 1:
+                os.chown(name, user, group, dir_fd=opened, follow_symlinks=False)
 
 
 def _outlive(lock: Path) -> None:
