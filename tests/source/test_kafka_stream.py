@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,12 +17,15 @@ from hypothesis import strategies as st
 from kafka_topics import create_topics, new_topic
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from raw_batches import raw_batch, send_batch, stamped
 from waiting import until
+from wire_rows import Row
 
 from penstock import kafka
 from penstock.errors import PenstockError
 from penstock.local.services import Services
 from penstock.source.kafka_stream import limited
+from penstock.wire.compression import ZSTD
 
 numbers = st.dictionaries(st.integers(0, 9), st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1)
 
@@ -155,6 +158,34 @@ def test_a_topic_made_anew_is_not_taken_for_the_one_before(
         assert sink.values(0) == [*range(10), *range(100, 115)]
         with pytest.raises(StreamingQueryException, match=r"start has the partitions 0, 1.*each of 0"):
             run(read(spark, services, topic, start=json.dumps({topic: {"0": 1, "1": 2}})), sink, tmp_path / "other")
+
+
+def json_rows(*values: bytes, at: int = 1000, headers: Sequence[tuple[str, bytes]] = ()) -> list[Row]:
+    return [(b"k", value, headers, at) for value in values]
+
+
+def test_a_batch_that_cannot_be_read_ends_the_query_or_is_a_row_with_a_problem(
+    spark: SparkSession, services: Services, tmp_path: Path
+) -> None:
+    large = raw_batch(json_rows(*[b'{"v": 1%s}' % (b" " * 10_000)] * 30), ZSTD)
+    strange = raw_batch(json_rows(b'{"v": 3}', at=-9_300_000_000_000_000, headers=[("abc", b"")]))
+    assert len(large) < 1000
+    with new_topic(services.kafka, "numbers", 1, {"retention.ms": "-1"}) as topic:
+        sent = [raw_batch(json_rows(b'{"v": 2}')), large, stamped(bytearray(strange.replace(b"abc", b"a\xffc")))]
+        assert [send_batch(services.kafka, topic, one) for one in sent] == [0, 0, 0]
+        options = {"kafka.fetch.max.decompressed.bytes": "100000"}
+        told = (
+            r"RECORDS_TOO_LARGE \(topic numbers.*, partition 0\).*offsets 1 to 30, 30 records in \d+ bytes \(zstd\).*"
+            r"more than 100000 bytes.*Next: .*\"kafka.fetch.max.decompressed.bytes\": \"400000\"}"
+        )
+        with pytest.raises(StreamingQueryException, match=told):
+            run(read(spark, services, topic, options=options), Sink(), tmp_path / "stop")
+        frame = read(spark, services, topic, options=options | {"failOnUnreadableBatch": "false"})
+        query = frame.writeStream.option("checkpointLocation", str(tmp_path / "go")).trigger(availableNow=True)
+        query.format("memory").queryName("unreadable").start().awaitTermination()
+        rows = spark.table("unreadable").orderBy("offset").collect()
+    assert [(row.v, row.offset, row.timestamp.year) for row in rows] == [(2, 0, 1970), (None, 1, 1970), (3, 31, 1)]
+    assert [row.problem and row.problem.reason[:17] for row in rows] == [None, "RECORDS_TOO_LARGE", None]
 
 
 @pytest.mark.parametrize(

@@ -25,3 +25,11 @@ def batch_of(rows: Sequence[Row], codec: int = NONE) -> memoryview:
     }
     (made,) = TableEncoder(1, batch_size=2**24, compression=codec).encode(pa.record_batch(columns))
     return made.data
+
+
+def varint(number: int) -> bytes:
+    """A zig-zag varint of a number that is not negative."""
+    number, out = 2 * number, b""
+    while number > 127:
+        out, number = out + bytes([number & 127 | 128]), number >> 7
+    return out + bytes([number])

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from java_records import JavaRecords
 from pyspark.sql import SparkSession
-from wire_rows import Row, batch_of
+from wire_rows import Row, batch_of, varint
 
 from penstock.wire.batch import HEADER_SIZE, LOG_START, read_headers, stamp
-from penstock.wire.compression import CODECS, GZIP, NONE, ZSTD, CorruptRecords
-from penstock.wire.read import ABORT, COMMIT, SCHEMA, control_type, decode
+from penstock.wire.compression import CODECS, GZIP, NONE, ZSTD, CorruptRecords, TooLarge, compress
+from penstock.wire.read import ABORT, COMMIT, SCHEMA, control_type, decode, parts
 
 # The first call of a compiled loop may compile it.
 
@@ -188,12 +188,66 @@ def test_a_count_of_billions_takes_no_memory() -> None:
 
 def test_a_batch_that_decompresses_to_too_much_is_refused() -> None:
     data = batch([(None, bytes(1_000_000), (), 0)], GZIP, offset=77)
-    with pytest.raises(CorruptRecords, match="offset 77: the decompressed records take more than 1000 bytes"):
+    with pytest.raises(CorruptRecords, match="offset 77: the records decompress to more than 1000 bytes"):
         decode(data, max_size=1000)
     assert decode(data).num_rows == 1
 
 
-def test_header_keys_are_text() -> None:
-    made = batch([(None, None, [("abc", b"")], 0)])
-    with pytest.raises(CorruptRecords, match="offset 0 has a header whose key is not UTF-8"):
-        decode(made.replace(b"abc", b"a\xffc"), verify=False)
+def test_header_keys_that_are_not_utf8_are_read_as_javas_client_does() -> None:
+    made = batch([(None, None, [("abc", b""), ("ü", b"")], 0)])
+    (headers,) = decode(made.replace(b"abc", b"a\xffc"), verify=False)["headers"].to_pylist()
+    assert [one["key"] for one in headers] == ["a\ufffdc", "ü"]
+
+
+def record(offset: int, *, headers: int = 0) -> bytes:
+    """A record without key and value, and headers that take two bytes each."""
+    body = b"\0\0" + bytes([2 * offset]) + b"\1\1" + varint(headers) + b"\0\1" * headers
+    return varint(len(body)) + body
+
+
+def made_of(records: bytes, count: int, *, last: int, codec: int = NONE) -> bytes:
+    """A batch whose header says `count`, and `last` of the offsets."""
+    made = bytearray(batch(ROWS[:1])[:HEADER_SIZE]) + bytes(compress(codec, None, records))
+    made[8:12] = (len(made) - LOG_START).to_bytes(4, "big")
+    made[22], made[23:27], made[57:61] = codec, last.to_bytes(4, "big"), count.to_bytes(4, "big")
+    return bytes(made)
+
+
+@pytest.mark.parametrize("offsets", [(0, 3), (2, 1), (0, 63)])
+def test_offsets_that_go_back_or_beyond_their_batch_are_refused(offsets: tuple[int, int]) -> None:
+    """A search by offset would lose records among them."""
+    data = made_of(b"".join(map(record, offsets)), 2, last=2)
+    with pytest.raises(CorruptRecords, match="offset 0 is damaged at record 1"):
+        decode(data, verify=False)
+    same = made_of(record(1) * 2, 2, last=2)
+    assert decode(same, verify=False)["offset"].to_pylist() == [1, 1]
+
+
+@pytest.mark.parametrize("more", [b"", b"x"])
+def test_a_batch_of_many_records_comes_in_parts_and_is_checked_whole(more: bytes) -> None:
+    count = 2 * 65_536 + 1
+    data = made_of(record(0) * count + more, count, last=count - 1, codec=ZSTD)
+    (header,) = read_headers(data, verify=False)
+    found = parts(data, header)
+    if more:
+        with pytest.raises(CorruptRecords, match="has more bytes than its 131073 records"):
+            next(found)
+    else:
+        assert [part.num_rows for part in found] == [65_536, 65_536, 1]
+
+
+def test_large_records_come_in_parts_of_some_megabytes() -> None:
+    data = batch([(None, bytes(1 << 20), (), 0)] * 15 + [(None, None, (), 0)] * 3, ZSTD)
+    (header,) = read_headers(data)
+    assert sum(part.num_rows for part in parts(data, header)) == 18
+    larger = made_of(b"".join(varint(3 << 20) + b"\0" * (3 << 20) for _ in range(8)), 8, last=7, codec=ZSTD)
+    (header,) = read_headers(larger, verify=False)
+    with pytest.raises(CorruptRecords, match="damaged at record 0"):
+        next(parts(larger, header))
+
+
+def test_headers_take_no_more_memory_than_the_bound() -> None:
+    data = made_of(record(0, headers=100_000), 1, last=0, codec=ZSTD)
+    with pytest.raises(TooLarge, match="100000 headers of a record exceed 1000000 bytes"):
+        decode(data, verify=False, max_size=1_000_000)
+    assert len(decode(data, verify=False)["headers"][0]) == 100_000

@@ -68,7 +68,8 @@ def run(args: Namespace) -> int:
         world = World(spark, chosen.servers, data / "connectors", chosen.provided, chosen.producer, secrets)
         hosts = Hosts((*chosen.allowed, *args.allow_host))
         try:
-            worker = Worker(world, Store(chosen.servers, chosen.topic, chosen.client()), address_of(bound))
+            store = Store(chosen.servers, chosen.topic, chosen.client(), chosen.max_decompressed)
+            worker = Worker(world, store, address_of(bound))
             warn_if_open(chosen.host, "run connectors, with the rights of this worker")
             _serve(worker, bound, hosts, stop, jvm)
         finally:

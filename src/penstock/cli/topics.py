@@ -21,13 +21,15 @@ import pyarrow as pa
 from penstock.cli import place
 from penstock.cli.arguments import positive, servers
 from penstock.errors import PenstockError
+from penstock.wire.chunks import RecordsTooLarge
 from penstock.wire.errors import KafkaError
-from penstock.wire.fetch import Reader
+from penstock.wire.fetch import MAX_BYTES, MORE_DECOMPRESSED, Reader
 
 Record = dict[str, Any]  # a row of a table that the reader gives, and its partition
 
 SHOWN = 10
 """Records that `tail` shows of those that are there, as tail(1) does."""
+MOST_DECOMPRESSED = MAX_BYTES + MORE_DECOMPRESSED
 ROWS = 1000
 """Rows that are Python objects at a time."""
 PIPE_CLOSED = 141  # what shells report for a program whose output nobody reads any more
@@ -57,7 +59,9 @@ def run(args: argparse.Namespace) -> int:
         asyncio.run(_act(args, brokers))
         sys.stdout.flush()
     except KafkaError as problem:
-        raise PenstockError(str(problem), where=f"Kafka at {brokers}") from problem
+        more = 4 * (args.max_decompressed_bytes or MOST_DECOMPRESSED)
+        next = f"give --max-decompressed-bytes {more}" if isinstance(problem, RecordsTooLarge) else ""
+        raise PenstockError(str(problem), where=f"Kafka at {brokers}", next=next) from problem
     except BrokenPipeError:
         # Python would complain once more when it flushes standard output at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -70,10 +74,16 @@ def _action(actions: Any, name: str, line: str, act: Any, *, topic: bool = True)
     if topic:
         parser.add_argument("topic", metavar="TOPIC")
         parser.add_argument("--uncommitted", action="store_true", help="also records of open and aborted transactions")
+        parser.add_argument(
+            "--max-decompressed-bytes",
+            type=positive,
+            metavar="N",
+            help=f"bytes that a record batch may decompress to (default: {MOST_DECOMPRESSED})",
+        )
     parser.add_argument("--servers", type=servers, metavar="HOST:PORT,...", help="instead of the Kafka of --root")
     place.add(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    parser.set_defaults(act=act, uncommitted=False)
+    parser.set_defaults(act=act, uncommitted=False, max_decompressed_bytes=None)
     return parser
 
 
@@ -92,7 +102,7 @@ async def _list(reader: Reader, args: argparse.Namespace) -> None:
 async def _count(reader: Reader, args: argparse.Namespace) -> None:
     start, end = await reader.earliest(args.topic), await reader.latest(args.topic)
     counts = dict.fromkeys(start, 0)
-    async with aclosing(reader.read(args.topic, start=start, end=end)) as tables:
+    async with aclosing(_read(reader, args, start, end)) as tables:
         async for partition, table in tables:
             counts[partition] += table.num_rows
     rows: list[tuple[Any, int, int]] = [(p, counts[p], max(0, end[p] - start[p])) for p in start]
@@ -121,24 +131,31 @@ async def _records(reader: Reader, args: argparse.Namespace) -> AsyncGenerator[l
     """What `tail` shows, a few records at a time."""
     if args.start is None:
         start = await reader.latest(args.topic)
-        yield await _last(reader, args.topic, start, args.limit or SHOWN)
+        yield await _last(reader, args, start)
     elif isinstance(args.start, datetime):
         start = await reader.at_time(args.topic, (args.start - START) // timedelta(milliseconds=1))
     else:
         start = await getattr(reader, args.start)(args.topic)
-    async with aclosing(reader.read(args.topic, start=start)) as tables:
+    async with aclosing(_read(reader, args, start)) as tables:
         async for partition, table in tables:
             for some in _rows(partition, table):
                 yield some
 
 
-async def _last(reader: Reader, topic: str, end: Mapping[int, int], wanted: int) -> list[Record]:
+def _read(
+    reader: Reader, args: argparse.Namespace, start: Mapping[int, int], end: Mapping[int, int] | None = None
+) -> AsyncGenerator[tuple[int, pa.Table], None]:
+    return reader.read(args.topic, start=start, end=end, max_decompressed_bytes=args.max_decompressed_bytes)
+
+
+async def _last(reader: Reader, args: argparse.Namespace, end: Mapping[int, int]) -> list[Record]:
     """The last records of all partitions together by their time, looked for further back while offsets have gaps."""
-    first, width = await reader.earliest(topic), wanted
+    first, width = await reader.earliest(args.topic), args.limit or SHOWN
+    wanted = width
     while True:
         start = {p: max(first[p], end[p] - width) for p in end}
         found: dict[int, deque[Record]] = {p: deque(maxlen=wanted) for p in end}
-        async with aclosing(reader.read(topic, start=start, end=end)) as tables:
+        async with aclosing(_read(reader, args, start, end)) as tables:
             async for partition, table in tables:
                 for some in _rows(partition, table.slice(max(0, table.num_rows - wanted))):
                     found[partition] += some

@@ -18,6 +18,7 @@ from penstock.kafka_security import Security, require_servers
 
 TOPIC = "connect-configs"
 ALLOWED = "penstock.allowed.hosts"
+DECOMPRESSED = "fetch.max.decompressed.bytes"
 LISTENER = re.compile(r"http://(\[[0-9A-Fa-f:.]+\]|[^:/\s]*):(\d{1,5})")
 
 
@@ -36,6 +37,8 @@ class Settings:
     """Names by which callers may address the worker."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """What messages may not show, and what they show instead."""
+    max_decompressed: int | None = None
+    """Bytes that a record batch of the topic of configurations may decompress to."""
 
     def client(self) -> dict[str, Any]:
         """The options of our own Kafka client."""
@@ -72,6 +75,7 @@ def read(file: Path | None, servers: str | None, listen: str | None) -> Settings
         Security.of(security),
         (host, *_allowed(found)),
         of_config(resolved),
+        _bytes(found, DECOMPRESSED, where),
     )
 
 
@@ -86,6 +90,13 @@ def _said(file: Path) -> dict[str, str]:
         return read_properties(file.read_text())
     except ValueError as error:
         raise PenstockError(f"no Java properties file: {error}", where=str(file), next="correct this line") from error
+
+
+def _bytes(found: Mapping[str, str], name: str, where: str) -> int | None:
+    text = found.get(name)
+    if text is not None and (not text.isdecimal() or not int(text)):
+        raise PenstockError(f"{name} cannot be {text!r}", where=where, next="give a number of bytes above zero")
+    return None if text is None else int(text)
 
 
 def _listener(text: str, where: str) -> tuple[str, int]:

@@ -16,6 +16,7 @@ from typing import Any
 from penstock.errors import PenstockError
 from penstock.wire import BlockingProducer, Reader
 from penstock.wire.admin import Admin
+from penstock.wire.chunks import RecordsTooLarge
 from penstock.wire.errors import KafkaError
 
 STARTED, PAUSED, STOPPED = "STARTED", "PAUSED", "STOPPED"
@@ -34,10 +35,13 @@ class Kept:
 
 
 class Store:
-    """The topic; `security` are the client's `tls` and `authenticate`."""
+    """The topic; `security` are the client's `tls` and `authenticate`, `max_decompressed` bounds its record batches."""
 
-    def __init__(self, servers: str, topic: str, security: Mapping[str, Any]) -> None:
+    def __init__(
+        self, servers: str, topic: str, security: Mapping[str, Any], max_decompressed: int | None = None
+    ) -> None:
         self._servers, self._topic, self._security = servers, topic, dict(security)
+        self._max_decompressed = max_decompressed
         self.cluster_id = ""
         self._producer: BlockingProducer | None = None
 
@@ -45,6 +49,12 @@ class Store:
         """All connectors by name; makes the topic if there is none."""
         try:
             records = asyncio.run(self._read())
+        except RecordsTooLarge as error:
+            raise PenstockError(
+                f"the configurations cannot be read: {error}",
+                where=f"topic {self._topic} at {self._servers}",
+                next="set fetch.max.decompressed.bytes in the worker's file to more bytes",
+            ) from error
         except KafkaError as error:
             raise PenstockError(
                 f"the configurations cannot be read: {error}",
@@ -97,7 +107,8 @@ class Store:
                     next="name another one as config.storage.topic",
                 )
             start, end = await reader.earliest(self._topic), await reader.latest(self._topic)
-            async for _, table in reader.read(self._topic, start=start, end=end):
+            most = self._max_decompressed
+            async for _, table in reader.read(self._topic, start=start, end=end, max_decompressed_bytes=most):
                 rows = zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)
                 records += [(key.decode(), value) for key, value in rows if key is not None]
         return records

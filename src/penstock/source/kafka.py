@@ -22,7 +22,7 @@ from penstock.codec.problem import PROBLEM, problem
 from penstock.codec.registry import Registry
 from penstock.config import duration, duration_text
 from penstock.errors import PenstockError
-from penstock.source.kafka_schema import FORMAT, READ, member
+from penstock.source.kafka_schema import FORMAT, READ, UNREADABLE, member
 
 REGISTERED = ("avro", "protobuf")
 FORMATS = ("json", "csv", "json-schema", *REGISTERED)
@@ -189,6 +189,8 @@ def _decoded(raw: DataFrame, decoder: Decoder) -> DataFrame:
     renamed = raw.select(*(F.col(name).alias(_raw(name)) for name in raw.columns))
     decode, fields = decoder.decode(value), decoder.fields(record)
     reason = F.when(value.isNull(), NO_VALUE).otherwise(decoder.reason(record, value))
+    if UNREADABLE in raw.columns:
+        reason = F.coalesce(F.col(_raw(UNREADABLE)), reason)
     if READ in raw.columns:
         read = F.col(_raw(READ))
         decode, reason = F.when(~read, decode), F.when(~read, reason)

@@ -9,6 +9,8 @@ from penstock.codec.problem import HEADERS
 FORMAT = "penstock-kafka-topic"
 READ = "read"
 """The column that tells whether the members of a value were read; those that were not are left to Spark."""
+UNREADABLE = "unreadable"
+"""The column that tells why the record batch at this offset cannot be read; null in records."""
 RECORD = (
     st.StructType()
     .add("key", st.BinaryType())
@@ -25,9 +27,12 @@ def member(number: int) -> str:
     return f"member{number}"
 
 
-def schema(members: st.StructType | None) -> st.StructType:
+def schema(members: st.StructType | None, *, tolerant: bool) -> st.StructType:
     """The columns of the source."""
-    if members is None:
-        return RECORD
-    read = [st.StructField(member(n), field.dataType) for n, field in enumerate(members)]
-    return st.StructType([*RECORD, st.StructField(READ, st.BooleanType(), False), *read])
+    fields = [*RECORD]
+    if tolerant:
+        fields.append(st.StructField(UNREADABLE, st.StringType()))
+    if members is not None:
+        fields.append(st.StructField(READ, st.BooleanType(), False))
+        fields += [st.StructField(member(n), field.dataType) for n, field in enumerate(members)]
+    return st.StructType(fields)

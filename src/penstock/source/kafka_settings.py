@@ -13,12 +13,17 @@ from pyspark.sql import types as st
 from penstock.errors import PenstockError
 from penstock.kafka_security import SETTINGS, Security, by_name, require_servers
 from penstock.wire import Reader
+from penstock.wire.fetch import MAX_BYTES, MORE_DECOMPRESSED
 
 SUBJECT = "kafka.read"
 EARLIEST, LATEST = "earliest", "latest"
 OWN = ("servers", "topic", "start", "batch", "tasks", "members")
-KAFKAS = ("isolation.level", "request.timeout.ms", "fetch.max.bytes", "ssl.truststore.location", *SETTINGS)
-KNOWN = (*OWN, "failondataloss", *KAFKAS)
+DECOMPRESSED = "fetch.max.decompressed.bytes"
+KAFKAS = (
+    *("isolation.level", "request.timeout.ms", "fetch.max.bytes", DECOMPRESSED, "ssl.truststore.location"),
+    *SETTINGS,
+)
+KNOWN = (*OWN, "failondataloss", "failonunreadablebatch", *KAFKAS)
 COMMITTED = "read_committed"
 ISOLATIONS = (COMMITTED, "read_uncommitted")
 AT_END, AT_START = -1, -2
@@ -32,6 +37,8 @@ class Settings:
     start: "earliest", "latest", or an offset for each partition. batch: how many records a batch takes when there are
     more, None for all. tasks: how many read at the same time. members: what is read of JSON values, None for nothing.
     lossy: go on with what there is, instead of failing, when retention has deleted what was to be read next.
+    max_decompressed: bytes that a record batch may decompress to. tolerant: a batch that cannot be read becomes a row
+    with a problem, instead of failing.
     patience: how long brokers may be away before the query fails.
     """
 
@@ -45,6 +52,8 @@ class Settings:
     lossy: bool
     request_timeout: timedelta
     max_bytes: int
+    max_decompressed: int
+    tolerant: bool
     security: Security
     patience: timedelta = timedelta(minutes=5)
 
@@ -55,6 +64,7 @@ class Settings:
         members = options.get("members")
         require_servers(options["servers"], f"{SUBJECT} of {options['topic']}")
         isolation = _one_of(options, "isolation.level", *ISOLATIONS)
+        max_bytes = _count(options, "fetch.max.bytes", MAX_BYTES)
         return cls(
             servers=options["servers"],
             topic=options["topic"],
@@ -65,7 +75,9 @@ class Settings:
             committed=isolation == COMMITTED,
             lossy=_one_of(options, "failondataloss", "true", "false") == "false",
             request_timeout=timedelta(milliseconds=_count(options, "request.timeout.ms", 30_000)),
-            max_bytes=_count(options, "fetch.max.bytes", 16 << 20),
+            max_bytes=max_bytes,
+            max_decompressed=_count(options, DECOMPRESSED, max_bytes + MORE_DECOMPRESSED),
+            tolerant=_one_of(options, "failonunreadablebatch", "true", "false") == "false",
             security=Security.of({name: options[name] for name in SETTINGS if name in options}),
         )
 

@@ -50,7 +50,7 @@ class KafkaTopic(DataSource):
         return FORMAT
 
     def schema(self) -> st.StructType:
-        return schema(self.settings.members)
+        return schema(self.settings.members, tolerant=self.settings.tolerant)
 
     def streamReader(self, schema: st.StructType) -> TopicStreamReader:
         return TopicStreamReader(self.settings)

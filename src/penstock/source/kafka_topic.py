@@ -12,13 +12,14 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from penstock.errors import PenstockError
-from penstock.source.kafka_settings import Settings
+from penstock.source.kafka_settings import DECOMPRESSED, Settings
 from penstock.wire import Reader
+from penstock.wire.chunks import RecordsTooLarge, RecordsUnreadable, Unreadable
 from penstock.wire.errors import KafkaError
 
 T = TypeVar("T")
-Records = tuple[int, pa.Table]
-"""A partition, and some of its records in the columns of `wire.read.SCHEMA`."""
+Records = tuple[int, pa.Table] | Unreadable
+"""A partition and some of its records in the columns of `wire.read.SCHEMA`, or a batch that cannot be read."""
 
 
 class BrokersAway(PenstockError):
@@ -53,7 +54,10 @@ class Topic:
         return self._run(self._reader.latest(self._settings.topic))
 
     def read(self, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[Records]:
-        """The records of these partitions, in order within each; the next ones come while some are used."""
+        """The records of these partitions, in order within each; the next ones come while some are used.
+
+        Batches that cannot be read are among them if the settings are tolerant, else they raise a PenstockError.
+        """
         found: asyncio.Queue[Records | Exception | None] = asyncio.Queue(1)
         reading = asyncio.run_coroutine_threadsafe(self._fill(found, start, end), self._loop)
         try:
@@ -71,11 +75,23 @@ class Topic:
         self, found: asyncio.Queue[Records | Exception | None], start: Mapping[int, int], end: Mapping[int, int]
     ) -> None:
         """Put the records, and at last None or what went wrong."""
-        topic, most = self._settings.topic, self._settings.max_bytes
+        unreadable: list[Unreadable] = []
+        tables = self._reader.read(
+            self._settings.topic,
+            start=start,
+            end=end,
+            max_bytes=self._settings.max_bytes,
+            max_decompressed_bytes=self._settings.max_decompressed,
+            pass_over=unreadable.append if self._settings.tolerant else None,
+        )
         try:
-            async with aclosing(self._reader.read(topic, start=start, end=end, max_bytes=most)) as reading:
+            async with aclosing(tables) as reading:
                 async for records in reading:
+                    while unreadable:
+                        await found.put(unreadable.pop(0))
                     await found.put(records)
+                while unreadable:
+                    await found.put(unreadable.pop(0))
         except Exception as error:
             await found.put(error)
         else:
@@ -91,7 +107,18 @@ class Topic:
         if not isinstance(error, KafkaError):
             return error
         kind = BrokersAway if error.retriable else PenstockError
-        return kind(str(error), where=f"{self._settings.topic} at {self._settings.servers}")
+        where = f"{self._settings.topic} at {self._settings.servers}"
+        return kind(str(error), where=where, next=_next(error, self._settings))
+
+
+def _next(error: KafkaError, settings: Settings) -> str:
+    if not isinstance(error, RecordsUnreadable):
+        return ""
+    past = 'pass over such batches with options={"failOnUnreadableBatch": "false"}: each is a row with its `problem`'
+    if not isinstance(error, RecordsTooLarge):
+        return past
+    more = settings.max_decompressed * 4
+    return f'if this producer is to be trusted, give options={{"kafka.{DECOMPRESSED}": "{more}"}}; else {past}'
 
 
 _topics: dict[tuple[int, Settings], Topic] = {}

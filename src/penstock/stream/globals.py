@@ -45,13 +45,15 @@ def global_table(
     schema: str | st.StructType,
     memory: int = 512 << 20,
     folder: str = "",
+    max_decompressed_bytes: int | None = None,
 ) -> GlobalTable:
     """A topic of JSON objects whose record keys are text, as a table for `join.enrich`: its newest record of each key.
 
     `schema` names the members that become columns. Each Python worker, that is each core, reads the whole topic before
     its first lookup and then follows it. A table larger than `memory` bytes is kept in RocksDB below `folder` (the
     system's folder for temporary files if empty), which needs the extra `rocksdb`. Records that cannot be read are
-    passed over. What a lookup finds depends on when it is made: a batch that is run again may find newer rows.
+    passed over. A record batch may decompress to `max_decompressed_bytes`, by default 116 MB; a larger one is an error.
+    What a lookup finds depends on when it is made: a batch that is run again may find newer rows.
     """
     where = f"table.global_table of {topic}"
     require_servers(servers, where, next="correct servers=")
@@ -63,7 +65,7 @@ def global_table(
                 where=where,
                 next="declare it as string, which gives its JSON, and take that apart after the join",
             )
-    return GlobalTable(Topic(topic, servers, arrow_schema(kind), memory, folder), kind)
+    return GlobalTable(Topic(topic, servers, arrow_schema(kind), memory, folder, max_decompressed_bytes), kind)
 
 
 @dataclass(frozen=True)

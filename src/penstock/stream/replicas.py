@@ -59,6 +59,7 @@ class Topic:
     schema: pa.Schema
     memory: int
     folder: str
+    max_decompressed_bytes: int | None = None
 
     @property
     def name(self) -> str:
@@ -74,10 +75,11 @@ class Topic:
         """The topic to its end, then for ever."""
         async with Reader(self.servers) as reader:
             start, end = await reader.earliest(self.topic), await reader.latest(self.topic)
-            async for _, table in reader.read(self.topic, start=start, end=end):
+            most = self.max_decompressed_bytes
+            async for _, table in reader.read(self.topic, start=start, end=end, max_decompressed_bytes=most):
                 _put(put, table)
             loaded()
-            async for _, table in reader.read(self.topic, start=end):
+            async for _, table in reader.read(self.topic, start=end, max_decompressed_bytes=most):
                 _put(put, table)
 
 

@@ -2,7 +2,7 @@
 
 Each broker has one request under way, for all partitions that it leads and nothing else holds; a partition whose
 request failed is held by a task that waits and reads the metadata anew. The next requests are sent before the last
-answer is decoded, so that at most two answers a broker are in memory.
+answer is decoded, so that at most two answers a broker are in memory. An answer's batches are unpacked one by one.
 
 A partition's place is where its last batch ended, not its last record: compaction, markers of transactions and aborted
 records leave gaps in the offsets, at the end of the log too.
@@ -13,16 +13,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from penstock.wire import protocol
-from penstock.wire.batch import read_headers
+from penstock.wire.batch import Header, read_headers
 from penstock.wire.cluster import Backoff, Cluster, Topic
-from penstock.wire.compression import CorruptRecords
+from penstock.wire.compression import CODEC_NAMES, CorruptRecords, TooLarge
 from penstock.wire.errors import CorruptMessage, KafkaError, LeaderNotAvailable, OffsetOutOfRange, error_of
 from penstock.wire.protocol import Message
 
@@ -39,11 +39,38 @@ class RecordsDamaged(KafkaError):
     )
 
 
+class RecordsUnreadable(KafkaError):
+    """A batch has its checksum and yet cannot be read: its producer wrote it so, and it stays so."""
+
+    name = "RECORDS_UNREADABLE"
+    says = "the records of a batch are not in Kafka's format, though it has its checksum: start behind this batch"
+
+
+class RecordsTooLarge(RecordsUnreadable):
+    """A batch decompresses to more than the reader may take into memory."""
+
+    name = "RECORDS_TOO_LARGE"
+    says = "a record batch takes more memory than allowed; raise max_decompressed_bytes, or start behind this batch"
+
+
 class TopicReplaced(KafkaError):
     """The topic was deleted and made again, so that its offsets mean other records than before."""
 
     name = "TOPIC_REPLACED"
     says = "the topic was deleted and made again while it was read; read it anew from its beginning"
+
+
+class Unreadable(NamedTuple):
+    """A batch that cannot be read: its first offset that was wanted, and its largest timestamp in milliseconds."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    error: RecordsUnreadable
+
+
+PassOver = Callable[[Unreadable], None]
+"""Is told of each batch that is left out."""
 
 
 class Limits(NamedTuple):
@@ -88,18 +115,62 @@ class Chunk:
     records: memoryview
     aborted: list[tuple[int, int]] | None
 
-    def table(self) -> pa.Table:
-        # Here, since it takes what is compiled, which those who only ask for offsets need not load.
-        from penstock.wire.read import decode
+    def tables(self, max_size: int, pass_over: PassOver | None) -> Iterator[pa.Table]:
+        """The records in tables of some MiB, or of one larger record; none is empty.
 
+        Each batch may decompress to `max_size` bytes. What cannot be read goes to `pass_over`, in order with the
+        tables; without it, `RecordsUnreadable` is raised.
+        """
+        # Here, since it takes what is compiled, which those who only ask for offsets need not load.
+        from penstock.wire.read import PART, SCHEMA, data_batches
+
+        found: list[pa.RecordBatch] = []
+        size = 0
         try:
-            table = decode(self.records, aborted=self.aborted)
+            for header in data_batches(self.records, aborted=self.aborted, max_size=max_size):
+                unreadable = None
+                try:
+                    for part in self._wanted(header, max_size):
+                        found.append(part)
+                        size += part.nbytes
+                        if size >= PART:
+                            yield pa.Table.from_batches(found, SCHEMA)
+                            found, size = [], 0
+                except CorruptRecords as error:
+                    unreadable = self._unreadable(header, error)
+                    if pass_over is None:
+                        raise unreadable.error from error
+                if unreadable and pass_over:
+                    if found:
+                        yield pa.Table.from_batches(found, SCHEMA)
+                        found, size = [], 0
+                    pass_over(unreadable)
         except CorruptRecords as error:
             raise self.damaged(error) from error
-        offsets = table["offset"].to_numpy()
-        first = offsets.searchsorted(self.start)
-        last = len(offsets) if self.end is None else offsets.searchsorted(self.end)
-        return table.slice(first, last - first)
+        if found:
+            yield pa.Table.from_batches(found, SCHEMA)
+
+    def _wanted(self, header: Header, max_size: int) -> Iterator[pa.RecordBatch]:
+        from penstock.wire.read import parts
+
+        if header.last_offset < self.start or (self.end is not None and header.base_offset >= self.end):
+            return
+        for part in parts(self.records, header, max_size):
+            offsets = part["offset"].to_numpy()
+            first = offsets.searchsorted(self.start)
+            last = len(offsets) if self.end is None else offsets.searchsorted(self.end)
+            if first < last:
+                yield part.slice(first, last - first)
+
+    def _unreadable(self, header: Header, error: CorruptRecords) -> Unreadable:
+        detail = (
+            f"offsets {header.base_offset} to {header.last_offset}, {header.count} records in {header.length} bytes "
+            f"({CODEC_NAMES.get(header.codec, header.codec)}): {error}"
+        )
+        kind = RecordsTooLarge if isinstance(error, TooLarge) else RecordsUnreadable
+        offset = max(header.base_offset, self.start)
+        told = kind(detail, topic=self.topic, partition=self.partition)
+        return Unreadable(self.partition, offset, header.max_timestamp, told)
 
     def following(self) -> int:
         """The offset behind the last whole batch; it is not verified here, but when the table is made."""

@@ -17,7 +17,7 @@ from penstock.wire.crc import Data
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODECS = {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
-_NAMES = {number: name for name, number in CODECS.items()}
+CODEC_NAMES = {number: name for name, number in CODECS.items()}
 
 # No batch of records is longer: its length is an int32.
 MAX_SIZE = 2**31 - 1
@@ -26,6 +26,7 @@ MAX_SIZE = 2**31 - 1
 # level 9 the default, and then takes the fast compressor, which is level 1 here.
 _DEFAULT_LEVELS = {GZIP: 6, LZ4: 1, ZSTD: 3}
 
+_STEP = 1 << 20
 _LZ4_BLOCK, _LZ4_HEADER, _LZ4_END = 64 * 1024, 7, 4
 _XERIAL = struct.pack(">8sii", b"\x82SNAPPY\0", 1, 1)
 _XERIAL_BLOCK = 32 * 1024
@@ -34,6 +35,10 @@ _INT32 = struct.Struct(">i")
 
 class CorruptRecords(ValueError):
     """Bytes that are no record batch, or not the one that was written."""
+
+
+class TooLarge(CorruptRecords):
+    """Records that take more memory than their reader allows."""
 
 
 def codec_number(name: str) -> int:
@@ -45,7 +50,7 @@ def codec_number(name: str) -> int:
 
 def require_level(codec: int, level: int | None) -> None:
     """ValueError for a level that the codec does not have; None is always good."""
-    name = _NAMES[codec]
+    name = CODEC_NAMES[codec]
     if level is None:
         return
     if codec not in _DEFAULT_LEVELS:
@@ -59,7 +64,7 @@ def compress(codec: int, level: int | None, data: Data) -> Data:
     """The bytes of `data` in a codec's format; without a level, that of the Java client (snappy and none have none)."""
     if codec == NONE:
         return data
-    arrow = pa.Codec(_NAMES[codec], compression_level=_DEFAULT_LEVELS.get(codec) if level is None else level)
+    arrow = pa.Codec(CODEC_NAMES[codec], compression_level=_DEFAULT_LEVELS.get(codec) if level is None else level)
     if codec == LZ4:
         return _lz4(arrow, memoryview(data))
     if codec == SNAPPY:
@@ -88,36 +93,43 @@ def _xerial(arrow: pa.Codec, data: memoryview) -> bytes:
 
 
 def decompress(codec: int, data: Data, *, max_size: int = MAX_SIZE) -> Data:
-    """What was compressed; CorruptRecords for bytes that are not in the codec's format or grow over `max_size`."""
+    """What was compressed.
+
+    Raises CorruptRecords if the bytes are not in the codec's format, and TooLarge if they grow over `max_size`: no size
+    that they claim is believed, and at most an eighth more than was unpacked so far is allocated.
+    """
     if codec == NONE:
         return data
-    if codec not in _NAMES:
+    if codec not in CODEC_NAMES:
         raise CorruptRecords(f"no codec has the number {codec}; the codecs are {CODECS}")
     try:
         return _unsnap(memoryview(data), max_size) if codec == SNAPPY else _stream(codec, data, max_size)
     except OSError as error:
-        raise CorruptRecords(f"the {_NAMES[codec]} data of {len(data)} bytes is damaged: {error}") from error
+        raise CorruptRecords(f"the {CODEC_NAMES[codec]} data of {len(data)} bytes is damaged: {error}") from error
 
 
-def _stream(codec: int, data: Data, max_size: int) -> memoryview:
-    with pa.CompressedInputStream(pa.BufferReader(data), _NAMES[codec]) as stream:
-        parts, size = [], 0
+def _stream(codec: int, data: Data, max_size: int) -> Data:
+    with pa.CompressedInputStream(pa.BufferReader(data), CODEC_NAMES[codec]) as stream:
         # Asked for all at once, the stream would allocate all of it: a small batch could take gigabytes.
-        while part := stream.read(min(1 << 20, max_size + 1 - size)):
-            parts.append(part)
-            size += len(part)
-            _check_size(size, max_size)
-    return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
+        first: bytes = stream.read(min(_STEP, max_size + 1))
+        _check_size(len(first), max_size)
+        if len(first) < _STEP:
+            return first
+        plain = bytearray(first)
+        while part := stream.read(min(_STEP, max_size + 1 - len(plain))):
+            plain += part
+            _check_size(len(plain), max_size)
+    return plain
 
 
-def _unsnap(data: memoryview, max_size: int) -> memoryview:
+def _unsnap(data: memoryview, max_size: int) -> Data:
+    codec = pa.Codec("snappy")
     if data[:8] != _XERIAL[:8]:
-        return memoryview(_raw_snappy(data, 0, max_size))
-    parts, size = [], 0
+        return _raw_snappy(codec, data, 0, max_size)
+    plain = bytearray()
     for block in _xerial_blocks(data):
-        parts.append(_raw_snappy(block, size, max_size))
-        size += len(parts[-1])
-    return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
+        plain += _raw_snappy(codec, block, len(plain), max_size)
+    return plain
 
 
 def _xerial_blocks(data: memoryview) -> Iterator[memoryview]:
@@ -131,13 +143,13 @@ def _xerial_blocks(data: memoryview) -> Iterator[memoryview]:
         at += length
 
 
-def _raw_snappy(data: memoryview, before: int, max_size: int) -> bytes:
+def _raw_snappy(codec: pa.Codec, data: memoryview, before: int, max_size: int) -> bytes:
     size = _snappy_size(data)
     _check_size(before + size, max_size)
     # A copy of 3 bytes makes at most 64: what claims to be more is damaged, and is not worth the memory.
     if size > 22 * len(data) + 64:
         raise CorruptRecords(f"{len(data)} bytes of snappy claim to be {size}")
-    plain: bytes = pa.Codec("snappy").decompress(data, size, asbytes=True)
+    plain: bytes = codec.decompress(data, size, asbytes=True)
     return plain
 
 
@@ -153,4 +165,4 @@ def _snappy_size(data: memoryview) -> int:
 
 def _check_size(size: int, max_size: int) -> None:
     if size > max_size:
-        raise CorruptRecords(f"the decompressed records take more than {max_size} bytes; raise the limit to read them")
+        raise TooLarge(f"the records decompress to more than {max_size} bytes")

@@ -21,8 +21,9 @@ from types import TracebackType
 import pyarrow as pa
 
 from penstock.wire import protocol
-from penstock.wire.chunks import Limits, Place, Reading, require_leader
+from penstock.wire.chunks import Limits, PassOver, Place, Reading, require_leader
 from penstock.wire.cluster import Backoff, Cluster
+from penstock.wire.compression import MAX_SIZE
 from penstock.wire.connection import Link
 from penstock.wire.errors import KafkaError, error_of
 from penstock.wire.protocol import Message
@@ -30,6 +31,10 @@ from penstock.wire.retry import patiently
 from penstock.wire.sasl import Authenticate
 
 EARLIEST, LATEST = -2, -1
+MAX_BYTES = 16 << 20
+"""Bytes of an answer by default."""
+MORE_DECOMPRESSED = 100_000_000
+"""Bytes that a record batch may decompress to by default, besides those of an answer."""
 PAUSES = 0.1, 1.0
 
 
@@ -113,14 +118,21 @@ class Reader:
         *,
         start: Mapping[int, int],
         end: Mapping[int, int] | None = None,
-        max_bytes: int = 16 << 20,
+        max_bytes: int = MAX_BYTES,
+        max_decompressed_bytes: int | None = None,
         max_wait: timedelta = timedelta(milliseconds=500),
+        pass_over: PassOver | None = None,
     ) -> AsyncGenerator[tuple[int, pa.Table], None]:
         """Partitions and tables of their next records, with the columns of `read.SCHEMA`; none is empty.
 
         The partitions are those of `start`. Each is read until it has reached its `end`; without `end` the topic is
         followed for ever, and `max_wait` is how long a broker may wait for records. An answer has at most `max_bytes`,
         compressed, or one batch that is larger. Order is kept within a partition.
+
+        A batch may decompress to `max_decompressed_bytes`, by default 100 MB more than `max_bytes`; a larger one raises
+        `RecordsTooLarge`, and one that has its checksum and yet is not in Kafka's format `RecordsUnreadable`. With
+        `pass_over` the read goes on behind such batches, after that was called with each, in order with the tables.
+        One that does not have its checksum always raises `RecordsDamaged`: its offsets may be wrong too.
         """
         known = await self._cluster.topic(topic)
         if unknown := {*start, *(end or ())}.difference(range(len(known.leaders))):
@@ -129,13 +141,16 @@ class Reader:
             raise ValueError(f"partitions {sorted(missing)} of {topic} have a start and no end")
         if not 0 <= max_wait.total_seconds() < self._timeout:
             raise ValueError(f"max_wait must be less than the request_timeout of {self._timeout:g} s")
+        if max_decompressed_bytes is None:
+            max_decompressed_bytes = max_bytes + MORE_DECOMPRESSED
+        most = min(max_decompressed_bytes, MAX_SIZE)
         limits = Limits(self._committed, max_bytes, int(max_wait.total_seconds() * 1000), self._patience)
         places = [Place(p, at, None if end is None else end[p], Backoff(*PAUSES)) for p, at in start.items()]
         reading = Reading(self._cluster, known, limits, places)
         try:
             async for chunk in reading.chunks():
-                table = await asyncio.to_thread(chunk.table)
-                if table.num_rows:
+                tables = chunk.tables(most, pass_over)
+                while (table := await asyncio.to_thread(next, tables, None)) is not None:
                     yield chunk.partition, table
         finally:
             await reading.close()

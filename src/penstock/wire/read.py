@@ -2,19 +2,23 @@
 
 Knows no broker: it is given the bytes, and for read_committed the aborted transactions of the same response. The header
 of each batch, with its producer and sequence, comes from `batch.read_headers`.
+
+Memory: batches are unpacked one after the other, each to at most `max_size` bytes, and their records become columns in
+parts of some `PART` bytes. What is claimed (sizes, numbers of records and headers) is compared with the bytes that are
+there before anything is allocated for it. A batch is checked whole before its first part is made.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.wire.arrays import read_only
 from penstock.wire.batch import HEADER_SIZE, Header, read_headers
-from penstock.wire.compression import MAX_SIZE, CorruptRecords, decompress
+from penstock.wire.compression import MAX_SIZE, CorruptRecords, TooLarge, decompress
 from penstock.wire.crc import Data
 from penstock.wire.kernels import Array
 from penstock.wire.scan import (
@@ -51,6 +55,14 @@ ABORT, COMMIT = 0, 1
 _MARKER = struct.Struct(">hh")  # version, type
 
 
+PART = 16 << 20
+"""Bytes of keys, values and headers that become columns at a time, or one larger record."""
+_ROWS = 1 << 16
+"""Records that are indexed at a time."""
+_HEADER_COST = 48
+"""Bytes that a header takes in the index and in columns, without its key and value."""
+
+
 def decode(
     data: Data, *, verify: bool = True, aborted: Iterable[tuple[int, int]] | None = None, max_size: int = MAX_SIZE
 ) -> pa.Table:
@@ -58,30 +70,54 @@ def decode(
 
     `aborted` has (producer id, first offset) of the aborted transactions of the response, perhaps none: their records
     are left out (read_committed). Without it all records are returned. A batch that the end cuts off is left out, as
-    brokers cut there. CorruptRecords, with the offset, for bytes that are no batch, that do not have their checksum (if
-    `verify`), or that decompress to over `max_size`.
+    brokers cut there. Raises CorruptRecords, with the offset, if bytes are no batch, do not have their checksum (if
+    `verify`), or decompress to over `max_size`.
     """
-    view = memoryview(data)
-    headers = list(read_headers(view, verify=verify))
+    batches = data_batches(data, verify=verify, aborted=aborted, max_size=max_size)
+    return pa.Table.from_batches((part for header in batches for part in parts(data, header, max_size)), SCHEMA)
+
+
+def data_batches(
+    data: Data, *, verify: bool = True, aborted: Iterable[tuple[int, int]] | None = None, max_size: int = MAX_SIZE
+) -> Iterator[Header]:
+    """The headers of the batches whose records `decode` gives, each verified when it is asked for."""
+    headers = read_headers(data, verify=verify)
     if aborted is not None:
-        headers = _committed(view, headers, sorted(aborted, key=lambda transaction: transaction[1]), max_size)
-    batches = [_batch(view, header, max_size) for header in headers if not header.control]
-    return pa.Table.from_batches(batches, SCHEMA)
+        ahead = sorted(aborted, key=lambda transaction: transaction[1])
+        headers = _committed(memoryview(data), headers, ahead, max_size)
+    return (header for header in headers if not header.control)
+
+
+def parts(data: Data, header: Header, max_size: int = MAX_SIZE) -> Iterator[pa.RecordBatch]:
+    """The records of one batch in the columns of SCHEMA; raises CorruptRecords before the first of them."""
+    records = _plain(memoryview(data), header, max_size)
+    starts, index = [0], None
+    for first in range(0, header.count, _ROWS):
+        index, end = _index(records, header, first, starts[-1], max_size)
+        starts.append(end)
+    if starts[-1] != len(records):
+        raise CorruptRecords(f"the batch at offset {header.base_offset} has more bytes than its {header.count} records")
+    for first, start in zip(range(0, header.count, _ROWS), starts, strict=False):
+        if index is None or header.count > _ROWS:
+            index, _ = _index(records, header, first, start, max_size)
+        for begin, end in _cuts(index):
+            yield _columns(header, records, index[:, begin:end])
 
 
 def control_type(data: Data, header: Header, *, max_size: int = MAX_SIZE) -> int:
     """What a control batch says of its producer's transaction, ABORT or COMMIT; other numbers are the broker's own."""
-    records, index = _index(memoryview(data), header, max_size)
+    records = _plain(memoryview(data), header, max_size)
+    index, _ = _index(records, header, 0, 0, max_size)
     if index.shape[1] != 1 or index[KEY_LENGTH, 0] < _MARKER.size:
         raise CorruptRecords(f"the control batch at offset {header.base_offset} has no type")
     return int(_MARKER.unpack_from(records.data, index[KEY, 0])[1])
 
 
 def _committed(
-    view: memoryview, headers: list[Header], aborted: Sequence[tuple[int, int]], max_size: int
-) -> list[Header]:
+    view: memoryview, headers: Iterable[Header], aborted: Sequence[tuple[int, int]], max_size: int
+) -> Iterator[Header]:
     """Without the batches of aborted transactions, each of which lasts until its producer's abort marker."""
-    kept, ahead, aborting = [], list(reversed(aborted)), set()
+    ahead, aborting = list(reversed(aborted)), set()
     for header in headers:
         while ahead and ahead[-1][1] <= header.last_offset:
             aborting.add(ahead.pop()[0])
@@ -89,41 +125,60 @@ def _committed(
             if header.producer_id in aborting and control_type(view, header, max_size=max_size) == ABORT:
                 aborting.discard(header.producer_id)
         elif not (header.transactional and header.producer_id in aborting):
-            kept.append(header)
-    return kept
+            yield header
 
 
-def _index(view: memoryview, header: Header, max_size: int) -> tuple[Array, Array]:
-    """The decompressed records of a batch, and where their parts stand."""
+def _plain(view: memoryview, header: Header, max_size: int) -> Array:
+    """The decompressed records of a batch, which are enough for the number of them that its header claims."""
     packed = view[header.start + HEADER_SIZE : header.end]
     try:
         records = read_only(np.frombuffer(decompress(header.codec, packed, max_size=max_size), np.uint8))
     except CorruptRecords as error:
-        raise CorruptRecords(f"the batch at offset {header.base_offset}: {error}") from error
+        raise type(error)(f"the batch at offset {header.base_offset}: {error}") from error
     if not 0 <= header.count <= len(records) // SMALLEST:
         raise CorruptRecords(
             f"the batch at offset {header.base_offset} cannot have {header.count} records in {len(records)} bytes"
         )
-    index = np.empty((FIELDS, header.count), np.int64)
-    if (damaged := index_records(records, index)) >= 0:
-        raise CorruptRecords(f"the batch at offset {header.base_offset} is damaged at record {damaged}")
-    return records, index
+    return records
 
 
-def _batch(view: memoryview, header: Header, max_size: int) -> pa.RecordBatch:
-    records, index = _index(view, header, max_size)
-    times = np.full(header.count, header.max_timestamp) if header.append_time else header.base_timestamp + index[TIME]
+def _index(records: Array, header: Header, first: int, start: int, max_size: int) -> tuple[Array, int]:
+    """Where the parts of the next records stand, from the one of the number `first` on, and where these records end."""
+    index = np.empty((FIELDS, min(header.count - first, _ROWS)), np.int64)
+    end, damaged = index_records(records, start, 0, header.last_offset_delta, index)
+    if damaged >= 0:
+        raise CorruptRecords(f"the batch at offset {header.base_offset} is damaged at record {first + damaged}")
+    most = int(index[HEADER_COUNT].max(initial=0))
+    if most * _HEADER_COST > max_size:
+        raise TooLarge(f"the batch at offset {header.base_offset}: {most} headers of a record exceed {max_size} bytes")
+    return index, int(end)
+
+
+def _cuts(index: Array) -> Iterator[tuple[int, int]]:
+    """Parts of the index whose columns take PART bytes, or one record that takes more."""
+    ends = index[HEADERS] + _HEADER_COST * np.cumsum(index[HEADER_COUNT])
+    begin, done = 0, int(index[KEY, 0])
+    while begin < len(ends):
+        end = max(begin + 1, int(np.searchsorted(ends, done + PART, side="right")))
+        yield begin, end
+        begin, done = end, int(ends[end - 1])
+
+
+def _columns(header: Header, records: Array, index: Array) -> pa.RecordBatch:
+    rows = index.shape[1]
+    times = np.full(rows, header.max_timestamp) if header.append_time else header.base_timestamp + index[TIME]
     columns = [
         pa.array(header.base_offset + index[OFFSET]),
         pa.array(times).cast(SCHEMA.field("timestamp").type),
         _bytes(pa.binary(), records, index[KEY], index[KEY_LENGTH]),
         _bytes(pa.binary(), records, index[VALUE], index[VALUE_LENGTH]),
-        _headers(header, records, index[HEADERS], index[HEADER_COUNT]),
+        _headers(records, index[HEADERS], index[HEADER_COUNT]),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
 def _bytes(kind: pa.DataType, data: Array, starts: Array, lengths: Array) -> pa.Array:
+    # All lie in the bytes of one batch, which are less than 2 GiB, so that 32 bits hold their sum.
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(np.maximum(lengths, 0), out=offsets[1:])
     out = np.empty(offsets[-1], np.uint8)
@@ -133,20 +188,24 @@ def _bytes(kind: pa.DataType, data: Array, starts: Array, lengths: Array) -> pa.
     return pa.Array.from_buffers(kind, len(lengths), [bitmap, pa.py_buffer(offsets), pa.py_buffer(out)])
 
 
-def _headers(header: Header, records: Array, starts: Array, counts: Array) -> pa.Array:
+def _headers(records: Array, starts: Array, counts: Array) -> pa.Array:
     offsets = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=offsets[1:])
-    entries = _entries(header, records, starts, counts, int(offsets[-1])) if offsets[-1] else _NO_ENTRIES
+    entries = _entries(records, starts, counts, int(offsets[-1])) if offsets[-1] else _NO_ENTRIES
     return pa.ListArray.from_arrays(pa.array(offsets), entries, type=_HEADERS)
 
 
-def _entries(header: Header, records: Array, starts: Array, counts: Array, total: int) -> pa.Array:
+def _entries(records: Array, starts: Array, counts: Array, total: int) -> pa.Array:
     index = np.empty((4, total), np.int64)
     index_headers(records, starts, counts, index)
-    key = _bytes(pa.string(), records, index[0], index[1])
-    try:
-        key.validate(full=True)
-    except pa.ArrowInvalid as error:
-        raise CorruptRecords(f"the batch at offset {header.base_offset} has a header whose key is not UTF-8") from error
+    key = _text(_bytes(pa.binary(), records, index[0], index[1]))
     value = _bytes(pa.binary(), records, index[2], index[3])
     return pa.StructArray.from_arrays([key, value], fields=list(_HEADERS.value_type))
+
+
+def _text(keys: pa.Array) -> pa.Array:
+    """Keys of headers, with U+FFFD for what is not UTF-8, as Java's client reads them."""
+    try:
+        return keys.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([str(key, "utf-8", "replace") for key in keys.to_pylist()], pa.string())

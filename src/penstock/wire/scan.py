@@ -35,11 +35,14 @@ def get_varint(data: Array, at: int, end: int) -> tuple[Any, int]:
 
 @compiled
 def skip_bytes(data: Array, at: int, end: int) -> tuple[int, int]:
-    """The length of what stands at `at` after its length, -1 for null, and where it ends, -1 if it is not whole."""
+    """The length of what stands at `at` after its length, -1 for null, and where it ends, -1 if it is not whole.
+
+    Any length below 0 is null, as for Java's client.
+    """
     length, at = get_varint(data, at, end)
-    if at < 0 or length < -1 or length > end - at:
+    if at < 0 or length > end - at:
         return 0, -1
-    return length, at + max(length, 0)
+    return max(length, -1), at + max(length, 0)
 
 
 @compiled
@@ -56,13 +59,16 @@ def skip_headers(data: Array, at: int, end: int, count: int) -> int:
 
 
 @compiled
-def index_records(data: Array, out: Array) -> int:
-    """Note where the parts of each record stand, FIELDS x records; returns a record that is damaged, or -1."""
-    at, count = 0, out.shape[1]
+def index_records(data: Array, at: int, least: int, most: int, out: Array) -> tuple[int, int]:
+    """Note where the parts of the records from `at` on stand, FIELDS x records: where these end, and -1.
+
+    If one of them is damaged, its number instead of -1. Offset deltas ascend from `least` to `most`.
+    """
+    count = out.shape[1]
     for i in range(count):
         size, at = get_varint(data, at, len(data))
         if at < 0 or size < 1 or size > len(data) - at:
-            return i
+            return 0, i
         end = at + size
         out[OFFSET, i] = out[TIME, i] = out[HEADER_COUNT, i] = 0
         out[TIME, i], at = get_varint(data, at + 1, end)
@@ -79,18 +85,22 @@ def index_records(data: Array, out: Array) -> int:
             out[HEADERS, i] = at
         if at >= 0:
             at = skip_headers(data, at, end, out[HEADER_COUNT, i]) if out[HEADER_COUNT, i] >= 0 else -1
-        if at != end:
-            return i
-    return -1 if at == len(data) else count
+        if at != end or out[OFFSET, i] < least or out[OFFSET, i] > most:
+            return 0, i
+        least = out[OFFSET, i]
+    return at, -1
 
 
 @compiled
 def index_headers(data: Array, starts: Array, counts: Array, out: Array) -> None:
-    """Note key, its length, value and its length of each header; `index_records` has checked them."""
+    """Note key, its length, value and its length of each header; `index_records` has checked them.
+
+    `out` has a column for each header, which bounds what is written.
+    """
     n = 0
     for i in range(len(starts)):
         at = starts[i]
-        for _ in range(counts[i]):
+        for _ in range(min(counts[i], out.shape[1] - n)):
             for part in range(2):
                 length, at = skip_bytes(data, at, len(data))
                 out[2 * part, n], out[2 * part + 1, n] = at - max(length, 0), length
@@ -99,9 +109,11 @@ def index_headers(data: Array, starts: Array, counts: Array, out: Array) -> None
 
 @compiled
 def gather(data: Array, starts: Array, lengths: Array, out: Array) -> None:
-    """Lay cells end to end."""
+    """Lay cells end to end, as many as `out` has room for."""
     at = 0
     for i in range(len(starts)):
+        if lengths[i] > len(out) - at:
+            return
         if lengths[i] > 0:
             copy(out, at, data, starts[i], lengths[i])
             at += lengths[i]

@@ -1,0 +1,47 @@
+"""Record batches as they are, sent to a broker: what no client of today writes, and brokers take all the same."""
+
+from __future__ import annotations
+
+import asyncio
+
+from wire_rows import Row, batch_of
+
+from penstock.wire import protocol
+from penstock.wire.batch import stamp
+from penstock.wire.cluster import Cluster
+from penstock.wire.compression import NONE
+from penstock.wire.connection import Link
+
+
+def raw_batch(rows: list[Row], codec: int = NONE) -> bytearray:
+    """A batch without a producer, with its checksum."""
+    made = bytearray(batch_of(rows, codec))
+    return stamped(made)
+
+
+def stamped(batch: bytearray) -> bytearray:
+    """With the checksum of what stands there now."""
+    stamp(memoryview(batch), producer_id=-1, producer_epoch=-1, base_sequence=-1)
+    return batch
+
+
+def send_batch(servers: str, topic: str, batch: bytes | bytearray) -> int:
+    """Write it to partition 0; the broker's error code."""
+    body = {
+        "acks": -1,
+        "timeout_ms": 10_000,
+        "topic_data": [{"name": topic, "partition_data": [{"index": 0, "records": bytes(batch)}]}],
+    }
+
+    async def work() -> int:
+        cluster = Cluster(servers, Link(), create=False)
+        try:
+            connection = await cluster.connection((await cluster.topic(topic)).leaders[0])
+            version = connection.version(protocol.PRODUCE, at_most=12)
+            answer = await connection.ask(protocol.PRODUCE, body, version=version)
+        finally:
+            await cluster.close()
+        code: int = answer["responses"][0]["partition_responses"][0]["error_code"]
+        return code
+
+    return asyncio.run(work())
