@@ -10,10 +10,12 @@ from decimal import Decimal
 from typing import Any
 from zlib import crc32
 
+import numpy as np
 from cassandra import cqltypes
 from cassandra.util import Date, Duration, Time
 from hypothesis import strategies as st
 
+from penstock.database.columns import Cells
 from penstock.schema import CqlType
 
 PROTOCOL = 4
@@ -153,6 +155,13 @@ def to_bytes(kind: CqlType, value: Any) -> bytes | None:
     if value is None:
         return None
     return bytes(_driver_type(kind).to_binary(_for_driver(kind, value), PROTOCOL))
+
+
+def cells_of(items: list[bytes | None]) -> Cells:
+    """Cells as they would stand in a page, nulls among them."""
+    lengths = np.array([-1 if item is None else len(item) for item in items], np.int32)
+    starts = np.concatenate([[0], np.cumsum(np.maximum(lengths, 0))])[:-1].astype(np.int64)
+    return Cells(np.frombuffer(b"".join(item or b"" for item in items) + b"\0", np.uint8), starts, lengths)
 
 
 def in_spark(kind: CqlType, value: Any) -> Any:

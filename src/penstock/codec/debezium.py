@@ -19,6 +19,7 @@ from penstock.codec.deletes import deletes_one_row
 from penstock.codec.envelope import Format
 from penstock.codec.headers import key_headers
 from penstock.codec.json import Json
+from penstock.codec.problem import good_changes
 from penstock.codec.records import Codec, Records, Transform
 from penstock.errors import PenstockError
 
@@ -54,8 +55,9 @@ def events(
     (a member named `payload_key_name`), `payload-before`, `payload-after`. The legacy format has no choice of images
     and places. `skipped` names operations that give no records. `transforms` change the records, in this order,
     before `key` and `value` encode them: JSON unless given, and with `schemas` the Connect schema in each of them.
-    Rows keep their order; a tombstone follows its delete. Wrong settings, and a frame without the columns that are
-    needed, raise `PenstockError`.
+    Rows keep their order; a tombstone follows its delete. A change with a `problem` (`bad_values="problem"` of
+    `cdc.read`) gives no record: it has nulls in place of values. Wrong settings, and a frame without the columns that
+    are needed, raise `PenstockError`.
     """
     style = Format(
         prefix,
@@ -79,6 +81,7 @@ def _records(
     table = layout(changes.schema, style.needed)
     if style.legacy:
         table = legacy.narrowed(table)
+    changes = good_changes(changes)
     if skipped:
         changes = changes.where(~F.col("op").isin(*skipped))
     return Records(

@@ -1,14 +1,15 @@
 """The column `problem` of a record that could not be read: why, where it stands in Kafka, and its bytes as they came.
 
 It is null for good records. A record that a queue of dead letters gets has the headers that Kafka Connect gives its
-own dead letters (KIP-298), so that the same tools read them.
+own dead letters (KIP-298), so that the same tools read them. A change of a table whose cells could not be read has a
+`problem` of another type: where it stands in the change log, and the bytes of those cells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as st
 
@@ -26,6 +27,27 @@ TYPE = (
     .add("headers", HEADERS)
 )
 """The type of `problem`; the fields are in this order."""
+
+CELL = (
+    st.StructType()
+    .add("part", st.StringType())
+    .add("column", st.StringType())
+    .add("type", st.StringType())
+    .add("reason", st.StringType())
+    .add("value", st.BinaryType())
+)
+"""A cell that could not be read: the change's column it belongs to (such as `after`), the table's, and its bytes."""
+CHANGE_TYPE = (
+    st.StructType()
+    .add("reason", st.StringType())
+    .add("table", st.StringType())
+    .add("key", st.StringType())
+    .add("stream_id", st.BinaryType())
+    .add("time", st.StringType())
+    .add("batch_seq_no", st.IntegerType())
+    .add("cells", st.ArrayType(CELL))
+)
+"""The type of a change's `problem`; `key` is the primary key as a JSON object."""
 
 PREFIX = "__connect.errors."
 _SHOWN = 80  # characters of a wrong value in a reason
@@ -45,13 +67,37 @@ def headers() -> Column:
         "offset": F.col("problem.offset").cast("string"),
         "exception.message": F.col("problem.reason"),
     }
-    ours = F.array(
+    return F.concat(F.coalesce(F.col("problem.headers"), F.array().cast(HEADERS)), _headers(told))
+
+
+def cell_headers(cell: str) -> Column:
+    """Those of a dead letter that is one cell of a change, whose `CELL` is in the column `cell`."""
+    told = {
+        "table": F.col("problem.table"),
+        "stream": F.hex("problem.stream_id"),
+        "time": F.col("problem.time"),
+        "part": F.col(f"{cell}.part"),
+        "column": F.col(f"{cell}.column"),
+        "type": F.col(f"{cell}.type"),
+        "exception.message": F.col(f"{cell}.reason"),
+    }
+    return _headers({name: F.coalesce(value, F.lit("")) for name, value in told.items()})
+
+
+def _headers(told: Mapping[str, Column]) -> Column:
+    return F.array(
         *(
             F.struct(F.lit(PREFIX + name).alias("key"), value.cast("binary").alias("value"))
             for name, value in told.items()
         )
     )
-    return F.concat(F.coalesce(F.col("problem.headers"), F.array().cast(HEADERS)), ours)
+
+
+def good_changes(changes: DataFrame) -> DataFrame:
+    """The changes that were read whole, of a frame that may have others."""
+    if PROBLEM in changes.columns and changes.schema[PROBLEM].dataType == CHANGE_TYPE:
+        return changes.where(F.col(PROBLEM).isNull())
+    return changes
 
 
 def shown(text: Column) -> Column:

@@ -4,6 +4,11 @@ A result page is rows of cells, each a 4-byte big-endian length and that many by
 (native protocol specification v4, section 6). `index_cells` walks a page once and notes where each cell stands.
 All else works on cells given as two arrays, `starts` and `lengths` (-1 = null) into one buffer: the cells of a
 column, the elements of all lists in a column, the fields of all tuples. Nothing here knows a CQL type by name.
+
+The bytes are not trusted: databases store some values that their own validation should refuse. Each loop checks that a
+cell lies in its buffer before it reads it, that what it writes has room, and what a count says before it is added up;
+sums have 64 bits. A loop that meets a cell it cannot read returns that cell's row and has written nothing behind an
+array.
 """
 
 from __future__ import annotations
@@ -13,6 +18,8 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numba import njit
+
+from penstock.errors import PenstockError
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -26,6 +33,24 @@ def compiled(function: F) -> F:
 
 HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 UUID_TEXT_WIDTH = 36
+MOST_OFFSET = 2**31 - 1
+"""What Arrow's 32-bit offsets can hold."""
+
+
+def indexed(data: bytes, rows: int, columns: int, *, where: str) -> tuple[Array, Array, Array]:
+    """The buffer of a page, and where its cells start and how long they are (rows x columns).
+
+    Raises PenstockError if the page is shorter than its rows. The buffer is never empty: a first byte may be read where
+    a cell is absent, and the value thrown away.
+    """
+    buffer: Array = np.frombuffer(data or b"\0", np.uint8)
+    if 0 <= rows * columns * 4 <= len(data):
+        starts, lengths = np.empty((rows, columns), np.int64), np.empty((rows, columns), np.int32)
+        if index_cells(buffer, starts, lengths) >= 0:
+            return buffer, starts, lengths
+    raise PenstockError(
+        "a result page ends inside a row", where=where, next="check the connection to the database, and start again"
+    )
 
 
 @compiled
@@ -39,11 +64,19 @@ def _int32(buffer: Array, at: int) -> np.int32:
 
 
 @compiled
-def index_cells(buffer: Array, rows: int, columns: int, starts: Array, lengths: Array) -> int:
+def inside(size: int, start: int, length: int) -> bool:
+    """Whether a cell is null or empty, or lies in a buffer of this size."""
+    return length <= 0 or 0 <= start <= size - length
+
+
+@compiled
+def index_cells(buffer: Array, starts: Array, lengths: Array) -> int:
     """Fill `starts` and `lengths` (rows x columns); returns where the rows end, or -1 if the bytes end too early."""
     at, size = 0, len(buffer)
-    for row in range(rows):
-        for column in range(columns):
+    if starts.shape != lengths.shape:
+        return -1
+    for row in range(starts.shape[0]):
+        for column in range(starts.shape[1]):
             if at + 4 > size:
                 return -1
             lengths[row, column] = max(_int32(buffer, at), -1)
@@ -55,14 +88,23 @@ def index_cells(buffer: Array, rows: int, columns: int, starts: Array, lengths: 
 
 
 @compiled
+def outside(buffer: Array, starts: Array, lengths: Array) -> int:
+    """The row of a cell that does not lie in the buffer, or -1."""
+    for i in range(len(starts)):
+        if not inside(len(buffer), starts[i], lengths[i]):
+            return i
+    return -1
+
+
+@compiled
 def integers(buffer: Array, starts: Array, lengths: Array, width: int, out: Array, valid: Array) -> int:
     """Read signed big-endian integers; an empty cell is null. Returns the row of a cell of another width, or -1."""
-    for i in range(len(starts)):
+    for i in range(min(len(starts), len(out), len(valid))):
         if lengths[i] <= 0:
             out[i] = 0
             valid[i] = False
             continue
-        if lengths[i] != width:
+        if lengths[i] != width or not inside(len(buffer), starts[i], lengths[i]):
             return i
         valid[i] = True
         value = np.uint64(0)
@@ -73,32 +115,47 @@ def integers(buffer: Array, starts: Array, lengths: Array, width: int, out: Arra
 
 
 @compiled
-def bytes_offsets(lengths: Array, offsets: Array, valid: Array) -> None:
-    """Offsets of variable-width values laid end to end."""
+def bytes_offsets(lengths: Array, offsets: Array, valid: Array) -> int:
+    """Offsets of variable-width values laid end to end; returns how long they are together.
+
+    The offsets mean nothing if that is more than they can hold.
+    """
+    total = 0
     offsets[0] = 0
-    for i in range(len(lengths)):
+    for i in range(min(len(lengths), len(offsets) - 1, len(valid))):
         valid[i] = lengths[i] >= 0
-        offsets[i + 1] = offsets[i] + max(lengths[i], 0)
+        total += max(lengths[i], 0)
+        offsets[i + 1] = total
+    return total
 
 
 @compiled
-def gather_bytes(buffer: Array, starts: Array, lengths: Array, out: Array) -> None:
+def gather_bytes(buffer: Array, starts: Array, lengths: Array, out: Array) -> tuple[int, int]:
+    """Lay the cells end to end. Returns the row of a cell that is not in the buffer or has no room, or -1; and all
+    bytes ORed together, which tells whether there are any above 127."""
     at = 0
+    together = np.uint8(0)
     for i in range(len(starts)):
-        for j in range(max(lengths[i], 0)):
-            out[at + j] = buffer[starts[i] + j]
-        at += max(lengths[i], 0)
+        length = max(lengths[i], 0)
+        if not inside(len(buffer), starts[i], length) or length > len(out) - at:
+            return i, 0
+        for j in range(length):
+            byte = buffer[starts[i] + j]
+            out[at + j] = byte
+            together |= byte
+        at += length
+    return -1, int(together)
 
 
 @compiled
 def uuid_text(buffer: Array, starts: Array, lengths: Array, hex_digits: Array, offsets: Array, out: Array) -> int:
-    """Write 16-byte uuids as text of 36 characters; returns how many bytes were written, or -1 for a bad width."""
+    """Write 16-byte uuids as text of 36 characters; returns the row of a cell of another width, or -1."""
     at = 0
     offsets[0] = 0
-    for i in range(len(starts)):
+    for i in range(min(len(starts), len(offsets) - 1)):
         if lengths[i] > 0:
-            if lengths[i] != 16:
-                return -1
+            if lengths[i] != 16 or not inside(len(buffer), starts[i], lengths[i]) or at + UUID_TEXT_WIDTH > len(out):
+                return i
             for j in range(16):
                 if j == 4 or j == 6 or j == 8 or j == 10:
                     out[at] = 45  # a hyphen
@@ -108,16 +165,31 @@ def uuid_text(buffer: Array, starts: Array, lengths: Array, hex_digits: Array, o
                 out[at + 1] = hex_digits[byte & 15]
                 at += 2
         offsets[i + 1] = at
-    return at
+    return -1
 
 
 @compiled
-def collection_offsets(buffer: Array, starts: Array, lengths: Array, offsets: Array, valid: Array) -> None:
-    """Offsets of the elements (or entries) of collections, each of which begins with a 4-byte count."""
+def collection_offsets(
+    buffer: Array, starts: Array, lengths: Array, per_entry: int, offsets: Array, valid: Array
+) -> tuple[int, int]:
+    """Offsets of the elements (or entries) of collections, each of which begins with a 4-byte count.
+
+    Returns the row of a collection that ends inside its count, or whose cell is too short for what it counts (each cell
+    of an entry takes four bytes), or -1; and how many entries there are, more than the offsets can hold perhaps.
+    """
+    total = 0
     offsets[0] = 0
-    for i in range(len(starts)):
+    for i in range(min(len(starts), len(offsets) - 1, len(valid))):
         valid[i] = lengths[i] >= 0
-        offsets[i + 1] = offsets[i] + (_int32(buffer, starts[i]) if lengths[i] >= 4 else 0)
+        if lengths[i] > 0:
+            if lengths[i] < 4 or not inside(len(buffer), starts[i], lengths[i]):
+                return i, 0
+            count = int(_int32(buffer, starts[i]))
+            if count < 0 or count > (lengths[i] - 4) // (4 * per_entry):
+                return i, 0
+            total += count
+        offsets[i + 1] = total
+    return -1, total
 
 
 @compiled
@@ -125,12 +197,17 @@ def collection_elements(
     buffer: Array, starts: Array, lengths: Array, per_entry: int, child_starts: Array, child_lengths: Array
 ) -> int:
     """Note the cells inside collections; returns the row of a collection that does not fill its cell, or -1."""
-    n = 0
+    n, room = 0, min(len(child_starts), len(child_lengths))
     for i in range(len(starts)):
         if lengths[i] < 4:
             continue
+        if not inside(len(buffer), starts[i], lengths[i]):
+            return i
         at, end = starts[i] + 4, starts[i] + lengths[i]
-        for _ in range(_int32(buffer, starts[i]) * per_entry):
+        count = np.int64(_int32(buffer, starts[i])) * per_entry
+        if count < 0 or count > room - n:
+            return i
+        for _ in range(count):
             if at + 4 > end:
                 return i
             length = _int32(buffer, at)
@@ -138,23 +215,25 @@ def collection_elements(
             child_starts[n], child_lengths[n] = at, max(length, -1)
             at += max(length, 0)
             n += 1
-        if at > end:
+        if at != end:
             return i
     return -1
 
 
 @compiled
 def fields(
-    buffer: Array, starts: Array, lengths: Array, count: int, child_starts: Array, child_lengths: Array, valid: Array
+    buffer: Array, starts: Array, lengths: Array, child_starts: Array, child_lengths: Array, valid: Array
 ) -> int:
-    """Note the field cells of tuples and user types; fields that the value is too short for are null.
+    """Note the field cells (fields x rows) of tuples and user types; fields that a value is too short for are null.
 
     Returns the row of a value that ends inside a field or has more fields than its type, else -1.
     """
-    for i in range(len(starts)):
+    for i in range(min(len(starts), child_starts.shape[1], child_lengths.shape[1], len(valid))):
         valid[i] = lengths[i] >= 0
+        if not inside(len(buffer), starts[i], lengths[i]):
+            return i
         at, end = starts[i], starts[i] + max(lengths[i], 0)
-        for field in range(count):
+        for field in range(min(child_starts.shape[0], child_lengths.shape[0])):
             child_starts[field, i] = at
             child_lengths[field, i] = -1
             if at + 4 <= end:
@@ -170,14 +249,16 @@ def fields(
 
 @compiled
 def vector_elements(
-    starts: Array, lengths: Array, width: int, size: int, child_starts: Array, child_lengths: Array, offsets: Array
+    buffer: Array, starts: Array, lengths: Array, width: int, child_starts: Array, child_lengths: Array, offsets: Array
 ) -> int:
-    """Note the elements of fixed-width vectors, which stand without lengths; returns a row of a wrong size, or -1."""
-    n = 0
+    """Note the elements of fixed-width vectors, which stand without lengths; returns the row of one whose bytes are
+    not in the buffer or have no room, or -1."""
+    n, room = 0, min(len(child_starts), len(child_lengths))
     offsets[0] = 0
-    for i in range(len(starts)):
+    for i in range(min(len(starts), len(offsets) - 1)):
         if lengths[i] > 0:
-            if lengths[i] != width * size:
+            size = lengths[i] // width
+            if not inside(len(buffer), starts[i], lengths[i]) or size > room - n:
                 return i
             for j in range(size):
                 child_starts[n], child_lengths[n] = starts[i] + j * width, width
@@ -196,26 +277,39 @@ def _write_int32(out: Array, at: int, value: int) -> None:
 
 
 @compiled
-def lay_cells(buffer: Array, starts: Array, lengths: Array, out: Array) -> None:
-    """Write the cells of each row (rows x columns) behind their lengths, row after row."""
+def lay_cells(buffer: Array, starts: Array, lengths: Array, out: Array) -> int:
+    """Write the cells of each row (rows x columns) behind their lengths, row after row.
+
+    Returns the row of a cell that is not in the buffer or has no room, or -1.
+    """
     at = 0
     for row in range(len(starts)):
         for column in range(starts.shape[1]):
             length = lengths[row, column]
+            if not inside(len(buffer), starts[row, column], length) or max(length, 0) > len(out) - at - 4:
+                return row
             _write_int32(out, at, length)
             at += 4
             for j in range(max(length, 0)):
                 out[at + j] = buffer[starts[row, column] + j]
             at += max(length, 0)
+    return -1
 
 
 @compiled
-def lay_collections(buffer: Array, ends: Array, counts: Array, out: Array) -> None:
-    """Write the bytes between each two of `ends` behind the count of what they hold."""
+def lay_collections(buffer: Array, ends: Array, counts: Array, out: Array) -> int:
+    """Write the bytes between each two of `ends` behind the count of what they hold.
+
+    Returns the row of bytes that are not in the buffer or have no room, or -1.
+    """
     at = 0
-    for row in range(len(counts)):
+    for row in range(min(len(counts), len(ends) - 1)):
+        begin, end = ends[row], ends[row + 1]
+        if begin < 0 or end < begin or end > len(buffer) or end - begin > len(out) - at - 4:
+            return row
         _write_int32(out, at, counts[row])
         at += 4
-        for j in range(ends[row], ends[row + 1]):
+        for j in range(begin, end):
             out[at] = buffer[j]
             at += 1
+    return -1

@@ -53,7 +53,7 @@ def laid_out(columns: list[Cells]) -> Cells:
     offsets = np.zeros(len(starts) + 1, np.int64)
     np.cumsum((np.maximum(lengths, 0) + 4).sum(axis=1), out=offsets[1:])
     out = np.empty(int(offsets[-1]), np.uint8)
-    loops.lay_cells(np.concatenate(buffers), starts.astype(np.int64), lengths, out)
+    _whole(loops.lay_cells(np.concatenate(buffers), starts.astype(np.int64), lengths, out))
     return Cells(out, offsets[:-1], np.diff(offsets).astype(np.int32))
 
 
@@ -63,8 +63,13 @@ def gathered(cells: Cells, bounds: Array) -> Cells:
     lengths = (np.diff(ends) + 4).astype(np.int32)
     starts = np.cumsum(lengths, dtype=np.int64) - lengths
     out = np.empty(int(lengths.sum()), np.uint8)
-    loops.lay_collections(cells.buffer, ends.astype(np.int64), np.diff(bounds).astype(np.int32), out)
+    _whole(loops.lay_collections(cells.buffer, ends.astype(np.int64), np.diff(bounds).astype(np.int32), out))
     return Cells(out, starts, lengths)
+
+
+def _whole(bad_row: int) -> None:
+    if bad_row >= 0:
+        raise PenstockError(f"the cells of row {bad_row} do not lie in their buffer", next="report it with the query")
 
 
 def _valid(values: pa.Array) -> Array:

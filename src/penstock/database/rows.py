@@ -17,8 +17,9 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
 
 from penstock.database.access import Access
-from penstock.database.cells import Array, index_cells
-from penstock.database.columns import Cells, decode
+from penstock.database.bad_values import decoded
+from penstock.database.cells import MOST_OFFSET, Array, indexed
+from penstock.database.columns import Cells
 from penstock.database.encode import encode, laid_out, list_bytes
 from penstock.database.pages import Page
 from penstock.database.requests import Limits, Request, send_all
@@ -72,15 +73,13 @@ class Rows:
         pages = self.pages(keys)
         count = sum(page.rows for page in pages)
         names = (*self.key, *self.columns)
-        buffer = np.frombuffer(b"".join(page.data for page in pages) or b"\0", np.uint8)
-        starts, lengths = np.empty((count, len(names)), np.int64), np.empty((count, len(names)), np.int32)
-        if index_cells(buffer, count, len(names), starts, lengths) < 0:
-            raise PenstockError("a result page ends inside a row", where=self.table.full_name, next="try again")
+        data = b"".join(page.data for page in pages)
+        buffer, starts, lengths = indexed(data, count, len(names), where=self.table.full_name)
         cells = [Cells(buffer, starts[:, i], lengths[:, i]) for i in range(len(names))]
         found = _as_binary(laid_out(cells[: len(self.key)])).to_pylist() if count else []
         places = dict(zip(found, range(count), strict=True))
         rows = np.array([places.get(key, -1) for key in keys], np.int64)
-        return self._decoded(cells[len(self.key) :]).take(pa.array(rows, mask=rows < 0)), rows >= 0, len(pages)
+        return self._decoded(cells).take(pa.array(rows, mask=rows < 0)), rows >= 0, len(pages)
 
     def pages(self, keys: Sequence[bytes]) -> list[Page]:
         """The rows that these keys have, of each first the key's cells: one page a request, in any order."""
@@ -92,8 +91,12 @@ class Rows:
         )
 
     def _decoded(self, cells: list[Cells]) -> pa.Table:
-        kinds = {column.name: column.type for column in self.table.columns}
-        arrays = [decode(kinds[field.name], each, field.type) for field, each in zip(self.schema, cells, strict=True)]
+        """The columns, of which the cells stand behind those of the key."""
+        key, values = dict(zip(self.key, cells, strict=False)), cells[len(self.key) :]
+        arrays = [
+            decoded(self.table, field.name, each, field.type, key)
+            for field, each in zip(self.schema, values, strict=True)
+        ]
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
     def _requests(self, keys: Sequence[bytes]) -> list[Request]:
@@ -152,6 +155,11 @@ def _others(key: Key, at: int) -> Key:
 
 def _as_binary(cells: Cells) -> pa.Array:
     """Cells that lie end to end, as an Arrow array."""
+    if len(cells.buffer) > MOST_OFFSET:
+        raise PenstockError(
+            f"keys of {len(cells.buffer)} bytes together do not fit one Arrow array",
+            next="set spark.sql.execution.arrow.maxRecordsPerBatch lower",
+        )
     offsets = np.append(cells.starts, len(cells.buffer)).astype(np.int32)
     return pa.Array.from_buffers(pa.binary(), len(cells), [None, pa.py_buffer(offsets), pa.py_buffer(cells.buffer)])
 

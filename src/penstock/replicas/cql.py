@@ -22,8 +22,9 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from penstock.config import duration, duration_text
 from penstock.database.access import Access
-from penstock.database.cells import index_cells
-from penstock.database.columns import Cells, decode
+from penstock.database.bad_values import decoded
+from penstock.database.cells import indexed
+from penstock.database.columns import Cells
 from penstock.database.connection import connection
 from penstock.database.pages import Page
 from penstock.database.requests import Limits
@@ -75,8 +76,8 @@ class CqlTable:
         """Values are the cells of the key and the columns, as they came."""
         present = values.drop_null().to_pylist()
         cells = _cells(Page(b"".join(present), len(present), True), 1 + len(schema), self.name)
-        kinds = {column.name: column.type for column in self.rows.table.columns}
-        arrays = [decode(kinds[one.name], some, one.type) for one, some in zip(schema, cells[1:], strict=True)]
+        table, key = self.rows.table, {self.rows.key[0]: cells[0]}
+        arrays = [decoded(table, one.name, some, one.type, key) for one, some in zip(schema, cells[1:], strict=True)]
         return pa.Table.from_arrays(arrays, schema=schema), np.ones(len(values), bool)
 
     def follow(self, put: Put, loaded: Callable[[], None]) -> None:
@@ -108,7 +109,9 @@ class CqlTable:
         """Keys that changed, again and again; None when there is nothing for the moment."""
         start = datetime.fromtimestamp(low / 1_000_000, UTC).isoformat()
         table = retrying(self.settings, "describing the table", lambda: describe_logged(self.settings))
-        reader = CdcStreamReader(replace(self.settings, start=start), table, frame_schema(table))
+        # The keys only: a value that cannot be read in a column that is not asked for does no harm.
+        keys = st.StructType([frame_schema(table)["key"]])
+        reader = CdcStreamReader(replace(self.settings, start=start), table, keys)
         at = reader.initialOffset()
         while True:
             until = reader.latestOffset(at, reader.getDefaultReadLimit())
@@ -138,7 +141,8 @@ class CqlTable:
         """The keys of a page's rows as text, and the rows as bytes."""
         (key,) = self.rows.table.partition_key
         cells = _cells(page, 1 + len(self.rows.columns), self.name)
-        keys = decode(key.type, cells[0], to_arrow_type(spark_type(key.type), timezone="UTC"))
+        kind = to_arrow_type(spark_type(key.type), timezone="UTC")
+        keys = decoded(self.rows.table, key.name, cells[0], kind, {key.name: cells[0]})
         ends = np.append(cells[0].starts - 4, len(page.data)).astype(np.int32)
         buffers = [None, pa.py_buffer(ends), pa.py_buffer(page.data)]
         return _text(keys), pa.Array.from_buffers(pa.binary(), page.rows, buffers)
@@ -210,11 +214,7 @@ def _ranges() -> list[tuple[int, int]]:
 
 
 def _cells(page: Page, columns: int, where: str) -> list[Cells]:
-    # Never an empty buffer: see `cdc_changes.View`.
-    buffer = np.frombuffer(page.data or b"\0", np.uint8)
-    starts, lengths = np.empty((page.rows, columns), np.int64), np.empty((page.rows, columns), np.int32)
-    if index_cells(buffer, page.rows, columns, starts, lengths) < 0:
-        raise PenstockError("a result page ends inside a row", where=where, next="try again")
+    buffer, starts, lengths = indexed(page.data, page.rows, columns, where=where)
     return [Cells(buffer, starts[:, i], lengths[:, i]) for i in range(columns)]
 
 

@@ -22,6 +22,7 @@ def read(
     start: str | datetime = "earliest",
     confidence: timedelta | str = timedelta(seconds=30),
     fail_on_data_loss: bool = True,
+    bad_values: str = "stop",
     **options: str | int | timedelta,
 ) -> DataFrame:
     """The changes of `table` ("keyspace.table"), one row a change; docs/cdc.md describes its columns.
@@ -29,7 +30,9 @@ def read(
     `images` asks for the row before and after each change: "none", "full", or a pair (before, after). `start` may be
     a time, UTC unless it has a zone. What was written less than `confidence` ago is left for a later batch. When rows
     have expired before they were read, or the table was dropped and made again, the query stops; with
-    `fail_on_data_loss` false it logs what is missing, and goes on with what there is. `options` are the other fields
+    `fail_on_data_loss` false it logs what is missing, and goes on with what there is. With `bad_values` "stop" a cell
+    that cannot be read ends the query with an error that names it; with "problem" it is null, and its row has a
+    `problem`: `cdc.events` leaves such rows out, and `kafka.dead_letters` takes them. `options` are the other fields
     of the source's `Settings`, such as `user`, `consistency` or `max_rows`. Wrong settings, a missing table or one
     without a change log raise here. Changes of one primary key arrive in order, each once in every run of a batch.
     """
@@ -43,6 +46,7 @@ def read(
         "start": start.isoformat() if isinstance(start, datetime) else start,
         "confidence": duration_text(duration(confidence, name="confidence")),
         "failOnDataLoss": str(fail_on_data_loss).lower(),
+        "bad_values": bad_values,
         "partitions": str(spark.sparkContext.defaultParallelism),
         **{key: _option(key, value) for key, value in options.items()},
     }

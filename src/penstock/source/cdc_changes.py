@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.database.cells import Array, index_cells
+from penstock.database.cells import Array, indexed
 from penstock.database.columns import Cells, decode, decode_list_in_log
 from penstock.database.pages import Page
-from penstock.errors import PenstockError
 from penstock.schema import Column
 from penstock.source import log_groups
 from penstock.source.cdc_frame import Images, Layout
 from penstock.source.cdc_groups import hashes
+from penstock.source.cdc_problems import Problems
 from penstock.source.log_groups import OPERATION, SEQUENCE, STREAM, TIME, TTL, Groups
 
 
@@ -73,17 +73,8 @@ class View:
 
     @classmethod
     def of(cls, data: bytes, rows: int, columns: Layout) -> View:
-        # Never an empty buffer: the first byte is read where a cell is absent, and the value thrown away.
-        buffer = np.frombuffer(data or b"\0", np.uint8)
-        shape = rows, len(columns.names)
-        starts, lengths = np.empty(shape, np.int64), np.empty(shape, np.int32)
-        if index_cells(buffer, *shape, starts, lengths) < 0:
-            raise PenstockError(
-                "a result page ends inside a row",
-                where=f"{columns.table.keyspace}.{columns.table.log_name}",
-                next="check the connection to the database; the batch is read again",
-            )
-        return cls(columns, buffer, starts, lengths)
+        where = f"{columns.table.keyspace}.{columns.table.log_name}"
+        return cls(columns, *indexed(data, rows, len(columns.names), where=where))
 
     def cells(self, column: int, rows: Array) -> Cells:
         """The cells of a column at `rows`; null where the row is -1."""
@@ -108,6 +99,7 @@ class _Build:
         self.table, self.images, self.view, self.groups = decoder.table, decoder.images, view, groups
         self.layout, self.read_micros = decoder.layout, decoder.read_micros
         self.rows = groups.change
+        self.problems = Problems(view, self.rows, decoder.schema)
         self.code = view.buffer[view.starts[self.rows, OPERATION]].view(np.int8)
         self.is_range = self.code >= 5
         self.is_write = (self.code == 1) | (self.code == 2)
@@ -132,9 +124,9 @@ class _Build:
         written &= self.is_write
         return written
 
-    def _decode(self, name: str, rows: Array, t: pa.DataType) -> pa.Array:
-        column = self.layout.at(name)
-        return decode(self.layout.kinds[column], self.view.cells(column, rows), t)
+    def _decode(self, part: str, name: str, rows: Array, t: pa.DataType, prefix: str = "") -> pa.Array:
+        column = self.layout.at(prefix + name)
+        return self.problems.decode(part, name, self.view.cells(column, rows), t, self.layout.kinds[column])
 
     def _struct(self, t: pa.DataType, children: list[pa.Array], present: Array) -> pa.Array:
         return pa.StructArray.from_arrays(children, fields=list(t), mask=pa.array(~present))
@@ -148,12 +140,12 @@ class _Build:
         clustering = np.where(self.is_range, -1, self.rows)
         partition = {c.name for c in self.table.partition_key}
         rows = [self.rows if field.name in partition else clustering for field in t]
-        children = [self._decode(field.name, row, field.type) for field, row in zip(t, rows, strict=True)]
+        children = [self._decode("key", field.name, row, field.type) for field, row in zip(t, rows, strict=True)]
         return pa.StructArray.from_arrays(children, fields=list(t))
 
     def column_before(self, t: pa.DataType) -> pa.Array:
         pre = self.groups.preimage
-        return self._image(t, pre, [self._before_rows(c) for c in self.table.columns])
+        return self._image("before", t, pre, [self._before_rows(c) for c in self.table.columns])
 
     def _before_rows(self, column: Column) -> Array:
         """Rows with a column's old value: with `preimage: true` what an update left stands in the postimage only."""
@@ -169,9 +161,9 @@ class _Build:
         return np.where(untouched & (post >= 0) & (pre >= 0), post, pre)
 
     def column_after(self, t: pa.DataType) -> pa.Array:
-        return self._image(t, self.groups.postimage, [self.groups.postimage] * len(self.table.columns))
+        return self._image("after", t, self.groups.postimage, [self.groups.postimage] * len(self.table.columns))
 
-    def _image(self, t: pa.DataType, present: Array, rows: list[Array]) -> pa.Array:
+    def _image(self, part: str, t: pa.DataType, present: Array, rows: list[Array]) -> pa.Array:
         children = []
         for column, field, at in zip(self.table.columns, t, rows, strict=True):
             place = self.layout.at(column.name)
@@ -179,13 +171,14 @@ class _Build:
             if column.type.multi_cell and column.type.name != "udt":
                 cells = cells.without_empty_collections()
             if column.type.multi_cell and column.type.name == "list":
-                children.append(decode_list_in_log(column.type, cells, field.type))
+                kind, read = column.type, decode_list_in_log
             else:
-                children.append(decode(self.layout.kinds[place], cells, field.type))
+                kind, read = self.layout.kinds[place], decode
+            children.append(self.problems.decode(part, column.name, cells, field.type, kind, read))
         return self._struct(t, children, present >= 0)
 
     def column_delta(self, t: pa.DataType) -> pa.Array:
-        return self._struct(t, [self._decode(f.name, self.rows, f.type) for f in t], self.is_write)
+        return self._struct(t, [self._decode("delta", f.name, self.rows, f.type) for f in t], self.is_write)
 
     def column_written(self, t: pa.DataType) -> pa.Array:
         return names_where(self.values, self.written, t)
@@ -194,7 +187,8 @@ class _Build:
         return names_where(self.values, self.deleted, t)
 
     def column_deleted_elements(self, t: pa.DataType) -> pa.Array:
-        children = [self._decode(f"cdc$deleted_elements_{f.name}", self.rows, f.type) for f in t]
+        prefix = "cdc$deleted_elements_"
+        children = [self._decode("deleted_elements", f.name, self.rows, f.type, prefix) for f in t]
         return self._struct(t, children, self.is_write)
 
     def column_range(self, t: pa.DataType) -> pa.Array:
@@ -212,7 +206,7 @@ class _Build:
         return self._struct(t, children, self.is_range)
 
     def _bound(self, t: pa.DataType, rows: Array) -> pa.Array:
-        children = [self._decode(field.name, rows, field.type) for field in t]
+        children = [self._decode("range", field.name, rows, field.type) for field in t]
         # A side without a single bound column is open.
         bounded = np.zeros(len(rows), np.bool_)
         for child in children:
@@ -241,7 +235,8 @@ class _Build:
         return self._fixed(SEQUENCE, t)
 
     def _fixed(self, column: int, t: pa.DataType) -> pa.Array:
-        return decode(self.layout.kinds[column], self.view.cells(column, self.rows), t)
+        name = self.layout.names[column]
+        return self.problems.decode("log", name, self.view.cells(column, self.rows), t, self.layout.kinds[column])
 
     def column_end_of_batch(self, t: pa.DataType) -> pa.Array:
         return pa.array(self.groups.last != 0)
@@ -251,6 +246,9 @@ class _Build:
 
     def column_table(self, t: pa.DataType) -> pa.Array:
         return pa.repeat(self.table.name, len(self.rows))
+
+    def column_problem(self, t: pa.DataType) -> pa.Array:
+        return self.problems.column(t)
 
 
 def names_where(names: list[str], marks: Array, t: pa.DataType) -> pa.Array:
@@ -271,5 +269,11 @@ def decode_log(
             rows = np.arange(page.rows)
             if only is not None:
                 rows = rows[view.among(rows, only)]
-            arrays = [decode(kind, view.cells(i, rows), schema.field(i).type) for i, kind in enumerate(columns.kinds)]
+            problems = Problems(view, rows, schema)
+            arrays = [
+                problems.decode("log", name, view.cells(i, rows), schema.field(i).type, columns.kinds[i])
+                for i, name in enumerate(columns.names)
+            ]
+            if len(schema) > len(arrays):
+                arrays.append(problems.column(schema.field(len(arrays)).type))
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import types as st
 
+from penstock.codec.problem import CHANGE_TYPE, PROBLEM
 from penstock.schema import Column, CqlType, Table, deleted_elements_type, log_value_type, spark_type
 
 FIXED_COLUMNS = ("cdc$stream_id", "cdc$time", "cdc$batch_seq_no", "cdc$operation", "cdc$ttl")
@@ -48,8 +49,11 @@ def multi_cell(table: Table) -> list[Column]:
     return [column for column in table.values if column.type.multi_cell]
 
 
-def frame_schema(table: Table) -> st.StructType:
-    """The Spark schema of the changes of `table`; the field `key` carries the table's description as metadata."""
+def frame_schema(table: Table, *, problem: bool = False) -> st.StructType:
+    """The Spark schema of the changes of `table`; the field `key` carries the table's description as metadata.
+
+    The field `problem`, if it is asked for, is the last: it is known when all others were decoded.
+    """
     row = _struct((c.name, c.type) for c in table.columns)
     key = _struct((c.name, c.type) for c in (*table.partition_key, *table.clustering_key))
     bounds = _struct((c.name, c.type) for c in table.clustering_key)
@@ -79,6 +83,8 @@ def frame_schema(table: Table) -> st.StructType:
     absent = {name for name, kind in fields if isinstance(kind, st.StructType) and not kind.fields}
     if not bounds.fields:
         absent.add("range")
+    if problem:
+        fields.append((PROBLEM, CHANGE_TYPE))
     metadata = {"key": _metadata(table)}
     return st.StructType(
         [st.StructField(name, kind, True, metadata.get(name)) for name, kind in fields if name not in absent]
@@ -115,6 +121,7 @@ class Images:
     after: str = "none"
 
 
-def log_schema(columns: Layout) -> st.StructType:
-    """The Spark schema of the log's rows as they are (`rows=log`)."""
-    return _struct(zip(columns.names, columns.kinds, strict=True))
+def log_schema(columns: Layout, *, problem: bool = False) -> st.StructType:
+    """The Spark schema of the log's rows as they are (`rows=log`), and of `problem` if it is asked for."""
+    schema = _struct(zip(columns.names, columns.kinds, strict=True))
+    return schema.add(PROBLEM, CHANGE_TYPE) if problem else schema

@@ -17,7 +17,7 @@ import numpy as np
 
 from penstock.source.cdc_generations import Position, Span, token_of
 from penstock.source.cdc_groups import NONE, Groups, digest, groups_of, recover
-from penstock.source.cdc_pages import IN_SPAN, STREAMS_PER_QUERY, fetch_pages, span_queries
+from penstock.source.cdc_pages import IN_SPAN, STREAMS_PER_QUERY, fetch_pages, id_cells, span_queries
 from penstock.source.cdc_plan import COUNT_FROM, Planner
 from penstock.source.cdc_tables import log_name
 from penstock.source.times import MICROSECOND, now_micros
@@ -159,10 +159,8 @@ class Fresh:
         span = Span(self.planner.generations.streams(generation), after, until)
         found = []
         for query in span_queries(self.planner.settings, span):
-            for page in fetch_pages(self.planner.settings, text, query):
-                # Each cell is its length, four bytes, and its sixteen bytes.
-                cells = np.frombuffer(page.data, np.uint8, page.rows * 40).reshape(-1, 2, 20)[:, :, 4:]
-                found.append(cells.reshape(-1, 32))
+            pages = fetch_pages(self.planner.settings, text, query)
+            found += [id_cells(page, where=log_name(self.planner.table)) for page in pages]
         return groups_of(np.concatenate(found)) if found else NONE
 
 

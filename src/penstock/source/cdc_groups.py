@@ -77,12 +77,16 @@ NONE = Groups(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint6
 def groups_of(cells: Array) -> Groups:
     """The groups of log rows given as 32 bytes each: stream id and time uuid."""
     words = np.ascontiguousarray(cells).view(">u8").astype(np.uint64)
-    high = words[:, 2]
+    return Groups.of(micros_of(words[:, 2]), words[:, 0].view(np.int64), hashes(words))
+
+
+def micros_of(high: Array) -> Array:
+    """The times, in microseconds since 1970, of time uuids given by their first eight bytes."""
     ticks = (high & np.uint64(0x0FFF)) << np.uint64(48)
     ticks |= (high >> np.uint64(16) & np.uint64(0xFFFF)) << np.uint64(32)
     ticks |= high >> np.uint64(32)
-    times = (ticks.astype(np.int64) - UUID_EPOCH) // 10
-    return Groups.of(times, words[:, 0].view(np.int64), hashes(words))
+    times: Array = (ticks.astype(np.int64) - UUID_EPOCH) // 10
+    return times
 
 
 def hashes(words: Array) -> Array:

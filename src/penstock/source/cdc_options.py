@@ -16,6 +16,7 @@ from penstock.source.times import MICROSECOND, micros, now_micros
 
 IMAGES = ("none", "full")
 LATENCIES = ("safe", "low")
+BAD_VALUES = ("stop", "problem")
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Settings:
     latency: "safe", or "low" to read rows at once and look again for late ones until they are `confidence` old.
     patience: how long a node may be away before the query fails.
     lossy: go on with what there is, instead of failing, when what was to be read next is gone (`failOnDataLoss`).
+    bad_values: what becomes of a cell that cannot be read: "stop" ends the query with an error that names it, "problem"
+    makes it null and describes it in the column `problem`.
     """
 
     access: Access
@@ -45,6 +48,7 @@ class Settings:
     page_size: int = 5000
     patience: timedelta = timedelta(minutes=5)
     lossy: bool = False
+    bad_values: str = "stop"
 
     def start_micros(self) -> int | None:
         """The point in time that `start` names; None for "earliest"."""
@@ -61,7 +65,7 @@ _FLAGS = ("tls", "verify_hostname")
 _LOSS = "failondataloss"
 _DURATIONS = ("confidence", "max_time", "patience")
 _COUNTS = ("max_rows", "partitions", "page_size")
-_OWN = ("name", "before", "after", "rows", "start", "latency", _LOSS)
+_OWN = ("name", "before", "after", "rows", "start", "latency", "bad_values", _LOSS)
 KNOWN = (*_REQUIRED, *_OWN, *_TEXTS, *_FLAGS, *_DURATIONS, *_COUNTS)
 
 
@@ -80,7 +84,7 @@ def settings(options: Mapping[str, str]) -> Settings:
             raise PenstockError(f"the change log source needs the option {key!r}", next=_EXAMPLE)
     made: dict[str, object] = {key: duration(given[key], name=key) for key in _DURATIONS if key in given}
     made |= {key: _count(key, given[key]) for key in _COUNTS if key in given}
-    made |= {key: given[key] for key in ("start", "rows", "latency") if key in given}
+    made |= {key: given[key] for key in ("start", "rows", "latency", "bad_values") if key in given}
     made["lossy"] = _one_of(_LOSS, given.get(_LOSS, "true").lower(), ("true", "false")) == "false"
     reach: dict[str, Any] = {key: given[key] for key in _TEXTS if key in given}
     reach |= {key: _one_of(key, given[key].lower(), ("true", "false")) == "true" for key in _FLAGS if key in given}
@@ -92,6 +96,7 @@ def settings(options: Mapping[str, str]) -> Settings:
     result = Settings(access, given["table"], given.get("name") or given["table"], images, **made)  # type: ignore[arg-type]
     _one_of("rows", result.rows, ("changes", "log"))
     _one_of("latency", result.latency, LATENCIES)
+    _one_of("bad_values", result.bad_values, BAD_VALUES)
     _check_start(result)
     if result.rows == "log" and result.start == "snapshot":
         raise PenstockError("a snapshot has no log rows", next='use another start, or .option("rows", "changes")')

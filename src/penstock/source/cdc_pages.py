@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, TypeVar
 
+import numpy as np
 from cassandra import InvalidRequest
 
 from penstock.database.connection import Connection, connection
@@ -16,8 +17,9 @@ from penstock.database.pages import Page
 from penstock.database.retrying import retrying
 from penstock.database.routing import Ring, known_ring, owners
 from penstock.database.tables import split_name
-from penstock.errors import SchemaChanged
+from penstock.errors import PenstockError, SchemaChanged
 from penstock.source.cdc_generations import Span
+from penstock.source.cdc_groups import Array
 from penstock.source.cdc_options import Settings
 from penstock.source.times import upper_bound
 
@@ -58,6 +60,27 @@ def fetch_pages(chosen: Settings, text: str, values: tuple[Any, ...]) -> Iterato
             return
         request.send(state)
         yield page
+
+
+_ID = np.dtype([("length", ">i4"), ("id", "V16")])
+_IDS = np.dtype([("stream", _ID), ("time", _ID)])
+
+
+def id_cells(page: Page, *, where: str) -> Array:
+    """The 32 bytes of stream id and time uuid of each row of a page that has only these.
+
+    Raises PenstockError if they are not all there, or of other widths.
+    """
+    if page.rows >= 0 and len(page.data) == page.rows * _IDS.itemsize:
+        rows = np.frombuffer(page.data, _IDS)
+        if all((rows[name]["length"] == 16).all() for name in ("stream", "time")):
+            cells = np.frombuffer(page.data, np.uint8).reshape(page.rows, 2, _ID.itemsize)[:, :, 4:]
+            return cells.reshape(page.rows, 32)
+    raise PenstockError(
+        f"a page of {page.rows} stream ids and times has {len(page.data)} bytes, and not {_IDS.itemsize} for each row",
+        where=where,
+        next="look at the log with cqlsh: each row needs cdc$stream_id and cdc$time of 16 bytes",
+    )
 
 
 class _Request:

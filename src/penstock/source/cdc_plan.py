@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from penstock.database.connection import connection
 from penstock.database.retrying import retrying as wait_out
@@ -15,11 +15,9 @@ from penstock.schema import Table
 from penstock.source.cdc_generations import FIRST_TOKEN, Generations, Position, Span, first_micros, published
 from penstock.source.cdc_options import Settings
 from penstock.source.cdc_pages import IN_SPAN, fetch_pages, span_queries
+from penstock.source.cdc_probe import Probe
 from penstock.source.cdc_tables import find_table, log_name
 from penstock.source.times import MICROSECOND, now_micros
-
-if TYPE_CHECKING:
-    from penstock.source.cdc_probe import Probe
 
 T = TypeVar("T")
 
@@ -150,9 +148,6 @@ class Planner:
 
     @cached_property
     def probe(self) -> Probe:
-        # Here, since the compiled loops take longer to load than all else and a query that keeps up needs none.
-        from penstock.source.cdc_probe import Probe
-
         return Probe(self.settings, self.table)
 
     def moves(self, at: Position, now: int) -> bool:

@@ -17,13 +17,12 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from penstock.database.cells import Array, index_cells
 from penstock.schema import Table
 from penstock.source.cdc_generations import Span
+from penstock.source.cdc_groups import Array, micros_of
 from penstock.source.cdc_options import Settings
-from penstock.source.cdc_pages import IN_SPAN, fetch_pages, span_queries
+from penstock.source.cdc_pages import IN_SPAN, fetch_pages, id_cells, span_queries
 from penstock.source.cdc_tables import log_name
-from penstock.source.log_groups import micros_of
 from penstock.source.times import MICROSECOND
 
 SAMPLE = 8000
@@ -119,11 +118,8 @@ def _runs(chosen: Settings, text: str, values: tuple[object, ...]) -> Iterator[t
     for page in fetch_pages(chosen, text, values):
         if not page.rows:
             continue
-        buffer = np.frombuffer(page.data, np.uint8)
-        starts, lengths = np.empty((page.rows, 2), np.int64), np.empty((page.rows, 2), np.int32)
-        index_cells(buffer, page.rows, 2, starts, lengths)
-        ids = buffer[starts[:, :1] + np.arange(16)].view("V16").ravel()
-        times = micros_of(buffer, starts)
+        cells = id_cells(page, where=chosen.table)
+        ids, times = cells[:, :16].copy().view("V16").ravel(), micros_of(cells.view(">u8")[:, 2].astype(np.uint64))
         ends = np.flatnonzero(np.append(ids[1:] != ids[:-1], True)) + 1
         for begin, end in zip([0, *ends[:-1]], ends, strict=True):
             yield ids[begin].tobytes(), times[begin:end]

@@ -17,7 +17,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from penstock.database.cells import Array
-from penstock.database.columns import decode
 from penstock.database.pages import Page
 from penstock.database.tables import base_name, quoted
 from penstock.schema import Column, CqlType, Table, log_value_type
@@ -26,6 +25,7 @@ from penstock.source.cdc_frame import Layout
 from penstock.source.cdc_generations import Span
 from penstock.source.cdc_options import Settings
 from penstock.source.cdc_pages import IN_SPAN, fetch_pages, span_queries
+from penstock.source.cdc_problems import Problems
 from penstock.source.cdc_snapshot import TokenRange, token_of_key
 from penstock.source.cdc_tables import log_name
 from penstock.source.row_hashes import row_hashes
@@ -160,6 +160,7 @@ class _Rows:
     def __init__(self, builder: RowBuilder, view: View, rows: Array, cells: dict[str, Array], masked: Array) -> None:
         self.table, self.schema, self.part = builder.table, builder.schema, builder.part
         self.view, self.rows, self.cells, self.masked = view, rows, cells, masked
+        self.problems = Problems(view, rows, builder.schema)
 
     def batch(self) -> pa.RecordBatch:
         arrays = [
@@ -171,8 +172,13 @@ class _Rows:
     def _null(self, t: pa.DataType) -> pa.Array:
         return pa.nulls(len(self.rows), t)
 
-    def _decode(self, name: str, kind: CqlType, t: pa.DataType) -> pa.Array:
-        return decode(kind, self.view.cells(self.view.layout.at(name), self.cells[name]), t)
+    def _decode(self, part: str, name: str, kind: CqlType, t: pa.DataType) -> pa.Array:
+        cells = self.view.cells(self.view.layout.at(name), self.cells[name])
+        return self.problems.decode(part, name, cells, t, kind)
+
+    def _row(self, part: str, t: pa.DataType) -> pa.Array:
+        children = [self._decode(part, f.name, self._kind(f.name), f.type) for f in t]
+        return pa.StructArray.from_arrays(children, fields=list(t))
 
     def _kind(self, name: str) -> CqlType:
         return self.view.layout.kinds[self.view.layout.at(name)]
@@ -181,9 +187,13 @@ class _Rows:
         return pa.repeat(pa.scalar("r", t), len(self.rows))
 
     def column_key(self, t: pa.DataType) -> pa.Array:
-        return pa.StructArray.from_arrays([self._decode(f.name, self._kind(f.name), f.type) for f in t], fields=list(t))
+        return self._row("key", t)
 
-    column_after = column_key
+    def column_after(self, t: pa.DataType) -> pa.Array:
+        return self._row("after", t)
+
+    def column_problem(self, t: pa.DataType) -> pa.Array:
+        return self.problems.column(t)
 
     def column_delta(self, t: pa.DataType) -> pa.Array:
         children = []
@@ -191,7 +201,9 @@ class _Rows:
             kind = self._kind(f.name)
             # The ids of a list's elements cannot be selected.
             known = kind.frozen or kind.name != "list"
-            children.append(self._decode(f.name, log_value_type(kind), f.type) if known else self._null(f.type))
+            children.append(
+                self._decode("delta", f.name, log_value_type(kind), f.type) if known else self._null(f.type)
+            )
         return pa.StructArray.from_arrays(children, fields=list(t))
 
     def column_written(self, t: pa.DataType) -> pa.Array:

@@ -61,7 +61,10 @@ class ScyllaCdc(DataSource):
         return describe(self.settings)
 
     def schema(self) -> StructType:
-        return log_schema(layout(self.table)) if self.settings.rows == "log" else frame_schema(self.table)
+        problem = self.settings.bad_values == "problem"
+        if self.settings.rows == "log":
+            return log_schema(layout(self.table), problem=problem)
+        return frame_schema(self.table, problem=problem)
 
     def streamReader(self, schema: StructType) -> CdcStreamReader:
         return CdcStreamReader(self.settings, self.table, schema)

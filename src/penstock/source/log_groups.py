@@ -4,6 +4,9 @@ All rows of one stream with one `cdc$time` are one mutation's group and stand si
 preimages (operation 0), changes (1..8, -3, -4), postimages (9). A change's images are the rows of its group
 with the same clustering key (byte for byte; both null for the static row). A range delete is a pair of rows,
 start (5, 6) and end (7, 8). Row numbers are all that goes in and out; -1 is "none".
+
+What tells groups apart is checked before it is read: a row whose fixed columns have other widths than theirs, or whose
+cells lie behind the page, is refused.
 """
 
 from __future__ import annotations
@@ -12,11 +15,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.database.cells import Array, compiled
+from penstock.database.cells import Array, compiled, inside
+from penstock.errors import PenstockError
 from penstock.source.times import UUID_EPOCH
 
 STREAM, TIME, SEQUENCE, OPERATION, TTL = range(5)
 """Where the fixed columns stand in a page of log rows; the others follow."""
+
+_WIDTHS = np.array([16, 16, 4, 1], np.int64)
+"""Of `STREAM`, `TIME`, `SEQUENCE` and `OPERATION`; a ttl may be null."""
 
 
 class Groups(NamedTuple):
@@ -49,6 +56,19 @@ def _same_row(buffer: Array, starts: Array, lengths: Array, a: int, b: int, key:
 
 
 @compiled
+def _misfit(buffer: Array, starts: Array, lengths: Array, key: Array, widths: Array) -> int:
+    """The first row whose place in the log has other widths, or whose key lies behind the page; -1 if there is none."""
+    for row in range(len(starts)):
+        for column in range(len(widths)):
+            if lengths[row, column] != widths[column] or not inside(len(buffer), starts[row, column], widths[column]):
+                return row
+        for column in key:
+            if not inside(len(buffer), starts[row, column], lengths[row, column]):
+                return row
+    return -1
+
+
+@compiled
 def _operation(buffer: Array, starts: Array, row: int) -> np.int8:
     return np.int8(buffer[starts[row, OPERATION]])
 
@@ -74,15 +94,6 @@ def _micros(buffer: Array, starts: Array, row: int) -> np.int64:
     for i in (7, 4, 5, 0, 1, 2, 3):
         ticks = (ticks << 8) | np.int64(buffer[at + i])
     return (ticks - UUID_EPOCH) // 10
-
-
-@compiled
-def micros_of(buffer: Array, starts: Array) -> Array:
-    """The write time of each row in microseconds since 1970."""
-    out = np.empty(len(starts), np.int64)
-    for row in range(len(starts)):
-        out[row] = _micros(buffer, starts, row)
-    return out
 
 
 @compiled
@@ -136,7 +147,17 @@ def _pair(
 def pair(
     buffer: Array, starts: Array, lengths: Array, key: Array, *, final: bool, preimages: bool, postimages: bool
 ) -> tuple[Groups, int]:
-    """The changes of a page's whole groups, and the row where its last group begins if that may go on (not `final`)."""
+    """The changes of a page's whole groups, and the row where its last group begins if that may go on (not `final`).
+
+    Raises PenstockError if a row's stream, time, number or operation is not as wide as the log's are.
+    """
+    bad = _misfit(buffer, starts, lengths, key, _WIDTHS)
+    if bad >= 0:
+        raise PenstockError(
+            f"row {bad} of a page of the log has no place in it: its stream, time, number and operation are "
+            f"{', '.join(map(str, lengths[bad, : len(_WIDTHS)]))} bytes, not {', '.join(map(str, _WIDTHS))}",
+            next="look at the row with cqlsh: whatever wrote it is not the database's change log",
+        )
     out = np.empty((6, len(starts)), np.int64)
     count, rest = _pair(buffer, starts, lengths, key, final, preimages, postimages, out)
     return Groups(*(out[i, :count] for i in range(6))), rest

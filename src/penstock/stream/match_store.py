@@ -15,10 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
 
-import numpy as np
-
 from penstock.database.access import Access
-from penstock.database.cells import index_cells
+from penstock.database.cells import indexed
 from penstock.database.columns import Cells
 from penstock.database.connection import connection
 from penstock.database.encode import as_bytes, list_bytes
@@ -215,10 +213,7 @@ def _bucket_bytes(bucket: int) -> bytes:
 
 def rows_of(page: Page, width: int) -> Iterable[Sequence[Any]]:
     """The rows of a page as bytes, None for null."""
-    buffer = np.frombuffer(page.data or b"\0", np.uint8)
-    starts, lengths = np.empty((page.rows, width), np.int64), np.empty((page.rows, width), np.int32)
-    if index_cells(buffer, page.rows, width, starts, lengths) < 0:
-        raise PenstockError("a result page ends inside a row", where=WHERE, next="try again")
+    buffer, starts, lengths = indexed(page.data, page.rows, width, where=WHERE)
     return zip(*(as_bytes(Cells(buffer, starts[:, i], lengths[:, i])) for i in range(width)), strict=True)
 
 
