@@ -18,6 +18,9 @@ _UNITS = {
 }
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+?)s?(?:\s+|$)")
 
+LONGEST = 200
+"""Characters of a duration."""
+
 
 def duration(value: timedelta | str, *, name: str) -> timedelta:
     """The duration that `value` means; `name` is the setting's, for the error."""
@@ -28,13 +31,16 @@ def duration(value: timedelta | str, *, name: str) -> timedelta:
     total = _read(value) if isinstance(value, str) else None
     if total is None:
         raise PenstockError(
-            f"{name} is no duration: {value!r}", next='write it as "10 minutes" or as a datetime.timedelta'
+            f"{name} is no duration: {repr(value)[:LONGEST]}",
+            next='write it as "10 minutes" or as a datetime.timedelta',
         )
     return total
 
 
 def _read(text: str) -> timedelta | None:
     """The sum of the parts, if there are only parts, and as long as a timedelta can be."""
+    if len(text) > LONGEST:
+        return None
     total, rest = timedelta(0), text.strip().lower()
     while (part := _PART.match(rest)) and part[2] in _UNITS:
         try:

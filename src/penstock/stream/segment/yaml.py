@@ -31,6 +31,16 @@ CONDITIONS: dict[str, dict[str, Any]] = {
     "any": {"any": list},
 }
 LINE = "__line__"
+LARGEST = 1 << 20
+"""Bytes of a file."""
+DEEPEST = 50
+"""Levels of lists and mappings."""
+MOST_REPEATS, FREE_VALUES = 10, 1000
+"""Values that a text stands for, to those that are written in it, beyond some that are free: aliases repeat them."""
+LONGEST_NUMBER = 100
+"""Characters: to read a number takes the square of them."""
+SHOWN = 200
+"""Characters of a value in an error."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +59,14 @@ def rules(path: str | Path) -> RuleFile:
     """The rules of a YAML file: a list of mappings, each with the arguments of `segment.rule`."""
     file = Path(path)
     try:
-        text = file.read_text()
+        with file.open("rb") as opened:
+            data = opened.read(LARGEST + 1)
     except OSError as error:
         raise PenstockError(f"{file} cannot be read: {error.strerror}", next="check the path") from None
+    if len(data) > LARGEST:
+        raise PenstockError(f"{file} has more than {LARGEST} bytes", next="divide it, or write the rules in Python")
+    try:
+        text = data.decode()
     except UnicodeDecodeError as error:
         raise PenstockError(f"{file} is no UTF-8: {error}", next="save it as UTF-8") from None
     return RuleFile(file, parse(text, str(file)), text)
@@ -64,8 +79,8 @@ def parse(text: str, where: str) -> tuple[Rule, ...]:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise PenstockError(f"no YAML: {error.problem}", where=f"{where}, line {line}", next="correct it") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        # Characters that may not be there, dates that are none, and nesting without end.
+    except (yaml.YAMLError, ValueError) as error:
+        # Characters that may not be there; pairs that are none.
         raise PenstockError(f"no YAML: {str(error).strip().splitlines()[0]}", where=where, next="correct it") from None
     if not isinstance(found, list):
         raise PenstockError("no list of rules", where=where, next='begin each rule with "- name: ..."')
@@ -77,7 +92,7 @@ def parse(text: str, where: str) -> tuple[Rule, ...]:
 def rule_of(given: Any, where: str) -> Rule:
     """The rule that a mapping stands for."""
     if not isinstance(given, dict):
-        raise PenstockError(f"{given!r} is no rule", where=where, next='begin each rule with "- name: ..."')
+        raise PenstockError(f"{_shown(given)} is no rule", where=where, next='begin each rule with "- name: ..."')
     line = f"{where}, line {given[LINE]}" if LINE in given else where
     named = f"{line}, rule {given['name']!r}" if isinstance(given.get("name"), str) else line
     if missing := [name for name in REQUIRED if name not in given]:
@@ -93,7 +108,9 @@ def rule_of(given: Any, where: str) -> Rule:
 
 def _condition(given: Any, where: str) -> Condition:
     if isinstance(given, str):
-        raise PenstockError(f"{given!r} is no condition", where=where, next="write it as {latest: ...} or {count: ...}")
+        raise PenstockError(
+            f"{_shown(given)} is no condition", where=where, next="write it as {latest: ...} or {count: ...}"
+        )
     kind = next((name for name in CONDITIONS if isinstance(given, dict) and name in given), None)
     line = where
     if isinstance(given, dict) and LINE in given:
@@ -126,7 +143,7 @@ def _checked(given: Mapping[str, Any], allowed: Mapping[str, Any], where: str) -
     arguments = {name: value for name, value in given.items() if name != LINE}
     for name, value in arguments.items():
         if name not in allowed:
-            raise PenstockError(f"unknown {name!r}", where=where, next=f"use {', '.join(allowed)}")
+            raise PenstockError(f"unknown {_shown(name)}", where=where, next=f"use {', '.join(allowed)}")
         kinds = allowed[name] if isinstance(allowed[name], tuple) else (allowed[name],)
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             wanted = " or ".join(kind.__name__ for kind in kinds)
@@ -136,17 +153,65 @@ def _checked(given: Mapping[str, Any], allowed: Mapping[str, Any], where: str) -
 
 def _shown(value: Any) -> str:
     plain = {name: one for name, one in value.items() if name != LINE} if isinstance(value, dict) else value
-    return repr(plain)
+    text = repr(plain)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 class _Loader(yaml.SafeLoader):
-    """Mappings remember the line on which they begin, and have no key twice."""
+    """Mappings remember the line on which they begin, and have no key twice; what a text stands for is bounded.
+
+    Aliases may repeat a value, but not hold themselves, and not make a small file a large one.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = 0
+        self._sizes: dict[int, int] = {}
+        """Of each node that is complete: the values in it."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        is_alias = self.check_event(yaml.AliasEvent)
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise yaml.MarkedYAMLError(problem=f"it is nested more than {DEEPEST} levels", problem_mark=mark)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if is_alias and id(node) not in self._sizes:
+            raise yaml.MarkedYAMLError(problem="an alias stands for what it stands in", problem_mark=mark)
+        if node is not None and not is_alias:
+            self._sizes[id(node)] = size = 1 + sum(self._sizes[id(part)] for part in _parts(node))
+            if size > MOST_REPEATS * len(self._sizes) + FREE_VALUES:
+                raise yaml.MarkedYAMLError(problem=f"aliases repeat {size} values", problem_mark=mark)
+        return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        kind = node.tag.rpartition(":")[2]
+        if kind in ("int", "float") and isinstance(node, yaml.ScalarNode) and len(node.value) > LONGEST_NUMBER:
+            raise yaml.MarkedYAMLError(
+                problem=f"a number has more than {LONGEST_NUMBER} characters", problem_mark=node.start_mark
+            )
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, TypeError, LookupError, AttributeError):
+            # PyYAML's own functions fail so at a text that its tag does not fit, as a date of month 13.
+            shown = _shown(node.value) if isinstance(node, yaml.ScalarNode) else "this"
+            raise yaml.MarkedYAMLError(problem=f"{shown} is not a {kind}", problem_mark=node.start_mark) from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key, _ in node.value:
-            if key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"{key.value!r} stands there twice", problem_mark=key.start_mark)
+        seen: set[str] = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             if isinstance(key.value, str):
+                if key.value in seen:
+                    problem = f"{_shown(key.value)} stands there twice"
+                    raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
                 seen.add(key.value)
         return {**super().construct_mapping(node, deep=True), LINE: node.start_mark.line + 1}
+
+
+def _parts(node: yaml.Node) -> Iterator[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        for pair in node.value:
+            yield from pair
+    elif isinstance(node, yaml.SequenceNode):
+        yield from node.value
