@@ -1,7 +1,7 @@
 """Every change of a table becomes a Debezium event in the topic `market.market.orders`.
 
     penstock up                                   # prints the two addresses
-    CQL=... KAFKA=... penstock run examples/01_changes_to_kafka.py:orders
+    CQL=... KAFKA=... penstock run examples/01_changes_to_kafka.py:order_events
 
 The table, made with any CQL client:
 
@@ -23,6 +23,6 @@ KAFKA = os.environ.get("KAFKA", "127.0.0.1:9092")
 
 
 @ps.pipeline(every="1 second")
-def orders(spark: SparkSession) -> Query:
+def order_events(spark: SparkSession) -> Query:
     changes = cdc.read(spark, "market.orders", hosts=CQL, name="orders", images="full", confidence="1 second")
     return ps.write(changes, kafka.sink(prefix="market", servers=KAFKA))

@@ -1,6 +1,6 @@
 """A pipeline of two queries over the table of example 01: all events, and a topic of orders as they get paid.
 
-    CQL=... KAFKA=... penstock run examples/02_two_queries.py:orders
+    CQL=... KAFKA=... penstock run examples/02_two_queries.py:paid_orders
 
 What stands between source and sink is plain Spark. The frame for `paid` has key and value of its own making.
 """
@@ -26,7 +26,7 @@ def paid(changes: DataFrame) -> DataFrame:
 
 
 @ps.pipeline(every="1 second")
-def orders(spark: SparkSession) -> list[Query]:
+def paid_orders(spark: SparkSession) -> list[Query]:
     changes = cdc.read(spark, "market.orders", hosts=CQL, name="orders", images="full", confidence="1 second")
     return [
         ps.write(changes, kafka.sink(prefix="market", servers=KAFKA), name="events"),

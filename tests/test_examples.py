@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import uuid
 from collections.abc import Iterator
@@ -16,8 +17,10 @@ from pyspark.sql import SparkSession
 from penstock.cli.run import load
 from penstock.local.services import Services
 
+ROOT = Path(__file__).parent.parent
 # Those of the orders; the others have tests beside what they show.
-EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("0[12]_*.py"))
+EXAMPLES = {"01_changes_to_kafka": "order_events", "02_two_queries": "paid_orders"}
+PIPELINE = re.compile(r"^@(?:ps|penstock)\.pipeline\((.*)\)\ndef (\w+)\(", re.MULTILINE)
 TABLE = """
     CREATE TABLE market.orders (customer text, id int, total decimal, paid boolean, PRIMARY KEY (customer, id))
     WITH cdc = {'enabled': true, 'preimage': true, 'postimage': true}
@@ -53,14 +56,15 @@ def consume(services: Services, topic: str, count: int) -> list[tuple[str, str]]
 
 
 @pytest.mark.usefixtures("market")
-@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+@pytest.mark.parametrize("example", EXAMPLES)
 def test_an_example_delivers(
-    file: Path, spark: SparkSession, services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    example: str, spark: SparkSession, services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    file = ROOT / "examples" / f"{example}.py"
     assert len(file.read_text().splitlines()) <= 40
     monkeypatch.setenv("CQL", services.cql)
     monkeypatch.setenv("KAFKA", services.kafka)
-    for name, query in load(f"{file}:orders").queries(spark).items():
+    for name, query in load(f"{file}:{EXAMPLES[example]}").queries(spark).items():
         query.start(checkpoint=tmp_path / (name or "single"), trigger="once").awaitTermination()
         if name == "paid":
             assert consume(services, "paid-orders", 1) == [("ann", '{"id":1,"total":"12.50"}')]
@@ -70,3 +74,14 @@ def test_an_example_delivers(
                 ({"customer": "ann", "id": 1}, "c"),
                 ({"customer": "ann", "id": 1}, "u"),
             ]
+
+
+def test_no_two_examples_share_a_checkpoint() -> None:
+    """Also none with README and docs, whose pipelines are one and the same wherever they have the same name."""
+    named: dict[str, set[str]] = {}
+    for file in (*ROOT.glob("examples/*.py"), *ROOT.glob("docs/**/*.md"), ROOT / "README.md"):
+        for options, function in PIPELINE.findall(file.read_text()):
+            given = re.search(r'name="([^"]+)"', options)
+            named.setdefault(given[1] if given else function, set()).add(file.stem if file.suffix == ".py" else "docs")
+    assert {"orders", "order_events", "paid_orders", "pages", "visitors", "segments"} <= named.keys()
+    assert {name: files for name, files in named.items() if len(files) > 1} == {}

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from penstock.database.connection import connection
 from penstock.errors import PenstockError
+from penstock.run.positions import move
 from penstock.source import cdc_probe
 from penstock.source.cdc_frame import frame_schema
 from penstock.source.cdc_generations import Generations
@@ -350,6 +351,27 @@ def test_a_table_made_again_is_not_taken_for_the_one_before(cql: Any, table: Any
     cql.execute(f"INSERT INTO {name} (id, v) VALUES (4, 4)")
     run(read(name), sink, tmp_path)
     assert [row.key.id for row in sink.rows] == [1, 3, 4]
+
+
+def test_a_position_that_is_set_to_a_time_reads_exactly_the_rows_from_then_on(
+    cql: Any, table: Any, read: Any, tmp_path: Path
+) -> None:
+    name, sink = table("id int PRIMARY KEY, v int"), Sink()
+    cql.execute(f"INSERT INTO {name} (id, v) VALUES (1, 1)")
+    then = dt.datetime.now(dt.UTC).isoformat()
+    cql.execute(f"INSERT INTO {name} (id, v) VALUES (2, 2)")
+    run(read(name), sink, tmp_path / "orders")
+    move(tmp_path, "orders", then)
+    run(read(name), sink, tmp_path / "orders")
+    cql.execute(f"INSERT INTO {name} (id, v) VALUES (3, 3)")
+    run(read(name), sink, tmp_path / "orders")
+    assert [row.key.id for row in sink.rows] == [1, 2, 2, 3]
+    move(tmp_path, "orders", (dt.datetime.now(dt.UTC) - dt.timedelta(days=2)).isoformat())
+    with pytest.raises(StreamingQueryException, match=r"does not go back to 20.*, which was set: it holds 86400 s"):
+        run(read(name), sink, tmp_path / "orders")
+    move(tmp_path, "orders", "earliest")
+    run(read(name), sink, tmp_path / "orders")
+    assert [row.key.id for row in sink.rows][4:] == [1, 2, 3]
 
 
 def test_a_running_query_that_falls_behind_the_log_is_stopped(cql: Any, table: Any, services: Any) -> None:

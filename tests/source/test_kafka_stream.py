@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,7 @@ from wire_rows import Row
 from penstock import kafka
 from penstock.errors import PenstockError
 from penstock.local.services import Services
+from penstock.run.positions import move
 from penstock.source.kafka_stream import limited
 from penstock.wire.compression import ZSTD
 
@@ -227,3 +230,26 @@ def test_a_checkpoint_of_before_gets_the_id_of_its_topic(
         produce(services, topic, range(10, 12), 0)
         run(read(spark, services, topic), sink, tmp_path)
         assert sink.values(0) == list(range(12))
+
+
+def test_a_position_that_is_set_to_a_time_reads_exactly_the_records_from_then_on(
+    spark: SparkSession, services: Services, tmp_path: Path
+) -> None:
+    with topic_that_was_read(spark, services, tmp_path / "numbers") as (topic, sink):
+        # Records have whole milliseconds.
+        time.sleep(0.002)
+        then = datetime.now(UTC).isoformat()
+        time.sleep(0.002)
+        produce(services, topic, range(10, 15), 0)
+        run(read(spark, services, topic), sink, tmp_path / "numbers")
+        assert move(tmp_path, "numbers", then).before == ("0: 15",)
+        run(read(spark, services, topic), sink, tmp_path / "numbers")
+        assert sink.values(0) == [*range(15), *range(10, 15)]
+        move(tmp_path, "numbers", "latest")
+        run(read(spark, services, topic), sink, tmp_path / "numbers")
+        produce(services, topic, range(15, 17), 0)
+        run(read(spark, services, topic), sink, tmp_path / "numbers")
+        assert sink.values(0) == [*range(15), *range(10, 15), 15, 16]
+        move(tmp_path, "numbers", "earliest")
+        run(read(spark, services, topic), sink, tmp_path / "numbers")
+        assert sink.values(0)[22:] == list(range(17))

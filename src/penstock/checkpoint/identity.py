@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint.log import Log
@@ -120,16 +120,20 @@ def _require_same(store: Store, known: Identity, given: Identity) -> None:
 
 
 def _other(store: Store, verb: str, known: Iterable[object], given: Iterable[object]) -> PenstockError:
-    *_, folder, name = ("", *PurePosixPath(store.where).parts[-2:])
-    parent = store.where[: -len(name) - 1] or folder
-    command = f"penstock checkpoints {{}} {name} --checkpoints {parent}"
+    step = f"let this query go on from this position: move the checkpoint's file {FILE} away"
+    # The commands are for folders of this machine.
+    if "://" not in store.where:
+        place = PurePath(store.where)
+        command = f"penstock checkpoints {{}} {place.name} --checkpoints {place.parent}"
+        step = (
+            f"look what is there (`{command.format('show')}`), and let this query begin anew "
+            f"(`{command.format('reset')}`) or go on from this position (`{command.format('adopt')}`)"
+        )
     return PenstockError(
         f"the checkpoint belongs to another query: that one {verb} {_listed(known)}, and this one {verb} "
         f"{_listed(given)}",
         where=f"checkpoint {store.where}",
-        next="give the pipeline another name; "
-        f"or look what is there (`{command.format('show')}`), and let this query begin anew "
-        f"(`{command.format('reset')}`) or go on from this position (`{command.format('adopt')}`)",
+        next=f"give the pipeline another name; or {step}",
     )
 
 

@@ -131,15 +131,13 @@ class Log:
             raise self._damaged(name, text, next)
         return found
 
-    def add(self, offsets: tuple[str, ...], *, watermark: int | None = None) -> int:
+    def add(self, offsets: tuple[str, ...]) -> int:
         """Write a batch that is done already and ends at `offsets`; its number. The next batch goes on from there.
 
         What else Spark keeps is taken from the newest batch that can be read.
         """
         about, done = self._kept()
         about |= {"batchTimestampMs": int(time.time() * 1000)}
-        if watermark is not None:
-            about, done = about | {"batchWatermarkMs": watermark}, done | {"nextBatchWatermarkMs": watermark}
         number = self.last + 1
         if number and number - 1 not in self._whole():
             # Spark reads the offsets before the newest, too, though nothing comes of them.
@@ -149,8 +147,12 @@ class Log:
         return number
 
     def replace(self, offsets: tuple[str, ...]) -> int:
-        """Let the newest batch, which must be committed, end at `offsets`; its number. Its state stays."""
+        """Let the newest batch, which must be committed, end at `offsets`; its number. Its state stays.
+
+        The file of before is kept beside it, where Spark does not look.
+        """
         batch = self.batch(self.planned[-1])
+        self.store.write(f"{OFFSETS}/.{batch.number}.before", self.store.read(f"{OFFSETS}/{batch.number}") or "")
         self._write(batch.number, batch.about, offsets)
         return batch.number
 

@@ -15,6 +15,7 @@ COMMANDS = {
     "down": ("penstock.cli.down", "stop what `up` started"),
     "status": ("penstock.cli.status", "show the services, their addresses and memory"),
     "run": ("penstock.cli.run", "run a pipeline of a Python file"),
+    "checkpoints": ("penstock.cli.checkpoints", "show how far pipelines are; reset one, or set it to a point in time"),
     "connect": ("penstock.cli.connect", "serve Kafka Connect's REST API and run the CDC connector"),
     "state": ("penstock.cli.state", "show what queries hold: windows, tables, counts"),
     "ingest": ("penstock.cli.ingest", "take events by HTTP, validate them and put them into Kafka"),

@@ -38,6 +38,32 @@ def lock(checkpoint: Path) -> Iterator[Callable[[int], None]]:
         _write(file)
 
 
+def holder(checkpoint: Path) -> int | None:
+    """The process that holds this checkpoint, if one does."""
+    try:
+        with checkpoint.with_name(checkpoint.name + ".lock").open() as file:
+            pid = _read(file).get("pid")
+            # A run that starts now must not find the lock taken by this look, so only where a process may have it.
+            if pid is None or not _lives(pid):
+                return None
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return pid
+    except OSError:
+        return None
+    return None
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def _in_use(checkpoint: Path, pid: int | None) -> PenstockError:
     return PenstockError(
         f"process {pid} already runs this pipeline",

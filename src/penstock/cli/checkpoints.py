@@ -1,0 +1,165 @@
+"""`penstock checkpoints`: whose checkpoints there are and how far they are; set one aside, or to a point in time."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.run import positions
+from penstock.run.positions import Shown
+
+
+def add(parser: ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    listing = _action(actions, "list", "all checkpoints: what they read and write, and how far they are", _list)
+    showing = _action(actions, "show", "all that is known of one", _show)
+    for one in (listing, showing):
+        one.add_argument("--json", action="store_true", help="as JSON, one object a line")
+    resetting = _action(actions, "reset", "move one aside, so that its pipeline begins anew", _reset)
+    resetting.add_argument("--yes", action="store_true", help="do not ask")
+    setting = _action(actions, "set", "let a pipeline go on from another point in time", _set)
+    setting.add_argument(
+        "--to",
+        required=True,
+        metavar="TIME",
+        help='"2026-11-20T10:00:00Z" (UTC unless it says otherwise), "earliest", "latest" or "-2 hours"',
+    )
+    setting.add_argument("--keep-state", action="store_true", help="also of a query with state, which stays as it is")
+    setting.add_argument("--dry-run", action="store_true", help="only show what would change")
+    adopting = _action(actions, "adopt", "let a pipeline with other sources or sinks go on from the position", _adopt)
+    for one in (showing, resetting, setting, adopting):
+        one.add_argument("name", metavar="NAME", help="as `list` shows it: PIPELINE or PIPELINE/QUERY")
+
+
+def run(args: Namespace) -> int:
+    args.act(args)
+    return 0
+
+
+def _action(actions: Any, name: str, line: str, act: Any) -> ArgumentParser:
+    parser: ArgumentParser = actions.add_parser(name, help=line, description=f"{line[0].upper()}{line[1:]}.")
+    parser.add_argument(
+        "--checkpoints",
+        type=Path,
+        default=Path(".penstock/checkpoints"),
+        metavar="DIR",
+        help="where `penstock run` keeps its pipelines (default: %(default)s)",
+    )
+    parser.set_defaults(act=act)
+    return parser
+
+
+def _list(args: Namespace) -> None:
+    found = [positions.show(args.checkpoints, name) for name in positions.checkpoints(args.checkpoints)]
+    if args.json:
+        for one in found:
+            print(json.dumps(one.told()))
+        return
+    rows = [("NAME", "AGE", "BATCH", "POSITION", "LAG", "READS", "WRITES", "RUN"), *map(_row, found)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for one in found:
+        if one.problem:
+            print(f"{one.name}: {one.problem}", file=sys.stderr)
+
+
+def _row(one: Shown) -> tuple[str, ...]:
+    lags = [reading.lag for reading in one.readings if reading.lag is not None]
+    return (
+        one.name,
+        _span(datetime.now(UTC) - one.made),
+        "damaged" if one.problem else "-" if one.batch is None else str(one.batch),
+        "; ".join(reading.position for reading in one.readings) or "-",
+        _span(max(lags)) if lags else "-",
+        _named([reading.source for reading in one.readings]),
+        "?" if one.sinks is None else ", ".join(one.sinks),
+        f"pid {one.running}" if one.running else "-",
+    )
+
+
+def _named(sources: list[Any]) -> str:
+    return ", ".join("?" if source is None else str(source) for source in sources) or "?"
+
+
+def _show(args: Namespace) -> None:
+    one = positions.show(args.checkpoints, args.name)
+    if args.json:
+        print(json.dumps(one.told()))
+        return
+    done = "none is done" if one.batch is None else f"{one.batch}"
+    lines = [
+        ("folder", str(one.folder)),
+        ("query", one.query or "unknown"),
+        ("made", f"{positions.iso(one.made)}, {_span(datetime.now(UTC) - one.made)} ago"),
+        ("last batch", done if one.at is None else f"{done}, planned {positions.iso(one.at)}"),
+        ("in flight", "-" if one.unfinished is None else f"batch {one.unfinished}: the next start runs it again"),
+    ]
+    for reading in one.readings:
+        lag = "" if reading.lag is None else f", {_span(reading.lag)} ago"
+        lines += [("reads", _named([reading.source])), ("  position", f"{reading.position}{lag}")]
+        lines.append(("  offset", reading.offset or "-"))
+    lines.append(("writes", "unknown" if one.sinks is None else ", ".join(one.sinks)))
+    lines.append(("state", "yes: windows, tables or counts" if one.stateful else "no"))
+    lines.append(("held by", f"process {one.running}" if one.running else "no run"))
+    if one.problem:
+        lines.append(("problem", one.problem))
+    for name, text in lines:
+        print(f"{name:<12} {text}")
+
+
+def _reset(args: Namespace) -> None:
+    if not args.yes:
+        _ask(f"Move the checkpoint {args.name} aside, so that its pipeline begins anew?", args)
+    aside = positions.reset(args.checkpoints, args.name)
+    print(f"{args.name} is now {aside}; nothing was deleted")
+    print(
+        "The next start begins where the source's start= says, with a new query id. By that id sinks know what they "
+        "have written: they write all that is read again once more, also those that deliver exactly once."
+    )
+
+
+def _ask(question: str, args: Namespace) -> None:
+    if not sys.stdin.isatty():
+        raise PenstockError(
+            "this needs a yes, and nobody can be asked here",
+            where=f"checkpoint {args.name}",
+            next=f"give --yes, as in: penstock checkpoints reset {args.name} --yes",
+        )
+    if input(f"{question} Type yes: ").strip().lower() != "yes":
+        raise PenstockError("nothing was changed", where=f"checkpoint {args.name}")
+
+
+def _set(args: Namespace) -> None:
+    move = positions.move(args.checkpoints, args.name, args.to, keep_state=args.keep_state, dry=args.dry_run)
+    verb = "would go" if args.dry_run else "goes"
+    for place, (before, after) in enumerate(zip(move.before, move.after, strict=True)):
+        source = f" (source {place + 1})" if len(move.after) > 1 else ""
+        print(f"{args.name}{source}: was at {before}; {verb} on from {after}")
+    what = "the offsets of batch" if move.replaces else "a finished batch,"
+    print(f"{'Would write' if args.dry_run else 'Wrote'} {what} {move.number}; the next start looks up where that is.")
+    if not args.dry_run:
+        print("What is read again is written again: to its sinks these are new batches.")
+
+
+def _adopt(args: Namespace) -> None:
+    if positions.adopt(args.checkpoints, args.name):
+        print(f"{args.name} forgot what it belongs to: the next query that starts with it goes on from its position.")
+    else:
+        print(f"{args.name} does not keep what it belongs to; the next query that starts with it does.")
+
+
+def _span(span: timedelta) -> str:
+    """A time as a person tells it: the greatest unit and the next."""
+    seconds = max(0, int(span.total_seconds()))
+    days, hours, minutes = seconds // 86400, seconds // 3600 % 24, seconds // 60 % 60
+    if days:
+        return f"{days}d {hours}h"
+    if hours:
+        return f"{hours}h {minutes}m"
+    return f"{minutes}m {seconds % 60}s" if minutes else f"{seconds}s"

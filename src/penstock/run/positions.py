@@ -1,0 +1,374 @@
+"""Checkpoints as a user sees them: whose they are, how far they are, and how they are set aside or moved to a time.
+
+A position is moved by a batch that is written down as done already and ends there. A time is looked up by the source
+itself when the query starts again: it has the addresses and passwords, and knows how far back its log or topic goes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from penstock.checkpoint.identity import CDC, FILE, OUR_KAFKA, Identity, Source, kept
+from penstock.checkpoint.log import METADATA, NONE, OFFSETS, Log
+from penstock.checkpoint.store import Local
+from penstock.config import duration
+from penstock.errors import PenstockError
+from penstock.folders import usable
+from penstock.run.checkpoint import holder, lock
+from penstock.source.kafka_offsets import EARLIEST, TopicOffsets, topics
+
+ASIDE = ".reset"
+"""Where checkpoints are moved to that were reset, below the folder of checkpoints."""
+STATE = "state"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A source of a query and its position, as JSON has it and in words; `lag` is how old that is."""
+
+    source: Source | None
+    offset: str | None
+    position: str
+    lag: timedelta | None = None
+
+    def told(self) -> dict[str, Any]:
+        about = {"source": str(self.source) if self.source else None, "position": self.position}
+        lag = None if self.lag is None else round(self.lag.total_seconds(), 3)
+        return about | {"lag_seconds": lag, "offset": _parsed(self.offset)}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One checkpoint; `batch` is the last one that is done, `running` the process that holds it."""
+
+    name: str
+    folder: Path
+    query: str | None
+    made: datetime
+    batch: int | None
+    at: datetime | None
+    unfinished: int | None
+    readings: tuple[Reading, ...]
+    sinks: tuple[str, ...] | None
+    stateful: bool
+    running: int | None
+    problem: str | None
+
+    def told(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "folder": str(self.folder),
+            "query": self.query,
+            "made": iso(self.made),
+            "batch": self.batch,
+            "batch_at": None if self.at is None else iso(self.at),
+            "unfinished_batch": self.unfinished,
+            "sources": [one.told() for one in self.readings],
+            "sinks": None if self.sinks is None else list(self.sinks),
+            "stateful": self.stateful,
+            "held_by": self.running,
+            "problem": self.problem,
+        }
+
+
+@dataclass(frozen=True)
+class Move:
+    """What `move` does, or would: the number of the batch that ends at the new position, and each source before and
+    after."""
+
+    number: int
+    replaces: bool
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+def checkpoints(root: Path) -> list[str]:
+    """The names of all checkpoints below a folder: PIPELINE, or PIPELINE/QUERY."""
+    if not root.is_dir():
+        raise PenstockError(f"there is no folder {root}", next="give the one of `penstock run --checkpoints DIR`")
+    with usable(root, next="give a folder that can be read"):
+        folders = [path for path in sorted(root.iterdir()) if path.is_dir() and not path.name.startswith(".")]
+        inner = [path for folder in folders for path in sorted(folder.iterdir()) if path.is_dir()]
+    return [str(path.relative_to(root)) for path in sorted([*folders, *inner]) if _is_checkpoint(path)]
+
+
+def show(root: Path, name: str) -> Shown:
+    folder = _folder(root, name)
+    store, problem, batch = Local(folder), None, None
+    log, identity, query = Log(store), None, None
+    try:
+        identity = kept(store)
+        log.check()
+        query = log.query
+        batch = log.batch(log.committed[-1]) if log.committed else None
+        offsets = batch.offsets if batch else ()
+    except PenstockError as error:
+        problem, offsets = str(error), _newest(log)
+    running = next(filter(None, (holder(path) for path in _locks(root, name))), None)
+    unfinished = log.planned[-1] if log.planned and log.planned[-1] not in log.committed else None
+    return Shown(
+        name,
+        folder,
+        query,
+        _made(folder),
+        log.committed[-1] if log.committed else None,
+        datetime.fromtimestamp(batch.at, UTC) if batch else None,
+        unfinished,
+        tuple(_readings(offsets, identity)),
+        tuple(map(str, identity.sinks)) if identity else None,
+        _stateful(folder),
+        running,
+        problem,
+    )
+
+
+def reset(root: Path, name: str) -> Path:
+    """Move a checkpoint, or all of a pipeline, aside; gives where it is now."""
+    folder = _folder(root, name, whole=True)
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
+    aside = root / ASIDE / f"{name}-{stamp}"
+    with _held(root, name), usable(folder, "the checkpoint cannot be moved"):
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        folder.rename(aside)
+    return aside
+
+
+def adopt(root: Path, name: str) -> bool:
+    """Forget what a checkpoint belongs to: the next query that starts with it keeps its own.
+
+    False if it kept nothing.
+    """
+    folder = _folder(root, name)
+    file = folder / FILE
+    with _held(root, name), usable(folder, "the checkpoint cannot be written"):
+        if not file.exists():
+            return False
+        file.rename(folder / f".{FILE}.before")
+    return True
+
+
+def move(root: Path, name: str, to: str, *, keep_state: bool = False, dry: bool = False) -> Move:
+    """Let the query go on from a time, "earliest" or "latest" at its next start.
+
+    Raises `PenstockError` if its sources cannot, or a run has it.
+    """
+    folder = _folder(root, name)
+    time = moment(to)
+    with _held(root, name):
+        store = Local(folder)
+        log, identity = Log(store), kept(store)
+        if not log.begun:
+            raise _cannot(folder, "it has no batch yet", "give the source start=, and start the pipeline")
+        stateful = _stateful(folder)
+        if stateful and not keep_state:
+            raise _cannot(
+                folder,
+                "the query keeps state (windows, tables, counts), which holds what came before",
+                "begin anew with `penstock checkpoints reset NAME`, or let it count what it reads on top of the state "
+                "that it has: --keep-state",
+            )
+        if stateful:
+            log.check()
+            if log.committed[-1:] != log.planned[-1:]:
+                step = "run the pipeline until it has finished a batch"
+                raise _cannot(folder, f"batch {log.planned[-1]} is not finished", step)
+        before = _newest(log) or (NONE,) * (len(identity.sources) if identity else 0)
+        sources = _sources(folder, identity, before)
+        after = tuple(_set(folder, source, offset, time) for source, offset in zip(sources, before, strict=True))
+        number = log.planned[-1] if stateful else log.last + 1
+        if not dry:
+            number = log.replace(after) if stateful else log.add(after)
+    known = tuple(one.position for one in _readings(before, identity))
+    return Move(number, stateful, known, tuple(one.position for one in _readings(after, identity)))
+
+
+def moment(text: str) -> datetime | None:
+    """The time that `--to` means; None for "earliest"."""
+    now = datetime.now(UTC)
+    if text == "earliest":
+        return None
+    if text == "latest":
+        return now
+    try:
+        if text.startswith("-"):
+            return now - duration(text[1:], name="--to")
+        time = datetime.fromisoformat(text)
+        time = time if time.tzinfo else time.replace(tzinfo=UTC)
+    except (ValueError, OverflowError, PenstockError):
+        raise PenstockError(
+            f"{text!r} is not a time", next='use "earliest", "latest", "2026-11-20T10:00:00Z" or "-2 hours"'
+        ) from None
+    if not EPOCH <= time <= now:
+        when = "in the future" if time > now else "before 1970"
+        raise PenstockError(f"{text} is {when}", next='use a time that has been, or "latest" for now')
+    return time
+
+
+def iso(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    return (folder / OFFSETS).is_dir() or (folder / METADATA).is_file() or (folder / FILE).is_file()
+
+
+def _folder(root: Path, name: str, *, whole: bool = False) -> Path:
+    """The folder of a checkpoint; with `whole` also that of a pipeline of several."""
+    known = checkpoints(root)
+    pipelines = [one.split("/")[0] for one in known] if whole else []
+    if name in known or name in pipelines:
+        return root / name
+    queries = [one for one in known if one.startswith(f"{name}/")]
+    if queries:
+        raise PenstockError(f"{name} has several queries", where=str(root), next=f"choose one: {', '.join(queries)}")
+    names = f"there are: {', '.join(known)}" if known else "there is none in this folder: give --checkpoints DIR"
+    raise PenstockError(f"there is no checkpoint {name!r}", where=str(root), next=names)
+
+
+def _locks(root: Path, name: str) -> list[Path]:
+    """What a run may hold: the pipeline's checkpoint; that is the folder itself if it is one query's of several."""
+    pipeline = root.resolve() / name.split("/")[0]
+    above = pipeline.parent
+    return [pipeline, above] if above.with_name(f"{above.name}.lock").exists() else [pipeline]
+
+
+@contextmanager
+def _held(root: Path, name: str) -> Iterator[None]:
+    """While no run has it."""
+    with ExitStack() as stack:
+        for path in _locks(root, name):
+            stack.enter_context(lock(path))
+        yield
+
+
+def _made(folder: Path) -> datetime:
+    files = [path for path in (folder / METADATA, folder / FILE, folder) if path.exists()]
+    return datetime.fromtimestamp(files[0].stat().st_mtime, UTC)
+
+
+def _stateful(folder: Path) -> bool:
+    state = folder / STATE
+    return state.is_dir() and any(state.iterdir())
+
+
+def _newest(log: Log) -> tuple[str, ...]:
+    """The offsets of the newest batch whose file is whole; none if all are damaged."""
+    for number in reversed(log.planned):
+        try:
+            return log.batch(number).offsets
+        except PenstockError:
+            continue
+    return ()
+
+
+def _sources(folder: Path, identity: Identity | None, offsets: tuple[str, ...]) -> tuple[Source, ...]:
+    """The sources as the checkpoint keeps them; if an older build made it, as their offsets tell them."""
+    if identity is not None and len(identity.sources) == len(offsets):
+        return identity.sources
+    if not offsets:
+        raise _cannot(folder, "no file of offsets can be read", "begin anew: `penstock checkpoints reset NAME`")
+    return tuple(_guessed(offset) for offset in offsets)
+
+
+def _guessed(offset: str) -> Source:
+    found = _parsed(offset)
+    if _is_cdc(found):
+        return Source("cdc", format=CDC)
+    if _is_kafka(found):
+        # What our reader of Kafka keeps beside the offsets.
+        return Source("kafka", format=OUR_KAFKA if any(":" in name for name in found) else "")
+    return Source("of an older build")
+
+
+def _set(folder: Path, source: Source, offset: str, time: datetime | None) -> str:
+    """The offset of a source that begins at this time when it starts."""
+    if source.format == CDC:
+        from penstock.source.cdc_resume import EARLIEST as BEGIN
+        from penstock.source.cdc_resume import SEEK
+
+        micros = 0 if time is None else (time - EPOCH) // timedelta(microseconds=1)
+        return json.dumps({"generation": 0, "time": micros, "planned": 0, SEEK: BEGIN if time is None else "time"})
+    if source.format == OUR_KAFKA:
+        (topic, *_) = topics(_parsed(offset) if offset != NONE else {}) or [source.of.get("topic", "")]
+        # From the next whole millisecond on, which is what Kafka's records have.
+        millis = EARLIEST if time is None else -(-(time - EPOCH) // timedelta(milliseconds=1))
+        return json.dumps(TopicOffsets(topic, {}, time=millis).offset())
+    if source.kind == "kafka":
+        raise _cannot(
+            folder,
+            "Spark's own reader of Kafka has no times in its offsets"
+            if source.format
+            else "the checkpoint does not say yet who reads the topic",
+            'read the topic with kafka.read (client="penstock"), start the pipeline once, and set it then',
+        )
+    raise _cannot(
+        folder, f"the source {source} has no times in its offsets", "begin anew: `penstock checkpoints reset NAME`"
+    )
+
+
+def _cannot(folder: Path, why: str, next: str) -> PenstockError:
+    return PenstockError(f"the position cannot be set: {why}", where=f"checkpoint {folder}", next=next)
+
+
+def _readings(offsets: tuple[str, ...], identity: Identity | None) -> Iterator[Reading]:
+    sources = identity.sources if identity else ()
+    for place in range(max(len(offsets), len(sources))):
+        source = sources[place] if place < len(sources) else None
+        offset = offsets[place] if place < len(offsets) else None
+        yield Reading(source, offset, *_position(offset))
+
+
+def _position(offset: str | None) -> tuple[str, timedelta | None]:
+    """A position in words, and how old it is if it is a time."""
+    if offset is None or offset == NONE:
+        return "none yet", None
+    found = _parsed(offset)
+    if _is_cdc(found):
+        return _of_cdc(found)
+    if _is_kafka(found):
+        topic = topics(found)[0]
+        at = TopicOffsets.of(found, topic)
+        if at.time is not None:
+            return ("earliest" if at.time == EARLIEST else iso(EPOCH + timedelta(milliseconds=at.time))), None
+        return ", ".join(f"{p}: {next}" for p, next in sorted(at.at.items())), None
+    return offset if len(offset) <= 80 else f"{offset[:77]}...", None
+
+
+def _of_cdc(found: Mapping[str, Any]) -> tuple[str, timedelta | None]:
+    if found.get("seek") == "earliest":
+        return "earliest", None
+    try:
+        time = EPOCH + timedelta(microseconds=max(found["time"], found.get("fresh", 0)))
+    except OverflowError:
+        return str(found["time"]), None
+    if "snapshot" in found:
+        return f"in a snapshot of the table, then from {iso(time)}", None
+    return iso(time), datetime.now(UTC) - time
+
+
+def _is_cdc(found: Any) -> bool:
+    return isinstance(found, dict) and all(isinstance(found.get(key), int) for key in ("generation", "time", "planned"))
+
+
+def _is_kafka(found: Any) -> bool:
+    if not isinstance(found, dict) or len(topics(found)) != 1:
+        return False
+    try:
+        TopicOffsets.of(found, topics(found)[0])
+    except ValueError:
+        return False
+    return True
+
+
+def _parsed(offset: str | None) -> Any:
+    try:
+        return None if offset is None else json.loads(offset)
+    except ValueError:
+        return offset

@@ -1,0 +1,236 @@
+"""`penstock checkpoints` on folders as Spark writes them; no Spark runs here."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from checkpoints import write_batches
+
+from penstock.checkpoint.identity import FILE, Identity, Source, Target, keep
+from penstock.checkpoint.log import Log
+from penstock.checkpoint.store import Local
+from penstock.cli.main import main
+from penstock.run.checkpoint import lock
+from penstock.run.positions import moment
+
+TIME = "2026-11-20T10:00:00Z"
+MICROS = 1_795_168_800_000_000
+CDC: dict[str, object] = {"generation": 7, "time": MICROS, "planned": MICROS + 5, "log": "an-id", "ttl": 60}
+KAFKA: dict[str, object] = {"clicks": {"0": 12, "1": 7}, "id:a1": {}}
+ORDERS = Source("cdc", {"table": "shop.orders", "rows": "changes"}, "scylla-cdc")
+CLICKS = Source("kafka", {"topic": "clicks"}, "penstock-kafka-topic")
+SPARKS = Source("kafka", {"topic": "clicks"}, "kafka")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A pipeline of one query, one of two, and one of an older build."""
+    made(tmp_path / "orders", [CDC], ORDERS)
+    made(tmp_path / "shop" / "clicks", [KAFKA], CLICKS)
+    made(tmp_path / "shop" / "joined", [KAFKA, CDC], CLICKS, ORDERS)
+    made(tmp_path / "old", [CDC])
+    return tmp_path
+
+
+def made(folder: Path, offsets: list[dict[str, object]], *sources: Source, committed: int = 1) -> None:
+    """Two batches, the last of them with these offsets."""
+    write_batches(folder, [[json.dumps(one) for one in offsets]] * 2, committed=committed)
+    if sources:
+        keep(Local(folder), Identity(sources, (Target("kafka", "topic out"),)))
+
+
+def run(root: Path, *words: str) -> int:
+    return main(["checkpoints", *words, "--checkpoints", str(root)])
+
+
+def offsets(folder: Path) -> list[object]:
+    log = Log(Local(folder))
+    log.check()
+    assert log.committed[-1] == log.last
+    return [json.loads(line) for line in log.batch(log.last).offsets]
+
+
+def test_all_checkpoints_are_listed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with lock(root / "orders"):
+        assert run(root, "list") == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split() == ["NAME", "AGE", "BATCH", "POSITION", "LAG", "READS", "WRITES", "RUN"]
+    rows = {line.split()[0]: line for line in lines}
+    assert rows.keys() == {"orders", "shop/clicks", "shop/joined", "old"}
+    assert "2026-11-20T10:00:00.000Z" in rows["orders"] and "cdc rows changes table shop.orders" in rows["orders"]
+    assert "kafka topic out" in rows["orders"] and "pid" in rows["orders"]
+    assert "0: 12, 1: 7 " in rows["shop/clicks"] and rows["shop/clicks"].endswith("-")
+    assert "0: 12, 1: 7; 2026-11-20T10:00:00.000Z" in rows["shop/joined"]
+
+
+def test_all_of_one_is_shown(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(root, "show", "orders") == 0
+    said = capsys.readouterr().out
+    for part in (
+        "an-id",
+        "last batch   1, planned 2026-",
+        "no run",
+        "position   2026-11-20T10:00:00.000Z",
+        json.dumps(CDC),
+    ):
+        assert part in said
+    assert run(root, "show", "shop/joined", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["name"], found["query"], found["batch"], found["held_by"]) == ("shop/joined", "an-id", 1, None)
+    assert [one["offset"] for one in found["sources"]] == [KAFKA, CDC]
+    assert found["sources"][0]["lag_seconds"] is None and found["sources"][1]["lag_seconds"] > 0
+
+
+def test_a_damaged_checkpoint_is_shown_with_what_is_wrong(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (root / "orders" / "commits" / "1").unlink()
+    (root / "orders" / "offsets" / "1").write_text("")
+    assert run(root, "list") == 0
+    said = capsys.readouterr()
+    assert "damaged  2026-11-20T10:00:00.000Z" in said.out and "offsets/1 is empty" in said.err
+    assert run(root, "set", "orders", "--to", "earliest") == 0
+    assert offsets(root / "orders") == [{"generation": 0, "time": 0, "planned": 0, "seek": "earliest"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "to", "expected"),
+    [
+        ("orders", TIME, [{"generation": 0, "time": MICROS, "planned": 0, "seek": "time"}]),
+        ("old", "2026-11-20T12:00:00+02:00", [{"generation": 0, "time": MICROS, "planned": 0, "seek": "time"}]),
+        ("shop/clicks", TIME, [{"clicks": {}, f"time:{MICROS // 1000}": {}}]),
+        ("shop/clicks", "2026-11-20T10:00:00.0001", [{"clicks": {}, f"time:{MICROS // 1000 + 1}": {}}]),
+        (
+            "shop/joined",
+            "earliest",
+            [{"clicks": {}, "time:-2": {}}, {"generation": 0, "time": 0, "planned": 0, "seek": "earliest"}],
+        ),
+    ],
+)
+def test_a_position_is_set_by_a_batch_that_is_done(
+    root: Path, name: str, to: str, expected: list[object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = offsets(root / name)
+    assert run(root, "set", name, "--to", to, "--dry-run") == 0
+    assert "Would write a finished batch, 2" in capsys.readouterr().out and offsets(root / name) == before
+    assert run(root, "set", name, "--to", to) == 0
+    said = capsys.readouterr().out
+    assert "Wrote a finished batch, 2" in said and "goes on from " in said
+    assert offsets(root / name) == expected
+
+
+def test_a_batch_in_flight_is_given_up_when_a_position_is_set(root: Path) -> None:
+    (root / "orders" / "commits" / "1").unlink()
+    assert run(root, "set", "orders", "--to", TIME) == 0
+    assert Log(Local(root / "orders")).committed == [0, 2]
+
+
+def test_state_is_kept_only_if_asked_for(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (root / "orders" / "state" / "0").mkdir(parents=True)
+    assert run(root, "set", "orders", "--to", TIME) == 1
+    assert "the query keeps state" in capsys.readouterr().err
+    assert run(root, "set", "orders", "--to", TIME, "--keep-state") == 0
+    # State is stored by the numbers of batches: the last one stays the last.
+    assert "Wrote the offsets of batch 1" in capsys.readouterr().out
+    assert offsets(root / "orders") == [{"generation": 0, "time": MICROS, "planned": 0, "seek": "time"}]
+    assert json.dumps(CDC) in (root / "orders" / "offsets" / ".1.before").read_text()
+    (root / "orders" / "commits" / "1").unlink()
+    assert run(root, "set", "orders", "--to", TIME, "--keep-state") == 1
+    assert "batch 1 is not finished" in capsys.readouterr().err
+
+
+def test_a_reset_moves_aside_and_deletes_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(root, "reset", "orders") == 1
+    assert "penstock checkpoints reset orders --yes" in capsys.readouterr().err and (root / "orders").exists()
+    assert run(root, "reset", "shop", "--yes") == 0
+    (aside,) = (root / ".reset").iterdir()
+    said = capsys.readouterr().out
+    assert f"shop is now {aside}; nothing was deleted" in said and "new query id" in said
+    assert not (root / "shop").exists() and offsets(aside / "clicks") == [KAFKA]
+    assert run(root, "list") == 0
+    assert "shop" not in capsys.readouterr().out.replace("shop.orders", "")
+
+
+def test_another_query_may_take_over(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(root, "adopt", "orders") == 0
+    assert "goes on from its position" in capsys.readouterr().out
+    keep(Local(root / "orders"), Identity((ORDERS,), (Target("files", "/data"),)))
+    assert (root / "orders" / FILE).exists() and offsets(root / "orders") == [CDC]
+    assert run(root, "adopt", "old") == 0
+    assert "does not keep what it belongs to" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [("set", "orders", "--to", TIME), ("reset", "orders", "--yes"), ("adopt", "orders")])
+def test_nothing_is_changed_while_a_run_holds_it(
+    root: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with lock(root / "orders"):
+        assert run(root, *words) == 1
+    assert "already runs this pipeline" in capsys.readouterr().err and offsets(root / "orders") == [CDC]
+
+
+def test_a_query_of_several_is_held_by_its_pipeline(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with lock(root / "shop"):
+        assert run(root, "set", "shop/clicks", "--to", TIME) == 1
+        # As an error of this query names it.
+        assert run(root / "shop", "set", "clicks", "--to", TIME) == 1
+    assert capsys.readouterr().err.count("already runs this pipeline") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("show", "nothing"), "there is no checkpoint 'nothing' .*there are: old, orders, shop/clicks, shop/joined"),
+        (("show", "../x"), "there is no checkpoint '../x'"),
+        (("set", "shop", "--to", TIME), "shop has several queries .*choose one: shop/clicks, shop/joined"),
+        (("set", "orders", "--to", "yesterday"), "'yesterday' is not a time"),
+        (("set", "orders", "--to", "-2 apples"), "'-2 apples' is not a time"),
+        (("set", "orders", "--to", "2999-01-01"), "2999-01-01 is in the future"),
+        (("set", "orders", "--to", "0001-01-01"), "0001-01-01 is before 1970"),
+    ],
+)
+def test_bad_input_is_told(root: Path, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(root, *words) == 1
+    err = capsys.readouterr().err
+    assert "Traceback" not in err
+    with pytest.raises(AssertionError, match=said):
+        raise AssertionError(err)
+
+
+@pytest.mark.parametrize(
+    ("offset", "sources", "said"),
+    [
+        (KAFKA, (SPARKS,), "Spark's own reader of Kafka has no times"),
+        ({"clicks": {"0": 1}}, (), "does not say yet who reads the topic"),
+        ({"logOffset": 3}, (Source("text", {"path": "/in"}, "text"),), "the source text path /in has no times"),
+        ({"logOffset": 3}, (), "the source of an older build has no times"),
+    ],
+)
+def test_a_source_that_cannot_be_set_is_told(
+    tmp_path: Path,
+    offset: dict[str, object],
+    sources: tuple[Source, ...],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made(tmp_path / "one", [offset], *sources)
+    assert run(tmp_path, "set", "one", "--to", TIME) == 1
+    assert said in capsys.readouterr().err and offsets(tmp_path / "one") == [offset]
+
+
+def test_a_folder_without_checkpoints_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path / "nowhere", "list") == 1
+    assert "there is no folder" in capsys.readouterr().err
+    assert run(tmp_path, "show", "orders") == 1
+    assert "there is none in this folder" in capsys.readouterr().err
+
+
+def test_times_are_read_as_written() -> None:
+    now = datetime.now(UTC)
+    assert moment("earliest") is None
+    assert moment(TIME) == datetime(2026, 11, 20, 10, tzinfo=UTC)
+    found = moment("-2 hours")
+    assert found is not None and abs(found + timedelta(hours=2) - now) < timedelta(seconds=30)
+    latest = moment("latest")
+    assert latest is not None and latest >= now
