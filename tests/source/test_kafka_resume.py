@@ -12,6 +12,8 @@ from penstock.source.kafka_offsets import EARLIEST, TopicOffsets, topics
 from penstock.source.kafka_resume import Resume
 from penstock.source.kafka_settings import Settings
 from penstock.source.kafka_topic import Topic
+from penstock.wire.chunks import TopicReplaced
+from penstock.wire.errors import KafkaError, OffsetOutOfRange
 
 GIVEN = {"servers": "nowhere:1", "topic": "clicks", "tasks": "2"}
 TIME = 1_795_371_899_283
@@ -112,3 +114,12 @@ def test_offsets_are_read_as_they_were_written(offsets: TopicOffsets) -> None:
 def test_other_offsets_are_refused(told: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="no offsets of clicks"):
         TopicOffsets.of(told, "clicks")
+
+
+@pytest.mark.parametrize("error", [OffsetOutOfRange("offset 10", topic="clicks", partition=0), TopicReplaced()])
+@pytest.mark.parametrize("lossy", [False, True])
+def test_what_is_lost_while_a_task_reads_is_passed_over_at_the_next_start(error: KafkaError, lossy: bool) -> None:
+    given = GIVEN | ({"failOnDataLoss": "false"} if lossy else {})
+    told = Topic(Settings.of(given))._told(error)
+    assert isinstance(told, DataLost) and told.retriable is lossy
+    assert "start the query again: it says which offsets it misses" in told.next

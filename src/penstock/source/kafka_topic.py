@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from penstock.errors import PenstockError
+from penstock.errors import DataLost, PenstockError
 from penstock.source.kafka_settings import DECOMPRESSED, Settings
 from penstock.wire import Reader
-from penstock.wire.chunks import RecordsTooLarge, RecordsUnreadable, Unreadable
-from penstock.wire.errors import KafkaError
+from penstock.wire.chunks import RecordsTooLarge, RecordsUnreadable, TopicReplaced, Unreadable
+from penstock.wire.errors import KafkaError, OffsetOutOfRange
 
 T = TypeVar("T")
 Records = tuple[int, pa.Table] | Unreadable
@@ -24,6 +24,12 @@ Records = tuple[int, pa.Table] | Unreadable
 
 class BrokersAway(PenstockError):
     """Brokers refused what they may do later, or did not answer for as long as the source waits."""
+
+    retriable = True
+
+
+class LostWhileRead(DataLost):
+    """What was lost while a task read; started again, a query that is to go on without it does."""
 
     retriable = True
 
@@ -106,12 +112,18 @@ class Topic:
     def _told(self, error: Exception) -> Exception:
         if not isinstance(error, KafkaError):
             return error
-        kind = BrokersAway if error.retriable else PenstockError
+        kind: type[PenstockError] = BrokersAway if error.retriable else PenstockError
+        if isinstance(error, OffsetOutOfRange | TopicReplaced):
+            kind = LostWhileRead if self._settings.lossy else DataLost
         where = f"{self._settings.topic} at {self._settings.servers}"
         return kind(str(error), where=where, next=_next(error, self._settings))
 
 
 def _next(error: KafkaError, settings: Settings) -> str:
+    if isinstance(error, OffsetOutOfRange | TopicReplaced):
+        return (
+            "start the query again: it says which offsets it misses, and passes over them with fail_on_data_loss=False"
+        )
     if not isinstance(error, RecordsUnreadable):
         return ""
     past = 'pass over such batches with options={"failOnUnreadableBatch": "false"}: each is a row with its `problem`'
