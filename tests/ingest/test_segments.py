@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import stat
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,7 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import PenstockError
 from penstock.source.http.events import Events
-from penstock.source.http.segments import Folder, Place, folders, frame, frames
+from penstock.source.http.segments import Folder, Place, Writer, folders, frame, frames
 
 KEYS = st.none() | st.binary(max_size=5)
 
@@ -129,3 +134,142 @@ def test_workers_take_over_the_folders_of_other_numbers_of_workers(tmp_path: Pat
         ("worker-1", ["worker-3"]),
     ]
     assert [names(worker, 6)[1] for worker in range(6)] == [[whole], [], [], [], [], []]
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def test_all_files_are_the_owners_only(tmp_path: Path, umask: None) -> None:
+    path = tmp_path / "new" / "worker-0"
+    folder, part = Folder(path), frame("topic", 1, Events.of([b"value"], None, 0))
+    with folder.locked():
+        (path / "lock").chmod(0o644)
+    with folder.locked():
+        writer = Writer(folder, 0, 10)
+        for _ in range(3):
+            writer.append(part)
+        folder.note(Place(1, 0))
+        with folder.file(2).open("ab") as file:
+            file.write(b"cut short")
+        folder.recover()
+        writer.close()
+    names = {one.name: mode(one) for one in path.iterdir()}
+    assert set(names) == {"lock", "synced", "place.json", f"{1:012d}.spool", f"{2:012d}.spool"}
+    assert set(names.values()) == {0o600}
+    assert [mode(one) for one in (path, path.parent)] == [0o700, 0o700]
+
+
+def written(folder: Folder, *parts: bytes) -> None:
+    """As a process does that is killed then."""
+    writer = Writer(folder, 0, 1 << 20)
+    for part in parts:
+        writer.append(part)
+    writer.close()
+
+
+def event(n: int) -> Events:
+    return Events.of([b'{"n":%d}' % n], None, 0)
+
+
+PARTS = [frame("topic", 1, event(n)) for n in range(3)]
+SIZE = len(PARTS[0])
+
+
+@given(st.integers(0, 3 * SIZE - 1), st.integers(0, 7), st.booleans())
+def test_acknowledged_events_that_are_damaged_later_end_the_start_wherever_they_are(
+    tmp_path_factory: pytest.TempPathFactory, at: int, bit: int, cut: bool
+) -> None:
+    folder = Folder(tmp_path_factory.mktemp("spool"))
+    written(folder, *PARTS)
+    spoilt = bytearray(b"".join(PARTS))
+    spoilt[at] ^= 1 << bit
+    spoilt = spoilt[:at] if cut else spoilt
+    folder.file(0).write_bytes(spoilt)
+    whole = at - at % SIZE
+    with pytest.raises(PenstockError, match=rf"damaged at byte {whole} \({folder.file(0)}\)") as said:
+        folder.recover()
+    assert folder.file(0).read_bytes() == spoilt, "nothing is deleted"
+    command = said.value.next.split("`")[1]
+    subprocess.run(command, shell=True, check=True)
+    assert folder.recover() == 1
+    assert folder.file(0).read_bytes() == spoilt[:whole]
+
+
+def test_what_kafka_has_may_be_damaged(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    written(folder, *PARTS)
+    folder.note(Place(0, 2 * SIZE))
+    spoilt = bytearray(b"".join(PARTS))
+    spoilt[3] ^= 1
+    folder.file(0).write_bytes(spoilt)
+    assert folder.recover() == 1
+    folder.note(Place(0, 3 * SIZE))
+    folder.file(0).write_bytes(PARTS[0])
+    assert folder.recover() == 1
+
+
+def test_what_was_surely_not_acknowledged_goes_and_the_rest_is_kept_aside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = Folder(tmp_path)
+    written(folder, *PARTS)
+    with folder.file(0).open("ab") as file:
+        file.write(PARTS[0][:-1])
+    assert (folder.recover(), list(tmp_path.glob("*.damaged")), caplog.records) == (1, [], [])
+    (tmp_path / "synced").unlink()
+    with folder.file(0).open("ab") as file:
+        file.write(PARTS[0][:-1])
+    assert folder.recover() == 1
+    assert folder.file(0).read_bytes() == b"".join(PARTS)
+    kept = tmp_path / f"{0:012d}-{3 * SIZE}.damaged"
+    assert (kept.read_bytes(), mode(kept)) == (PARTS[0][:-1], 0o600)
+    [line] = [record.getMessage() for record in caplog.records]
+    assert str(folder.file(0)) in line and f"last {SIZE - 1} bytes, from byte {3 * SIZE}" in line and str(kept) in line
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"[1", b'["a",0]', b"[]", b"[1]", b"[-1,0]", b"[9,0,1]", b"{}", b"\xff", b"[9,0]"]
+)
+def test_a_place_that_cannot_be_read_is_told_with_its_file(tmp_path: Path, text: bytes) -> None:
+    folder = Folder(tmp_path)
+    written(folder, *PARTS)
+    (tmp_path / "place.json").write_bytes(text)
+    with pytest.raises(PenstockError, match=r"cannot be read \(.*place.json\). Next: remove this file"):
+        folder.recover()
+    assert folder.segments() == [0]
+
+
+@given(st.integers(0, 1000), st.integers(0, 7))
+def test_a_bit_of_the_place_that_turned_is_noticed(tmp_path_factory: pytest.TempPathFactory, at: int, bit: int) -> None:
+    folder, place = Folder(tmp_path_factory.mktemp("spool")), Place(3, 1234)
+    folder.note(place)
+    text = bytearray((folder.path / "place.json").read_bytes())
+    text[at % len(text)] ^= 1 << bit
+    (folder.path / "place.json").write_bytes(text)
+    with suppress(PenstockError):
+        assert folder.place() == place
+
+
+def test_a_file_that_was_moved_away_is_passed_over(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    written(folder, *PARTS)
+    folder.note(Place(0, SIZE))
+    folder.file(0).unlink()
+    assert folder.recover() == 1, "a new file is not begun before the place"
+
+
+def test_a_topics_own_folder_is_taken_over_too(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "worker-1")
+    folder.of_topic("a.b-c").make()
+    written(folder.of_topic("a.b-c"), *PARTS)
+    assert folder.topics() == ["a.b-c"]
+    own, left = folders(tmp_path, 0, 1)
+    assert (own.path, [one.path for one in left]) == (tmp_path, [folder.path])

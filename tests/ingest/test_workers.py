@@ -211,3 +211,24 @@ def test_reports_are_added_and_a_dead_one_keeps_its_counts_only() -> None:
 
     assert values(report(1, 2, 3), report(10, 20, 0.3)) == [11, 22, 3]
     assert values(report(1, 2, 3).left(), report(10, 20, 0.3)) == [11, 20, 0.3]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("place", [False, True], ids=["events", "place"])
+def test_a_damaged_spool_ends_the_start_with_one_line(
+    services: Services, topic: str, tmp_path: Path, workers: int, place: bool
+) -> None:
+    path = tmp_path if workers == 1 else tmp_path / "worker-0"
+    path.mkdir(exist_ok=True)
+    spoilt = bytearray(frame(topic, 1, Events.of([b"{}"], None, 0)) * 2)
+    spoilt[20] ^= 1
+    Folder(path).file(0).write_bytes(spoilt)
+    if place:
+        (path / "place.json").write_bytes(b"[0")
+    options = ["--servers", services.kafka, "--topics", topic, "--spool", str(tmp_path), "--workers", str(workers)]
+    command = [sys.executable, "-m", "penstock", "ingest", "--listen", "127.0.0.1:0", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    said = [line for line in done.stderr.splitlines() if "takes its place" not in line]
+    file = path / "place.json" if place else Folder(path).file(0)
+    assert (done.returncode, len(said)) == (1, 1), done.stderr
+    assert said[0].startswith("penstock: ") and f"({file})" in said[0] and "Next: " in said[0]

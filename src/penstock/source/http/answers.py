@@ -14,8 +14,8 @@ Headers = list[tuple[bytes, bytes]]
 
 PLAIN, PROBLEM = b"application/json", b"application/problem+json"
 
-LONGEST = 1000
-"""Characters of what an answer says; it may quote what the caller sent."""
+DETAIL = 1000
+"""Characters of what a refusal says; it may quote what the caller sent."""
 SHOWN = 100
 """Problems of events that an answer lists; it tells how many there are."""
 LONGEST = 300
@@ -37,7 +37,7 @@ class Refused(Exception):
     def __init__(
         self, status: int, detail: str, *, retry_after: int | None = None, problems: Sequence[Problem] = (), **more: Any
     ) -> None:
-        detail = detail if len(detail) <= LONGEST else f"{detail[:LONGEST]} ..."
+        detail = detail if len(detail) <= DETAIL else f"{detail[:DETAIL]} ..."
         super().__init__(detail)
         self.status, self.detail, self.retry_after, self.problems, self.more = (
             status,

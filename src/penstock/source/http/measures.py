@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from penstock.source.http.body import InFlight
 from penstock.source.http.report import Family, Report
-from penstock.source.http.store import Store
+from penstock.source.http.store import Facts, Store
 from penstock.wire import Producer
 from penstock.wire.prometheus import ProducerCollector
 
@@ -85,14 +85,20 @@ class Reporter:
 
     def report(self) -> Report:
         facts = self._store.facts()
-        metrics = [*self._gauges(facts.spool), deaths(0), *(one for part in self._collectors for one in part.collect())]
+        metrics = [*self._gauges(facts), deaths(0), *(one for part in self._collectors for one in part.collect())]
         return Report(time.monotonic(), [Family.of(one) for one in metrics], facts, self._in_flight.bytes)
 
-    def _gauges(self, spool: int | None) -> Iterator[Metric]:
+    def _gauges(self, facts: Facts) -> Iterator[Metric]:
         yield _gauge("workers", "Processes that take events", 1)
         yield _gauge("in_flight_bytes", "Bytes of requests not answered", self._in_flight.bytes)
-        if spool is not None:
-            yield _gauge("spool_bytes", "Bytes on disk", spool)
+        if facts.spool is not None:
+            yield _gauge("spool_bytes", "Bytes on disk", facts.spool)
+            waiting = GaugeMetricFamily(
+                "penstock_ingest_waiting_bytes", "Bytes on disk for a topic that Kafka does not take", labels=("topic",)
+            )
+            for topic, size in facts.waiting.items():
+                waiting.add_metric((topic,), size)
+            yield waiting
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -103,4 +104,8 @@ def health(reports: Iterable[Report], now: float, silent: float) -> tuple[bool, 
         "in_flight": sum(one.in_flight for one, _ in living),
     }
     spools = [facts.spool for _, facts in living if facts.spool is not None]
-    return takes, told | ({"spool": sum(spools)} if spools else {})
+    waiting: Counter[str] = Counter()
+    for _, facts in living:
+        waiting.update(facts.waiting)
+    more = ({"spool": sum(spools)} if spools else {}) | ({"waiting": waiting} if waiting else {})
+    return takes, told | more

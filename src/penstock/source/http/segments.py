@@ -1,13 +1,19 @@
 """The files of a spool: segments of frames, each with its length and checksum, and the place that replay reached.
 
-A frame is one request. Frames are appended and synced before they are acknowledged, so a frame that is cut short at the
-end of the last file was never acknowledged; one with whole frames behind it was damaged later. The place is written
-after Kafka has what lies before it: whoever dies in between replays that part again.
+A frame is one request. Frames are appended and synced before they are acknowledged, and how far they are is noted in
+`synced`, which costs no sync of its own: it outlives the process, and mostly a power cut. So bytes that are not whole
+frames were damaged later if they lie before that place or before whole frames, and end the start; if they begin at that
+place, they were never acknowledged. Of others this is not known: they are kept aside.
+
+The place of replay is written after Kafka has what lies before it: whoever dies in between replays that part again.
+All files are readable by their owner only, whatever the umask.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import logging
 import os
 import struct
 from collections.abc import Iterator
@@ -22,10 +28,17 @@ from penstock.source.http.events import Events
 from penstock.wire.crc import crc32c
 from penstock.wire.texts import Texts
 
+log = logging.getLogger(__name__)
+
 HEAD = struct.Struct("<II")
 """Bytes of the payload, and their CRC32C."""
 SUFFIX = ".spool"
 PLACE = "place.json"
+SYNCED = "synced"
+_SYNCED = struct.Struct("<QQI")
+"""Segment, offset, and the CRC32C of both."""
+TOPIC = "topic-"
+DAMAGED = ".damaged"
 WORKER = "worker-"
 FIRST = b"\x94"
 """With which each payload begins: msgpack's array of four."""
@@ -102,12 +115,18 @@ class Folder:
     def segments(self) -> list[int]:
         return sorted(int(file.stem) for file in self.path.glob(f"*{SUFFIX}"))
 
+    def make(self) -> None:
+        """The folder, if it is not there, and those above it."""
+        missing = [one for one in (self.path, *self.path.parents) if not one.exists()]
+        for one in reversed(missing):
+            one.mkdir(mode=0o700, exist_ok=True)
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder alone; the lock falls with the process."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            file = (self.path / "lock").open("a")
+            self.make()
+            file = os.fdopen(private(str(self.path / "lock"), os.O_WRONLY | os.O_CREAT), "w")
         except OSError as error:
             raise PenstockError(
                 f"the spool cannot be used: {error.strerror}",
@@ -125,18 +144,45 @@ class Folder:
                 ) from None
             yield
 
+    def topics(self) -> list[str]:
+        """Those whose events are kept apart, in a folder each."""
+        parts = sorted(self.path.glob(f"{TOPIC}*"))
+        return [one.name.removeprefix(TOPIC) for one in parts if Folder(one).segments()]
+
+    def of_topic(self, topic: str) -> Folder:
+        return Folder(self.path / f"{TOPIC}{topic}")
+
+    def has_events(self) -> bool:
+        return bool(self.segments() or self.topics())
+
     def place(self) -> Place:
         """Where replay goes on."""
         try:
-            return Place(*msgspec.json.decode((self.path / PLACE).read_bytes(), type=tuple[int, int]))
+            data = (self.path / PLACE).read_bytes()
         except FileNotFoundError:
             return Place(0, 0)
+        try:
+            segment, offset, *checksum = msgspec.json.decode(data, type=list[int])
+        except (msgspec.DecodeError, ValueError):
+            raise self._lost_place() from None
+        place = Place(segment, offset)
+        # The first version wrote no checksum.
+        if min(place) < 0 or checksum not in ([], [_checksum(place)]):
+            raise self._lost_place()
+        return place
+
+    def _lost_place(self) -> PenstockError:
+        return PenstockError(
+            "the place up to which Kafka has the spool cannot be read",
+            where=str(self.path / PLACE),
+            next="remove this file and start again: some events will come to Kafka a second time",
+        )
 
     def note(self, place: Place) -> None:
         """Remember the place, whole or not at all, and drop the segments before it."""
         new = self.path / f"{PLACE}.new"
-        with new.open("wb") as file:
-            file.write(msgspec.json.encode(place))
+        with open(new, "wb", opener=private) as file:
+            file.write(msgspec.json.encode([*place, _checksum(place)]))
             file.flush()
             os.fsync(file.fileno())
         new.rename(self.path / PLACE)
@@ -144,15 +190,31 @@ class Folder:
             if segment < place.segment:
                 self.file(segment).unlink()
 
+    def synced(self) -> Place | None:
+        """Before which all is known to be acknowledged; None if nothing is known."""
+        try:
+            data = (self.path / SYNCED).read_bytes()
+        except FileNotFoundError:
+            return None
+        if len(data) != _SYNCED.size:
+            return None
+        segment, offset, checksum = _SYNCED.unpack(data)
+        place = Place(segment, offset)
+        return place if checksum == _checksum(place) else None
+
     def recover(self) -> int:
         """Cut off what was never acknowledged, drop what Kafka has; the number of the next segment."""
         place, segments = self.place(), self.segments()
+        if segments and place.segment > segments[-1] + 1:
+            raise self._lost_place()
         for segment in segments:
             if segment < place.segment:  # it died before it could
                 self.file(segment).unlink()
             else:
-                self._check(segment, last=segment == segments[-1])
-        return max([place.segment - 1, *segments]) + 1
+                start = place.offset if segment == place.segment else 0
+                self._check(segment, start, last=segment == segments[-1])
+        # Behind the place, too, if its file was moved away.
+        return max([place.segment - (place.offset == 0), *segments]) + 1
 
     def read(self, place: Place, end: int | None, most: int) -> tuple[list[Frame], Place]:
         """Some frames from a place on, and the place behind them; `end` is how far this segment may be read."""
@@ -175,14 +237,91 @@ class Folder:
         finally:
             os.close(directory)
 
-    def _check(self, segment: int, *, last: bool) -> None:
-        data = self.file(segment).read_bytes()
-        whole = max((end for _, end in frames(data)), default=0)
-        if whole == len(data):
+    def _check(self, segment: int, start: int, *, last: bool) -> None:
+        """Raises PenstockError if acknowledged events of a file cannot be read; `start` is where replay goes on."""
+        data, file, synced = self.file(segment).read_bytes(), self.file(segment), self.synced()
+        acknowledged = synced.offset if synced and synced.segment == segment else None
+        whole = start + max((end for _, end in frames(data[start:])), default=0)
+        if min(whole, len(data)) < (acknowledged or 0) > start:
+            raise damaged(file, min(whole, len(data)))
+        if whole >= len(data):
             return
         if not (last and _is_torn(data, whole)):
-            raise damaged(self.file(segment), whole)
-        os.truncate(self.file(segment), whole)
+            raise damaged(file, whole)
+        if whole != acknowledged:
+            self._keep_aside(file, data, whole)
+        os.truncate(file, whole)
+
+    def _keep_aside(self, file: Path, data: bytes, at: int) -> None:
+        kept = file.with_name(f"{file.stem}-{at}{DAMAGED}")
+        with open(kept, "wb", opener=private) as out:
+            out.write(data[at:])
+            out.flush()
+            os.fsync(out.fileno())
+        self.sync()
+        log.warning(
+            "%s: its last %d bytes, from byte %d on, are no whole request. They were cut short before they were"
+            " acknowledged, or damaged since; they are kept in %s",
+            *(file, len(data) - at, at, kept),
+        )
+
+
+class Writer:
+    """Appends to a folder, whose files it begins anew when they are full; `end` is up to where all is on disk."""
+
+    def __init__(self, folder: Folder, segment: int, largest: int) -> None:
+        """Begins that segment; the folder is there."""
+        self._folder, self._largest = folder, largest
+        self._mark = private(str(folder.path / SYNCED), os.O_WRONLY | os.O_CREAT)
+        self.end = Place(segment, 0)
+        self._file = self._begin(segment)
+        self.broken = ""
+        """Why nothing more can be appended."""
+
+    def append(self, data: bytes) -> None:
+        """Returns when it is safe; raises OSError."""
+        if self.broken:
+            raise OSError(errno.EIO, self.broken)
+        if self.end.offset >= self._largest:
+            full = self._file
+            self._file = self._begin(self.end.segment + 1)
+            os.close(full)
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[os.write(self._file, left) :]
+        except OSError:
+            os.ftruncate(self._file, self.end.offset)  # a full disk may get room again
+            raise
+        try:
+            os.fdatasync(self._file)
+        except OSError as error:
+            # What the disk has of it is unknown, and a second fsync would not tell (Linux forgets the error).
+            self.broken = f"{error.strerror}; look at the disk, then start again"
+            raise
+        self.end = Place(self.end.segment, self.end.offset + len(data))
+        os.pwrite(self._mark, _SYNCED.pack(*self.end, _checksum(self.end)), 0)
+
+    def close(self) -> None:
+        os.close(self._file)
+        os.close(self._mark)
+
+    def _begin(self, segment: int) -> int:
+        file = private(str(self._folder.file(segment)), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._folder.sync()
+        self.end = Place(segment, 0)
+        return file
+
+
+def private(path: str, flags: int) -> int:
+    """Opens a file that nobody else may read, one that is there included."""
+    file = os.open(path, flags, 0o600)
+    os.fchmod(file, 0o600)
+    return file
+
+
+def _checksum(place: Place) -> int:
+    return crc32c(b"%d %d" % place)
 
 
 def folders(path: Path, worker: int, workers: int) -> tuple[Folder, list[Folder]]:
@@ -198,7 +337,7 @@ def folders(path: Path, worker: int, workers: int) -> tuple[Folder, list[Folder]
     else:
         own = Folder(path / f"{WORKER}{worker}")
         left[0] = Folder(path)
-    return own, [one for number, one in sorted(left.items()) if number % workers == worker and one.segments()]
+    return own, [one for number, one in sorted(left.items()) if number % workers == worker and one.has_events()]
 
 
 def _numbers(path: Path) -> list[int]:
@@ -207,8 +346,10 @@ def _numbers(path: Path) -> list[int]:
 
 
 def damaged(file: Path, at: int) -> PenstockError:
+    marks = file.with_name(SYNCED)
     return PenstockError(
         f"the spool is damaged at byte {at}",
         where=str(file),
-        next="move this file away and start again; its events behind that byte are in no topic",
+        next=f"keep a copy of this file; then `truncate -s {at} {file} && rm -f {marks}`, and start again: "
+        "events behind that byte are in the copy only",
     )

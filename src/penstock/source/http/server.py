@@ -161,14 +161,16 @@ async def _store(settings: Settings, number: int, clients: Clients) -> AsyncIter
             own, left = folders(settings.spool, number, settings.workers)
             for folder in (own, *left):
                 held.enter_context(folder.locked())
-            store = Spool(own, clients.producer, settings.limits.spool, left)
+            store = Spool(own, clients.producer, settings.limits.spool, clients.reader.topics, left)
         else:
             store = KafkaStore(clients.producer, clients.reader, settings.topics)
         try:
             await store.open()
-            yield store
+            try:
+                yield store
+            finally:
+                await store.close()
         finally:
-            await store.close()
             await clients.reader.close()
 
 

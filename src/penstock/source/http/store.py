@@ -41,12 +41,16 @@ FORBIDDEN = (TopicAuthorizationFailed, ClusterAuthorizationFailed)
 
 
 class Facts(NamedTuple):
-    """How a store is: whether it takes events, Kafka "ok" or "away" and why, and the bytes on disk if it uses one."""
+    """How a store is: whether it takes events, Kafka "ok" or "away" and why, and the bytes on disk if it uses one.
+
+    `waiting` are the bytes of topics that Kafka does not take, while it takes others.
+    """
 
     takes: bool
     kafka: str
     problem: str
     spool: int | None = None
+    waiting: dict[str, int] = {}  # noqa: RUF012
 
 
 class Store(Protocol):
