@@ -13,8 +13,10 @@ from penstock.checkpoint.identity import FILE, Identity, Source, Target, keep
 from penstock.checkpoint.log import Log
 from penstock.checkpoint.store import Local
 from penstock.cli.main import main
+from penstock.errors import PenstockError
 from penstock.run.checkpoint import lock
 from penstock.run.positions import moment
+from penstock.state.stores import stores
 
 TIME = "2026-11-20T10:00:00Z"
 MICROS = 1_795_168_800_000_000
@@ -150,6 +152,14 @@ def test_a_reset_moves_aside_and_deletes_nothing(root: Path, capsys: pytest.Capt
     assert not (root / "shop").exists() and offsets(aside / "clicks") == [KAFKA]
     assert run(root, "list") == 0
     assert "shop" not in capsys.readouterr().out.replace("shop.orders", "")
+
+
+def test_the_state_of_a_checkpoint_that_was_reset_is_not_listed(root: Path) -> None:
+    (root / "orders" / "state" / "0").mkdir(parents=True)
+    with pytest.raises(PenstockError, match="no description of the state"):
+        stores(root)
+    assert run(root, "reset", "orders", "--yes") == 0
+    assert stores(root) == []
 
 
 def test_another_query_may_take_over(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,6 +82,8 @@ def stores(folder: Path) -> list[Store]:
             next="give the one of `penstock run` in --checkpoints",
         )
     checkpoints = sorted(path.parent for path in folder.glob("**/state") if (path.parent / "offsets").is_dir())
+    # Those that were reset lie in a folder of such a name.
+    checkpoints = [one for one in checkpoints if not any(part[0] == "." for part in one.relative_to(folder).parts)]
     return [store for checkpoint in checkpoints for store in _of_query(checkpoint, folder)]
 
 
