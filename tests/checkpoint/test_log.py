@@ -74,10 +74,12 @@ def test_a_damaged_file_is_named_with_the_way_out(
 
 
 def test_a_batch_is_added_as_one_that_is_done(folder: Path) -> None:
-    moved = CDC.replace("5", "9")
+    moved, before = CDC.replace("5", "9"), Log(Local(folder)).query
     assert Log(Local(folder)).add((moved,)) == 4
     log = Log(Local(folder))
     log.check()
+    # Sinks that know what the query wrote would take the next batches for written.
+    assert log.query not in (before, None)
     assert log.batch(4).offsets == (moved,) and log.committed[-1] == 4
     assert log.commit(4) == {"nextBatchWatermarkMs": 7}
     assert log.batch(4).about.keys() == {"batchWatermarkMs", "batchTimestampMs", "conf"}
@@ -96,4 +98,5 @@ def test_the_offsets_of_the_last_batch_are_replaced_without_the_old_checksum(fol
     assert Log(Local(folder)).replace(('{"generation": 0, "time": 1, "planned": 2}',)) == 2
     log = Log(Local(folder))
     log.check()
+    assert log.query != "an-id"
     assert json.loads(log.batch(2).offsets[0])["time"] == 1 and not (folder / "offsets" / ".2.crc").exists()

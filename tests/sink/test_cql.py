@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -18,6 +18,7 @@ from penstock import cql as pcql
 from penstock import write
 from penstock.errors import PenstockError, SchemaChanged
 from penstock.local.services import Services
+from penstock.sink import cql as sink_cql
 from penstock.sink.cql_writer import Writer
 from penstock.sink.write import Batch
 
@@ -178,6 +179,23 @@ def test_a_value_that_is_refused_ends_the_run(
     batch = pa.RecordBatch.from_pylist([{"k": "a"} | row])
     with pytest.raises(PenstockError, match=said) as told:
         list(writer(iter([batch])))
+    assert not told.value.retriable
+
+
+@pytest.mark.parametrize(("planned", "expected"), [({4: 7_000, 5: 8_000}, 8_000_000), ({5: 8_000}, 8_000_000)])
+def test_a_batch_has_the_time_at_which_it_was_planned(
+    monkeypatch: pytest.MonkeyPatch, planned: dict[int, int], expected: int
+) -> None:
+    monkeypatch.setattr(sink_cql, "batch_millis", lambda spark, query, number: planned.get(number))
+    assert sink_cql.batch_micros(cast(SparkSession, None), Batch("q.1", 5)) == expected
+
+
+@pytest.mark.parametrize("planned", [{4: 8_000, 5: 8_000}, {4: 9_500, 5: 8_000}])
+def test_a_clock_that_went_back_hides_no_rows(monkeypatch: pytest.MonkeyPatch, planned: dict[int, int]) -> None:
+    monkeypatch.setattr(sink_cql, "batch_millis", lambda spark, query, number: planned.get(number))
+    said = r"the clock .* went back by \d+ ms between two batches: rows of batch 5 would be hidden.*1970-01"
+    with pytest.raises(PenstockError, match=said) as told:
+        sink_cql.batch_micros(cast(SparkSession, None), Batch("q", 5))
     assert not told.value.retriable
 
 

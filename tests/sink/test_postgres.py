@@ -195,7 +195,10 @@ def test_upserts_and_deletes_by_key(spark: SparkSession, postgres: str) -> None:
             sink.save(batch, Batch("upserts", number))
             sink.save(batch, Batch("upserts", number))
         assert query(postgres, f"SELECT * FROM {table} ORDER BY id") == [(1, 3, "same version"), (3, 1, "new")]
-        sink.save(batches[0], Batch("upserts", 1))  # an older batch of the same query
+        with pytest.raises(
+            PenstockError, match=r"PostgreSQL table .* is ahead of the checkpoint: .* up to 2 .*batch 1"
+        ):
+            sink.save(batches[0], Batch("upserts", 1))
         assert len(query(postgres, f"SELECT * FROM {table}")) == 2
         assert query(postgres, "SELECT count(*) FROM penstock.applied WHERE query = 'upserts' AND batch = 2") == [(1,)]
 

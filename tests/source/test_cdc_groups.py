@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -193,3 +193,6 @@ def test_a_position_of_either_kind_is_read_back() -> None:
     safe, low = Position(5, T0, 1), Position(5, T0, 1, T0 + 9, "x")
     assert safe.offset() == {"generation": 5, "time": T0, "planned": 1}
     assert [Position.of(p.offset()) for p in (safe, low)] == [safe, low]
+    # How many tasks read up to there makes no other position of it.
+    told = replace(safe, tasks=4).offset()
+    assert Position.of(told) == safe and Position.of(told).tasks == 4

@@ -60,15 +60,16 @@ def offset(ago: int, *, ttl: int | None = DAY, log: str | None = OLD_LOG, planne
 def test_a_query_goes_on_where_it_was() -> None:
     found = resume()
     assert found.moved(offset(600)) is None and found.check(offset(600), offset(500))
-    assert found.offset(Position(7, 5, 6)) == {"generation": 7, "time": 5, "planned": 6, "log": OLD_LOG, "ttl": DAY}
+    told = {"generation": 7, "time": 5, "planned": 6, "tasks": 2, "log": OLD_LOG, "ttl": DAY}
+    assert found.offset(Position(7, 5, 6)) == told
 
 
 def test_an_offset_of_before_gets_the_log_that_it_is_of() -> None:
     old = offset(600, log=None)
-    assert resume().moved(old) == old | {"log": OLD_LOG, "ttl": DAY, "moved": True}
+    assert resume().moved(old) == old | {"tasks": 2, "log": OLD_LOG, "ttl": DAY, "moved": True}
     assert not resume().check(old, old | {"log": OLD_LOG, "moved": True})
     snapshot = old | {"snapshot": 5}
-    assert resume().moved(snapshot) == snapshot | {"log": OLD_LOG, "ttl": DAY, "moved": True}
+    assert resume().moved(snapshot) == snapshot | {"tasks": 2, "log": OLD_LOG, "ttl": DAY, "moved": True}
     # What is not begun gets it with its first batch.
     assert resume().moved(old | {"planned": 0}) is None
 

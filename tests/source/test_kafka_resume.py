@@ -11,6 +11,7 @@ from penstock.errors import DataLost
 from penstock.source.kafka_offsets import EARLIEST, TopicOffsets, topics
 from penstock.source.kafka_resume import Resume
 from penstock.source.kafka_settings import Settings
+from penstock.source.kafka_stream import Ranges, TopicStreamReader
 from penstock.source.kafka_topic import Topic
 from penstock.wire.chunks import TopicReplaced
 from penstock.wire.errors import KafkaError, OffsetOutOfRange
@@ -98,6 +99,17 @@ def test_a_planned_batch_is_read_from_the_topic_that_it_was_planned_for() -> Non
         resume().check(at(10, 2, "b2"), at(12, 2, "b2"))
     with pytest.raises(DataLost, match="offsets 2 to 4 of partition 0"):
         resume().check(at(2, 2), at(12, 2))
+
+
+@pytest.mark.parametrize(("tasks", "expected"), [(2, [[1, 3], [0, 2]]), (0, [[1], [0], [2], [3]])])
+def test_a_batch_is_read_by_as_many_tasks_as_when_it_was_planned(tasks: int, expected: list[list[int]]) -> None:
+    reader = TopicStreamReader(Settings.of(GIVEN | {"tasks": "4"}))
+    reader.topic = cast(Topic, Known(first=dict.fromkeys(range(4), 0)))
+    begin = TopicOffsets("clicks", dict.fromkeys(range(4), 0), "a1", tasks=1)
+    until = TopicOffsets("clicks", {0: 30, 1: 40, 2: 20, 3: 10}, "a1", tasks=tasks)
+    parts = reader.partitions(begin.offset(), until.offset())
+    assert [list(cast(Ranges, part).end) for part in parts] == expected
+    assert TopicOffsets.of(reader._told({0: 1}), "clicks").tasks == 4
 
 
 @pytest.mark.parametrize(

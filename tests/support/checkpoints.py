@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,3 +25,9 @@ def write_batches(checkpoint: Path, offsets: Sequence[str | Sequence[str]], *, c
         (checkpoint / "offsets" / str(number)).write_text(f"v1\n{about}\n{text}")
         if number <= committed:
             (checkpoint / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":7}')
+
+
+def put_back(checkpoint: Path, kept: Path) -> None:
+    """As if the checkpoint was restored from a backup."""
+    shutil.rmtree(checkpoint)
+    shutil.copytree(kept, checkpoint)

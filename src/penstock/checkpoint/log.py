@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -134,7 +135,8 @@ class Log:
     def add(self, offsets: tuple[str, ...]) -> int:
         """Write a batch that is done already and ends at `offsets`; its number. The next batch goes on from there.
 
-        What else Spark keeps is taken from the newest batch that can be read.
+        What else Spark keeps is taken from the newest batch that can be read. The query gets a new id: sinks that know
+        its batches would take the next ones for written, or miss the one that is added.
         """
         about, done = self._kept()
         about |= {"batchTimestampMs": int(time.time() * 1000)}
@@ -144,17 +146,22 @@ class Log:
             self._write(number - 1, about, offsets)
         self._write(number, about, offsets)
         self.store.write(f"{COMMITS}/{number}", f"{VERSION}\n{_line(done)}")
+        self._renew()
         return number
 
     def replace(self, offsets: tuple[str, ...]) -> int:
         """Let the newest batch, which must be committed, end at `offsets`; its number. Its state stays.
 
-        The file of before is kept beside it, where Spark does not look.
+        The file of before is kept beside it, where Spark does not look. The query gets a new id, as in `add`.
         """
         batch = self.batch(self.planned[-1])
         self.store.write(f"{OFFSETS}/.{batch.number}.before", self.store.read(f"{OFFSETS}/{batch.number}") or "")
         self._write(batch.number, batch.about, offsets)
+        self._renew()
         return batch.number
+
+    def _renew(self) -> None:
+        self.store.write(METADATA, _line({"id": str(uuid.uuid4())}))
 
     def _write(self, number: int, about: dict[str, Any], offsets: tuple[str, ...]) -> None:
         self.store.write(f"{OFFSETS}/{number}", "\n".join((VERSION, _line(about), *offsets)))

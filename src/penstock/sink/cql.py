@@ -11,9 +11,8 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -33,6 +32,7 @@ from penstock.sink.cql_columns import DELETE, TABLE, TIMESTAMP, TTL, check, requ
 from penstock.sink.cql_writer import MAX_TTL, Writer
 from penstock.sink.delivery import EXACTLY_ONCE
 from penstock.sink.keyed import Newest, require_key
+from penstock.sink.running import batch_millis
 from penstock.sink.write import Batch, KeyedFrame, in_batches
 
 MODES = ("insert", "upsert")
@@ -71,7 +71,8 @@ class CqlSink:
 
     def save(self, frame: DataFrame, batch: Batch) -> None:
         """Write the rows of one batch; when it is written again, that changes nothing."""
-        writer = Writer(self.access, self.tables, self.mode, batch_micros(frame.sparkSession, batch), self.limits)
+        began = batch_micros(frame.sparkSession, batch) if self.timestamp is None else 0
+        writer = Writer(self.access, self.tables, self.mode, began, self.limits)
         self.records(frame).mapInArrow(writer, "rows bigint").collect()
 
     def keyed(self, table: KeyedFrame) -> Newest:
@@ -202,19 +203,25 @@ def _named(frame: DataFrame, given: str | Column, argument: str) -> Column:
 
 
 def batch_micros(spark: SparkSession, batch: Batch) -> int:
-    """The batch's time as the checkpoint of its query keeps it; now, if no running query has this id."""
-    running = _running(spark, batch.query.partition(".")[0])
-    if running is None:
+    """The batch's time as the checkpoint of its query keeps it; now, if no running query has this id.
+
+    Raises `PenstockError` if it is not behind the time of the batch before: rows would be hidden by older ones.
+    """
+    query = batch.query.partition(".")[0]
+    planned = batch_millis(spark, query, batch.number)
+    if planned is None:
         return time.time_ns() // 1000
-    kept = running.offsetLog().offsetSeqMetadataForBatchId(batch.number)
-    return int(kept.get().batchTimestampMs()) * 1000
+    before = batch_millis(spark, query, batch.number - 1) if batch.number else None
+    if before is not None and planned <= before:
+        raise PenstockError(
+            f"the clock of this machine went back by {before - planned} ms between two batches: rows of batch "
+            f"{batch.number} would be hidden by older ones, which were written at later times",
+            where=f"{WHERE}, query {batch.query}",
+            next=f"set the clock right and wait until it is past {_utc(before)}; then read again from before that with "
+            "`penstock checkpoints set NAME --to TIME`, which changes nothing in rows that are there already",
+        )
+    return planned * 1000
 
 
-def _running(spark: SparkSession, query: str) -> Any:
-    """Spark's own object of the query with this id, of whatever session: a batch has one that knows no query."""
-    try:
-        UUID(query)
-    except ValueError:
-        return None
-    session = spark._jsparkSession
-    return session.sharedState().activeStreamingQueries().get(spark._jvm.java.util.UUID.fromString(query))  # type: ignore[union-attr]
+def _utc(millis: int) -> str:
+    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds")

@@ -1,7 +1,8 @@
 """Frames into Parquet files: `<path>/batch=<query>-<number>/[<column>=<value>/...]`, a folder for each batch.
 
 Spark writes a batch below `<path>/_staging`, which readers skip, and one rename of its folder makes it visible: a
-reader sees all of a batch or nothing of it. A batch whose folder is there is whole and is not written again.
+reader sees all of a batch or nothing of it. A batch whose folder is there is whole and is not written again. Its file
+`_penstock`, which readers skip, says what the batch covers (`markers`): a folder of other offsets is an error.
 """
 
 from __future__ import annotations
@@ -22,10 +23,14 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from penstock.errors import PenstockError
 from penstock.sink.delivery import EXACTLY_ONCE
 from penstock.sink.failures import Unavailable, causes
+from penstock.sink.markers import Marker, is_written
 from penstock.sink.write import Batch, in_batches
 
 COLUMN = "batch"
 STAGING = "_staging"
+MARKER = "_penstock"
+MOST = 4096
+"""Bytes of a marker, at most."""
 COMPRESSIONS = ("zstd", "snappy", "lz4_raw", "gzip", "none")
 # Object stores rename a folder object by object: readers would see parts of a batch.
 REFUSED = re.compile(r"(s3a?|s3n|gs|oss|cosn?|wasbs?)://", re.IGNORECASE)
@@ -69,14 +74,16 @@ class FilesSink:
         """Write one batch, unless it was written before."""
         query, _, place = batch.query.partition(".")
         # The begin of the id tells queries apart, and what a new checkpoint numbers anew.
-        name = f"{COLUMN}={query[:8]}{place and '.'}{place}-{batch.number:08}"
+        prefix = f"{COLUMN}={query[:8]}{place and '.'}{place}-"
+        name = f"{prefix}{batch.number:08}"
         with _told(f"{self.path}/{name}"):
             folder = _Folder(frame.sparkSession, self.path)
-            if folder.has(name):
+            if is_written(_marker(folder, prefix, batch), batch, f"the folder {self.path}"):
                 return
             folder.remove_staged(name)
             staged = f"{STAGING}/{name}.{uuid.uuid4().hex}"
             self._write(frame, f"{self.path}/{staged}")
+            folder.write(f"{staged}/{MARKER}", Marker.for_batch(batch).text())
             folder.rename(staged, name)
 
     def _write(self, frame: DataFrame, path: str) -> None:
@@ -108,6 +115,25 @@ def sink(
     return FilesSink(folder.rstrip("/"), columns, compression)
 
 
+def _marker(folder: _Folder, prefix: str, batch: Batch) -> Marker | None:
+    """The last batch of a stream that the folder has, or the batch itself if it is there; others are not looked for.
+
+    Batches that a user numbers may come in any order: each has its folder.
+    """
+
+    def name(number: int) -> str:
+        return f"{prefix}{number:08}"
+
+    number = batch.number
+    if batch.end:
+        if folder.has(name(number + 1)):
+            return Marker(number + 1)
+        # With the batch before it, the folder has no later one: batches come in order. Else what is left is searched.
+        if number and not folder.has(name(number - 1)) and (last := folder.last(prefix)) > number:
+            return Marker(last)
+    return Marker.read(number, folder.read(f"{name(number)}/{MARKER}")) if folder.has(name(number)) else None
+
+
 class _Folder:
     """The sink's folder on whatever file system Hadoop finds for it."""
 
@@ -124,6 +150,30 @@ class _Folder:
 
     def has(self, name: str) -> bool:
         return bool(self._files.exists(self._path(name)))
+
+    def last(self, prefix: str) -> int:
+        """The highest number behind this in names of folders; -1 without one."""
+        found = self._files.globStatus(self._path(f"{prefix}*")) or ()
+        numbers = [one.getPath().getName().removeprefix(prefix) for one in found]
+        return max((int(number) for number in numbers if number.isdecimal()), default=-1)
+
+    def read(self, name: str) -> str | None:
+        """What a small file says; None without it."""
+        path = self._path(name)
+        if not self._files.exists(path):
+            return None
+        stream = self._files.open(path)
+        try:
+            return bytes(stream.readNBytes(MOST)).decode(errors="replace")
+        finally:
+            stream.close()
+
+    def write(self, name: str, text: str) -> None:
+        stream = self._files.create(self._path(name), True)
+        try:
+            stream.write(text.encode())
+        finally:
+            stream.close()
 
     def remove_staged(self, name: str) -> None:
         """What failed attempts at a batch have left behind."""

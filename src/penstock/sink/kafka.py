@@ -25,7 +25,7 @@ from penstock.codec.structs import struct_part
 from penstock.errors import PenstockError
 from penstock.sink.delivery import AT_LEAST_ONCE, DELIVERIES, EXACTLY_ONCE
 from penstock.sink.keyed import Newest
-from penstock.sink.write import Batch, KeyedFrame
+from penstock.sink.write import Batch, KeyedFrame, in_batches
 
 # Order and durability stand on these; nobody overrides them.
 FIXED = {
@@ -93,14 +93,22 @@ class KafkaSink:
 
     def stream(self, frame: DataFrame) -> DataStreamWriter:
         """The write of a query that has only this sink."""
-        return self.records(frame).writeStream.format(self._spark_format).options(**self.spark_options)
+        if self.delivery == EXACTLY_ONCE:
+            # By batches and not by the format itself, whose tasks cannot know how many they are.
+            return in_batches(frame, self.save)
+        return self.records(frame).writeStream.format("kafka").options(**self.spark_options)
 
     def save(self, frame: DataFrame, batch: Batch | None = None) -> None:
         """Write one batch; without its number it is written again whenever it comes again."""
-        writer = self.records(frame).write.format(self._spark_format).options(**self.spark_options)
+        records = self.records(frame)
         if self.delivery == EXACTLY_ONCE and batch:
-            writer = writer.options(query=batch.query, batch=str(batch.number))
-        writer.mode("append").save()
+            # Here, because it loads the client, as in `_require_known`.
+            from penstock.sink import kafka_writer
+            from penstock.sink.kafka_options import Options
+
+            kafka_writer.save(records, Options.of(self.spark_options), batch)
+        else:
+            records.write.format(self._spark_format).options(**self.spark_options).mode("append").save()
 
     def keyed(self, table: KeyedFrame) -> Newest:
         """The sink of a table's rows, for a compacted topic: a record for each row, without value for one deleted."""

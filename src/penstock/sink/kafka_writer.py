@@ -1,10 +1,12 @@
 """`format("penstock-kafka")`: Arrow batches of Spark to Kafka through our own client, exactly once in a stream.
 
 Each task of a micro-batch is one transaction. With its records it commits a marker: the number of the batch, as the
-offset of a consumer group that is named after the query. A task that runs again, after whatever crash, takes over the
-transactional id, which ends or fences what an older attempt has left open, and reads the marker: if its batch was
-committed before, it writes nothing. So a reader of committed records sees each row of each batch once, provided
-that a batch that is run again gives each task the same rows, which Spark's replayable sources do.
+offset of a consumer group that is named after the query, and beside it what the batch covers (`markers`). A task that
+runs again, after whatever crash, takes over the transactional id, which ends or fences what an older attempt has left
+open, and reads the markers: if its batch was committed before, it writes nothing. So a reader of committed records sees
+each row of each batch once, provided that a batch that is run again gives each task the same rows, which Spark's
+replayable sources do. Before it writes, a task looks at the markers of all tasks: of a later batch, of another one with
+the same number, or of the same one in another number of tasks, each is an error.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql import DataFrame
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -25,6 +28,9 @@ from pyspark.sql.types import StructType
 
 from penstock.sink.delivery import AT_LEAST_ONCE, EXACTLY_ONCE
 from penstock.sink.kafka_options import Options, wrong
+from penstock.sink.markers import Marker, is_written
+from penstock.sink.running import offsets_in
+from penstock.sink.write import Batch
 from penstock.wire.columns import COLUMNS
 from penstock.wire.tables import by_topic
 from penstock.wire.transaction import Committed, Transactions
@@ -33,6 +39,8 @@ MARKERS = "__consumer_offsets"
 """The topic under which markers are kept: any that exists will do, and this one always does."""
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 """What Spark calls the query and the micro-batch in the properties of a task."""
+TASKS = "penstock.tasks"
+"""What we call the number of a batch's tasks there."""
 GATHERED = 4 << 20
 """Bytes of rows that are encoded together."""
 
@@ -46,16 +54,17 @@ class PenstockKafka(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         options = Options.of(dict(self.options))
-        _check(schema, options)
-        return StreamWriter(options)
+        check(schema, options)
+        return StreamWriter(options, self.options.get("checkpointLocation", ""))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         options = Options.of(dict(self.options))
-        _check(schema, options)
+        check(schema, options)
         return BatchWriter(options)
 
 
-def _check(schema: StructType, options: Options) -> None:
+def check(schema: StructType, options: Options) -> None:
+    """Raises `PenstockError` if these columns cannot be written."""
     names = set(schema.names)
     if unknown := names - {*COLUMNS, "topic"}:
         raise wrong(f"no place for the columns {', '.join(sorted(unknown))}", f"select topic, {', '.join(COLUMNS)}")
@@ -66,10 +75,10 @@ def _check(schema: StructType, options: Options) -> None:
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the part of a micro-batch that is one task's."""
+    """Writes the part of a micro-batch that is one task's; `checkpoint` is where its query keeps its offsets."""
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
+    def __init__(self, options: Options, checkpoint: str) -> None:
+        self.options, self.checkpoint = options, checkpoint
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         task = TaskContext.get()
@@ -78,7 +87,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if self.options.delivery == AT_LEAST_ONCE or query is None or batch is None:
             asyncio.run(_write(self.options, iterator))
         else:
-            asyncio.run(_write_once(self.options, iterator, query, int(batch), task.partitionId()))
+            number = int(batch)
+            write_once(self.options, iterator, Batch(query, number, *offsets_in(self.checkpoint, number)))
         return WriterCommitMessage()
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -98,10 +108,9 @@ class BatchWriter(DataSourceArrowWriter):
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        options, task = self.options, TaskContext.get()
+        options = self.options
         if options.delivery == EXACTLY_ONCE and options.query:
-            assert task
-            asyncio.run(_write_once(options, iterator, options.query, options.batch, task.partitionId()))
+            write_once(options, iterator, Batch(options.query, options.batch))
         else:
             asyncio.run(_write(options, iterator))
         return WriterCommitMessage()
@@ -112,21 +121,58 @@ async def _write(options: Options, batches: Iterator[pa.RecordBatch]) -> None:
         await producer.send_tables(_parts(batches, options.topic))
 
 
-async def _write_once(options: Options, batches: Iterator[pa.RecordBatch], query: str, batch: int, task: int) -> None:
-    group = f"penstock-{query}"
+def save(records: DataFrame, options: Options, batch: Batch) -> None:
+    """Write a batch of a query, each of its tasks in a transaction."""
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        write_once(options, batches, batch)
+        return iter(())
+
+    check(records.schema, options)
+    written = records.mapInArrow(write, "rows bigint")
+    context = records.sparkSession.sparkContext
+    # Known before they run, and told to each: the plan that is counted is the one that is then run.
+    context.setLocalProperty(TASKS, str(written._jdf.queryExecution().toRdd().getNumPartitions()))
+    try:
+        written.collect()
+    finally:
+        context.setLocalProperty(TASKS, None)  # type: ignore[arg-type]
+
+
+def write_once(options: Options, batches: Iterator[pa.RecordBatch], batch: Batch) -> None:
+    """Write the running task's part of a batch, unless it was written before."""
+    task = TaskContext.get()
+    assert task
+    tasks = int(task.getLocalProperty(TASKS) or 0)
+    asyncio.run(_write_once(options, batches, batch, task.partitionId(), tasks))
+
+
+async def _write_once(options: Options, batches: Iterator[pa.RecordBatch], batch: Batch, task: int, tasks: int) -> None:
+    group = f"penstock-{batch.query}"
     async with (
         options.producer(transactional_id=f"{group}-{task}") as producer,
         producer.transaction() as transaction,
     ):
-        if await _is_done(transaction, group, batch, task):
+        if await _is_written(transaction, group, batch, task, tasks):
             return
         if await producer.send_tables(_parts(batches, options.topic)):
-            await transaction.add_offsets(group, {(MARKERS, task): Committed(batch + 1)})
+            made = Committed(batch.number + 1, Marker.for_batch(batch, tasks).text())
+            await transaction.add_offsets(group, {(MARKERS, task): made})
 
 
-async def _is_done(transaction: Transactions, group: str, batch: int, task: int) -> bool:
-    marker = await transaction.committed(group, MARKERS, task)
-    return marker is not None and marker.offset > batch
+async def _is_written(transaction: Transactions, group: str, batch: Batch, task: int, tasks: int) -> bool:
+    """Whether this task has committed its part."""
+    own, all = await asyncio.gather(
+        transaction.committed(group, MARKERS, task), transaction.all_committed(group, MARKERS)
+    )
+    if own is not None:
+        all[task] = own
+    done = {number: is_written(_marker(found), batch, "Kafka", tasks=tasks) for number, found in all.items()}
+    return done.get(task, False)
+
+
+def _marker(found: Committed) -> Marker:
+    return Marker.read(found.offset - 1, found.metadata)
 
 
 def _parts(batches: Iterator[pa.RecordBatch], topic: str) -> Iterator[tuple[str, pa.RecordBatch]]:

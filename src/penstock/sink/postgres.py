@@ -57,15 +57,14 @@ class PostgresSink:
         """Write one batch, unless it was written before."""
         with connected(self.url, f"batch {batch.number} for table {self.table}") as session:
             batches.prepare(session)
-            if batches.is_applied(session, batch):
+            if batches.is_applied(session, batch, self.table):
                 return
             plan = self._layout(frame, session)
             work = Work(self.table, self._name(session), plan, self.key, self.version, batch)
             batches.make_stage(session, work)
             rows = rows_of(frame, work.plan, self.deleted).coalesce(self.connections)
             staged = rows.mapInArrow(batches.copy(self.url, work, _task), batches.LOADED).collect()
-            if staged:
-                batches.merge(session, work, [row.load for row in staged])
+            batches.merge(session, work, [row.load for row in staged])
 
     def keyed(self, table: KeyedFrame) -> PostgresSink:
         """The sink of a table's rows; see `write`."""

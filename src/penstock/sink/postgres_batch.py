@@ -1,9 +1,10 @@
 """One batch into a PostgreSQL table, exactly once.
 
 Tasks copy their rows side by side into a staging table; then one transaction brings them into the table and notes the
-number of the batch. A batch whose number is noted is not written again. Whatever fails before the end of that
-transaction has changed nothing in the table: rows of failed tasks lie in the staging table under numbers that nobody
-asks for, and are removed with the next batch.
+batch: its number and what it covers (`markers`), also of one without rows. A batch that is noted is not written again,
+and a batch that is not the next one is an error. Whatever fails before the end of that transaction has changed nothing
+in the table: rows of failed tasks lie in the staging table under numbers that nobody asks for, and are removed with the
+next batch.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
+from penstock.sink.markers import Marker, is_written, require_next
 from penstock.sink.postgres_session import Session, connected, literal, quoted
 from penstock.sink.postgres_table import Layout
 from penstock.sink.write import Batch
@@ -27,7 +29,14 @@ APPLIED = f"{SCHEMA}.applied"
 LOCK = f"SELECT pg_advisory_xact_lock({int.from_bytes(b'penstock')})::text"
 CREATE = f"""\
 CREATE TABLE IF NOT EXISTS {APPLIED} (
-    query text PRIMARY KEY, target text NOT NULL, batch bigint NOT NULL, at timestamptz NOT NULL DEFAULT now())"""
+    query text PRIMARY KEY, target text NOT NULL, batch bigint NOT NULL, at timestamptz NOT NULL DEFAULT now(),
+    marker text)"""
+EXTEND = f"ALTER TABLE {APPLIED} ADD COLUMN IF NOT EXISTS marker text"
+"""For tables of builds that noted numbers only."""
+IS_MADE = (
+    f"SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass('{APPLIED}') "
+    "AND attname = 'marker' AND NOT attisdropped)"
+)
 LOADED = "load long"
 """What tasks give back: the number under which their rows lie in the staging table."""
 PATIENCE = "1min"
@@ -68,17 +77,26 @@ class Work:
 
 def prepare(session: Session) -> None:
     """Make the table of applied batches, unless it is there."""
-    if session.rows(f"SELECT to_regclass('{APPLIED}') IS NULL") == [(True,)]:
+    if session.rows(IS_MADE) != [(True,)]:
         session.rows(LOCK)
         session.run(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
         session.run(CREATE)
+        session.run(EXTEND)
     session.commit()
 
 
-def is_applied(session: Session, batch: Batch) -> bool:
-    noted = session.rows(f"SELECT batch FROM {APPLIED} WHERE query = {literal(batch.query)}")
+def is_applied(session: Session, batch: Batch, table: str) -> bool:
+    """Whether the database has this batch.
+
+    Raises `PenstockError` if it has a later one, another one with this number, or lacks earlier ones.
+    """
+    found = session.rows(f"SELECT batch, marker FROM {APPLIED} WHERE query = {literal(batch.query)}")
     session.commit()
-    return bool(noted) and int(noted[0][0]) >= batch.number
+    marker = Marker.read(int(found[0][0]), found[0][1]) if found else None
+    sink = f"PostgreSQL table {table}"
+    forget = f"or, if these rows may be missing, run in it: DELETE FROM {APPLIED} WHERE query = {literal(batch.query)}"
+    require_next(marker, batch, sink, next=forget)
+    return is_written(marker, batch, sink)
 
 
 def make_stage(session: Session, work: Work) -> None:
@@ -127,19 +145,26 @@ def _numbered(batches: Iterator[pa.RecordBatch], load: int, row: int | None) -> 
 
 def merge(session: Session, work: Work, loads: Sequence[int]) -> None:
     """From the staging table into the table, with the note that this batch is applied."""
-    query, number = literal(work.batch.query), work.batch.number
-    noted = session.rows(
-        f"INSERT INTO {APPLIED} AS a (query, target, batch) VALUES ({query}, {literal(work.table)}, {number}) "
-        "ON CONFLICT (query) DO UPDATE SET target = excluded.target, batch = excluded.batch, at = now() "
-        "WHERE a.batch < excluded.batch RETURNING batch"
-    )
-    if not noted:
+    if not note(session, work.batch, work.table):
         session.rollback()  # another run of the query was quicker
         return
-    staged = f"SELECT * FROM {SCHEMA}.{work.stage} WHERE load IN ({', '.join(map(str, loads))})"
-    session.run(_upsert(work, staged) if work.key else _insert(work, staged))
-    session.run(f"TRUNCATE {SCHEMA}.{work.stage}")
+    if loads:
+        staged = f"SELECT * FROM {SCHEMA}.{work.stage} WHERE load IN ({', '.join(map(str, loads))})"
+        session.run(_upsert(work, staged) if work.key else _insert(work, staged))
+        session.run(f"TRUNCATE {SCHEMA}.{work.stage}")
     session.commit()
+
+
+def note(session: Session, batch: Batch, table: str) -> bool:
+    """Note in the open transaction that a batch is applied; False if it was by now."""
+    values = f"{literal(batch.query)}, {literal(table)}, {batch.number}, {literal(Marker.for_batch(batch).text())}"
+    noted = session.rows(
+        f"INSERT INTO {APPLIED} AS a (query, target, batch, marker) VALUES ({values}) "
+        "ON CONFLICT (query) DO UPDATE SET "
+        "target = excluded.target, batch = excluded.batch, at = now(), marker = excluded.marker "
+        "WHERE a.batch < excluded.batch RETURNING batch"
+    )
+    return bool(noted)
 
 
 def _insert(work: Work, staged: str) -> str:

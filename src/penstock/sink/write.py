@@ -7,7 +7,7 @@ the order given; a failure at the second repeats the first, which knows the batc
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -23,6 +23,7 @@ from penstock.checkpoint.store import store_of
 from penstock.config import duration
 from penstock.errors import PenstockError
 from penstock.sink.failures import of_batch
+from penstock.sink.running import offsets
 
 ONCE = "once"
 MODES = ("append", "update", "complete")
@@ -35,11 +36,14 @@ class Batch:
     """One micro-batch: `query` is the id that the query's checkpoint keeps, `number` counts its batches from 0.
 
     A batch that is run again has the same two, also after a restart. Each sink of a query has an id of its own: the
-    query's for the first, for later ones with their place behind it.
+    query's for the first, for later ones with their place behind it. `start` and `end` are the offsets of all sources
+    between which the batch is, as the checkpoint has them; empty if they are not known.
     """
 
     query: str
     number: int
+    start: str = ""
+    end: str = ""
 
 
 class Sink(Protocol):
@@ -96,7 +100,7 @@ def in_batches(frame: DataFrame, save: Callable[[DataFrame, Batch], None]) -> Da
         query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
         assert query, "Spark names the query whose batch it runs"
         try:
-            save(rows, Batch(query, number))
+            save(rows, Batch(query, number, *offsets(rows.sparkSession, query, number)))
         except (PySparkException, Py4JJavaError) as error:
             if passing := of_batch(error, f"batch {number}"):
                 raise passing from error
@@ -143,7 +147,7 @@ class Query:
         rows.persist()
         try:
             for place, sink in enumerate(self.sinks):
-                sink.save(rows, Batch(f"{batch.query}.{place}" if place else batch.query, batch.number))
+                sink.save(rows, replace(batch, query=f"{batch.query}.{place}") if place else batch)
         finally:
             rows.unpersist()
 

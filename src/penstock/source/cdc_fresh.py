@@ -138,7 +138,7 @@ class Fresh:
     def _spans(self, until: Position, new: Groups, look: int) -> list[list[Span]]:
         """The new groups parted by stream into tasks; those up to `look` came late and are read apart."""
         tokens = np.unique(new.tokens)
-        tasks = min(self.planner.settings.partitions, -(-len(new) // GROUPS_PER_TASK), len(tokens))
+        tasks = min(self.planner.tasks(until), -(-len(new) // GROUPS_PER_TASK), len(tokens))
         ids = {token_of(stream): stream for stream in self.planner.generations.streams(until.generation)}
         parts = (new.at(new.times <= look), new.at(new.times > look))
         made = []

@@ -10,7 +10,7 @@ been read, in every stream.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -81,7 +81,9 @@ class Position:
     `planned`, in microseconds, is when it was chosen: a batch that is run again tells the same time of reading.
     In low latency, rows up to `fresh` were read too, but later ones may yet turn up there: `sent` is the digest of the
     groups read in (time, fresh] (see `cdc_groups`). While a snapshot is under way, `snapshot` is the token up to which
-    the table's rows were read, and `time` the point from which changes will be.
+    the table's rows were read, and `time` the point from which changes will be. `tasks` is the number of tasks at most
+    that read what ends here, so that a batch that is run again, with more cores too, gives each the same rows; 0 if an
+    earlier build has not kept it.
     """
 
     generation: int
@@ -90,6 +92,7 @@ class Position:
     fresh: int = 0
     sent: str = ""
     snapshot: int | None = None
+    tasks: int = field(default=0, compare=False)
 
     @property
     def newest(self) -> int:
@@ -98,6 +101,8 @@ class Position:
 
     def offset(self) -> dict[str, Any]:
         safe = {"generation": self.generation, "time": self.time, "planned": self.planned}
+        if self.tasks:
+            safe["tasks"] = self.tasks
         if self.snapshot is not None:
             return safe | {"snapshot": self.snapshot}
         return safe | {"fresh": self.fresh, "sent": self.sent} if self.fresh > self.time else safe
@@ -108,7 +113,7 @@ class Position:
             complete = int(offset["generation"]), int(offset["time"]), int(offset["planned"])
             token = offset.get("snapshot")
             fresh = int(offset.get("fresh", 0)), str(offset.get("sent", ""))
-            return cls(*complete, *fresh, None if token is None else int(token))
+            return cls(*complete, *fresh, None if token is None else int(token), int(offset.get("tasks", 0)))
         except (KeyError, TypeError, ValueError) as error:
             raise PenstockError(
                 f"{offset!r} is no position in a change log",

@@ -177,9 +177,13 @@ class Planner:
                 next="start the query with a checkpoint of its own",
             )
         streams = self.generations.streams(until.generation)
-        size = -(-len(streams) // self.settings.partitions)
+        size = -(-len(streams) // self.tasks(until))
         groups = (streams[i : i + size] for i in range(0, len(streams), size))
         return [Span(group, begin.time, until.time, until.planned) for group in groups]
+
+    def tasks(self, until: Position) -> int:
+        """How many tasks read a batch at most: as many as when it was planned."""
+        return until.tasks or self.settings.partitions
 
     def check_schema(self) -> None:
         """Refuse to read on with columns of before: what the new ones hold would be missing."""

@@ -38,8 +38,8 @@ class Resume:
         self._told: set[str] = set()
 
     def offset(self, position: Position, *, moved: bool = False) -> dict[str, Any]:
-        """A position as Spark keeps it, with the log that it is of."""
-        told = position.offset()
+        """A position as Spark keeps it, with the log that it is of, and how many tasks read up to it."""
+        told = replace(position, tasks=self.planner.settings.partitions).offset()
         if self.planner.table.log:
             told |= {"log": self.planner.table.log, "ttl": self._ttl(position)}
         return told | {MOVED: True} if moved else told

@@ -64,7 +64,7 @@ class Snapshot:
         end = LAST_TOKEN if until.snapshot is None else until.snapshot
         # The end's: the beginning of the first batch is in no checkpoint, and a later one when that batch is run again.
         low = until.time
-        size = -(-(end - first) // self.planner.settings.partitions)
+        size = -(-(end - first) // self.planner.tasks(until))
         found = []
         for after in range(first, end, size):
             last = min(after + size, end)

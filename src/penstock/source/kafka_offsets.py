@@ -9,7 +9,7 @@ partitions means nothing to it: so a query may change from our source to Spark's
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 EARLIEST = -2
@@ -22,6 +22,8 @@ class TopicOffsets:
 
     `moved`: the records before were not read in order; the query was to go on here. `time`: instead of offsets, the
     point in time (milliseconds since 1970, or EARLIEST) from which to go on, which is looked up at the next start.
+    `tasks`: how many tasks at most read the batch that ends here, so that it gives each the same records when it is run
+    again with another number of cores; 0 if it is not known.
     """
 
     topic: str
@@ -29,6 +31,7 @@ class TopicOffsets:
     id: str = ""
     moved: bool = False
     time: int | None = None
+    tasks: int = field(default=0, compare=False)
 
     def offset(self) -> dict[str, Any]:
         """What Spark keeps."""
@@ -39,6 +42,8 @@ class TopicOffsets:
             told["moved:"] = {}
         if self.time is not None:
             told[f"time:{self.time}"] = {}
+        if self.tasks:
+            told[f"tasks:{self.tasks}"] = {}
         return told
 
     @classmethod
@@ -48,9 +53,10 @@ class TopicOffsets:
             about = dict(name.split(":", 1) for name in told if ":" in name)
             at = {int(p): int(offset) for p, offset in told[topic].items()}
             time = int(about["time"]) if "time" in about else None
+            tasks = int(about.get("tasks", 0))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"no offsets of {topic}: {dict(told)}") from error
-        return cls(topic, at, about.get("id", ""), "moved" in about, time)
+        return cls(topic, at, about.get("id", ""), "moved" in about, time, tasks)
 
 
 def topics(told: Mapping[str, Any]) -> list[str]:

@@ -114,7 +114,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.settings.lossy:
             first = self.topic.earliest()
             begin = {p: first[p] if at < first[p] or at > until[p] else at for p, at in begin.items()}
-        return [Ranges({p: begin[p] for p in some}, {p: until[p] for p in some}) for some in self._tasks(begin, until)]
+        tasks = split(begin, until, planned.tasks or self.settings.tasks)
+        return [Ranges({p: begin[p] for p in some}, {p: until[p] for p in some}) for some in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Here, since Spark makes a process for each plan and each frame, and only the workers decode.
@@ -130,14 +131,6 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return dict(start) | {p: first[p] for p in new}
         return dict(start)
 
-    def _tasks(self, begin: Mapping[int, int], end: Mapping[int, int]) -> list[list[int]]:
-        """The partitions that have records, for so many tasks at most; the largest ones apart."""
-        sizes = {p: end[p] - begin[p] for p in end if end[p] > begin[p]}
-        tasks: list[list[int]] = [[] for _ in range(min(self.settings.tasks, len(sizes)))]
-        for p in sorted(sizes, key=lambda p: -sizes[p]):
-            min(tasks, key=lambda some: sum(sizes[each] for each in some)).append(p)
-        return tasks
-
     def _offsets(self, told: dict[str, Any]) -> TopicOffsets:
         try:
             return TopicOffsets.of(told, self.settings.topic)
@@ -146,10 +139,19 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise self._wrong(f"the checkpoint is of {given}", "start the query with a checkpoint of its own") from None
 
     def _told(self, offsets: Mapping[int, int]) -> dict[str, Any]:
-        return TopicOffsets(self.settings.topic, offsets, self.topic.id()).offset()
+        return TopicOffsets(self.settings.topic, offsets, self.topic.id(), tasks=self.settings.tasks).offset()
 
     def _wrong(self, what: str, next: str) -> PenstockError:
         return PenstockError(what, where=f"kafka.read of {self.settings.topic}", next=next)
+
+
+def split(begin: Mapping[int, int], end: Mapping[int, int], most: int) -> list[list[int]]:
+    """The partitions that have records, for so many tasks at most; the largest ones apart."""
+    sizes = {p: end[p] - begin[p] for p in end if end[p] > begin[p]}
+    tasks: list[list[int]] = [[] for _ in range(min(most, len(sizes)))]
+    for p in sorted(sizes, key=lambda p: (-sizes[p], p)):
+        min(tasks, key=lambda some: sum(sizes[each] for each in some)).append(p)
+    return tasks
 
 
 def limited(start: Mapping[int, int], end: Mapping[int, int], most: int) -> Offsets:

@@ -103,14 +103,28 @@ class Transactions:
     async def committed(self, group: str, topic: str, partition: int) -> Committed | None:
         """A group's offset of one partition, once every transaction that may change it has ended; None without one."""
         wanted = [{"name": topic, "partition_indexes": [partition]}]
+        return (await self._committed(group, wanted, stable=True)).get((topic, partition))
+
+    async def all_committed(self, group: str, topic: str) -> dict[int, Committed]:
+        """A group's offsets of all partitions of a topic that have one, by transactions that have ended by now."""
+        found = await self._committed(group, None, stable=False)
+        return {partition: offset for (name, partition), offset in found.items() if name == topic}
+
+    async def _committed(
+        self, group: str, wanted: list[dict[str, Any]] | None, *, stable: bool
+    ) -> dict[tuple[str, int], Committed]:
         connection = await self._cluster.any_connection()
         many = connection.version(protocol.OFFSET_FETCH, at_most=FETCH_AT_MOST) >= 8
         of_group = {"group_id": group, "topics": wanted}
-        body = {"groups": [of_group], "require_stable": True} if many else of_group
+        body = ({"groups": [of_group]} if many else of_group) | {"require_stable": stable}
         coordinator = Coordinator(self._cluster, GROUP, group, **self._limits)  # type: ignore[arg-type]
         found = await coordinator.ask(protocol.OFFSET_FETCH, body, at_most=FETCH_AT_MOST, errors=_error_of_group)
-        one = _group(found)["topics"][0]["partitions"][0]
-        return None if one["committed_offset"] < 0 else Committed(one["committed_offset"], one["metadata"] or "")
+        return {
+            (topic["name"], one["partition_index"]): Committed(one["committed_offset"], one["metadata"] or "")
+            for topic in _group(found)["topics"]
+            for one in topic["partitions"]
+            if one["committed_offset"] >= 0
+        }
 
     async def end(self, *, commit: bool) -> None:
         """Commit or abort; nothing may be in flight any more.
