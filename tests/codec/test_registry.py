@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -141,3 +145,41 @@ def test_a_password_is_never_shown() -> None:
 def test_an_unknown_level_is_refused_before_it_is_sent() -> None:
     with pytest.raises(PenstockError, match=r"no compatibility level 'LOOSE'\. Next: use one of BACKWARD"):
         kafka.Registry("http://nowhere:1").set_compatibility("LOOSE")
+
+
+@contextmanager
+def answering(answer: bytes, status: int = 200) -> Iterator[kafka.Registry]:
+    """A registry of one answer."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield kafka.Registry(f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (b"[" * 100_000, "nested too deeply"),
+        (b'"' + b"x" * 2000 + b'"', "more than 1000 bytes"),
+        (b'{"a": 1}', 'no versions: .*"a": 1'),
+    ],
+)
+def test_an_answer_that_is_none_of_a_registry_is_refused(
+    answer: bytes, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if b"x" in answer:
+        monkeypatch.setattr(client, "MOST", 1000)
+    with answering(answer) as strange, pytest.raises(PenstockError, match=told):
+        strange.versions("s")
+    with answering(answer, 400) as strange, pytest.raises(PenstockError, match=r"refuses: .*HTTP 400"):
+        strange.versions("s")

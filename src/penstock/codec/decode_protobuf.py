@@ -3,11 +3,14 @@
 Spark's own `from_protobuf` is not published for this Spark. The schemas, which a registry has as text, are compiled on
 the driver; workers get the descriptors. A record is read with the schema that it was written with and comes out in the
 newest of its subject, field by field by name.
+
+The columns bound what is read of a message: fields that they do not have are not looked at, however deep. Google's
+library reads messages up to 100 deep.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
@@ -16,7 +19,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
@@ -30,6 +35,13 @@ from penstock.codec.registry import Registry
 from penstock.errors import PenstockError
 
 REASON = "_penstock_reason"
+PART = 1 << 20
+"""Bytes of records that are Python objects at a time: a message of two bytes takes some hundred."""
+MOST_NESTED = 100
+"""Indexes to a message that is declared in others; protoc itself allows fewer."""
+VARINT = 10
+"""Bytes of a varint at most (protobuf.dev, "Encoding")."""
+MOST_INDEX = (1 << 31) - 1
 TIMESTAMP, DATE = "google.protobuf.Timestamp", "google.type.Date"
 DATE_FILE = 'syntax = "proto3"; package google.type; message Date { int32 year = 1; int32 month = 2; int32 day = 3; }'
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -59,8 +71,9 @@ class Protobuf:
     def of_subject(cls, registry: Registry, subject: str, wanted: st.StructType | None) -> Protobuf:
         found = schemas_of(registry, subject, "PROTOBUF", '"avro" or "json-schema"')
         writers = {number: compiled(text, f"schema {number} at {registry.url}") for number, text in found}
-        has = _struct(_first(writers[found[-1][0]]))
-        return cls(chosen(has, wanted, f"subject {subject} at {registry.url}"), writers)
+        where = f"subject {subject} at {registry.url}"
+        has = columns_of(writers[found[-1][0]], None if wanted is None else wanted.names, where)
+        return cls(chosen(has, wanted, where), writers)
 
     def decode(self, value: Column) -> Column:
         kind = st.StructType([*(st.StructField(one.name, one.dataType) for one in self.schema)])
@@ -79,6 +92,11 @@ class Protobuf:
 
     def reason(self, decoded: Column, value: Column) -> Column:
         return decoded.getField(REASON)
+
+
+def decode_values(of: Protobuf, values: pa.Array) -> pa.Array:
+    """What `decode` makes of values: a struct of the columns, and `REASON`, null for what is read."""
+    return _Decode(of.writers, of.schema).all(values)
 
 
 def compiled(text: str, where: str) -> bytes:
@@ -103,8 +121,14 @@ def compiled(text: str, where: str) -> bytes:
         return (place / "set").read_bytes()
 
 
-def _first(files_of: bytes) -> Descriptor:
-    return next(_messages(files_of))
+def columns_of(files_of: bytes, wanted: Sequence[str] | None, where: str) -> st.StructType:
+    """The columns of the file's first message; only those `wanted`, of those that it has, if some are named.
+
+    Raises PenstockError if the type of one of them holds itself: columns have no such type.
+    """
+    message = next(_messages(files_of))
+    fields = [field for field in message.fields if wanted is None or field.name in wanted]
+    return st.StructType([st.StructField(field.name, _type(field, (message,), where)) for field in fields])
 
 
 def _messages(files_of: bytes) -> Iterator[Descriptor]:
@@ -118,38 +142,51 @@ def _messages(files_of: bytes) -> Iterator[Descriptor]:
         yield pool.FindMessageTypeByName(f"{last.package}.{message.name}".lstrip("."))
 
 
-def _struct(message: Descriptor) -> st.StructType:
-    return st.StructType([st.StructField(field.name, _type(field)) for field in message.fields])
-
-
-def _type(field: FieldDescriptor) -> st.DataType:
+def _type(field: FieldDescriptor, around: tuple[Descriptor, ...], where: str) -> st.DataType:
+    """The column type of a field, which stands in these messages, the innermost last."""
     if _is_map(field):
         key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
-        return st.MapType(_single(key), _single(value))
-    return st.ArrayType(_single(field)) if field.is_repeated else _single(field)
+        return st.MapType(_single(key, around, where), _single(value, (*around, field.message_type), where))
+    found = _single(field, around, where)
+    return st.ArrayType(found) if field.is_repeated else found
 
 
-def _single(field: FieldDescriptor) -> st.DataType:
+def _single(field: FieldDescriptor, around: tuple[Descriptor, ...], where: str) -> st.DataType:
     if field.message_type is None:
         return _SCALARS.get(field.cpp_type) or (
             st.BinaryType() if field.type == FieldDescriptor.TYPE_BYTES else st.StringType()
         )
     if field.message_type.full_name == TIMESTAMP:
         return st.TimestampType()
-    return st.DateType() if field.message_type.full_name == DATE else _struct(field.message_type)
+    if field.message_type.full_name == DATE:
+        return st.DateType()
+    if field.message_type in around:
+        raise PenstockError(
+            f"the field {field.full_name} holds the message {field.message_type.full_name} in itself, "
+            "which has no end as a column",
+            where=where,
+            next="name the columns that you need without it, as in schema='id int, name string', or read it as bytes",
+        )
+    inner = (*around, field.message_type)
+    return st.StructType([st.StructField(one.name, _type(one, inner, where)) for one in field.message_type.fields])
 
 
 def _is_map(field: FieldDescriptor) -> bool:
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
-def _reader(field: FieldDescriptor) -> Read:
-    """From a message that has the field to its value."""
+def _reader(field: FieldDescriptor, kind: st.DataType) -> Read:
+    """From a message that has the field to its value, as far as the column's type goes.
+
+    Where the writer's type is another one, the value is one that the type does not take.
+    """
     name = field.name
     if _is_map(field):
-        value = _value(field.message_type.fields_by_name["value"])
+        value = _value(
+            field.message_type.fields_by_name["value"], kind.valueType if isinstance(kind, st.MapType) else kind
+        )
         return lambda message: [(key, value(item)) for key, item in getattr(message, name).items()]
-    read = _value(field)
+    read = _value(field, kind.elementType if isinstance(kind, st.ArrayType) else kind)
     if field.is_repeated:
         return lambda message: [read(item) for item in getattr(message, name)]
     if field.has_presence:
@@ -157,7 +194,7 @@ def _reader(field: FieldDescriptor) -> Read:
     return lambda message: read(getattr(message, name))
 
 
-def _value(field: FieldDescriptor) -> Read:
+def _value(field: FieldDescriptor, kind: st.DataType) -> Read:
     if field.enum_type is not None:
         names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
         return lambda number: names.get(number, str(number))
@@ -167,7 +204,10 @@ def _value(field: FieldDescriptor) -> Read:
         return lambda at: EPOCH + timedelta(seconds=at.seconds, microseconds=at.nanos // 1000)
     if field.message_type.full_name == DATE:
         return lambda day: date(day.year, day.month, day.day)
-    readers = {one.name: _reader(one) for one in field.message_type.fields}
+    if not isinstance(kind, st.StructType):
+        return lambda message: message
+    has = field.message_type.fields_by_name
+    readers = {one.name: _reader(has[one.name], one.dataType) for one in kind if one.name in has}
     return lambda message: {name: read(message) for name, read in readers.items()}
 
 
@@ -178,6 +218,10 @@ class _Decode:
         self._writers, self._schema = dict(writers), schema
 
     def all(self, values: pa.Array) -> pa.Array:
+        parts = [self._part(values.slice(first, count)) for first, count in _parts(values)]
+        return pa.concat_arrays(parts) if parts else self._part(values)
+
+    def _part(self, values: pa.Array) -> pa.Array:
         kinds = to_arrow_schema(self._schema, timezone="UTC")
         read = [self._row(value) for value in values.to_pylist()]  # the library has its values one by one
         reasons = [reason for _, reason in read]
@@ -193,12 +237,9 @@ class _Decode:
         return {"_writers": self._writers, "_schema": self._schema}
 
     @cached_property
-    def _classes(self) -> dict[int, list[Any]]:
-        """Messages of each schema; made in the process that uses them."""
-        return {
-            number: [message_factory.GetMessageClass(one) for one in _messages(files_of)]
-            for number, files_of in self._writers.items()
-        }
+    def _tops(self) -> dict[int, list[Descriptor]]:
+        """Messages at the top of each schema; made in the process that uses them."""
+        return {number: list(_messages(files_of)) for number, files_of in self._writers.items()}
 
     @cached_property
     def _readers(self) -> dict[tuple[str, str], Read | None]:
@@ -210,19 +251,29 @@ class _Decode:
         if len(value) < FRAME or value[0]:
             return None, NOT_FRAMED
         number = int.from_bytes(value[1:FRAME], "big")
-        if number not in self._classes:
+        if number not in self._tops:
             return None, f"no schema with the id {number} in the registry when this query began"
+        found = indexes(value, FRAME)
+        if found is None:
+            return None, f"no path to a message of the schema {number} behind its id"
+        kind = self._class(number, found[0])
+        if kind is None:
+            return None, f"the schema {number} has no message {'.'.join(map(str, found[0]))}"
         try:
-            path, start = _indexes(value)
-            return self._class(number, path).FromString(value[start:]), None
-        except (DecodeError, IndexError):
+            return kind.FromString(value[found[1] :]), None
+        except DecodeError:
             return None, f"no Protobuf of the schema {number}"
 
     def _class(self, number: int, path: list[int]) -> Any:
-        found = self._classes[number][path[0]]
-        for place in path[1:]:
-            found = message_factory.GetMessageClass(found.DESCRIPTOR.nested_types[place])
-        return found
+        """The message with this path of indexes; None if there is none."""
+        messages: Sequence[Any] = self._tops[number]
+        found = None
+        for place in path:
+            if place >= len(messages):
+                return None
+            found = messages[place]
+            messages = found.nested_types
+        return None if found is None else message_factory.GetMessageClass(found)
 
     def _row(self, value: bytes | None) -> tuple[tuple[Any, ...], str | None]:
         """The columns of a record, and what is wrong with it."""
@@ -230,18 +281,28 @@ class _Decode:
         message, reason = self._message(value)
         if message is None:
             return nothing, reason
-        readers = [self._read(message.DESCRIPTOR, name) for name in self._schema.names]
+        readers = [self._read(message.DESCRIPTOR, column) for column in self._schema]
         try:
             return tuple(None if read is None else read(message) for read in readers), None
         except (OverflowError, ValueError) as error:
             return nothing, f"a time out of range: {error}"
 
-    def _read(self, message: Descriptor, name: str) -> Read | None:
-        place = (f"{id(message)}", name)
+    def _read(self, message: Descriptor, column: st.StructField) -> Read | None:
+        place = (f"{id(message)}", column.name)
         if place not in self._readers:
-            field = message.fields_by_name.get(name)
-            self._readers[place] = None if field is None else _reader(field)
+            field = message.fields_by_name.get(column.name)
+            self._readers[place] = None if field is None else _reader(field, column.dataType)
         return self._readers[place]
+
+
+def _parts(values: pa.Array) -> Iterator[tuple[int, int]]:
+    """First value and number of values of parts with some `PART` bytes, or one value that has more."""
+    ends = np.cumsum(pc.binary_length(values).fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
+    begin, done = 0, 0
+    while begin < len(ends):
+        end = max(begin + 1, int(np.searchsorted(ends, done + PART, side="right")))
+        yield begin, end - begin
+        begin, done = end, int(ends[end - 1])
 
 
 def _array(values: list[Any], kind: pa.DataType) -> tuple[pa.Array, list[int]]:
@@ -262,21 +323,27 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
     return True
 
 
-def _indexes(value: bytes) -> tuple[list[int], int]:
-    """Which message of the file follows, and where: Confluent's path of indexes, zero alone for the first message."""
-    count, at = _varint(value, FRAME)
+def indexes(value: bytes, at: int) -> tuple[list[int], int] | None:
+    """Which message of the file follows at `at`, and where: Confluent's path of indexes, zero alone for the first one.
+
+    None if there is no such path: a number that does not end within `VARINT` bytes, is negative, or too large.
+    """
+    count, at = _varint(value, at)
+    if count > MOST_NESTED:
+        return None
     path = []
     for _ in range(count):
         index, at = _varint(value, at)
         path.append(index)
-    return path or [0], at
+    return (path or [0], at) if at >= 0 and count >= 0 and min(path, default=0) >= 0 else None
 
 
 def _varint(value: bytes, at: int) -> tuple[int, int]:
-    """A number in zigzag order, and where it ends."""
-    number, shift = 0, 0
-    while value[at] & 0x80:
-        number |= (value[at] & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-    number |= value[at] << shift
-    return number >> 1 ^ -(number & 1), at + 1
+    """A number in zigzag order and where it ends; -1 and -1 if it is not whole, is negative, or exceeds 31 bits."""
+    number = 0
+    for place, byte in enumerate(value[at : at + VARINT] if at >= 0 else b""):
+        number |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            found = number >> 1 ^ -(number & 1)
+            return (found, at + place + 1) if 0 <= found <= MOST_INDEX else (-1, -1)
+    return -1, -1

@@ -14,15 +14,21 @@ from dataclasses import dataclass, field
 from functools import cache
 from http import HTTPStatus
 from http.client import HTTPException
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from urllib.request import Request, urlopen
 
 from penstock.errors import PenstockError
 
+T = TypeVar("T")
+
 CONTENT = "application/vnd.schemaregistry.v1+json"
 TIMEOUT = 10.0  # seconds for one answer
+MOST = 16 << 20
+"""Bytes of an answer, which has one schema."""
+MOST_REFUSED = 64 << 10
+"""Bytes of a refusal that are looked at."""
 PAUSES = (0.1, 0.3, 1.0)  # seconds before each further attempt
 LEVELS = (
     "BACKWARD",
@@ -83,7 +89,7 @@ class Registry:
         """Whether the subject would take the schema as its next version."""
         path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest"
         try:
-            return bool(self.ask("POST", path, _body(schema, kind), subject)["is_compatible"])
+            return _member(self.ask("POST", path, _body(schema, kind), subject), "is_compatible", bool, self.url)
         except _NotFound:
             return True
 
@@ -97,9 +103,10 @@ class Registry:
     def versions(self, subject: str) -> list[int]:
         """The versions of a subject, oldest first; none if there is no such subject."""
         try:
-            return list(self.ask("GET", f"/subjects/{quote(subject, safe='')}/versions", None, subject))
+            found = self.ask("GET", f"/subjects/{quote(subject, safe='')}/versions", None, subject)
         except _NotFound:
             return []
+        return _member({"versions": found}, "versions", list, self.url)
 
     def schemas(self, subject: str) -> list[tuple[int, str, str]]:
         """Id, text and kind (AVRO, PROTOBUF or JSON) of each version of a subject, oldest first; an error for none."""
@@ -112,7 +119,14 @@ class Registry:
                 next="write a first record, register a schema, or give subject= if it has another name",
             )
         found = [self.ask("GET", f"{path}/{number}", None, subject) for number in sorted(numbers)]
-        return [(int(one["id"]), str(one["schema"]), str(one.get("schemaType", "AVRO"))) for one in found]
+        return [
+            (
+                _member(one, "id", int, self.url),
+                _member(one, "schema", str, self.url),
+                _member({"schemaType": "AVRO"} | one, "schemaType", str, self.url),
+            )
+            for one in found
+        ]
 
     def ask(self, method: str, path: str, body: Any, subject: str) -> Any:
         """The registry's answer; passing faults are tried again, at the next address if there are several."""
@@ -137,7 +151,7 @@ class Registry:
             request.add_header("Authorization", f"Basic {login}")
         try:
             with urlopen(request, timeout=TIMEOUT, context=self._tls(url)) as answer:
-                return json.load(answer)
+                return _parsed(answer.read(MOST + 1), url)
         except HTTPError as refusal:
             with refusal:
                 raise _refused(refusal, url, subject) from None
@@ -158,6 +172,31 @@ class Registry:
                 next="ca, certificate and key are PEM files",
             ) from problem
         return context
+
+
+def _parsed(answer: bytes, url: str) -> Any:
+    if len(answer) > MOST:
+        raise PenstockError(
+            f"the schema registry answers with more than {MOST} bytes", where=url, next="check that it is a registry"
+        )
+    try:
+        return json.loads(answer)
+    except RecursionError:
+        raise PenstockError(
+            "the schema registry's answer is nested too deeply", where=url, next="check that it is a registry"
+        ) from None
+
+
+def _member(answer: Any, name: str, kind: type[T], url: str) -> T:
+    """A member of an answer; a PenstockError if it is not there or of another type."""
+    value = answer.get(name) if isinstance(answer, dict) else None
+    if not isinstance(value, kind):
+        raise PenstockError(
+            f"the schema registry's answer has no {name}: {json.dumps(answer)[:200]}",
+            where=url,
+            next="check that the address is that of Confluent's REST API",
+        )
+    return value
 
 
 class _NotFound(PenstockError):
@@ -204,9 +243,9 @@ def _refused(refusal: HTTPError, url: str, subject: str) -> PenstockError:
 def _id(registry: Registry, subject: str, schema: str, kind: str) -> int:
     path = f"/subjects/{quote(subject, safe='')}"
     if registry.register:
-        return int(registry.ask("POST", f"{path}/versions", _body(schema, kind), subject)["id"])
+        return _member(registry.ask("POST", f"{path}/versions", _body(schema, kind), subject), "id", int, registry.url)
     try:
-        return int(registry.ask("POST", path, _body(schema, kind), subject)["id"])
+        return _member(registry.ask("POST", path, _body(schema, kind), subject), "id", int, registry.url)
     except _NotFound as missing:
         raise PenstockError(
             f"the schema is not registered: {missing.what}",
@@ -221,10 +260,10 @@ def _body(schema: str, kind: str) -> dict[str, str]:
 
 
 def _message(refusal: HTTPError) -> str:
-    text = refusal.read().decode("utf-8", "replace")
+    text = refusal.read(MOST_REFUSED).decode("utf-8", "replace")
     try:
         told = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         told = None  # the page of some proxy
     message = told.get("message") if isinstance(told, dict) else None
     return f"{message or refusal.reason} (HTTP {refusal.code})"

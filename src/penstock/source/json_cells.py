@@ -135,6 +135,17 @@ def take(
 
 
 @compiled
+def plain_rows(data: Array, offsets: Array, plain: Array) -> None:
+    """Whether each row has ASCII alone."""
+    for row in range(len(plain)):
+        plain[row] = True
+        for i in range(offsets[row], offsets[row + 1]):
+            if data[i] >= 0x80:
+                plain[row] = False
+                break
+
+
+@compiled
 def skip(at: int, end: int) -> int:
     """Behind the value at `at`, whatever it is; 0 if unsure."""
     depth, lists = 0, 0
@@ -250,10 +261,12 @@ def _days(year: int, month: int, day: int) -> int:
 
 @compiled
 def texts(data: Array, starts: Array, lengths: Array, ends: Array, out: Array) -> None:
-    """Lay the texts of a member end to end, without their escapes; `ends` has one more."""
+    """Lay the texts of a member end to end, without their escapes, while `out` has room; `ends` has one more."""
     base, at = address(data), 0
     for row in range(len(starts)):
         length = lengths[row]
+        if length & (ESCAPED - 1) > len(out) - at and length > 0:
+            return
         if length >= ESCAPED:
             at = _plain(base + starts[row], base + starts[row] + length - ESCAPED, out, at)
         elif length > 0:

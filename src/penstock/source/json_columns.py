@@ -18,6 +18,7 @@ from penstock.source.json_cells import (
     TIME,
     TRUTH,
     WHOLE,
+    plain_rows,
     take,
     texts,
 )
@@ -108,8 +109,9 @@ def _usable(data: Array, offsets: Array) -> Array:
     rows = len(offsets) - 1
     if data[offsets[0] : offsets[-1]].max(initial=0) < 0x80 or _is_text(data, offsets):
         return np.ones(rows, np.bool_)
-    high = np.concatenate([[0], np.cumsum(data >= 0x80)])
-    return np.asarray(high[offsets[1:]] == high[offsets[:-1]])
+    usable = np.empty(rows, np.bool_)
+    plain_rows(data, offsets, usable)
+    return usable
 
 
 def _is_text(data: Array, offsets: Array) -> bool:
