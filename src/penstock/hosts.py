@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import socket
+import sys
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -119,3 +120,14 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def warn_if_open(host: str, what: str) -> None:
+    """Say on stderr what everybody who reaches a server without passwords may do, if others than this machine do."""
+    if not is_loopback(host):
+        print(
+            f"warning: it listens at {host} and asks nobody who they are: whoever reaches it can {what}. "
+            "Next: listen at 127.0.0.1, or keep it on a trusted network",
+            file=sys.stderr,
+            flush=True,
+        )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
 
+from penstock.cli import ingest
 from penstock.cli.main import main
 from penstock.errors import PenstockError
+from penstock.source.http import server
 from penstock.source.http.access import Access, Rate
 from penstock.source.http.answers import Refused
 from penstock.source.http.schema import load
@@ -33,6 +36,7 @@ KEY = f'{TOPIC}[[keys]]\nname = "x"\nsha256 = "{DIGEST}"\n'
         (f'{HEAD}schemas = "none"', "there is no folder .*none"),
         (f"{TOPIC}[limits]\nbody = 0", r"body is 0 \(.*, \[limits\]\)"),
         (f"{TOPIC}[limits]\nbodies = 1", "unknown field `bodies`"),
+        (f"{TOPIC}[limits]\nconnections_per_address = 0", "connections_per_address is 0"),
         (f"{TOPIC}[limits]\nin_flight = 10", "in_flight is less than body"),
         (f'{TOPIC}[timeouts]\nkafka = "soon"', "kafka is no duration: 'soon'"),
         (f'{TOPIC}[timeouts]\nkafka = "0 seconds"', "kafka is zero"),
@@ -103,6 +107,7 @@ def test_file_folder_and_command_line_go_together(tmp_path: Path) -> None:
     shares = found.share().limits
     assert (2 * shares.in_flight, 2 * shares.spool) == (found.limits.in_flight, found.limits.spool)
     assert (shares.body, shares.events) == (found.limits.body, found.limits.events)
+    assert (2 * shares.connections, shares.connections_per_address) == (found.limits.connections, None)
 
 
 def test_the_command_tells_errors_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,6 +116,32 @@ def test_the_command_tells_errors_in_one_line(tmp_path: Path, capsys: pytest.Cap
     told = capsys.readouterr().err
     assert told.startswith("penstock: it is no JSON schema: ")
     assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("listen", "more", "warned"),
+    [
+        ("0.0.0.0:80", "", True),
+        ("127.0.0.1:80", "", False),
+        ("0.0.0.0:80", f'{KEY[len(TOPIC) :]}topics = ["a"]', False),
+    ],
+)
+def test_a_server_that_others_reach_without_keys_says_so(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    listen: str,
+    more: str,
+    warned: bool,
+) -> None:
+    async def greet(*_: object) -> None: ...
+
+    monkeypatch.setattr(ingest, "_greet", greet)
+    monkeypatch.setattr(server, "bind", lambda host, port: socket.create_server(("127.0.0.1", 0)))
+    monkeypatch.setattr(server, "run", lambda *_: None)
+    (tmp_path / "ingest.toml").write_text(TOPIC + more)
+    assert main(["ingest", str(tmp_path / "ingest.toml"), "--listen", listen]) == 0
+    assert ("0.0.0.0 and asks nobody" in capsys.readouterr().err) == warned
 
 
 def test_a_new_key_is_shown_with_its_lines_for_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,11 +15,11 @@ from penstock.connect import settings
 from penstock.connect.api import application
 from penstock.connect.connector import World
 from penstock.connect.secrets import HidingFormatter, Secrets
-from penstock.connect.server import Server, address_of, bind, warn_if_open
+from penstock.connect.server import Server, address_of, bind
 from penstock.connect.store import Store
 from penstock.connect.worker import Worker
 from penstock.errors import PenstockError
-from penstock.hosts import Hosts
+from penstock.hosts import Hosts, warn_if_open
 from penstock.run.checkpoint import lock
 from penstock.run.host import end, jvm_process, session
 from penstock.run.supervise import Stop

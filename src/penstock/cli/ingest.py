@@ -14,6 +14,7 @@ from typing import Any
 from penstock.cli import place
 from penstock.cli.arguments import add_allow_host
 from penstock.errors import PenstockError
+from penstock.hosts import warn_if_open
 from penstock.sink.kafka_options import Options
 from penstock.source.http import server, tables
 from penstock.source.http.access import new_key
@@ -78,6 +79,8 @@ def run(args: Namespace) -> int:
         host, port = bound.getsockname()[:2]
         url = f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
         site = server.Site(settings, readings, bound, tls)
+        if not settings.keys and not (settings.tls and settings.tls.clients):
+            warn_if_open(settings.host, "write to its topics")
         server.run(site, lambda: _clients(settings, options), lambda: print(f"taking events at {url}", flush=True))
     return 0
 

@@ -76,8 +76,8 @@ def _scan(states: States, args: Namespace) -> None:
 
 
 def _serve(states: States, args: Namespace) -> None:
-    from penstock.connect.server import Server, bind, warn_if_open
-    from penstock.hosts import Hosts
+    from penstock.connect.server import Server, bind
+    from penstock.hosts import Hosts, warn_if_open
     from penstock.state.serve import app
 
     ended = threading.Event()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import socket
-import sys
 import threading
 
 import uvicorn
 from starlette.applications import Starlette
 
 from penstock.errors import PenstockError
-from penstock.hosts import Hosts, guarded, is_loopback
+from penstock.hosts import Hosts, guarded
 
 ALLOW = "--allow-host NAME"
 """The option of the commands that serve."""
@@ -34,17 +33,6 @@ def address_of(bound: socket.socket) -> str:
     """Host and port, as they stand in a URL."""
     host, port = bound.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def warn_if_open(host: str, what: str) -> None:
-    """Say on stderr what everybody who reaches a server without passwords may do, if others than this machine do."""
-    if not is_loopback(host):
-        print(
-            f"warning: it listens at {host} and asks nobody who they are: whoever reaches it can {what}. "
-            "Next: listen at 127.0.0.1, or keep it on a trusted network",
-            file=sys.stderr,
-            flush=True,
-        )
 
 
 class Server:

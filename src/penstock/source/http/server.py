@@ -24,6 +24,7 @@ from penstock.source.http.app import App, Page
 from penstock.source.http.body import InFlight
 from penstock.source.http.connections import Connection, watch
 from penstock.source.http.events import Reading
+from penstock.source.http.listener import Listener, room
 from penstock.source.http.measures import TYPE, Counts, Reporter
 from penstock.source.http.openapi import document
 from penstock.source.http.page import page
@@ -49,6 +50,35 @@ SILENT = 5.0
 """Seconds after which a worker that has reported nothing counts as stuck."""
 
 Sit = Callable[[Reporter], Alone | Seat]
+
+
+class Server(uvicorn.Server):
+    """uvicorn's, which gets its connections from our listener."""
+
+    def __init__(self, config: uvicorn.Config, site: Site) -> None:
+        super().__init__(config)
+        limits, most = site.settings.limits, room(site.settings.limits.connections)
+        self.listener = Listener(
+            site.bound,
+            self._connection,
+            most=most,
+            per_address=min(limits.connections_per_address or max(1, most // 2), most),
+            tls=site.tls,
+            handshake=site.settings.times.body.total_seconds(),
+        )
+
+    def _connection(self, on_lost: Callable[[], None]) -> Connection:
+        made = Connection(self.config, self.server_state, {})
+        made.on_lost = on_lost
+        return made
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=[])
+        self.listener.start()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.listener.stop()
+        await super().shutdown(sockets=[])
 
 
 def readings(settings: Settings) -> dict[str, Reading]:
@@ -110,7 +140,7 @@ def _run(site: Site, number: int, connect: Callable[[], Clients], sit: Sit, read
     """One process, or the worker of this number."""
     _keep_memory()
     config = _config(site)
-    server = uvicorn.Server(config)
+    server = Server(config, site)
     # For signals before uvicorn listens to them, and for those that it raises once more at its end.
     for one in STOPS:
         signal.signal(one, lambda number, frame: setattr(server, "should_exit", True))
@@ -131,7 +161,7 @@ async def _serve(
     number: int,
     connect: Callable[[], Clients],
     sit: Sit,
-    server: uvicorn.Server,
+    server: Server,
     ready: Callable[[], None],
 ) -> None:
     settings, clients = site.settings, connect()
@@ -140,14 +170,20 @@ async def _serve(
         seat = sit(Reporter(counts, in_flight, store, clients.producer))
         pages = _pages(site, store, seat.reports)
         server.config.app = App(site.readings, store, settings, counts, in_flight, pages)
-        patience = settings.times.body.total_seconds()
-        beside = [seat.keep_telling(), watch(server.server_state.connections, patience)]
+        watching = watch(
+            server.server_state.connections,
+            body=settings.times.body.total_seconds(),
+            idle=settings.times.idle.total_seconds(),
+            unread=settings.limits.in_flight,
+            most=server.listener.most,
+        )
+        beside = [seat.keep_telling(), watching]
         tasks = [asyncio.create_task(one) for one in beside]
         # What lives from here on is all that the collector of cycles has to look at.
         gc.collect()
         gc.freeze()
         ready()
-        await server.serve([site.bound])
+        await server.serve()
         for task in tasks:
             task.cancel()
 
@@ -177,10 +213,6 @@ async def _store(settings: Settings, number: int, clients: Clients) -> AsyncIter
 def _config(site: Site) -> uvicorn.Config:
     times = site.settings.times
     patience = times.kafka.total_seconds() + times.body.total_seconds() + MARGIN
-    options: dict[str, Any] = {}
-    if site.settings.tls:
-        options["ssl_certfile"] = site.settings.tls.certificate
-        options["ssl_context_factory"] = lambda config, make: site.tls
 
     async def nothing(scope: Any, receive: Any, send: Any) -> None: ...
 
@@ -196,7 +228,6 @@ def _config(site: Site) -> uvicorn.Config:
         server_header=False,
         timeout_keep_alive=int(times.idle.total_seconds()) or 1,
         timeout_graceful_shutdown=int(patience),
-        **options,
     )
 
 

@@ -58,7 +58,7 @@ class ApiKey:
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bytes, but `events`, which is a number of events."""
+    """Bytes, but `events`, `headers` and those of connections, which are numbers of them."""
 
     body: int = 8 << 20
     """Of a request, as it comes and unpacked."""
@@ -70,6 +70,15 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of all requests that are not answered yet."""
     spool: int = 1 << 30
     """On disk."""
+    head: int = 64 << 10
+    """Of a request: its first line and its headers."""
+    headers: int = 100
+    """Lines in a head."""
+    url: int = 8 << 10
+    connections: int = 10_000
+    """Open at a time; fewer if the process may not have so many open files."""
+    connections_per_address: int | None = None
+    """Of these; half of them if it is not given."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +125,9 @@ class Settings:
     def share(self) -> Settings:
         """Those of one worker: limits for the whole server are divided."""
         limits, count = self.limits, self.workers
-        parts = {"in_flight": limits.in_flight // count, "spool": max(1, limits.spool // count)}
+        parts = {name: max(1, getattr(limits, name) // count) for name in ("in_flight", "spool", "connections")}
+        if limits.connections_per_address is not None:
+            parts["connections_per_address"] = max(1, limits.connections_per_address // count)
         keys = tuple(replace(key, rate=key.rate / count) if key.rate else key for key in self.keys)
         return replace(self, limits=msgspec.structs.replace(limits, **parts), keys=keys)
 
@@ -324,7 +335,8 @@ def _bound(key: _Key, where: str) -> Origins | None:
 def _limits(found: dict[str, Any], where: str) -> Limits:
     limits = _form(found, Limits, where)
     for name in limits.__struct_fields__:
-        if getattr(limits, name) < 1:
+        value = getattr(limits, name)
+        if value is not None and value < 1:
             raise PenstockError(f"{name} is {getattr(limits, name)}", where=where, next="give a number of 1 or more")
     if limits.event > limits.body:
         limits = msgspec.structs.replace(limits, event=limits.body)
