@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from ingest_app import Answer, Running, Stored, ask, running
+from openapi_spec_validator import OpenAPIV31SpecValidator
 
 SHOP, BLOG, EVIL = "https://shop.example", "http://localhost:3000", "https://evil.example"
 BEACON = {"Content-Type": "text/plain;charset=UTF-8"}
@@ -256,6 +258,7 @@ def test_a_key_with_a_rate_is_refused_above_it(keyed: Running) -> None:
 
 def test_no_key_is_shown(keyed: Running, caplog: pytest.LogCaptureFixture) -> None:
     texts = [ask(keyed, path, {}, "GET").body.decode() for path in ("/docs", "/openapi.json")]
+    OpenAPIV31SpecValidator(json.loads(texts[1])).validate()
     texts += [
         ask(keyed, f"/events/clicks?api_key={key}", BEACON).body.decode() for key in (SECRET + "-no", PUBLISHABLE)
     ]

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 from ingest_app import Answer, Running, Stored, ask, running
+from openapi_spec_validator import OpenAPIV31SpecValidator
 from waiting import until
 
 from penstock.source.http.pixel import GIF
@@ -133,3 +134,10 @@ def test_only_get_writes(server: Running) -> None:
     question = {"Origin": "https://shop.example", "Access-Control-Request-Method": "GET"}
     assert ask(server, "/pixel/views?a=1", question, "OPTIONS").headers["access-control-allow-methods"] == "GET"
     assert not server.taken()
+
+
+def test_the_description_has_the_pixel_and_is_openapi(server: Running) -> None:
+    described = json.loads(ask(server, "/openapi.json", {}, "GET").body)
+    OpenAPIV31SpecValidator(described).validate()
+    assert {"/pixel/views", "/pixel/clicks"} == {path for path in described["paths"] if path.startswith("/pixel")}
+    assert "GET /pixel/views" in ask(server, "/docs", {}, "GET").body.decode()

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pytest
@@ -181,6 +182,34 @@ def test_what_waits_is_there_after_a_start_and_keeps_its_order(tmp_path: Path) -
     assert Folder(tmp_path).topics() == ["a"]
     run(second)
     assert (before.taken["a"], after.taken["a"]) == ([], numbers(0, 1, 2, 3))
+
+
+def test_an_end_at_any_time_loses_nothing_and_keeps_each_topics_order(tmp_path: Path) -> None:
+    """With the right to write given and taken while events come, and starts in between."""
+    random, kafka, sent = Random(14), Kafka(), dict.fromkeys(("a", "b", "c"), 0)
+
+    async def some() -> None:
+        async with opened(tmp_path, kafka) as made:
+            for _ in range(random.randrange(1, 30)):
+                topic = random.choice(list(sent))
+                await put(made, topic, sent[topic])
+                sent[topic] += 1
+                if random.random() < 0.2:
+                    kafka.forbidden = set(random.sample(list(sent), random.randrange(4)))
+                if random.random() < 0.2:
+                    await asyncio.sleep(random.random() / 50)
+
+    async def rest() -> None:
+        kafka.forbidden = set()
+        async with opened(tmp_path, kafka) as made:
+            await reached(lambda: made._own.is_drained())
+
+    for _ in range(30):
+        run(some)
+    run(rest)
+    for topic, count in sent.items():  # some may come twice, as after kill -9
+        assert list(dict.fromkeys(kafka.taken[topic])) == numbers(*range(count))
+    assert not Folder(tmp_path).topics()
 
 
 def test_events_that_wait_leave_half_of_the_room_to_the_other_topics(tmp_path: Path) -> None:

@@ -111,7 +111,8 @@ class Apart:
         self._folder, self._topic, self._sender, self._ended = folder, topic, sender, ended
         self.reason = ""
         """Why Kafka does not take them; empty while it does."""
-        self._adding = self._is_open = False
+        self._is_open = False
+        self._append: asyncio.Future[None] | None = None
 
     async def begin(self, lot: Sequence[Frame], attempt: asyncio.Future[Left]) -> None:
         """Take the first frames, whose rows `attempt` has tried to send, or is still trying to; raises OSError."""
@@ -136,11 +137,8 @@ class Apart:
     async def add(self, lot: Sequence[Frame]) -> None:
         """Returns when they are on disk; raises OSError."""
         data = b"".join(frame(one.topic, one.time, one.events()) for one in lot)
-        self._adding = True
-        try:
-            await asyncio.get_running_loop().run_in_executor(None, self._writer.append, data)
-        finally:
-            self._adding = False
+        self._append = asyncio.get_running_loop().run_in_executor(None, self._writer.append, data)
+        await asyncio.shield(self._append)  # its thread cannot be stopped
         self._replay.more()
 
     @property
@@ -153,6 +151,8 @@ class Apart:
     async def stop(self) -> None:
         self._watch.cancel()
         await self._replay.stop()
+        if self._append:
+            await asyncio.wait([self._append])
         self._writer.close()
 
     def _open(self) -> None:
@@ -167,12 +167,14 @@ class Apart:
 
     async def _until_empty(self) -> None:
         await self._replay.drained()
-        while self._adding or not self._replay.is_empty():
+        while (self._append and not self._append.done()) or not self._replay.is_empty():
             await asyncio.sleep(LOOK)
             await self._replay.drained()
         # All of it before anything else may run: the topic may begin such a folder again at once.
         self._ended()
         self._writer.close()
+        for segment in self._folder.segments():  # before the place, without which they would be replayed
+            self._folder.file(segment).unlink()
         rmtree(self._folder.path)
         await self._replay.stop()
 
