@@ -171,6 +171,27 @@ def test_states_count_wherever_they_stand_in_the_topic() -> None:
     assert found == {name: Kept({"a": "1"}, state) for name, state in states.items()}
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"no JSON",
+        b"\xff",
+        b"[" * 100_000,
+        b"[]",
+        b"{}",
+        b'{"properties": [1]}',
+        b'{"properties": {"a": 1}}',
+        b'{"properties": {"a": "\\ud800"}}',
+    ],
+)
+def test_a_record_that_is_no_configuration_stops_no_other_connector(
+    value: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = record("connector-good", {"properties": {"a": "1"}})
+    assert connectors([("connector-bad", value), good, ("target-state-good", value)]) == {"good": Kept({"a": "1"})}
+    assert "the record 'connector-bad' of the configurations is left out" in caplog.text
+
+
 @pytest.mark.parametrize("name", [".", "..", "...", "a/b", "%2E"])
 def test_to_forget_one_connector_touches_no_other(tmp_path: Path, name: str) -> None:
     root = tmp_path / "data" / "connectors"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,6 +19,8 @@ from penstock.wire import BlockingProducer, Reader
 from penstock.wire.admin import Admin
 from penstock.wire.chunks import RecordsTooLarge
 from penstock.wire.errors import KafkaError
+
+log = logging.getLogger(__name__)
 
 STARTED, PAUSED, STOPPED = "STARTED", "PAUSED", "STOPPED"
 STATES = (STARTED, PAUSED, STOPPED)
@@ -110,7 +113,7 @@ class Store:
             most = self._max_decompressed
             async for _, table in reader.read(self._topic, start=start, end=end, max_decompressed_bytes=most):
                 rows = zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)
-                records += [(key.decode(), value) for key, value in rows if key is not None]
+                records += [(key.decode(errors="replace"), value) for key, value in rows if key is not None]
         return records
 
 
@@ -120,11 +123,37 @@ def connectors(records: Iterable[tuple[str, bytes | None]]) -> dict[str, Kept]:
     The state of a connector may stand before its configuration: Connect writes an initial state first, and of a
     compacted topic only the latest record of each is left.
     """
-    latest = {key: json.loads(value) for key, value in dict(records).items() if value and key.startswith(OURS)}
-    configs = {key.removeprefix(_CONNECTOR): said for key, said in latest.items() if key.startswith(_CONNECTOR)}
-    return {name: Kept(dict(said["properties"]), _state(latest.get(_STATE + name))) for name, said in configs.items()}
+    latest = {key: _said(key, value) for key, value in dict(records).items() if value and key.startswith(OURS)}
+    found = {}
+    for key, said in latest.items():
+        if key.startswith(_CONNECTOR) and said is not None:
+            name, properties = key.removeprefix(_CONNECTOR), said.get("properties")
+            if isinstance(properties, dict) and all(isinstance(text, str | None) for text in properties.values()):
+                config = {each: text for each, text in properties.items() if text is not None}
+                found[name] = Kept(config, _state(latest.get(_STATE + name)))
+            else:
+                _leave_out(key, "it has no properties that are texts")
+    return found
 
 
-def _state(said: Mapping[str, str] | None) -> str:
-    state = said and (said.get("state.v2") or said["state"])
-    return state if state in STATES else STARTED
+def _said(key: str, value: bytes) -> dict[str, Any] | None:
+    """The JSON object of a record; None for one that is none, which must not stop all other connectors."""
+    try:
+        said = json.loads(value)
+        json.dumps(said, ensure_ascii=False).encode()  # half a surrogate pair is no text
+    except (ValueError, RecursionError) as error:
+        _leave_out(key, f"{type(error).__name__}")
+        return None
+    if not isinstance(said, dict):
+        _leave_out(key, "it is no JSON object")
+        return None
+    return said
+
+
+def _leave_out(key: str, why: str) -> None:
+    log.warning("the record %.200r of the configurations is left out: %s", key, why)
+
+
+def _state(said: Mapping[str, Any] | None) -> str:
+    state = said and (said.get("state.v2") or said.get("state"))
+    return state if isinstance(state, str) and state in STATES else STARTED
