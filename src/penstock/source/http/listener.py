@@ -27,7 +27,6 @@ PAUSE = 0.5
 """Seconds without a look at new connections when one could not be accepted."""
 QUIET = 10.0
 """Seconds between two lines in the log about refused connections."""
-FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 GONE = (BlockingIOError, InterruptedError, ConnectionAbortedError)
 REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
@@ -82,10 +81,8 @@ class Listener:
 
     def _wait(self, error: OSError) -> None:
         """Leave callers to the kernel's queue for a while: the next look would fail in the same way, at once."""
-        if error.errno not in FULL:
-            log.warning("a connection could not be accepted: %s", error)
-            return
-        self._say("wait", f"no connection can be accepted: {error.strerror}; raise the limit of open files (ulimit -n)")
+        hint = "; raise the limit of open files (ulimit -n)" if error.errno in (errno.EMFILE, errno.ENFILE) else ""
+        self._say("wait", f"no connection can be accepted: {error.strerror}{hint}")
         self._loop.remove_reader(self._bound.fileno())
         self._loop.call_later(PAUSE, self._look_again)
 
