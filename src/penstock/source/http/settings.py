@@ -226,7 +226,7 @@ def _load(file: Path) -> dict[str, Any]:
         return tomllib.loads(file.read_text())
     except OSError as error:
         raise PenstockError(f"{file} cannot be read: {error.strerror}", next="give the path of a TOML file") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise PenstockError(f"{file} is no TOML: {error}", next="see docs/ingest.md for an example") from error
 
 
