@@ -67,7 +67,8 @@ def _stated(installed: Distribution) -> str:
     classified = [
         line.rpartition(" :: ")[2] for line in about.get_all("Classifier", []) if line.startswith("License ::")
     ]
-    texts = (about.get("License-Expression"), about.get("License"), " AND ".join(classified))
+    told = (about[field] for field in ("License-Expression", "License") if field in about)
+    texts = (*told, " AND ".join(classified))
     short = (text.strip() for text in texts if text and len(text.strip()) <= LONGEST and "\n" not in text.strip())
     found = next((text for text in short if text not in ("OSI Approved", "UNKNOWN", "")), UNKNOWN)
     # An expression is kept as it is.

@@ -1,28 +1,102 @@
-"""The demo for a long time, with a break every so often, drawn at random: nothing may be lost, misordered or wrong.
+"""The fault campaign: both demos' applications on clusters, with breaks drawn from a seed; nothing may be lost,
+duplicated, misordered or wrong.
 
-    .venv/bin/python scripts/soak.py --minutes 30 --every 60
+    python scripts/soak.py --rounds 100 --seed 7 --report campaign.json
+    python scripts/soak.py --seed 7 --round 12          # one of them again
+    python scripts/soak.py --table campaign.json        # the report as Markdown
 
-Exit code 0 if the proof holds. The seed is printed; with it the same breaks come again.
+Exit code 1 if a round fails; its folder with the logs is kept. docs/reliability.md tells what is broken and checked.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
+import shutil
 import sys
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from typing import Any
 
-from penstock.cli.demo import PARTS
-from penstock.cli.main import main
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "tests/support")]
 
-parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--minutes", type=float, default=30, help="how long to write (default: %(default)s)")
-parser.add_argument("--every", type=float, default=60, metavar="SECONDS", help="between breaks (default: %(default)s)")
-parser.add_argument("--rate", default="500", help="writes a second, or max (default: %(default)s)")
-parser.add_argument("--seed", type=int, default=random.randrange(2**31))
-args, rest = parser.parse_known_args()
+from campaign import plan, report  # noqa: E402
+from campaign.runner import campaign  # noqa: E402
 
-count = max(1, round(args.minutes * 60 / args.every) - 1)
-drawn = random.Random(args.seed).choices(PARTS, k=count)
-print(f"seed {args.seed}: {', '.join(drawn)}", flush=True)
-breaks = [word for part in drawn for word in ("--break", part)]
-sys.exit(main(["demo", "--seconds", str(args.minutes * 60), "--rate", args.rate, *breaks, *rest]))
+KINDS = sorted({kind for kinds in plan.KINDS.values() for kind in kinds})
+
+
+def main(arguments: list[str] | None = None) -> int:
+    given = _parser().parse_args(arguments)
+    if given.table:
+        print(report.table([report.read(file) for file in given.table]), end="")
+        return 0
+    numbers = set(given.round) or set(range(1, given.rounds + 1))
+    drawn = islice(plan.rounds(given.seed, given.only, given.app, given.breaks), max(numbers))
+    chosen = [one for one in drawn if one.number in numbers]
+    if given.plan:
+        print(*chosen, sep="\n")
+        return 0
+    return _play(given, chosen)
+
+
+def _play(given: argparse.Namespace, chosen: list[plan.Round]) -> int:
+    """The services are started only here: a plan and a table need none."""
+    from rich.console import Console
+
+    from campaign.adtech import AdtechRound
+    from campaign.breaks import Struck, require_possible
+    from campaign.shop import ShopRound
+    from campaign.world import world
+    from penstock.demo.stage import staged
+    from penstock.demo.view import view
+
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+    root = given.root.absolute()
+    shutil.rmtree(root / "services", ignore_errors=True)
+    console = Console()
+
+    def all_of_them(stack: ExitStack) -> int:
+        shown = stack.enter_context(view(console))
+        servers = stack.enter_context(world(root / "services", shown.say))
+
+        def play(one: plan.Round, folder: Path, struck: list[Struck], undo: ExitStack) -> dict[str, Any]:
+            require_possible(one)
+            undo.callback(servers.clear)
+            undo.callback(servers.heal)
+            kind = ShopRound if one.application == "shop" else AdtechRound
+            return kind(one, servers, folder, struck, shown, undo).outcome()
+
+        made = report.Report(given.seed)
+        campaign(chosen, made, play, root, file=given.report, minutes=given.minutes, say=shown.say)
+        shown.say(report.table([made]))
+        return 1 if made.failed else 0
+
+    return staged(all_of_them, keep=False)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--rounds", type=int, default=100, help="how many (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=random.randrange(2**31), help="of the plan (default: a new one)")
+    parser.add_argument("--round", type=int, action="append", default=[], metavar="K", help="only this one; repeatable")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="start no round after this time")
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="WORD", help=f"breaks, or words of them: {', '.join(KINDS)}"
+    )
+    parser.add_argument(
+        "--breaks", type=int, default=plan.MOST, metavar="N", help="at most so many in a round (default: %(default)s)"
+    )
+    parser.add_argument("--app", choices=tuple(plan.KINDS), help="one of the applications")
+    parser.add_argument("--report", type=Path, metavar="FILE.json", help="written after each round")
+    parser.add_argument("--root", type=Path, default=Path(".penstock/soak"), help="servers and logs (%(default)s)")
+    parser.add_argument("--plan", action="store_true", help="print the rounds, and play none")
+    parser.add_argument("--table", type=Path, nargs="+", metavar="FILE.json", help="print these reports as Markdown")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -287,3 +287,21 @@ def test_an_event_that_came_after_the_rules_waited_is_counted(good: Run) -> None
     late = good.stored[0]._replace(appended=good.stored[0].appended + site.LATE)
     report = replace(good, stored=[late, *good.stored[1:]]).report()
     assert (report.late, report.ok) == (1, True)
+
+
+def test_what_becomes_of_a_person_with_a_late_event_is_not_compared(good: Run) -> None:
+    buyers = {change.person for change in good.changes if change.segment == "buyers"}
+    act = next(act for act in good.wanted.acts if act.person in buyers)
+    number = next(n for n, stored in enumerate(good.stored) if orjson.loads(stored.value)["id"] == act.id)
+    stored = list(good.stored)
+    stored[number] = stored[number]._replace(appended=stored[number].appended + site.LATE)
+    wanted = reconcile.check_stored(Report(), good.journal, stored)
+    assert not wanted.in_time(act.person)
+    assert len({one.person for one in wanted.acts if wanted.in_time(one.person)}) > 10
+    changes = [change for change in good.changes if change.person != act.person]
+    for told, right in ((wanted, True), (good.wanted, False)):
+        report = Report()
+        reconcile.check_changes(report, told, changes)
+        reconcile.check_persons(report, told, good.visits)
+        reconcile.check_deliveries(report, "buyers", told, good.now, good.receipts, good.delivered)
+        assert report.ok is right

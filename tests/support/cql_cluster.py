@@ -60,6 +60,14 @@ class CqlCluster:
         os.kill(self._processes[number].pid, signal.SIGKILL)
         until(lambda: not self._processes[number].alive(), "end of the killed node")
 
+    def pid(self, number: int) -> int:
+        """Of a node, which may have ended."""
+        return self._processes[number].pid
+
+    @property
+    def alive(self) -> list[int]:
+        return [number for number, one in self._processes.items() if one.alive()]
+
     def connect(self, number: int = 0) -> Cluster:
         host, port = self.addresses[number].split(":")
         return Cluster([host], port=int(port), connect_timeout=60)

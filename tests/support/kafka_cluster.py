@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -59,9 +59,15 @@ class KafkaCluster:
     """Brokers 1 to `brokers`; made by `kafka_cluster`."""
 
     def __init__(
-        self, folder: Path, brokers: int, listeners: Mapping[str, str], properties: str, java_options: Sequence[str]
+        self,
+        folder: Path,
+        brokers: int,
+        listeners: Mapping[str, str],
+        properties: str,
+        java_options: Sequence[str],
+        advertised: Callable[[str, int], int],
     ) -> None:
-        self._java_options = java_options
+        self._java_options, self._advertised = java_options, advertised
         self._folder, self._protocols, self._extra = folder, {"PLAINTEXT": "PLAINTEXT"} | dict(listeners), properties
         self._places: dict[int, Place] = {}
         self._processes: dict[int, Process] = {}
@@ -111,6 +117,14 @@ class KafkaCluster:
         while any(one.alive() for one in processes):
             time.sleep(process.POLL)
         self._forget(numbers)
+
+    def pid(self, number: int) -> int:
+        """Of a broker that runs."""
+        return self._processes[number].pid
+
+    @property
+    def alive(self) -> list[int]:
+        return [number for number, one in self._processes.items() if one.alive()]
 
     def fill_disk(self, number: int, topic: str, room: int) -> None:
         """Let this broker's writes fail once a log of this topic has grown by `room` bytes, until it is started again.
@@ -185,7 +199,9 @@ class KafkaCluster:
             host=ports.HOST,
             controller=self._places[1].ports["CONTROLLER"],
             listeners=",".join(named.values()),
-            advertised=",".join(named[name] for name in self._protocols),
+            advertised=",".join(
+                f"{name}://{ports.HOST}:{self._advertised(name, place.ports[name])}" for name in self._protocols
+            ),
             protocols=",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
             data=place.data,
             brokers=len(self._places),
@@ -205,13 +221,15 @@ def kafka_cluster(
     listeners: Mapping[str, str] | None = None,
     properties: str = "",
     java_options: Sequence[str] = ("-XX:TieredStopAtLevel=1",),
+    advertised: Callable[[str, int], int] = lambda listener, port: port,
 ) -> Iterator[KafkaCluster]:
     """A cluster that serves; all of its processes are gone afterwards.
 
     `listeners` are names with their security protocols, besides PLAINTEXT, which the brokers use among themselves;
-    `properties` is added to each broker's configuration, `java_options` to its command line.
+    `properties` is added to each broker's configuration, `java_options` to its command line. `advertised` says which
+    port clients of a listener are told in place of its own, as that of a proxy.
     """
-    cluster = KafkaCluster(folder, brokers, listeners or {}, properties, java_options)
+    cluster = KafkaCluster(folder, brokers, listeners or {}, properties, java_options, advertised)
     cluster.format()
     with subprocess.Popen(["sh", "-c", BEREAVED, str(folder)], stdin=subprocess.PIPE, start_new_session=True):
         try:

@@ -21,16 +21,16 @@ TOPICS = {f"{PREFIX}.{KEYSPACE}.{name}": name for name in TABLES}
 """The topics and the table behind each."""
 
 
-def create_topics(servers: str) -> None:
+def create_topics(servers: str, *, copies: int = 1, config: Mapping[str, str] | None = None) -> None:
     """One topic a table, each of several partitions, so that order across keys is not there by chance."""
-    watch.create(servers, [NewTopic(topic, PARTITIONS, 1) for topic in TOPICS])
+    watch.create(servers, [NewTopic(topic, PARTITIONS, copies, config=dict(config or {})) for topic in TOPICS])
 
 
 class Reader(watch.Watch):
     """Keeps each event of the topics, without what nothing is proved by."""
 
-    def __init__(self, servers: str) -> None:
-        super().__init__(watch.consumer(servers, dict.fromkeys(TOPICS, PARTITIONS)))
+    def __init__(self, servers: str, **more: Any) -> None:
+        super().__init__(watch.consumer(servers, dict.fromkeys(TOPICS, PARTITIONS), **more))
         self.records: list[Record] = []
         self.seen: set[Identity] = set()
         self.tables: set[str] = set()
@@ -41,11 +41,15 @@ class Reader(watch.Watch):
         """Whether everything before these offsets, by topic and partition, has been read."""
         return all(self._ends.get(partition, 0) >= end for partition, end in ends.items())
 
+    def _values(self, table: str, key: bytes | None) -> tuple[Any, ...]:
+        """The values of a record's key."""
+        return key_of(table, key)
+
     def _take(self, message: Message, now: int) -> None:
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         table, key = TOPICS[topic], message.key()
-        values = self._keys.get(key) or self._keys.setdefault(key, _key(table, key))
-        record = _record(table, values, message.value(), partition, offset, message.timestamp()[1] * 1000)
+        values = self._keys.get(key) or self._keys.setdefault(key, self._values(table, key))
+        record = record_of(table, values, message.value(), partition, offset, message.timestamp()[1] * 1000)
         self.records.append(record)
         self.tables.add(table)
         self._ends[topic, partition] = offset + 1
@@ -54,7 +58,7 @@ class Reader(watch.Watch):
             self._timed(record.stamp, now)
 
 
-def _key(table: str, text: bytes | None) -> tuple[Any, ...]:
+def key_of(table: str, text: bytes | None) -> tuple[Any, ...]:
     try:
         members = orjson.loads(text or b"")
         return tuple(members[column] for column in TABLES[table].key)
@@ -62,7 +66,7 @@ def _key(table: str, text: bytes | None) -> tuple[Any, ...]:
         return ("unreadable", text)
 
 
-def _record(
+def record_of(
     table: str, key: tuple[Any, ...], value: bytes | None, partition: int, offset: int, appended: int
 ) -> Record:
     """What the proof needs; a value that is no event of this table has an op that nothing expects."""

@@ -31,13 +31,13 @@ from penstock.demo.mix import Mix, statements
 from penstock.demo.model import Event
 from penstock.demo.node import connect
 from penstock.demo.operations import Write
-from penstock.demo.shop import KEYSPACE
+from penstock.demo.shop import KEYSPACE, TABLES
 
 TICK = 0.002
 STATUS_EVERY = 0.5
 BACK_OFF = 0.5
-LATE = 1_000_000
-"""Microseconds; a write that takes longer than this may be missed by a reader that stays one second behind."""
+LATE = 1.0
+"""Seconds; a write that takes longer than this may be missed by a reader that stays one second behind."""
 
 
 class Request:
@@ -95,10 +95,11 @@ class Pace:
 class Load:
     """Sends, collects and journals; everything but the driver's answers happens in one thread."""
 
-    def __init__(self, session: Any, mix: Mix, journal_file: BinaryIO, *, in_flight: int) -> None:
+    def __init__(self, session: Any, mix: Mix, journal_file: BinaryIO, *, in_flight: int, late: float = LATE) -> None:
         self.status = Status()
         self._session, self._mix, self._journal, self._limit = session, mix, journal_file, in_flight
-        self._prepared = {one.cql: session.prepare(one.cql) for one in statements()}
+        self._late = round(late * 1e6)
+        self._prepared = {one.cql: session.prepare(one.cql) for one in statements(mix.tables)}
         self._answers: deque[tuple[Request, bool]] = deque()
         self._failed: deque[Request] = deque()
 
@@ -152,7 +153,7 @@ class Load:
     def _write_down(self, request: Request) -> None:
         write, stamps = request.write, request.stamps
         table = write.partition.table
-        late = request.acknowledged - stamps[-1] > LATE
+        late = request.acknowledged - stamps[-1] > self._late
         also = [self._other_images(write, event, len(stamps)) for event in write.events] if len(stamps) > 1 else []
         self._journal.write(journal.line(table, write.events, stamps, late=late, also=also))
         write.partition.busy = False
@@ -224,7 +225,7 @@ def run(load: Load, *, warm_rate: float, rate: float | None, seconds: float) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m penstock.demo.load", description=__doc__)
-    parser.add_argument("--hosts", required=True, help="host:port of the CQL node")
+    parser.add_argument("--hosts", required=True, help="host:port,... of the CQL nodes")
     parser.add_argument("--journal", type=Path, required=True)
     parser.add_argument("--rate", default="3000", help="writes a second, or max")
     parser.add_argument("--warm-rate", type=float, default=100)
@@ -232,12 +233,21 @@ def main() -> None:
     parser.add_argument("--in-flight", type=int, default=32, help="most writes without an answer at a time")
     parser.add_argument("--partitions", type=int, default=600, help="partitions of each table")
     parser.add_argument("--first", type=int, default=0, help="number of the first partition")
+    parser.add_argument("--tables", nargs="+", default=list(TABLES), help="those to write to (default: all)")
+    parser.add_argument("--no-appends", action="store_true", help="no appends to lists: done twice, they leave a trace")
+    parser.add_argument("--late", type=float, default=LATE, help="seconds after which a write counts as late")
+    parser.add_argument("--seed", type=int, help="of what is written (default: the number of the first partition)")
     given = parser.parse_args()
     # The load gives way: where CPU is short, fewer writes are made rather than all others slowed down.
     os.nice(10)
-    mix = Mix(Random(given.first), first=given.first, partitions=given.partitions)
+    mix = Mix(
+        Random(given.first if given.seed is None else given.seed),
+        first=given.first,
+        partitions=given.partitions,
+        tables=given.tables,
+    )
     with connect(given.hosts) as session, given.journal.open("wb") as file:
-        load = Load(session, mix, file, in_flight=given.in_flight)
+        load = Load(session, mix, file, in_flight=given.in_flight, late=given.late)
         rate = None if given.rate == "max" else float(given.rate)
         run(load, warm_rate=given.warm_rate, rate=rate, seconds=given.seconds)
 

@@ -73,13 +73,32 @@ WEIGHTS: dict[str, Weighted] = {
 class Mix:
     """Draws writes over a set of partitions; never two at a time for the same partition."""
 
-    def __init__(self, rng: Random, *, first: int, partitions: int) -> None:
-        """`partitions` a table, numbered from `first`: loads with other numbers touch other partitions."""
-        self._rng = rng
-        self._choices = [(name, operation) for name, all in WEIGHTS.items() for operation, n in all for _ in range(n)]
+    def __init__(
+        self,
+        rng: Random,
+        *,
+        first: int,
+        partitions: int,
+        tables: Iterable[str] = tuple(TABLES),
+        appends: bool = True,
+    ) -> None:
+        """`partitions` a table, numbered from `first`: loads with other numbers touch other partitions.
+
+        Without `appends` no write appends to a list: done twice, it leaves two elements.
+        """
+        self._rng, self.tables = rng, tuple(tables)
+        self._choices = [
+            (name, operation)
+            for name in self.tables
+            for operation, n in WEIGHTS[name]
+            for _ in range(n)
+            if appends or _tried(name, operation).appends_to is None
+        ]
         self._targets = {
-            name: [Target(key.bound, Partition(table, key.image)) for key in partition_keys(name, first, partitions)]
-            for name, table in TABLES.items()
+            name: [
+                Target(key.bound, Partition(TABLES[name], key.image)) for key in partition_keys(name, first, partitions)
+            ]
+            for name in self.tables
         }
 
     def next(self) -> Write:
@@ -97,10 +116,14 @@ class Mix:
             yield from targets
 
 
-def statements() -> Iterable[Statement]:
-    """Every statement of the load, found by running each operation once on a partition that is thrown away."""
-    rng = Random(0)
-    for name, weighted in WEIGHTS.items():
-        for operation, _ in weighted:
-            key = partition_keys(name, 0, 1)[0]
-            yield operation(rng, Target(key.bound, Partition(TABLES[name], key.image))).statement
+def statements(tables: Iterable[str] = tuple(TABLES)) -> Iterable[Statement]:
+    """Every statement of the load on these tables."""
+    for name in tables:
+        for operation, _ in WEIGHTS[name]:
+            yield _tried(name, operation).statement
+
+
+def _tried(name: str, operation: Operation) -> Write:
+    """A write of this kind, to a partition that is thrown away."""
+    key = partition_keys(name, 0, 1)[0]
+    return operation(Random(0), Target(key.bound, Partition(TABLES[name], key.image)))

@@ -1,4 +1,4 @@
-"""A session with the demo's CQL node that outlives the node: it connects again as soon as the node is back."""
+"""A session with the demo's CQL nodes that outlives them: it connects again as soon as a node is back."""
 
 from __future__ import annotations
 
@@ -23,19 +23,22 @@ START_PATIENCE = 60.0
 
 @contextmanager
 def connect(hosts: str) -> Iterator[Any]:
-    """A driver session with `host:port`; no retry inside the driver, for it would reuse the write's timestamp."""
-    host, _, port = hosts.rpartition(":")
+    """A driver session with `host:port,...`; no retry inside the driver, for it would reuse the write's timestamp.
+
+    The consistency level is ONE with a single node, and QUORUM with several.
+    """
+    nodes = [(host, int(port)) for host, _, port in (node.rpartition(":") for node in hosts.split(","))]
     profile = ExecutionProfile(
-        load_balancing_policy=WhiteListRoundRobinPolicy([host]),
+        load_balancing_policy=WhiteListRoundRobinPolicy([host for host, _ in nodes]),
         retry_policy=FallthroughRetryPolicy(),
-        consistency_level=ConsistencyLevel.ONE,
+        consistency_level=ConsistencyLevel.ONE if len(nodes) == 1 else ConsistencyLevel.QUORUM,
         # A timer a request costs a tenth of the client's time; heartbeats find a node that stopped answering.
         request_timeout=None,
         row_factory=tuple_factory,
     )
     cluster = Cluster(
-        [host],
-        port=int(port),
+        nodes,
+        port=nodes[0][1],
         # Version 5 puts every request into a frame with checksums, computed in Python.
         protocol_version=4,
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},

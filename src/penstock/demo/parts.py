@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -52,6 +53,11 @@ class Part:
     def look(self) -> None:
         """Raise if it has ended by itself."""
         require_running(self._name, self._process, self.log)
+
+    @property
+    def code(self) -> int | None:
+        """The exit code when it has ended, else None."""
+        return self._process.poll()
 
     def kill(self) -> None:
         """kill -9: it and all that it has started at once, as when a machine is lost."""
@@ -107,12 +113,23 @@ class Pipeline(Part):
 
     def kill_worker(self) -> None:
         """kill -9 for the busiest of its Python workers."""
+        os.kill(self.worker(), signal.SIGKILL)
+
+    def jvm(self) -> int:
+        """The process of its Spark session."""
+        for one in child.below(self.pid):
+            if "java" in one.command.split(" ", 1)[0]:
+                return one.pid
+        raise PenstockError("the pipeline has no Spark session", where=str(self.log))
+
+    def worker(self) -> int:
+        """The busiest of its Python workers."""
         tree = child.below(self.pid)
         daemons = {one.pid for one in tree if WORKER in one.command}
         workers = [one for one in tree if one.parent in daemons]
         if not workers:
             raise PenstockError("the pipeline has no Python worker", where=str(self.log))
-        os.kill(max(workers, key=lambda one: one.cpu).pid, signal.SIGKILL)
+        return max(workers, key=lambda one: one.cpu).pid
 
 
 class Load(Generic[S]):
@@ -142,6 +159,13 @@ class Load(Generic[S]):
         assert self._process.stdin is not None
         self._process.stdin.write(b"go\n")
         self._process.stdin.flush()
+
+    def stop(self) -> None:
+        """Make no more writes; wait for the last answers, and end."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(b"stop\n")
+            self._process.stdin.flush()
 
     def close(self) -> None:
         child.stop(self._process, 0)

@@ -95,12 +95,12 @@ PRODUCTS = Table(
 TABLES = {table.name: table for table in (ORDERS, CARTS, VISITS, PRODUCTS)}
 
 
-def statements() -> Iterable[str]:
-    """The CQL that makes the shop, in order."""
-    yield f"CREATE KEYSPACE {KEYSPACE} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+def statements(copies: int = 1, tables: Iterable[str] = tuple(TABLES)) -> Iterable[str]:
+    """The CQL that makes these tables of the shop, in order; so many nodes have each row."""
+    yield f"CREATE KEYSPACE {KEYSPACE} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': {copies}}}"
     yield f"CREATE TYPE {KEYSPACE}.address (street text, city text, zip int)"
-    for table in TABLES.values():
-        yield table.cql
+    for table in tables:
+        yield TABLES[table].cql
 
 
 def add_column(number: int) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from penstock.demo import kept
 from penstock.demo.view import Board, View
@@ -27,6 +27,22 @@ START = 240.0
 PATIENCE = 90.0
 
 T = TypeVar("T")
+
+
+class Running(Protocol):
+    """Servers that run: their addresses, and the process of each by name."""
+
+    @property
+    def kafka(self) -> str: ...
+
+    @property
+    def cql(self) -> str: ...
+
+    @property
+    def postgres(self) -> str: ...
+
+    @property
+    def pids(self) -> dict[str, int]: ...
 
 
 class Interrupted(KeyboardInterrupt):

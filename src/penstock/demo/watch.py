@@ -37,6 +37,8 @@ class Watch(threading.Thread):
                 for message in messages:
                     if not is_fault(message):
                         self._take(message, now)
+                    elif message.error().code() == KafkaError._PARTITION_EOF:
+                        self._reached_end(message)
         except Exception as error:
             self.fault = error
         finally:
@@ -53,6 +55,9 @@ class Watch(threading.Thread):
     def _take(self, message: Message, now: int) -> None:
         """Keep what is needed of a record that was received now, in microseconds."""
         raise NotImplementedError
+
+    def _reached_end(self, message: Message) -> None:
+        """Told, of a consumer with `enable.partition.eof`, when all of a partition was read for now."""
 
     def _timed(self, caused: int, received: int) -> None:
         self.times.extend((caused, received))

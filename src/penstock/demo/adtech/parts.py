@@ -16,10 +16,10 @@ from typing import Any
 from penstock.demo import child
 from penstock.demo.adtech import site
 from penstock.demo.parts import Part
+from penstock.demo.stage import Running
 from penstock.errors import PenstockError
 from penstock.local import ports
 from penstock.local.process import POLL, tail, uninterrupted
-from penstock.local.services import Services
 
 PATIENCE = 30.0
 CONFIG = "ingest.toml"
@@ -27,6 +27,7 @@ TEXT = """\
 servers = "{servers}"
 listen = "{address}"
 schemas = "schemas"
+workers = {workers}
 
 [topics.{topic}]
 key = "tracker"
@@ -39,13 +40,15 @@ kafka = "{patience} seconds"
 class Ingest(Part):
     """`penstock ingest` at a port that stays; `close` lets it answer the requests under way."""
 
-    def __init__(self, root: Path, servers: str, *, stay: bool) -> None:
+    def __init__(self, root: Path, servers: str, *, stay: bool, workers: int = 1) -> None:
         self.address = f"{ports.HOST}:{ports.free(set())}"
         (root / "schemas").mkdir(exist_ok=True)
         (root / "schemas" / f"{site.EVENTS}.json").write_text(json.dumps(site.SCHEMA))
         # Half of what the rules wait for: a request that Kafka took after its time would be late.
-        text = TEXT.format(servers=servers, address=self.address, topic=site.EVENTS, patience=site.LATE // 2000)
-        (root / CONFIG).write_text(text)
+        patience = site.LATE // 2000
+        (root / CONFIG).write_text(
+            TEXT.format(servers=servers, address=self.address, topic=site.EVENTS, patience=patience, workers=workers)
+        )
         command = ["ingest", str(root / CONFIG)]
         super().__init__("ingest", command, {}, root / "ingest.log", stay=stay, patience=PATIENCE)
 
@@ -84,7 +87,7 @@ def stop_kept(root: Path) -> None:
 class Delivery:
     """`penstock segment sync` of one segment, under way; `receipt` is there once `done`."""
 
-    def __init__(self, root: Path, running: Services, segment: str, mode: str) -> None:
+    def __init__(self, root: Path, running: Running, segment: str, mode: str) -> None:
         self.log = root / "deliveries.log"
         command = [sys.executable, "-m", "penstock", "segment", "sync", segment, f"--{mode}", "--to", site.DELIVERED]
         command += ["--keyspace", site.KEYSPACE, "--hosts", running.cql, "--servers", running.kafka]
@@ -107,7 +110,7 @@ class Delivery:
         child.stop(self._process, 0)
 
 
-def start_deliveries(root: Path, running: Services, segments: Iterable[str], mode: str) -> dict[str, Delivery]:
+def start_deliveries(root: Path, running: Running, segments: Iterable[str], mode: str) -> dict[str, Delivery]:
     """A delivery of each segment, side by side."""
     with uninterrupted():
         return {segment: Delivery(root, running, segment, mode) for segment in segments}

@@ -45,6 +45,10 @@ class Persons:
             name = parent
         return name
 
+    def last(self, name: str) -> str | None:
+        """The same; None for a name that no identity gives."""
+        return self.person(name) if name in self._parents else None
+
     def of(self, event: Mapping[str, Any]) -> str:
         """The person of an event whose identities are linked."""
         return self.person(next(iter(names_of(event))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from datetime import UTC
 from typing import Any
@@ -26,10 +27,10 @@ TOPICS = {
 }
 
 
-def create_topics(servers: str) -> None:
+def create_topics(servers: str, *, copies: int = 1, config: Mapping[str, str] | None = None) -> None:
     # The time of a record is that of its arrival in the log.
-    arrival = {"message.timestamp.type": "LogAppendTime"}
-    watch.create(servers, [NewTopic(topic, count, 1, config=arrival) for topic, count in TOPICS.items()])
+    chosen = {"message.timestamp.type": "LogAppendTime", **(config or {})}
+    watch.create(servers, [NewTopic(topic, count, copies, config=chosen) for topic, count in TOPICS.items()])
 
 
 class Reader(watch.Watch):

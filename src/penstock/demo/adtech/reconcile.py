@@ -9,14 +9,15 @@
 - minutes: the counts of the model.
 - deliveries: they make the members of the model, and the receipts agree with the records.
 
-Of the copies of an event the first that was stored counts; its time is the event's.
+Of the copies of an event the first that was stored counts; its time is the event's. When that one was stored later
+than the rules wait, nobody promises what becomes of its person: only its own arrival is compared then.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
@@ -72,7 +73,7 @@ class Report:
     copies: int = 0
     """Events stored once more because their request was sent again."""
     late: int = 0
-    """Events that reached Kafka later than the rules wait: memberships may differ by them."""
+    """Events that reached Kafka later than the rules wait: the memberships of their persons are not compared."""
 
     @property
     def ok(self) -> bool:
@@ -98,6 +99,12 @@ class Expected:
     persons: Persons
     copies: Mapping[str, int]
     """How often each event is stored."""
+    late: frozenset[str] = frozenset()
+    """Persons of whom an event was stored too late, by the name that they have in the end."""
+
+    def in_time(self, name: str) -> bool:
+        """Whether all events of whoever had this name were stored in time."""
+        return not self.late or self.persons.last(name) not in self.late
 
 
 def posted(lines: Iterable[bytes]) -> dict[str, Posted]:
@@ -112,17 +119,22 @@ def posted(lines: Iterable[bytes]) -> dict[str, Posted]:
 def check_stored(report: Report, journal: Mapping[str, Posted], records: Iterable[Stored]) -> Expected:
     """Compare what Kafka has with the journal; what must become of it, by the model."""
     copies: dict[str, list[tuple[int, int, Event]]] = defaultdict(list)
+    late: set[tuple[int, int]] = set()
     for record in records:
         event = orjson.loads(record.value)
         was = journal.get(event["id"])
         if was is None or event["ts"] not in was.stamps or event != was.event | {"ts": event["ts"]}:
             report.add("stored", "wrong", event["id"], was, event)
             continue
-        report.late += record.appended - event["ts"] >= LATE
+        if record.appended - event["ts"] >= LATE:
+            late.add((record.partition, record.offset))
         copies[event["id"]].append((record.partition, record.offset, event))
     for id, was in journal.items():
         _check_copies(report, id, was, copies[id])
-    return expected([min(some)[-1] for some in copies.values() if some], {id: len(copies[id]) for id in copies})
+    firsts = [min(some) for some in copies.values() if some]
+    report.late = len(late)
+    too_late = [event["id"] for partition, offset, event in firsts if (partition, offset) in late]
+    return expected([event for *_, event in firsts], {id: len(copies[id]) for id in copies}, too_late)
 
 
 def _check_copies(report: Report, id: str, was: Posted, copies: Sequence[tuple[int, int, Event]]) -> None:
@@ -136,13 +148,14 @@ def _check_copies(report: Report, id: str, was: Posted, copies: Sequence[tuple[i
         report.add("stored", "wrong", id, "copies in one partition, that of the tracker", copies)
 
 
-def expected(events: Iterable[Event], copies: Mapping[str, int]) -> Expected:
-    """What the model makes of events, each the first of its copies."""
+def expected(events: Iterable[Event], copies: Mapping[str, int], late: Collection[str] = ()) -> Expected:
+    """What the model makes of events, each the first of its copies; `late` are ids of those stored too late."""
     ordered, persons = sorted(events, key=lambda event: event["ts"]), Persons()
     acts = list(model.acts_of(ordered, persons))
     until = (ordered[-1]["ts"] if ordered else 0) + HORIZON
     sign_ins = [event for event in ordered if event["event"] == SIGN_IN]
-    return Expected(sign_ins, acts, model.changes_of(acts, until), persons, copies)
+    waited = frozenset(persons.of(event) for event in ordered if event["id"] in late)
+    return Expected(sign_ins, acts, model.changes_of(acts, until), persons, copies, waited)
 
 
 def check_persons(report: Report, wanted: Expected, visits: Sequence[Visit]) -> None:
@@ -152,7 +165,8 @@ def check_persons(report: Report, wanted: Expected, visits: Sequence[Visit]) -> 
         found[visit.id].append(visit)
     for act in wanted.acts:
         for visit in _visits(report, wanted, act.id, found):
-            _compare(report, "persons", act.id, Visit(act.id, act.person, act.identities), visit)
+            if wanted.in_time(act.person):
+                _compare(report, "persons", act.id, Visit(act.id, act.person, act.identities), visit)
     for event in wanted.sign_ins:
         for visit in _visits(report, wanted, event["id"], found):
             _check_sign_in(report, wanted.persons, event, visit)
@@ -180,7 +194,8 @@ def _check_sign_in(report: Report, persons: Persons, event: Event, visit: Visit)
 
 def check_changes(report: Report, wanted: Expected, changes: Sequence[Change]) -> None:
     """Each membership event of the model has come once."""
-    found, due = Counter(changes), Counter(wanted.changes)
+    found = Counter(change for change in changes if wanted.in_time(change.person))
+    due = Counter(change for change in wanted.changes if wanted.in_time(change.person))
     report.compared["changes"] += len(due)
     for change in due.keys() | found.keys():
         if change not in found:
@@ -213,6 +228,8 @@ def check_deliveries(
         some, left = left[: receipt["added"] + receipt["removed"]], left[receipt["added"] + receipt["removed"] :]
         _check_receipt(report, segment, receipt, some)
         for told, _ in some:
+            if not wanted.in_time(told["person"]):
+                continue
             if told["event"] == "add":
                 have[told["person"]] = _millis(told["until"])
                 if (told["person"], have[told["person"]]) not in memberships:
@@ -222,7 +239,7 @@ def check_deliveries(
     if left:
         report.add("deliveries", "duplicated", segment, "the records of the receipts", f"{len(left)} more")
     due = model.members_at(wanted.changes, now)
-    members = {person: until for (of, person), until in due.items() if of == segment}
+    members = {person: until for (of, person), until in due.items() if of == segment and wanted.in_time(person)}
     check_table(report, "deliveries", members, have)
 
 

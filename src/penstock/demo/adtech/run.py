@@ -9,7 +9,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -25,16 +25,15 @@ from penstock.demo.adtech.reconcile import Expected, Report
 from penstock.demo.adtech.verdict import Verdict
 from penstock.demo.node import connect
 from penstock.demo.parts import Cpu, Load, Pipeline
-from penstock.demo.stage import START, WINDOW, Rates, Stage, prepare, staged
+from penstock.demo.stage import START, WINDOW, Rates, Running, Stage, prepare, staged
 from penstock.demo.verdict import percentile
 from penstock.demo.view import Board, View
 from penstock.errors import PenstockError
 from penstock.local import services
 from penstock.local.process import uninterrupted
-from penstock.local.services import Services
 from penstock.segments.counts import counts
 from penstock.segments.tables import create_tables
-from penstock.stream.match_store import create, ids
+from penstock.stream import match_store
 
 TARGET = f"{Path(__file__).with_name('pipelines.py')}:adtech"
 TASKS = 4
@@ -65,11 +64,14 @@ class Options:
 
 def demo(options: Options, view: View) -> Verdict:
     """Run it all; on return, and on any exception, nothing runs any more, unless it is to be kept."""
-    return staged(lambda stack: _Demo(options, view, stack).run(), keep=options.keep)
+    return staged(lambda stack: Demo(options, view, stack).run(), keep=options.keep)
 
 
-class _Demo(Stage):
-    """The parts as they come up, and the board with their numbers."""
+class Demo(Stage):
+    """The parts as they come up, and the board with their numbers; other servers and other breaks are subclasses'."""
+
+    start, warm_longest, patience = START, WARM_LONGEST, START
+    """Seconds for the first events, from these until they come soon, and without any after which none is waited for."""
 
     def __init__(self, options: Options, view: View, stack: ExitStack) -> None:
         super().__init__(options.root, view, Board(names=("posted", "matched", "posted, not yet matched")))
@@ -89,7 +91,7 @@ class _Demo(Stage):
     def run(self) -> Verdict:
         self._start()
         self._phase("warming up", load="signing in")
-        self._until(self._warm, "the first visitors are not known in time", START)
+        self._until(self._warm, "the first visitors are not known in time", self.start)
         self._deliver("full")
         self._load.go()
         self._until(lambda: self._load.status.going, "the load does not answer")
@@ -106,40 +108,54 @@ class _Demo(Stage):
         self._phase("starting", **dict.fromkeys(("cassandra", "kafka", "postgres"), "starting"))
         stop_kept(root)
         prepare(root, "ingest.log", "deliveries.log")
-        self._stack.callback(services.down, root)
-        self._services = services.up(root, clean=True, also=["postgres"], say=self._view.say)
-        running = self._services
+        self._running = running = self._serve()
         self._phase("creating tables and topics", cassandra=running.cql, kafka=running.kafka, postgres=running.postgres)
-        _create(running)
+        self._create()
         self._reader = reads.Reader(running.kafka)
         self._reader.start()
         self._stack.callback(self._reader.close)
         self._phase("starting ingest and the pipeline", ingest="starting", pipeline="starting")
         with uninterrupted():
-            self._ingest = Ingest(root, running.kafka, stay=self._options.keep)
+            self._ingest = self._take_in()
             self._stack.callback(self._ingest.close)
-            stay, environment = self._options.keep, _environment(running)
-            self._pipeline = Pipeline(root, TARGET, environment, stay=stay, cores=TASKS)
+            self._pipeline = self._pipe()
             self._stack.callback(self._pipeline.close)
         # Its first events wait for the pipeline in Kafka.
-        self._until(lambda: self._ingest.serves, "ingest does not serve", START)
+        self._until(lambda: self._ingest.serves, "ingest does not serve", self.start)
         with uninterrupted():
             self._loading = Load(root, "penstock.demo.adtech.load", self._load_arguments(), Status)
             self._stack.callback(self._loading.close)
 
+    def _serve(self) -> Running:
+        """Start the servers."""
+        self._stack.callback(services.down, self._options.root)
+        self._services = services.up(self._options.root, clean=True, also=["postgres"], say=self._view.say)
+        return self._services
+
+    def _create(self) -> None:
+        """Make tables and topics."""
+        create(self._running)
+
+    def _take_in(self) -> Ingest:
+        return Ingest(self._options.root, self._running.kafka, stay=self._options.keep)
+
+    def _pipe(self) -> Pipeline:
+        stay, environment = self._options.keep, _environment(self._running)
+        return Pipeline(self._options.root, TARGET, environment, stay=stay, cores=TASKS)
+
     def _load_arguments(self) -> list[str]:
         pace = ["--rate", str(self._options.rate), "--seconds", str(self._options.seconds)]
-        return ["--address", self._ingest.address, "--kafka", self._services.kafka, *pace]
+        return ["--address", self._ingest.address, "--kafka", self._running.kafka, *pace]
 
     def _cpu(self) -> Cpu:
-        return Cpu.now(self._services.pids | {"ingest": self._ingest.pid}, self._pipeline.pid, self._load.status.cpu)
+        return Cpu.now(self._running.pids | {"ingest": self._ingest.pid}, self._pipeline.pid, self._load.status.cpu)
 
     def _warm(self) -> bool:
         """Whether enough visitors may act, and changes follow soon; a slow machine need not wait for long."""
         if self._load.status.able < WARM * self._options.rate or not self._reader.times:
             return False
         self._flowing = self._flowing or time.monotonic()
-        return 0 < self._board.delay_p99 < WARM_DELAY or time.monotonic() - self._flowing > WARM_LONGEST
+        return 0 < self._board.delay_p99 < WARM_DELAY or time.monotonic() - self._flowing > self.warm_longest
 
     def _run_load(self) -> None:
         parts, seconds = self._options.broken, self._options.seconds
@@ -164,13 +180,13 @@ class _Demo(Stage):
             self._pipeline.kill_worker()
         else:
             os.kill(self._services.pids[part], signal.SIGKILL)
-            self._services = services.up(self._services.root, only=[part])
+            self._running = self._services = services.up(self._services.root, only=[part])
         self._view.say(f"killed {part} with kill -9")
         self._phase("running after the break")
 
     def _deliver(self, mode: str) -> None:
         """Deliver the segments, and keep the receipts."""
-        under_way = start_deliveries(self._options.root, self._services, SYNCED, mode)
+        under_way = start_deliveries(self._options.root, self._running, SYNCED, mode)
         for one in under_way.values():
             self._stack.callback(one.close)
         self._until(lambda: all(one.done for one in under_way.values()), "the deliveries do not end")
@@ -180,18 +196,19 @@ class _Demo(Stage):
     def _drain(self) -> Expected:
         """Wait for all that is due, as long as there is progress; then deliver what changed."""
         posted = reconcile.posted(journal.read(self._load.journal))
-        wanted = reconcile.check_stored(self._report, posted, reads.stored(self._services.kafka, site.EVENTS))
+        wanted = reconcile.check_stored(self._report, posted, reads.stored(self._running.kafka, site.EVENTS))
         copies = sum(wanted.copies.values())
-        due, rows = Counter(wanted.changes), minutes_of(wanted.acts)
+        due = Counter(change for change in wanted.changes if wanted.in_time(change.person))
+        rows = minutes_of(wanted.acts)
         self._wait(lambda: (due - Counter(self._reader.changes)).total() + max(0, copies - self._reader.visits))
-        self._wait(lambda: len(rows.items() - reads.minutes(self._services.postgres).items()))
-        self._wait(lambda: sum(until < _now() - OVERDUE for until in reads.members(self._services.cql).values()))
+        self._wait(lambda: len(rows.items() - reads.minutes(self._running.postgres).items()))
+        self._wait(lambda: sum(until < _now() - OVERDUE for until in reads.members(self._running.cql).values()))
         self._deliver("changes")
         return wanted
 
     def _wait(self, missing: Callable[[], int]) -> None:
         least, progress = missing(), time.monotonic()
-        while least and time.monotonic() - progress < START:
+        while least and time.monotonic() - progress < self.patience:
             self._turn()
             if (now := missing()) < least:
                 least, progress = now, time.monotonic()
@@ -201,15 +218,17 @@ class _Demo(Stage):
         if not self._options.keep:
             self._pipeline.close()
             self._ingest.close()
-        report, running, now = self._report, self._services, _now()
+        report, running, now = self._report, self._running, _now()
         visits = [reads.visit_of(one.value) for one in reads.stored(running.kafka, site.VISITS)]
         reconcile.check_persons(report, wanted, visits)
         changes = [reads.change_of(one.value) for one in reads.stored(running.kafka, *site.CHANGES)]
         reconcile.check_changes(report, wanted, changes)
         members = members_at(wanted.changes, now)
         found = {key: until for key, until in reads.members(running.cql).items() if until > now}
-        reconcile.check_table(report, "members", members, found)
-        reconcile.check_table(report, "reach", entered(wanted.changes), _reach(running.cql, wanted))
+        in_time = [{key: t for key, t in rows.items() if wanted.in_time(key[1])} for rows in (members, found)]
+        reconcile.check_table(report, "members", *in_time)
+        if not wanted.late:
+            reconcile.check_table(report, "reach", entered(wanted.changes), _reach(running.cql, wanted))
         reconcile.check_table(report, "minutes", minutes_of(wanted.acts), reads.minutes(running.postgres))
         values = [one.value for one in reads.stored(running.kafka, site.DELIVERED)]
         for segment, receipts in self._receipts.items():
@@ -244,7 +263,7 @@ class _Demo(Stage):
         self._ingest.look()
         self._pipeline.look()
         if self._reader.fault:
-            raise PenstockError(f"the consumer ended: {self._reader.fault}", where=self._services.kafka)
+            raise PenstockError(f"the consumer ended: {self._reader.fault}", where=self._running.kafka)
         if self._loading:
             self._loading.look()
             self._measure(self._loading.status)
@@ -261,16 +280,17 @@ class _Demo(Stage):
         board.parts |= {"pipeline": f"pid {self._pipeline.pid}", "ingest": self._ingest.address}
 
 
-def _create(running: Services) -> None:
-    """Topics and tables."""
-    create(ids(site.KEYSPACE, hosts=running.cql), replication={"class": "SimpleStrategy", "replication_factor": 1})
+def create(running: Running, *, copies: int = 1, config: Mapping[str, str] | None = None) -> None:
+    """Topics, with this configuration, and tables; so many nodes have each row and record."""
+    options: dict[str, str | int] = {"class": "SimpleStrategy", "replication_factor": copies}
+    match_store.create(match_store.ids(site.KEYSPACE, hosts=running.cql), replication=options)
     with connect(running.cql) as session:
         create_tables(session, site.KEYSPACE)
     reads.create_counts(running.postgres)
-    reads.create_topics(running.kafka)
+    reads.create_topics(running.kafka, copies=copies, config=config)
 
 
-def _environment(running: Services) -> dict[str, str]:
+def _environment(running: Running) -> dict[str, str]:
     names = {"CQL": running.cql, "KAFKA": running.kafka, "POSTGRES": running.postgres}
     return {f"PENSTOCK_DEMO_{name}": address for name, address in names.items()}
 

@@ -1,0 +1,327 @@
+"""How each kind of break is done, and undone; and a stage that does those of a round while its load runs."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import time
+from array import array
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from campaign.plan import GAP, Break, Round
+from campaign.world import World
+from penstock.demo import child
+from penstock.demo.generation import publish
+from penstock.demo.node import connect
+from penstock.demo.parts import Load, Pipeline
+from penstock.demo.stage import Stage
+from penstock.errors import PenstockError
+from penstock.local.process import tail
+
+WAIT = 600.0
+"""Seconds for a load to go on, or to get its last answers, on a machine that has other work, too."""
+DISK = "256m"
+ROOM = 20_000
+"""Bytes by which a log may grow on a full disk."""
+ENDED_BY = ("kill jvm", "kill driver", "full checkpoints")
+"""Breaks after which `penstock run` may end: whoever runs it starts it again."""
+AWAY = ("kill driver", "kill ingest")
+"""Breaks that end a part on purpose, until it is started again."""
+NEWEST = 20
+"""Events that are looked at for one that came after a break."""
+FAKETIME = (
+    "/usr/lib/*/faketime/libfaketimeMT.so.1",
+    "/usr/local/lib/faketime/libfaketimeMT.so.1",
+    "/opt/homebrew/lib/faketime/libfaketime.1.dylib",
+)
+GROWN = 5
+"""Partitions of a topic that had fewer."""
+
+Undo = Callable[[], None]
+
+
+class Impossible(Exception):
+    """A break that this machine does not allow, and why."""
+
+
+@dataclass
+class Struck:
+    """A break that was done: when, when it was undone, and after how many seconds events flowed again."""
+
+    kind: str
+    told: str
+    at_us: int
+    undone_us: int = 0
+    flowed_s: float | None = None
+
+    def flows(self, times: Iterable[int], received: Iterable[int]) -> None:
+        """`times` are those of causes, `received` when what came of each was seen: the first one caused after it."""
+        after = [seen for caused, seen in zip(times, received, strict=False) if caused >= self.at_us]
+        self.flowed_s = round((min(after) - self.at_us) / 1e6, 1) if after else None
+
+
+def faketime() -> str:
+    """The library that changes a process's clock, or none."""
+    given = os.environ.get("FAKETIME_LIBRARY", "")
+    found = [str(path) for pattern in FAKETIME for path in Path("/").glob(pattern.lstrip("/"))]
+    return next(iter([given] * bool(given) + found), "")
+
+
+def require_possible(chosen: Round) -> None:
+    """Raises Impossible for a round that this machine cannot do."""
+    if any(one.kind == "jump clock" for one in chosen.breaks) and not faketime():
+        raise Impossible("no libfaketime to change a clock with; FAKETIME_LIBRARY may name it")
+
+
+class Disk:
+    """A folder whose disk can be filled: a small file system of its own, where this user may mount one.
+
+    Elsewhere a limit on the size of files stands for it, on the process that writes there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder)]
+        self.mounted = bool(shutil.which("mount")) and subprocess.call(mount, stderr=subprocess.DEVNULL) == 0
+
+    def fill(self, writer: int) -> Undo:
+        if not self.mounted:
+            _, hard = resource.prlimit(writer, resource.RLIMIT_FSIZE)
+            resource.prlimit(writer, resource.RLIMIT_FSIZE, (0, hard))
+            return lambda: _unlimited(writer)
+        filler = self._folder / ".filler"
+        with suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(1 << 20))
+        with suppress(OSError), filler.open("ab", buffering=0) as file:
+            while True:
+                file.write(bytes(512))
+        return lambda: filler.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        if self.mounted:
+            subprocess.run(["umount", "--lazy", str(self._folder)], check=False)
+
+
+def _unlimited(writer: int) -> None:
+    with suppress(ProcessLookupError):
+        _, hard = resource.prlimit(writer, resource.RLIMIT_FSIZE)
+        resource.prlimit(writer, resource.RLIMIT_FSIZE, (hard, hard))
+
+
+class Clock:
+    """The clock of the processes that run with `environment`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "clock"
+        self.set(0)
+        self.environment = {
+            "LD_PRELOAD": faketime(),
+            "FAKETIME_TIMESTAMP_FILE": str(self._file),
+            "FAKETIME_NO_CACHE": "1",
+            "DONT_FAKE_MONOTONIC": "1",
+        }
+
+    def set(self, ahead: float) -> None:
+        fresh = self._file.with_suffix(".new")
+        fresh.write_text(f"{ahead:+g}s\n")
+        fresh.replace(self._file)
+
+
+class Breaking(Stage):
+    """The breaks of a round, one after the other while the load runs; each is undone before the next."""
+
+    _world: World
+    _round: Round
+    _pipeline: Pipeline
+    _clock: Clock | None = None
+    _away = False
+    _disks: dict[str, Disk]
+    struck: list[Struck]
+
+    @property
+    def _load(self) -> Load[Any]:
+        raise NotImplementedError
+
+    def _times(self) -> array[int]:
+        """Pairs of the time of a cause and the receipt of what came of it, in microseconds."""
+        raise NotImplementedError
+
+    def _topic(self) -> str:
+        """A topic that is written all the time."""
+        raise NotImplementedError
+
+    def _grow(self, servers: AdminClient) -> str:
+        """Give a topic more partitions; its name."""
+        raise NotImplementedError
+
+    def _alteration(self) -> str:
+        """The CQL that changes a table."""
+        raise NotImplementedError
+
+    def _run_load(self) -> None:
+        earliest = 0.0
+        for one in self._round.breaks:
+            self._until(self._flows, "no events come after the last break", WAIT)
+            at = max(one.at, earliest)
+            self._until(lambda at=at: self._load.status.seconds >= at, "the load stands still", WAIT)  # type: ignore[misc]
+            self._strike(one)
+            earliest = self._load.status.seconds + GAP
+        self._until(lambda: self._load.status.seconds >= earliest, "the load stands still", WAIT)
+        self._load.stop()
+        self._until(lambda: self._load.done, "the load does not end", WAIT)
+
+    def _flows(self) -> bool:
+        """Whether something has come that was caused after the last break was undone."""
+        newest = self._times()[-2 * NEWEST :: 2]
+        return not self.struck or max(newest, default=0) >= self.struck[-1].undone_us
+
+    def _strike(self, one: Break) -> None:
+        self._phase(str(one))
+        struck = Struck(one.kind, str(one), time.time_ns() // 1000)
+        self.struck.append(struck)
+        undo = self._do(one)
+        self._away = one.kind in AWAY
+        until = time.monotonic() + one.lasts
+        while time.monotonic() < until:
+            self._turn()
+        undo()
+        self._away = False
+        struck.undone_us = time.time_ns() // 1000
+        self._world.remember()
+        self._phase("running after the break")
+
+    def _do(self, one: Break) -> Undo:
+        done, _, part = one.kind.partition(" ")
+        return {
+            "kill": self._kill,
+            "pause": self._pause,
+            "cut": self._cut,
+            "full": self._fill,
+            "jump": self._jump,
+            "alter": self._alter,
+            "new": self._publish,
+            "add": self._add,
+        }[done](part, one)
+
+    def _kill(self, part: str, one: Break) -> Undo:
+        if part == "driver":
+            self._pipeline.kill()
+            return self._pipeline.start_again
+        if part == "broker":
+            number = self._world.leader(self._topic())
+            self._world.brokers.kill(number)
+            return lambda: self._start_broker(number)
+        if part == "cql":
+            number = one.pick % 3
+            self._world.nodes.kill(number)
+            return lambda: self._world.nodes.start(number)
+        os.kill(self._pid(part, one), signal.SIGKILL)
+        if part in ("postgres", "registry"):
+            return lambda: self._world.start_again(part)
+        return lambda: None
+
+    def _start_broker(self, number: int) -> None:
+        self._world.brokers.start(number)
+        self._world.brokers.wait(number)
+
+    def _pause(self, part: str, one: Break) -> Undo:
+        pids = self._tree(self._pipeline.pid) if part == "driver" else [self._pid(part, one)]
+        if part in ("postgres", "ingest"):
+            pids = self._tree(pids[0])
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        return lambda: resume(pids)
+
+    def _await(self, find: Callable[[], int]) -> int:
+        """A process of the pipeline, which may be about to start."""
+        deadline = time.monotonic() + WAIT
+        while True:
+            try:
+                return find()
+            except PenstockError:
+                if time.monotonic() > deadline:
+                    raise
+            self._turn()
+
+    def _tree(self, pid: int) -> list[int]:
+        return [pid, *(other.pid for other in child.below(pid))]
+
+    def _pid(self, part: str, one: Break) -> int:
+        if part in ("worker", "jvm"):
+            return self._await(self._pipeline.worker if part == "worker" else self._pipeline.jvm)
+        if part == "broker":
+            return self._world.brokers.pid(self._world.leader(self._topic()))
+        if part == "cql":
+            return self._world.nodes.pid(one.pick % 3)
+        return self._world.pids[part]
+
+    def _cut(self, part: str, one: Break) -> Undo:
+        self._world.network.cut(part)
+        return lambda: self._world.network.mend(part)
+
+    def _fill(self, part: str, one: Break) -> Undo:
+        if part != "broker":
+            return self._disks[part].fill(self._await(self._pipeline.jvm))
+        number = self._world.leader(self._topic())
+        self._world.brokers.fill_disk(number, self._topic(), ROOM)
+
+        def start() -> None:
+            self._world.brokers.wait_for_end(number)
+            self._start_broker(number)
+
+        return start
+
+    def _jump(self, part: str, one: Break) -> Undo:
+        assert self._clock
+        self._clock.set(one.jump)
+        return lambda: self._clock.set(0) if self._clock else None
+
+    def _alter(self, part: str, one: Break) -> Undo:
+        with connect(self._world.cql) as session:
+            session.execute(self._alteration(), timeout=60)
+        return lambda: None
+
+    def _publish(self, part: str, one: Break) -> Undo:
+        with connect(self._world.cql) as session:
+            publish(session)
+        return lambda: None
+
+    def _add(self, part: str, one: Break) -> Undo:
+        self._grow(AdminClient({"bootstrap.servers": self._world.kafka, "log_level": 0}))
+        return lambda: None
+
+    def _look(self) -> None:
+        """Start the pipeline again where its end is the break's doing, as whoever runs it would."""
+        if self._away:
+            return
+        if self._pipeline.code is not None and any(one.kind in ENDED_BY for one in self.struck):
+            self._view.say(f"the pipeline ended with code {self._pipeline.code}: {tail(self._pipeline.log, 2)}")
+            self._pipeline.start_again()
+        super()._look()
+
+
+def resume(pids: Iterable[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def grow(admin: AdminClient, topic: str, count: int = GROWN) -> None:
+    """Give a topic so many partitions."""
+    for done in admin.create_partitions([NewPartitions(topic, count)]).values():
+        try:
+            done.result()
+        except Exception as error:
+            raise PenstockError(f"topic {topic} gets no more partitions: {error}") from error
