@@ -19,7 +19,7 @@ from penstock.connect.api import decoded
 from penstock.connect.checks import check
 from penstock.connect.errors import RestError
 from penstock.connect.properties import CLASS, properties
-from penstock.connect.providers import Provided, Provider
+from penstock.connect.providers import NAMING, Provided, Provider
 from penstock.connect.routing import as_config
 from penstock.connect.secrets import is_secret, masked, restored
 from penstock.connect.shown import validation
@@ -28,9 +28,11 @@ from penstock.connect.store import STATES, connectors
 from .mutate import mutated
 from .runner import Decoder, Difference
 
-VALIDATE, RECORD = 0, 1
+VALIDATE, RECORD, DAMAGED = 0, 1, 2
 TOKEN = "s3cr3t-"
-"""Begins every secret that is drawn, and what the reference stands for."""
+"""Begins every secret that is drawn. In damaged input it may stand where nobody can tell that it is one."""
+FOUND = f"{TOKEN}of-a-file"
+"""What the reference stands for."""
 RIGHT = {"name": "c", "connector.class": CLASS, "topic.prefix": "p", "scylla.table.names": "ks.t"}
 RIGHT |= {"scylla.cluster.ip.addresses": "127.0.0.1:1"}
 _JSON = "org.apache.kafka.connect.json.JsonConverter"
@@ -71,7 +73,7 @@ _VALUES = (
 @cache
 def _provided() -> Provided:
     folder = Path(tempfile.mkdtemp(prefix="penstock-fuzz-"))
-    (folder / "tok").write_text(f"{TOKEN}of-a-file")
+    (folder / "tok").write_text(FOUND)
     return Provided({"dir": Provider("dir", (folder,))}, {"key.converter": _JSON, "value.converter": _JSON})
 
 
@@ -81,7 +83,7 @@ def _value(random: randoms.Random, name: str) -> Any:
     kind = random.random()
     if kind < 0.15:
         return "${dir:FOLDER:tok}"
-    if kind < 0.2:
+    if kind < 0.2 and name not in NAMING:
         return f"http://user:{TOKEN}{random.randrange(10**9):09}@host/?a=b"
     if kind < 0.3:
         return random.choice((1, 2.5, True, None, [], {"a": []}, 10**40))
@@ -94,8 +96,9 @@ def _draw(random: randoms.Random) -> bytes:
         config[name] = _value(random, name)
     if random.random() < 0.3:
         config |= {"transforms": random.choice(("a", "a,b", "")), "predicates": random.choice(("p", "p,p"))}
-    text = json.dumps(config, ensure_ascii=random.random() < 0.5)
+    text, kind = json.dumps(config, ensure_ascii=random.random() < 0.5), VALIDATE
     if random.random() < 0.1:
+        kind = DAMAGED
         odd = ("[" * 2000, "NaN", "1" * 5000, '"\\ud800"', "-", "{" + '"a":{' * 30, "\ufeff", "1e999")
         at = random.randrange(len(text))
         text = text[:at] + random.choice(odd) + text[at:]
@@ -104,19 +107,19 @@ def _draw(random: randoms.Random) -> bytes:
         state = json.dumps({"state": random.choice((*STATES, 1, None)), "state.v2": random.choice(STATES)})
         both = [b'{"properties":' + data + b"}", state.encode()]
         data, kind = b"\n".join(both), RECORD
-    else:
-        kind = VALIDATE
-    return bytes([kind]) + (mutated(random, data) if random.random() < 0.4 else data)
+    if random.random() < 0.4:
+        return bytes([RECORD if kind == RECORD else DAMAGED]) + mutated(random, data)
+    return bytes([kind]) + data
 
 
 def _check(data: bytes) -> bool:
     logging.disable(logging.CRITICAL)
     if data[:1] == bytes([RECORD]):
         return _record(data[1:])
-    return _validated(data[1:])
+    return _validated(data[1:], FOUND if data[:1] == bytes([DAMAGED]) else TOKEN)
 
 
-def _validated(data: bytes) -> bool:
+def _validated(data: bytes, secret: str) -> bool:
     try:
         body = decoded(data)
     except RestError as error:
@@ -128,21 +131,21 @@ def _validated(data: bytes) -> bool:
     try:
         config = as_config(body)
     except RestError as error:
-        _require_hidden(str(error))
+        _require_hidden(str(error), secret)
         return False
     folder = str(_provided().providers["dir"].paths[0])
     config = {name: text.replace("FOLDER", folder) for name, text in config.items()}
     checked = check(config, _provided(), ask=False)
-    _require_hidden(json.dumps(validation(CLASS, checked), ensure_ascii=False).encode().decode())
-    _require_hidden(json.dumps(masked(config)))
+    _require_hidden(json.dumps(validation(CLASS, checked), ensure_ascii=False).encode().decode(), secret)
+    _require_hidden(json.dumps(masked(config)), secret)
     if restored(masked(config), config) != config:
         raise Difference(f"{masked(config)} is not taken back for {config}")
     return not checked.messages
 
 
-def _require_hidden(text: str) -> None:
-    if TOKEN in text:
-        raise Difference(f"a secret is shown: {text[max(0, text.index(TOKEN) - 200) :][:400]}")
+def _require_hidden(text: str, secret: str) -> None:
+    if secret in text:
+        raise Difference(f"a secret is shown: {text[max(0, text.index(secret) - 200) :][:400]}")
 
 
 def _record(data: bytes) -> bool:
