@@ -50,7 +50,8 @@ class Json:
 
     def decode(self, value: Column) -> Column:
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-        return F.from_json(self._text(value), with_corrupt(self.schema), options)
+        text = self._text(value)
+        return F.from_json(F.when(~_endless(text, self.schema), text), with_corrupt(self.schema), options)
 
     def fields(self, decoded: Column) -> list[Column]:
         return [decoded.getField(name).alias(name) for name in self.schema.names]
@@ -62,6 +63,7 @@ class Json:
         bad = decoded.isNull() | decoded.getField(CORRUPT).isNotNull()
         found = (
             F.when(~F.is_valid_utf8(text), "no UTF-8")
+            .when(_endless(text, self.schema), F.concat(F.lit(ENDLESS), shown(text)))
             .when(text.startswith("["), F.concat(F.lit("an array and no object: "), shown(text)))
             .when(bad & members.isNull(), F.concat(F.lit("no JSON object: "), shown(text)))
             .when(bad, F.coalesce(*wrong, F.concat(F.lit("values of other types: "), shown(text))))
@@ -94,13 +96,33 @@ class Csv:
         # An empty line is a null only where there is one value.
         few = F.length(text) == 0 if len(self.schema) > 1 else F.lit(False)
         found = F.when(~F.is_valid_utf8(text), "no UTF-8").when(few, count)
+        found = found.when(_endless(text, self.schema), F.concat(F.lit(ENDLESS), shown(text)))
         return found.when(bad, F.coalesce(*wrong, count))
 
     def _parsed(self, text: Column, schema: st.StructType) -> Column:
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "sep": self.separator, "escape": '"'}
         # Nothing is null, and `""` is an empty text: by default both are null.
         options["nullValue"] = "\0\0"
-        return F.from_csv(text, with_corrupt(schema).simpleString(), options)
+        return F.from_csv(F.when(~_endless(text, schema), text), with_corrupt(schema).simpleString(), options)
+
+
+ENDLESS = "a number with an exponent of four digits: "
+_EXPONENT = r"(?:^|[:,;|\t\[\"])\s*+[-+]?[0-9.]++[eE][-+]?0*+[1-9][0-9]{3,}+\s*+(?:$|[,;|\t\]}\"])"
+
+
+def _endless(text: Column, schema: st.StructType) -> Column:
+    """Whether Spark might not come to an end with the text: it writes out 1e99999999 for a decimal, digit by digit."""
+    return F.coalesce(text.rlike(_EXPONENT), F.lit(False)) if _has_decimals(schema) else F.lit(False)
+
+
+def _has_decimals(kind: st.DataType) -> bool:
+    if isinstance(kind, st.StructType):
+        return any(_has_decimals(field.dataType) for field in kind)
+    if isinstance(kind, st.ArrayType):
+        return _has_decimals(kind.elementType)
+    if isinstance(kind, st.MapType):
+        return _has_decimals(kind.valueType)
+    return isinstance(kind, st.DecimalType)
 
 
 NOT_FRAMED = "not in Confluent's wire format: no zero byte with a schema's id"

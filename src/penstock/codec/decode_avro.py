@@ -11,11 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as st
 from pyspark.sql.avro.functions import from_avro
 
+from penstock.codec.avro_limits import limit
 from penstock.codec.decode import NOT_FRAMED, behind_frame, chosen, is_framed, schemas_of
 from penstock.codec.registry import Registry
 from penstock.errors import PenstockError
@@ -44,12 +47,18 @@ class Avro:
 
     @classmethod
     def _of(cls, writers: Mapping[int | None, str], newest: str, wanted: st.StructType | None, where: str) -> Avro:
-        read = json.loads(newest)
+        try:
+            read = json.loads(newest)
+        except (ValueError, RecursionError) as error:
+            said = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
+            raise PenstockError(f"the Avro schema is no JSON: {said}", where=where, next="correct it") from None
         if not isinstance(read, dict) or read.get("type") != "record":
             raise PenstockError("the Avro schema is no record", where=newest[:200], next="read it as bytes, with Spark")
         read["fields"] = [*read["fields"], {"name": READ, "type": "boolean", "default": True}]
         text = json.dumps(read)
-        has = st.StructType([field for field in _spark_type(text) if field.name != READ])
+        spark = SparkSession.active()
+        limit(spark)
+        has = st.StructType([field for field in _spark_type(spark, text, where) if field.name != READ])
         return cls(chosen(has, wanted, where), writers, text)
 
     def decode(self, value: Column) -> Column:
@@ -86,9 +95,15 @@ def _number(value: Column) -> Column:
     return F.conv(F.hex(F.substring(value, 2, 4)), 16, 10).cast("long")
 
 
-def _spark_type(text: str) -> st.StructType:
+def _spark_type(spark: SparkSession, text: str, where: str) -> st.StructType:
     """What Spark makes of an Avro schema."""
-    made = SparkSession.active().range(0).select(from_avro(F.lit(b""), text).alias("record"))
-    kind = made.schema["record"].dataType
+    try:
+        kind = spark.range(0).select(from_avro(F.lit(b""), text).alias("record")).schema["record"].dataType
+    except (PySparkException, Py4JJavaError) as error:
+        said = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error
+        short = " ".join(str(said).split())[:200]
+        raise PenstockError(
+            f"Spark cannot read this Avro schema: {short}", where=where, next="read it as bytes"
+        ) from None
     assert isinstance(kind, st.StructType)
     return kind
