@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from checkpoints import forget_last_commit
@@ -17,6 +18,7 @@ from penstock import postgres as pg
 from penstock import write
 from penstock.errors import PenstockError
 from penstock.sink.failures import Unavailable
+from penstock.sink.postgres_batch import Work, merge, note, prepare
 from penstock.sink.postgres_session import connected
 from penstock.sink.write import Batch
 
@@ -201,6 +203,17 @@ def test_upserts_and_deletes_by_key(spark: SparkSession, postgres: str) -> None:
             sink.save(batches[0], Batch("upserts", 1))
         assert len(query(postgres, f"SELECT * FROM {table}")) == 2
         assert query(postgres, "SELECT count(*) FROM penstock.applied WHERE query = 'upserts' AND batch = 2") == [(1,)]
+
+
+def test_a_run_that_was_overtaken_by_one_with_another_batch_says_so(postgres: str) -> None:
+    quick, slow = (Batch("overtaken", 0, "", end) for end in ("[1]", "[2]"))
+    with connected(postgres, "a test") as session:
+        prepare(session)
+        assert note(session, quick, "t")
+        session.commit()
+        merge(session, cast(Work, SimpleNamespace(batch=quick, table="t")), [1])
+        with pytest.raises(PenstockError, match="PostgreSQL table t has another batch 0 of this query"):
+            merge(session, cast(Work, SimpleNamespace(batch=slow, table="t")), [1])
 
 
 def test_without_a_version_the_last_row_of_a_key_counts(spark: SparkSession, postgres: str) -> None:

@@ -1,8 +1,8 @@
 """Frames to Kafka topics: as Debezium events, as structs in one of the formats, or records as they are.
 
 With delivery "at-least-once" they go through Spark's own Kafka sink, with one producer per executor: a row may be
-written twice when a batch is repeated after a failure. With "exactly-once" they go through `format("penstock-kafka")`,
-which repeats nothing in a stream. Rows keep the order they have in their partition of the frame.
+written twice when a batch is repeated after a failure. With "exactly-once" they go through our own client
+(`kafka_writer`), which repeats nothing in a stream. Rows keep the order they have in their partition of the frame.
 """
 
 from __future__ import annotations

@@ -144,9 +144,14 @@ def _numbered(batches: Iterator[pa.RecordBatch], load: int, row: int | None) -> 
 
 
 def merge(session: Session, work: Work, loads: Sequence[int]) -> None:
-    """From the staging table into the table, with the note that this batch is applied."""
+    """From the staging table into the table, with the note that this batch is applied.
+
+    Raises `PenstockError` if the database has another batch under its number by now.
+    """
     if not note(session, work.batch, work.table):
-        session.rollback()  # another run of the query was quicker
+        session.rollback()
+        # Another run of the query was quicker: with this batch, or with another one.
+        is_applied(session, work.batch, work.table)
         return
     if loads:
         staged = f"SELECT * FROM {SCHEMA}.{work.stage} WHERE load IN ({', '.join(map(str, loads))})"
