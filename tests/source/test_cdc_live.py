@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -13,13 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 from cassandra.concurrent import execute_concurrent_with_args
+from cassandra.query import BoundStatement
 from cassandra.util import uuid_from_time
 from cdc_queries import Sink, run
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from penstock import cql as cql_module
 from penstock.database.connection import connection
 from penstock.errors import PenstockError
+from penstock.run.faults import of_query
 from penstock.run.positions import move
 from penstock.source import cdc_probe
 from penstock.source.cdc_frame import frame_schema
@@ -331,6 +336,42 @@ def test_a_checkpoint_older_than_the_log_is_refused(cql: Any, table: Any, read: 
     cql.execute(f"ALTER TABLE {name} WITH cdc = {BRIEF}")
     with pytest.raises(StreamingQueryException, match="let rows expire that were not read"):
         run(read(name), Sink(), tmp_path)
+
+
+def test_values_that_nobody_can_read_stop_the_query_or_are_told(
+    cql: Any, table: Any, read: Any, services: Any, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Both ended the process: the first is plain CQL, the second passes the database's own checks."""
+    name = table("id int PRIMARY KEY, m map<int, text>, t tuple<int, frozen<list<int>>>, v text")
+    insert = cql.prepare(f"INSERT INTO {name} (id, t, v) VALUES (?, ?, ?)")
+    cql.execute(f"INSERT INTO {name} (id, m, v) VALUES (1, {{0: 'x'}}, 'good')")
+    cql.execute(f"INSERT INTO {name} (id, m, v) VALUES (2, {{blob_as_int(0x): 'x'}}, 'empty key')")
+    bound = BoundStatement(insert)
+    bound.values = [b"\0\0\0\3", b"\xff\xff\xff\xff\0\0\0\4\xff\xff\xff\x9c", b"negative count"]
+    cql.execute(bound)
+
+    writer = read(name, images="full").writeStream.foreachBatch(Sink()).option("checkpointLocation", str(tmp_path))
+    query = writer.trigger(availableNow=True).start()
+    with pytest.raises(StreamingQueryException, match=r"BadValue"):
+        query.awaitTermination()
+    fault = of_query(query)
+    assert fault is not None and not fault.retriable
+    assert f"of {name} has a value that cannot be read: " in fault.text
+    assert re.search(r"stream 0x[0-9a-f]{32}, time [0-9a-f-]{36}, key {\"id\": [23]}, \w+, cell 0x", fault.text)
+
+    sink = Sink()
+    run(read(name, images="full", bad_values="problem"), sink, tmp_path)
+    rows = {row.key.id: row for row in sink.rows}
+    assert {key: row.after.v for key, row in rows.items()} == {1: "good", 2: "empty key", 3: "negative count"}
+    assert rows[1].problem is None and rows[1].after.m == {0: "x"}
+    assert [(cell.column, cell.part) for cell in rows[2].problem.cells] == [("m", "after"), ("m", "delta")]
+    assert [bytes(cell.value) for cell in rows[3].problem.cells] == [bound.values[1]] * 2
+    assert rows[2].after.m is None and rows[3].after.t is None
+
+    frame = spark.createDataFrame([(3,)], "id int")
+    found = cql_module.lookup(frame, name, hosts=services.cql, on="id", columns=["t"], ttl="1 minute", name="l")
+    with pytest.raises(PySparkException, match=rf"column t of {name} .*key {{\"id\": 3}}, cell 0xffffffff"):
+        found.collect()
 
 
 def test_a_table_made_again_is_not_taken_for_the_one_before(cql: Any, table: Any, read: Any, tmp_path: Path) -> None:
