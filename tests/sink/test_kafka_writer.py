@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from checkpoints import forget_last_commit
 from confluent_kafka import Message
+from confluent_kafka.admin import AdminClient
 from kafka_topics import messages, new_topic
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.errors import PenstockError
 from penstock.local.services import Services
-from penstock.sink.kafka_writer import PenstockKafka
+from penstock.sink.kafka_writer import MARKERS, PenstockKafka
 from penstock.wire.compression import CODECS
 
 PARTITIONS = 2
@@ -101,6 +102,21 @@ def test_a_batch_that_is_run_again(
     found = numbers(services.kafka, topic)
     assert set(found) == set(range(1_000))
     assert set(found.values()) == ({1} if delivery == "exactly-once" else {1, 2})
+
+
+def test_a_batch_of_more_tasks_than_the_broker_keeps_offsets_for(
+    spark: SparkSession, services: Services, topic: str, tmp_path: Path
+) -> None:
+    data, checkpoint, tasks = tmp_path / "data", tmp_path / "checkpoint", 10
+    kept = AdminClient({"bootstrap.servers": services.kafka}).list_topics(MARKERS).topics[MARKERS].partitions
+    assert 2 * len(kept) < tasks
+    for first in (0, 200):
+        files(spark, data, first, 200)
+        run(stream(spark, data).repartition(tasks), services, topic, checkpoint)
+        assert numbers(services.kafka, topic) == Counter(range(first + 200))
+    forget_last_commit(checkpoint)
+    run(stream(spark, data).repartition(tasks), services, topic, checkpoint)
+    assert numbers(services.kafka, topic) == Counter(range(400))
 
 
 def test_a_task_that_failed_beside_one_that_committed(

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from penstock.errors import PenstockError
+from penstock.sink import kafka_writer
 from penstock.sink.markers import Marker, is_written, require_next
 from penstock.sink.running import offsets_in
 from penstock.sink.write import Batch
+from penstock.wire.transaction import Committed, Transactions
 
 BATCH = Batch("q", 5, '[{"clicks":{"0":100}}]', '[{"clicks":{"0":150}}]')
 OTHER = replace(BATCH, end='[{"clicks":{"0":170}}]')
@@ -89,3 +95,47 @@ def test_offsets_are_read_from_a_checkpoint(tmp_path: Path) -> None:
     assert offsets_in(str(tmp_path), 2) == (second, "")
     for nowhere in ("", "hdfs://host/a", str(tmp_path / "none")):
         assert offsets_in(nowhere, 1) == ("", "")
+
+
+class Offsets:
+    """A broker's offsets of groups for a topic of `width` partitions, as a transaction shows and sets them."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.kept: dict[str, dict[int, Committed]] = defaultdict(dict)
+
+    async def all_committed(self, group: str, topic: str) -> dict[int, Committed]:
+        return dict(self.kept[group])
+
+    async def committed(self, group: str, topic: str, partition: int) -> Committed | None:
+        assert partition < self.width
+        return self.kept[group].get(partition)
+
+    async def partitions(self, topic: str) -> int:
+        return self.width
+
+    async def add_offsets(self, group: str, offsets: Mapping[tuple[str, int], Committed]) -> None:
+        for (_, partition), committed in offsets.items():
+            assert partition < self.width, "the broker takes no offsets of partitions that there are not"
+            self.kept[group][partition] = committed
+
+
+@pytest.mark.parametrize("tasks", [1, 3, 4, 5, 8, 10])
+def test_each_task_of_a_batch_has_a_marker_however_many_there_are(tasks: int) -> None:
+    offsets = Offsets(width=4)
+
+    def write(batch: Batch, task: int) -> bool:
+        """Whether the task wrote: it had not before."""
+        place = asyncio.run(kafka_writer.unwritten(cast(Transactions, offsets), batch, task, tasks))
+        if place:
+            made = Committed(batch.number + 1, Marker.for_batch(batch, tasks).text())
+            asyncio.run(offsets.add_offsets(place.group, {(kafka_writer.MARKERS, place.partition): made}))
+        return place is not None
+
+    batch, following = (Batch("q", number, f"{number}", f"{number + 1}") for number in (6, 7))
+    assert [write(batch, task) for task in range(tasks) for _ in range(2)] == [True, False] * tasks
+    assert [write(following, task) for task in range(tasks)] == [True] * tasks
+    assert all(group.startswith("penstock-q") for group in offsets.kept)
+    for task in range(tasks):
+        with pytest.raises(PenstockError, match="Kafka is ahead of the checkpoint"):
+            write(batch, task)

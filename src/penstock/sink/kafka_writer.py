@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from math import ceil
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -36,7 +38,7 @@ from penstock.wire.tables import by_topic
 from penstock.wire.transaction import Committed, Transactions
 
 MARKERS = "__consumer_offsets"
-"""The topic under which markers are kept: any that exists will do, and this one always does."""
+"""The topic under which markers are kept, a task's under a partition: any that exists will do, as this one does."""
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 """What Spark calls the query and the micro-batch in the properties of a task."""
 TASKS = "penstock.tasks"
@@ -148,27 +150,46 @@ def write_once(options: Options, batches: Iterator[pa.RecordBatch], batch: Batch
 
 
 async def _write_once(options: Options, batches: Iterator[pa.RecordBatch], batch: Batch, task: int, tasks: int) -> None:
-    group = f"penstock-{batch.query}"
     async with (
-        options.producer(transactional_id=f"{group}-{task}") as producer,
+        options.producer(transactional_id=f"{_group(batch)}-{task}") as producer,
         producer.transaction() as transaction,
     ):
-        if await _is_written(transaction, group, batch, task, tasks):
-            return
-        if await producer.send_tables(_parts(batches, options.topic)):
+        place = await unwritten(transaction, batch, task, tasks)
+        if place and await producer.send_tables(_parts(batches, options.topic)):
             made = Committed(batch.number + 1, Marker.for_batch(batch, tasks).text())
-            await transaction.add_offsets(group, {(MARKERS, task): made})
+            await transaction.add_offsets(place.group, {(MARKERS, place.partition): made})
 
 
-async def _is_written(transaction: Transactions, group: str, batch: Batch, task: int, tasks: int) -> bool:
-    """Whether this task has committed its part."""
-    own, all = await asyncio.gather(
-        transaction.committed(group, MARKERS, task), transaction.all_committed(group, MARKERS)
+class Place(NamedTuple):
+    """Where the marker of a task is."""
+
+    group: str
+    partition: int
+
+
+def _group(batch: Batch, number: int = 0) -> str:
+    return f"penstock-{batch.query}" + (f"-{number}" if number else "")
+
+
+async def unwritten(transaction: Transactions, batch: Batch, task: int, tasks: int) -> Place | None:
+    """Where the marker of this task goes; None if the task has committed its part.
+
+    A broker takes no offsets of partitions that there are not: each group has the markers of so many tasks.
+    """
+    # Asked for a group's offsets, a new cluster makes the topic whose partitions are counted next.
+    first = await transaction.all_committed(_group(batch), MARKERS)
+    width = await transaction.partitions(MARKERS)
+    place = Place(_group(batch, task // width), task % width)
+    more = range(1, ceil(max(tasks, task + 1) / width))
+    own, others = await asyncio.gather(
+        transaction.committed(place.group, MARKERS, place.partition),
+        asyncio.gather(*(transaction.all_committed(_group(batch, number), MARKERS) for number in more)),
     )
+    all = {n * width + p: found for n, group in enumerate([first, *others]) for p, found in group.items()}
     if own is not None:
         all[task] = own
     done = {number: is_written(_marker(found), batch, "Kafka", tasks=tasks) for number, found in all.items()}
-    return done.get(task, False)
+    return None if done.get(task, False) else place
 
 
 def _marker(found: Committed) -> Marker:

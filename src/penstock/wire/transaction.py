@@ -20,6 +20,7 @@ from penstock.wire.coordinator import GROUP, TRANSACTION, Coordinator
 from penstock.wire.errors import InvalidProducerEpoch, InvalidTxnState, KafkaError, ProducerFenced, error_of
 from penstock.wire.lanes import Identity, Lane
 from penstock.wire.protocol import Api, Message
+from penstock.wire.retry import patiently
 
 FENCED = (ProducerFenced, InvalidProducerEpoch)
 # From version 10 of OffsetFetch on topics go by their ids, of which a group need not know any.
@@ -109,6 +110,14 @@ class Transactions:
         """A group's offsets of all partitions of a topic that have one, by transactions that have ended by now."""
         found = await self._committed(group, None, stable=False)
         return {partition: offset for (name, partition), offset in found.items() if name == topic}
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; one that the brokers are about to make is waited for."""
+
+        async def attempt() -> int:
+            return len((await self._cluster.topic(topic)).leaders)
+
+        return await patiently(attempt, **self._limits)  # type: ignore[arg-type]
 
     async def _committed(
         self, group: str, wanted: list[dict[str, Any]] | None, *, stable: bool
