@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from pyspark.sql import DataFrame
 
@@ -44,8 +45,10 @@ def execute(url: str, *statements: str) -> None:
 
 
 def jdbc(frame: DataFrame, url: str, table: str) -> None:
-    address = url.replace("postgresql://postgres@", "jdbc:postgresql://") + "?user=postgres&reWriteBatchedInserts=true"
-    options = {"url": address, "dbtable": table, "batchsize": "10000", "driver": "org.postgresql.Driver"}
+    parts = urlsplit(url)
+    address = f"jdbc:postgresql://{parts.hostname}:{parts.port}{parts.path}?reWriteBatchedInserts=true"
+    login = {"user": parts.username or "", "password": parts.password or ""}
+    options = {"url": address, **login, "dbtable": table, "batchsize": "10000", "driver": "org.postgresql.Driver"}
     frame.write.format("jdbc").options(**options).mode("append").save()
 
 

