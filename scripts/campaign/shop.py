@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from datetime import date
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -51,12 +52,17 @@ class Reader(consume.Reader):
         super().__init__(servers, **{"isolation.level": "read_committed", "enable.partition.eof": True})
         self.partitions = dict.fromkeys(consume.TOPICS, consume.PARTITIONS)
         self._registry = registry
+        self._new: SimpleQueue[list[TopicPartition]] = SimpleQueue()
         self._schemas: dict[int, Any] = {}
 
     def grow(self, topic: str, count: int) -> None:
         new = [TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(self.partitions[topic], count)]
         self.partitions[topic] = count
-        self._consumer.incremental_assign(new)
+        self._new.put(new)
+
+    def _adjust(self) -> None:
+        while not self._new.empty():
+            self._consumer.incremental_assign(self._new.get())
 
     def ends(self, servers: str) -> dict[tuple[str, int], int]:
         """Where the topics end now."""

@@ -81,7 +81,7 @@ class World:
         if part == "kafka":
             brokers = (self.brokers.address(number, "PROXIED") for number in self.brokers.numbers)
             return ",".join(self.network.address(part, broker) for broker in brokers)
-        before, _, after = self.postgres.partition("@")
+        before, _, after = self.postgres.rpartition("@")
         address, _, name = after.partition("/")
         return f"{before}@{self.network.address(part, address)}/{name}"
 

@@ -32,6 +32,7 @@ class Watch(threading.Thread):
     def run(self) -> None:
         try:
             while not self._closing.is_set():
+                self._adjust()
                 messages = self._consumer.consume(BATCH, WAIT)
                 now = time.time_ns() // 1000
                 for message in messages:
@@ -55,6 +56,9 @@ class Watch(threading.Thread):
     def _take(self, message: Message, now: int) -> None:
         """Keep what is needed of a record that was received now, in microseconds."""
         raise NotImplementedError
+
+    def _adjust(self) -> None:
+        """Change what is read, in the thread that reads: the client lets no other do that meanwhile."""
 
     def _reached_end(self, message: Message) -> None:
         """Told, of a consumer with `enable.partition.eof`, when all of a partition was read for now."""
