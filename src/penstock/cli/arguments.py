@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError
+from pathlib import Path
 
 
 def positive(text: str) -> int:
@@ -43,4 +44,15 @@ def add_allow_host(parser: ArgumentParser) -> None:
         metavar="NAME",
         help="a name that callers use for this server, *.NAME for all below it; may be repeated. "
         "Taken anyway: localhost, this machine's name, --host, and IP addresses",
+    )
+
+
+def add_checkpoints(parser: ArgumentParser) -> None:
+    """The folder in which `penstock run` keeps a folder for each pipeline."""
+    parser.add_argument(
+        "--checkpoints",
+        type=Path,
+        default=Path(".penstock/checkpoints"),
+        metavar="DIR",
+        help="where pipelines keep their positions, each in a folder of its name (default: %(default)s)",
     )

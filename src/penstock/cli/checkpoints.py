@@ -6,9 +6,9 @@ import json
 import sys
 from argparse import ArgumentParser, Namespace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
+from penstock.cli.arguments import add_checkpoints
 from penstock.errors import PenstockError
 from penstock.run import positions
 from penstock.run.positions import Shown
@@ -43,13 +43,7 @@ def run(args: Namespace) -> int:
 
 def _action(actions: Any, name: str, line: str, act: Any) -> ArgumentParser:
     parser: ArgumentParser = actions.add_parser(name, help=line, description=f"{line[0].upper()}{line[1:]}.")
-    parser.add_argument(
-        "--checkpoints",
-        type=Path,
-        default=Path(".penstock/checkpoints"),
-        metavar="DIR",
-        help="where `penstock run` keeps its pipelines (default: %(default)s)",
-    )
+    add_checkpoints(parser)
     parser.set_defaults(act=act)
     return parser
 

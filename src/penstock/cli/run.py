@@ -14,7 +14,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark import cloudpickle
 
-from penstock.cli.arguments import positive
+from penstock.cli.arguments import add_checkpoints, positive
 from penstock.errors import PenstockError
 from penstock.run.blame import blame
 from penstock.run.checkpoint import lock
@@ -26,13 +26,7 @@ from penstock.signals import listen
 
 def add(parser: ArgumentParser) -> None:
     parser.add_argument("target", metavar="FILE.py:PIPELINE", help="the file and the function marked with @pipeline")
-    parser.add_argument(
-        "--checkpoints",
-        type=Path,
-        default=Path(".penstock/checkpoints"),
-        metavar="DIR",
-        help="where the pipeline's position is kept, in a folder of its name (default: %(default)s)",
-    )
+    add_checkpoints(parser)
     parser.add_argument("--once", action="store_true", help="handle the data that is there now, then end")
     parser.add_argument("--cores", type=positive, default=2, metavar="N", help="cores for Spark (default: %(default)s)")
     parser.add_argument("--verbose", action="store_true", help="a line for each batch, and Spark's warnings")

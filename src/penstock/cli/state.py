@@ -9,10 +9,9 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.arguments import add_allow_host, port_or_any, positive
+from penstock.cli.arguments import add_allow_host, add_checkpoints, port_or_any, positive
 from penstock.signals import listen
 from penstock.state.answer import LIMIT, States
 
@@ -47,13 +46,7 @@ def run(args: Namespace) -> int:
 
 def _action(actions: Any, name: str, line: str, act: Any) -> ArgumentParser:
     parser: ArgumentParser = actions.add_parser(name, help=line, description=f"{line[0].upper()}{line[1:]}.")
-    parser.add_argument(
-        "--checkpoints",
-        type=Path,
-        default=Path(".penstock/checkpoints"),
-        metavar="DIR",
-        help="where `penstock run` keeps its pipelines (default: %(default)s)",
-    )
+    add_checkpoints(parser)
     parser.add_argument(
         "--postgres", metavar="URL", help="tables that postgres.sink writes there, instead of checkpoints"
     )
