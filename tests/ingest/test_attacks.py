@@ -31,7 +31,7 @@ from http_attacks import (
     resident,
     wrong_items,
 )
-from ingest_server import Server, ingest
+from ingest_server import Server, ingest, metrics
 from secure_kafka import certificate
 from waiting import until
 
@@ -243,6 +243,9 @@ def test_connections_are_bounded_for_an_address_and_in_all(narrow: Server) -> No
     log = narrow.errors.read_text()
     assert "connections are refused: 127.0.0.2 has 30 open, which is connections_per_address of [limits]" in log
     assert log.count("connections are refused") == 1  # a line in ten seconds
+    counted = metrics(narrow)
+    assert counted["penstock_ingest_refused_connections_total",] >= 2
+    assert 1 <= counted["penstock_ingest_connections",] <= 40
 
 
 def test_when_it_is_crowded_idle_connections_make_room(narrow: Server) -> None:

@@ -11,6 +11,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from penstock.source.http.body import InFlight
+from penstock.source.http.listener import Listener
 from penstock.source.http.report import Family, Report
 from penstock.source.http.store import Facts, Store
 from penstock.wire import Producer
@@ -79,18 +80,23 @@ def deaths(number: int) -> Metric:
 class Reporter:
     """Makes the reports of this process."""
 
-    def __init__(self, counts: Counts, in_flight: InFlight, store: Store, producer: Producer) -> None:
-        self._in_flight, self._store = in_flight, store
+    def __init__(
+        self, counts: Counts, in_flight: InFlight, store: Store, producer: Producer, listener: Listener
+    ) -> None:
+        self._in_flight, self._store, self._listener = in_flight, store, listener
         self._collectors = (CountsCollector(counts), ProducerCollector(producer, "ingest"))
 
     def report(self) -> Report:
         facts = self._store.facts()
-        metrics = [*self._gauges(facts), deaths(0), *(one for part in self._collectors for one in part.collect())]
+        metrics = [*self._now(facts), deaths(0), *(one for part in self._collectors for one in part.collect())]
         return Report(time.monotonic(), [Family.of(one) for one in metrics], facts, self._in_flight.bytes)
 
-    def _gauges(self, facts: Facts) -> Iterator[Metric]:
+    def _now(self, facts: Facts) -> Iterator[Metric]:
         yield _gauge("workers", "Processes that take events", 1)
         yield _gauge("in_flight_bytes", "Bytes of requests not answered", self._in_flight.bytes)
+        yield _gauge("connections", "Connections that are open", self._listener.open)
+        text = "Connections refused because too many are open, in all or from one address"
+        yield CounterMetricFamily("penstock_ingest_refused_connections", text, value=self._listener.refused)
         if facts.spool is not None:
             yield _gauge("spool_bytes", "Bytes on disk", facts.spool)
             waiting = GaugeMetricFamily(

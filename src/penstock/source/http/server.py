@@ -167,7 +167,7 @@ async def _serve(
     settings, clients = site.settings, connect()
     async with _store(settings, number, clients) as store:
         counts, in_flight = Counts(), InFlight(settings.limits.in_flight)
-        seat = sit(Reporter(counts, in_flight, store, clients.producer))
+        seat = sit(Reporter(counts, in_flight, store, clients.producer, server.listener))
         pages = _pages(site, store, seat.reports)
         server.config.app = App(site.readings, store, settings, counts, in_flight, pages)
         watching = watch(
