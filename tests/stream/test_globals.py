@@ -54,6 +54,13 @@ def test_rows_that_are_no_json_are_left_out_one_by_one() -> None:
     assert good.tolist() == [True, True, False, True, False]
 
 
+def test_values_are_read_each_for_itself_and_as_text() -> None:
+    # Arrow's reader would take the two halves for one object and a second one, and any bytes for text.
+    values = [b'{"name":', b'{"n": 2}}{"n": 3}', b'{"name": "\xff"}', b'{"n": 4}']
+    rows, good = decoded(pa.array(values, pa.binary()), SCHEMA)
+    assert (rows.to_pylist(), good.tolist()) == ([{"name": None, "n": 4}], [False, False, False, True])
+
+
 def test_a_value_that_is_null_is_no_object() -> None:
     null, one = b" null", b'\n{"n": 1}'
     # The order matters: of a null before all objects Arrow's reader dies, and this process with it.

@@ -86,6 +86,17 @@ def test_count_counts_records_and_not_offsets(services: Services, topic: str) ->
     assert uncommitted[-1] == {"topic": topic, "partition": "all", "records": 9, "offsets": 11}
 
 
+def test_a_batch_that_decompresses_to_too_much_is_not_read_unless_allowed(services: Services, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": services.kafka, "compression.type": "zstd", "message.max.bytes": 4 << 20})
+    producer.produce(topic, bytes(3 << 20), partition=0)
+    assert producer.flush(10) == 0
+    asked = ("tail", topic, "--limit", 1, "--root", services.root)
+    refused = topics(*asked, "--max-decompressed-bytes", 1 << 20)
+    assert refused.returncode == 1
+    assert f"{topic}" in refused.stderr and "give --max-decompressed-bytes 4194304" in refused.stderr
+    assert topics(*asked, "--max-decompressed-bytes", 4 << 20).stdout.startswith("0\t0\t")
+
+
 def test_tail_shows_a_record_a_line(services: Services, topic: str) -> None:
     write(
         services,

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 from pyspark.sql import types as st
 
-OBJECT = r"^[ \t\r\n]*\{"
+SPACE = " \t\r\n"
+OBJECT = rf"^[{SPACE}]*\{{"
 READABLE = (
     *(st.StringType, st.BooleanType, st.NumericType, st.DateType, st.TimestampType, st.TimestampNTZType),
     *(st.ArrayType, st.StructType),
@@ -55,6 +56,10 @@ def _rows(values: pa.Array, schema: pa.Schema) -> pa.Table | None:
     if not len(values):
         return schema.empty_table()
     try:
+        # Arrow's reader takes any bytes for text, and what is cut in two for one object. With a brace at both ends of
+        # each value none goes on in the next: no JSON has an object right behind another but at the top.
+        if not pc.all(pc.ends_with(pc.ascii_rtrim(values.cast(pa.string()), SPACE), "}")).as_py():
+            return None
         rows = _together(values, pa.schema([_readable(one) for one in schema])).cast(schema)
     except pa.ArrowInvalid:
         return None

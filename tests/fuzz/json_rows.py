@@ -1,0 +1,116 @@
+"""JSON objects of a topic as rows of a global table: each value is read as if it were alone, and as Python's json does.
+
+An input is values with a length of two bytes before each. What is compared: which values are good, texts and whole
+numbers of good ones where Python's json has one of these, and that Arrow finds nothing wrong with the rows.
+"""
+
+from __future__ import annotations
+
+import json
+import random as randoms
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.stream.json_rows import decoded
+
+from .mutate import mutated, noise
+from .runner import Decoder, Difference
+
+SCHEMA = pa.schema(
+    {"s": pa.string(), "n": pa.int64(), "o": pa.struct({"s": pa.string(), "l": pa.list_(pa.int64())}), "d": pa.date32()}
+)
+SMALLEST, LARGEST = -(2**63), 2**63 - 1
+PIECES = (
+    "",
+    " ",
+    "\n",
+    '{"s":',
+    "}",
+    '"',
+    "[",
+    "]",
+    "{",
+    "null",
+    '{"n":1}',
+    '{"s":"x"}{"n":2}',
+    "\ufeff",
+    "\\ud800",
+    "\x00",
+)
+
+
+def _draw(random: randoms.Random) -> bytes:
+    values = [_value(random) for _ in range(random.randint(1, 5))]
+    if random.random() < 0.4:
+        values = [mutated(random, value) if random.random() < 0.5 else value for value in values]
+    return b"".join(len(value[:65535]).to_bytes(2, "big") + value[:65535] for value in values)
+
+
+def _value(random: randoms.Random) -> bytes:
+    if random.random() < 0.1:
+        return noise(random, 40) if random.random() < 0.3 else "".join(random.choices(PIECES, k=3)).encode()
+    made = {name: _any(random, 0) for name in random.sample(["s", "n", "o", "d", "more"], random.randint(0, 4))}
+    text = json.dumps(made, ensure_ascii=random.random() < 0.5, separators=random.choice(((",", ":"), (", ", ": "))))
+    return random.choice(("", "", " ", "\n")).encode() + text.encode() + random.choice(("", "", " ", "\r\n")).encode()
+
+
+def _any(random: randoms.Random, depth: int) -> Any:
+    kind = random.randrange(9 if depth < 3 else 6)
+    if kind == 0:
+        return None
+    if kind < 3:
+        return random.choice((0, 1, -1, 7.5, 1e300, True, 2**63 - 1, 2**63, -(2**63), 10**30, random.randrange(10**6)))
+    if kind < 6:
+        return random.choice(
+            ("", "x", "\u00fc", "\U0001f600", "2026-01-02", "12", '"', "}\n{", "a" * random.randrange(300))
+        )
+    if kind == 6:
+        return [_any(random, depth + 1) for _ in range(random.randrange(4))]
+    return {random.choice(("s", "l", "x")): _any(random, depth + 1) for _ in range(random.randrange(3))}
+
+
+def _values(data: bytes) -> list[bytes]:
+    values, at = [], 0
+    while at + 2 <= len(data):
+        end = at + 2 + int.from_bytes(data[at : at + 2], "big")
+        values.append(data[at + 2 : end])
+        at = end
+    return values
+
+
+def _check(data: bytes) -> bool:
+    values = _values(data)
+    rows, good = decoded(pa.array(values, pa.binary()), SCHEMA)
+    rows.validate(full=True)
+    if rows.schema != SCHEMA or len(rows) != sum(map(int, good)):
+        raise Difference(f"{len(rows)} rows of {rows.schema} for {good}")
+    found = iter(rows.to_pylist())
+    for value, is_good in zip(values, good, strict=True):
+        alone, alone_good = decoded(pa.array([value], pa.binary()), SCHEMA)
+        if bool(alone_good[0]) != bool(is_good):
+            raise Difference(f"{value!r} is good: {is_good}; alone: {alone_good[0]}")
+        if is_good:
+            row = next(found)
+            if [row] != alone.to_pylist():
+                raise Difference(f"{value!r} is {row}; alone: {alone.to_pylist()}")
+            _compare(value, row)
+    return bool(len(rows))
+
+
+def _compare(value: bytes, row: dict[str, Any]) -> None:
+    try:
+        # Of a name that stands twice either value may be taken.
+        said = json.loads(value.decode(), object_pairs_hook=lambda pairs: pairs)
+    except ValueError as error:
+        raise Difference(f"{value!r} was read as {row}; json: {error}") from None
+    except RecursionError:
+        return
+    for name, kind in (("s", str), ("n", int)):
+        given = [one for other, one in said if other == name]
+        known = len(given) == 1 and type(given[0]) is kind and (kind is str or SMALLEST <= given[0] <= LARGEST)
+        if known and row[name] != given[0]:
+            raise Difference(f"{name} of {value!r} is {row[name]!r}")
+
+
+DECODER = Decoder(name="json_rows", draw=_draw, check=_check)
