@@ -21,6 +21,14 @@ def usable(
         raise PenstockError(f"{what}: {error.strerror or error}", where=str(place), next=next) from error
 
 
+def is_file(path: str | Path) -> bool:
+    """Whether there is a file that this user can see; a text that is not a path, or is too long for one, names none."""
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def opened(file: Path) -> TextIO:
     """The file, to be read and appended to; it and its folder are made if they are not there."""
     with usable(file.parent):

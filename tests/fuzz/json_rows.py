@@ -106,11 +106,15 @@ def _compare(value: bytes, row: dict[str, Any]) -> None:
         raise Difference(f"{value!r} was read as {row}; json: {error}") from None
     except RecursionError:
         return
-    for name, kind in (("s", str), ("n", int)):
+    for name in ("s", "n"):
         given = [one for other, one in said if other == name]
-        known = len(given) == 1 and type(given[0]) is kind and (kind is str or SMALLEST <= given[0] <= LARGEST)
-        if known and row[name] != given[0]:
+        if len(given) == 1 and _is_sure(name, given[0]) and row[name] != given[0]:
             raise Difference(f"{name} of {value!r} is {row[name]!r}")
+
+
+def _is_sure(name: str, value: Any) -> bool:
+    """Whether the column must have just this value."""
+    return type(value) is str if name == "s" else type(value) is int and SMALLEST <= value <= LARGEST
 
 
 DECODER = Decoder(name="json_rows", draw=_draw, check=_check)

@@ -16,6 +16,7 @@ from pyspark import cloudpickle
 
 from penstock.cli.arguments import add_checkpoints, positive
 from penstock.errors import PenstockError
+from penstock.folders import is_file
 from penstock.run.blame import blame
 from penstock.run.checkpoint import lock
 from penstock.run.host import end, explain, jvm_process, session
@@ -71,7 +72,7 @@ def load(target: str) -> Pipeline:
 
 
 def _load_file(file: Path) -> ModuleType:
-    if not file.is_file():
+    if not is_file(file):
         raise PenstockError(f"there is no file {file}", where=f"in {Path.cwd()}", next="check the path")
     path = file.resolve()
     _import_beside(path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 from penstock.codec.debezium import PLACEMENT
@@ -15,6 +14,7 @@ from penstock.connect.properties import FREE, properties
 from penstock.connect.providers import Provided
 from penstock.connect.secrets import Hiding, is_secret, masked, of_config, unrestored
 from penstock.errors import PenstockError
+from penstock.folders import is_file
 from penstock.sink import kafka
 
 OVERRIDE = "producer.override."
@@ -139,7 +139,7 @@ def _format(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
 def _tls(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
     for name in ("truststore.path", "keystore.path", "openssl.keyCertChain", "openssl.privateKey"):
         path = values[f"scylla.ssl.{name}"]
-        if path and not Path(path).is_file():
+        if path and not is_file(path):
             yield f"scylla.ssl.{name}", f"there is no file {path} on the worker's machine"
     chain, key = (values[f"scylla.ssl.openssl.{name}"] for name in ("keyCertChain", "privateKey"))
     if key and not chain:

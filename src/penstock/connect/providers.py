@@ -11,6 +11,8 @@ from pathlib import Path
 
 import javaproperties
 
+from penstock.folders import is_file
+
 REFERENCE = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
 """A provider's name, perhaps a path, and a key; the pattern of Kafka's ConfigTransformer."""
 KINDS = {
@@ -41,12 +43,15 @@ class Provider:
         if not self._allows(place):
             return None
         if self.kind == "file":
-            return read_properties(_read(place, "latin-1")).get(key) if place.is_file() else None
+            return read_properties(_read(place, "latin-1")).get(key) if is_file(place) else None
         file = place / key
-        return _read(file, "utf-8") if file.name == key and file.is_file() else None
+        return _read(file, "utf-8") if file.name == key and is_file(file) else None
 
     def _allows(self, place: Path) -> bool:
-        whole = place.resolve()
+        try:
+            whole = place.resolve()
+        except (OSError, ValueError):  # no path
+            return False
         return not self.paths or any(whole.is_relative_to(path.resolve()) for path in self.paths)
 
 

@@ -13,6 +13,7 @@ from penstock.connect.definition import full_name
 from penstock.connect.providers import KINDS, SIDES, Provided, Provider, read_properties
 from penstock.connect.secrets import of_config
 from penstock.errors import PenstockError
+from penstock.folders import is_file
 from penstock.kafka_security import SETTINGS as SECURITY
 from penstock.kafka_security import Security, require_servers
 
@@ -47,7 +48,7 @@ class Settings:
 
 def read(file: Path | None, servers: str | None, listen: str | None) -> Settings:
     """The settings of a worker's file, if there is one; `servers` and `listen` come before what it says."""
-    if file is not None and not file.is_file():
+    if file is not None and not is_file(file):
         raise PenstockError(f"there is no file {file}", next="give the worker's properties file, or leave it out")
     where = str(file) if file else "penstock connect"
     said = _said(file) if file else {}

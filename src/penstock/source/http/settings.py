@@ -16,6 +16,7 @@ import msgspec
 
 from penstock.config import duration
 from penstock.errors import PenstockError
+from penstock.folders import is_file
 from penstock.kafka_security import require_servers
 from penstock.source.http.origins import NOWHERE, Origins
 
@@ -375,6 +376,6 @@ def _beside(tls: Tls, folder: Path, where: str) -> Tls:
     """With the paths from the file's folder, and all of them there."""
     paths = {name: str(folder / getattr(tls, name)) for name in ("certificate", "key", "clients") if getattr(tls, name)}
     for name, path in paths.items():
-        if not Path(path).is_file():
+        if not is_file(path):
             raise PenstockError(f"there is no file {path}", where=where, next=f"give the PEM file for {name}")
     return msgspec.structs.replace(tls, **paths)
