@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -22,7 +23,7 @@ def penstock(*arguments: object) -> subprocess.CompletedProcess[str]:
 def test_help_names_every_command() -> None:
     answer = penstock("--help")
     assert answer.returncode == 0
-    assert all(f"    {name} " in answer.stdout for name in COMMANDS)
+    assert all(re.search(rf"(?m)^    {name}\s", answer.stdout) for name in COMMANDS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
