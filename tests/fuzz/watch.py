@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .runner import CORPUS, Slate
+from .runner import CORPUS, MOST_FINDINGS, Slate
 
 ENDLESS = 2**62
 ENDLESS_CPU = 120.0
@@ -22,8 +22,6 @@ ENDLESS_CPU = 120.0
 SILENCE = 300.0
 """Seconds of an input, however little CPU it gets."""
 LOOK = 0.1
-MOST_FINDINGS = 10
-"""Of one decoder, after which it is left alone."""
 TESTS = CORPUS.parents[1]
 PACKAGE = CORPUS.parent.name
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from contextlib import suppress
 
 import pyarrow as pa
@@ -46,6 +47,22 @@ def some(size: int) -> bytes:
 def test_what_is_compressed_comes_back(codec: int, size: int) -> None:
     for data in (some(size), bytearray(some(size)), memoryview(b"_" + some(size))[1:]):
         assert bytes(decompress(codec, compress(codec, None, data))) == bytes(data)
+
+
+@pytest.mark.parametrize("codec", REAL)
+def test_damaged_data_leaves_no_memory_behind(codec: int) -> None:
+    whole, refused = bytes(compress(codec, None, some(2000))), 0
+    tracemalloc.start()
+    try:
+        for place in range(30, len(whole)):
+            try:
+                decompress(codec, whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :], max_size=1 << 20)
+            except CorruptRecords:
+                refused += 1
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert refused > 20 and kept < 1 << 20
 
 
 @pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])

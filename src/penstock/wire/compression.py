@@ -111,15 +111,21 @@ def decompress(codec: int, data: Data, *, max_size: int = MAX_SIZE) -> Data:
 def _stream(codec: int, data: Data, max_size: int) -> Data:
     with pa.CompressedInputStream(pa.BufferReader(data), CODEC_NAMES[codec]) as stream:
         # Asked for all at once, the stream would allocate all of it: a small batch could take gigabytes.
-        first: bytes = stream.read(min(_STEP, max_size + 1))
+        first = _read(stream, min(_STEP, max_size + 1))
         _check_size(len(first), max_size)
         if len(first) < _STEP:
             return first
         plain = bytearray(first)
-        while part := stream.read(min(_STEP, max_size + 1 - len(plain))):
+        while part := _read(stream, min(_STEP, max_size + 1 - len(plain))):
             plain += part
             _check_size(len(plain), max_size)
     return plain
+
+
+def _read(stream: pa.NativeFile, most: int) -> bytes:
+    # Not by stream.read: of data that turns out to be damaged, its memory is never given back (seen with pyarrow 26).
+    data: bytes = stream.read_buffer(most).to_pybytes()
+    return data
 
 
 def _unsnap(data: memoryview, max_size: int) -> Data:
