@@ -94,7 +94,7 @@ def rule_of(given: Any, where: str) -> Rule:
     if not isinstance(given, dict):
         raise PenstockError(f"{_shown(given)} is no rule", where=where, next='begin each rule with "- name: ..."')
     line = f"{where}, line {given[LINE]}" if LINE in given else where
-    named = f"{line}, rule {given['name']!r}" if isinstance(given.get("name"), str) else line
+    named = f"{line}, rule {_shown(given['name'])}" if isinstance(given.get("name"), str) else line
     if missing := [name for name in REQUIRED if name not in given]:
         raise PenstockError(f"no {missing[0]}", where=named, next=f"add a line {missing[0]}: ... to the rule")
     arguments = _checked(given, RULE, named)
