@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,11 @@ def test_other_errors_are_final_and_told_in_one_line(rows: DataFrame) -> None:
     assert not python.retriable and "KeyError: 'amount'" in python.text and "\n" not in python.text
     sql = failed(rows.selectExpr("1 / CAST(value AS int) AS v").writeStream.format("noop").start())
     assert not sql.retriable and sql.text.startswith("[DIVIDE_BY_ZERO]") and "\n" not in sql.text
+
+
+def test_a_disk_that_is_full_may_get_room(rows: DataFrame) -> None:
+    fault = failed(raising(rows, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
+    assert fault.retriable and "No space left on device" in fault.text
 
 
 @pytest.mark.parametrize("sinks", [1, 2])

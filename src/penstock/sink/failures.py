@@ -11,14 +11,18 @@ from pyspark.errors import PySparkException
 
 from penstock.errors import PenstockError
 
-# Kafka's own mark for an error that passes; and the end of a Python process that Spark talked to.
+# Kafka's own mark for an error that passes; the end of a Python process that Spark talked to; a full disk, which may be
+# that of the checkpoint.
 RETRIABLE_CAUSES = (
     "org.apache.kafka.common.errors.RetriableException",
     "java.io.EOFException",
     "java.net.SocketException",
     "java.net.SocketTimeoutException",
 )
-RETRIABLE_TEXT = re.compile(r"Python worker exited unexpectedly|Python worker failed to connect back")
+RETRIABLE_TEXT = re.compile(
+    "Python worker exited unexpectedly|Python worker failed to connect back"
+    "|No space left on device|Disk quota exceeded"
+)
 
 
 class Unavailable(PenstockError):
