@@ -20,8 +20,7 @@ RETRIABLE_CAUSES = (
     "java.net.SocketTimeoutException",
 )
 RETRIABLE_TEXT = re.compile(
-    "Python worker exited unexpectedly|Python worker failed to connect back"
-    "|No space left on device|Disk quota exceeded"
+    "Python worker exited unexpectedly|Python worker failed to connect back|No space left on device|Disk quota exceeded"
 )
 
 
