@@ -157,6 +157,25 @@ def test_a_task_that_cannot_go_on_fails_and_starts_again_when_it_can(
     until(lambda: ids(services, connect, named, f"{config['topic.prefix']}.{table}") == {3}, "event of the new table")
 
 
+def test_a_change_that_nobody_can_read_fails_the_task_or_is_left_out(
+    connect: KafkaConnect, services: Services, cql: Any, tables: Any, config: dict[str, str], named: str
+) -> None:
+    table = tables("poisoned")
+    cql.execute(f"ALTER TABLE {table} ADD m map<int, text>")
+    cql.execute(f"INSERT INTO {table} (id, at, m) VALUES (1, 1, {{blob_as_int(0x): 'x'}})")
+    cql.execute(f"INSERT INTO {table} (id, at, m) VALUES (2, 1, {{7: 'x'}})")
+    config |= {"scylla.table.names": table}
+    connect.create_connector({"name": named, "config": config})
+    until(lambda: task_states(connect, named) == ["FAILED"], "failure")
+    (task,) = connect.get_connector_status(named)["tasks"]
+    assert f"column m of {table} has a value that cannot be read" in task["trace"]
+    assert "errors.tolerance=all" in task["trace"]
+    connect.update_connector(named, config | {"errors.tolerance": "all"})
+    topic = f"{config['topic.prefix']}.{table}"
+    until(lambda: ids(services, connect, named, topic) == {2}, "event of the row that can be read")
+    assert task_states(connect, named) == ["RUNNING"]
+
+
 def test_hidden_secrets_stay_when_what_was_shown_is_sent_back(
     connect: KafkaConnect, worker: Worker, tables: Any, config: dict[str, str], named: str
 ) -> None:

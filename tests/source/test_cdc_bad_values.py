@@ -69,12 +69,16 @@ def test_a_query_stops_with_the_place_of_the_first_bad_cell() -> None:
         f"which Spark's maps cannot hold (stream 0x{stream_id(2).hex()}, time {time_of(T0 + 5)}, "
         f'key {{"id": 2, "ck": 7}}, after, cell 0x{POISON.hex()}). Next: give cdc.read(...) bad_values="problem": such '
         "a value is null then, its row goes to kafka.dead_letters(...) and the others on; or leave the row out with a "
-        "start behind its time"
+        "start behind its time. A connector leaves such rows out with errors.tolerance=all"
     )
 
 
-def test_a_row_with_a_problem_keeps_its_other_cells_and_tells_of_the_bad_ones() -> None:
+def test_a_row_with_a_problem_keeps_its_other_cells_and_tells_of_the_bad_ones(caplog: pytest.LogCaptureFixture) -> None:
     rows = changes(poisoned(ROWS), problem=True).to_pylist()
+    (line,) = caplog.messages
+    assert line.startswith(
+        'ks.t: 2 rows have a problem; the first, {"id": 2, "ck": 7}, cannot be read: m in after, m in'
+    )
     assert [row["after"]["m"] for row in rows] == [[], None, None]
     assert [row["delta"]["s"] for row in rows] == ["first", "kept", "last"]
     assert rows[1]["after"] == {"ck": 7, "id": 2, "m": None, "s": "kept", "tags": ["a"]}

@@ -115,6 +115,7 @@ class Task:
             consistency=reached.consistency,
             page_size=page or 5000,
             latency=values["penstock.latency"],
+            bad_values="problem" if values["errors.tolerance"] == "all" else "stop",
             tls=reached.tls,
             verify_hostname=reached.verify_hostname,
             **{name: text for name, text in given.items() if text},

@@ -5,6 +5,7 @@ Whether the batch has that column decides: its reader asked for it with `bad_val
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ from penstock.database.bad_values import bad_rows, excerpt, key_text
 from penstock.database.cells import Array
 from penstock.database.columns import BadValue, Cells, decode
 from penstock.schema import CqlType
+
+log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from penstock.source.cdc_changes import View
@@ -58,6 +61,10 @@ class Problems:
         """The column `problem`, when all others were decoded."""
         if not self.found:
             return pa.nulls(len(self.rows), target)
+        first = self._problem(min(self.found))
+        log.warning(
+            "%s: %d rows have a problem; the first, %s, %s", self._table, len(self.found), first["key"], first["reason"]
+        )
         return pa.array([self._problem(row) if row in self.found else None for row in range(len(self.rows))], target)
 
     def _problem(self, row: int) -> dict[str, object]:
@@ -76,7 +83,8 @@ class Problems:
             f"column {column} of {self._table} has a value that cannot be read: {reason}",
             where=f"{of_log}key {self._key(row)}, {part}, cell {excerpt(value)}",
             next='give cdc.read(...) bad_values="problem": such a value is null then, its row goes to '
-            "kafka.dead_letters(...) and the others on; or leave the row out with a start behind its time",
+            "kafka.dead_letters(...) and the others on; or leave the row out with a start behind its time. A connector "
+            "leaves such rows out with errors.tolerance=all",
         )
 
     @property

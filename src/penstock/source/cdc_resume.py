@@ -127,7 +127,8 @@ class Resume:
         raise DataLost(
             f"{what}; not read: {span}",
             where=self._where,
-            next="read what there is with fail_on_data_loss=False, or begin anew: `penstock checkpoints reset NAME`",
+            next="read what there is with fail_on_data_loss=False, or begin anew: `penstock checkpoints reset NAME`, "
+            "for a connector DELETE its offsets",
         )
 
     def _warn(self, text: str, *, of: str = "") -> None:
