@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import runpy
@@ -130,3 +131,58 @@ def test_what_is_locked_and_has_an_advisory_is_listed(tmp_path: Path) -> None:
     (tmp_path / "one.json").unlink()
     (tmp_path / "PyPI.zip").unlink()
     assert subprocess.run([*command, str(tmp_path)], capture_output=True, check=False).returncode == 0
+
+
+def installer() -> Any:
+    """scripts/install.py as a module."""
+    spec = importlib.util.spec_from_file_location("install", ROOT / "scripts/install.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def wheel(folder: Path) -> Path:
+    """A wheel of a package with nothing in it."""
+    file = folder / "nothing_here-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(file, "w") as written:
+        about = "nothing_here-1.0.dist-info"
+        written.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: nothing-here\nVersion: 1.0\n")
+        written.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        written.writestr(f"{about}/RECORD", "")
+    return file
+
+
+def test_a_file_with_another_checksum_ends_the_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install = installer()
+    (tmp_path / "dev.txt").write_text(f"nothing-here @ {wheel(tmp_path).as_uri()} --hash=sha256:{'0' * 64}\n")
+    monkeypatch.setattr(install, "ROOT", tmp_path)
+    monkeypatch.setattr(install, "STEPS", (("--no-index", *install.HASHED, "dev.txt"),))
+    assert install.main() == 1
+    said = capsys.readouterr().err
+    assert "DO NOT MATCH THE HASHES" in said and "without checksums" not in said
+
+
+@pytest.mark.parametrize("failing", ["python", "machine", "wheel"])
+def test_what_the_locks_do_not_serve_is_chosen_within_bounds_with_a_message(
+    failing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install, asked = installer(), []
+
+    def pip(*options: str) -> str:
+        asked.append(options)
+        return "ERROR: No matching distribution found for x" if "--require-hashes" in options else ""
+
+    monkeypatch.setattr(install, "install", pip)
+    if failing == "python":
+        monkeypatch.setattr(install, "PYTHONS", ((3, 9),))
+    if failing == "machine":
+        monkeypatch.setattr(install, "MACHINES", set())
+    assert install.main() == 0
+    assert asked[-1] == ("--editable", ".[dev]")
+    assert len(asked) == (2 if failing == "wheel" else 1)
+    reasons = {"python": "they hold for Python 3.9", "machine": "they do not hold for", "wheel": "No matching distrib"}
+    said = capsys.readouterr().err
+    assert reasons[failing] in said and "without checksums" in said
