@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Producer
 
-from penstock.database.cells import Array
+from penstock.native import Array
 from penstock.stream.match import node_of
 
 KINDS = ("cookie", "email_hash")

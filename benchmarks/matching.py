@@ -34,8 +34,8 @@ from _match_recovery import recoveries
 from _measure import tell, tree_cpu
 from _stream_data import topics
 from penstock import cql
-from penstock.database.cells import Array
 from penstock.local.services import Services, down, up
+from penstock.native import Array
 from penstock.session import spark
 from penstock.stream.match_batches import KEY, Match
 

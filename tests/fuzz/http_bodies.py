@@ -19,13 +19,13 @@ from typing import Any
 import jsonschema_rs
 import numpy as np
 
+from penstock.native import Array
 from penstock.source.http import scan
 from penstock.source.http.answers import Refused
 from penstock.source.http.body import GZIP, MEMBERS, unpack
 from penstock.source.http.events import Events, Reading
 from penstock.source.http.plan import plan
 from penstock.source.http.schema import Schema
-from penstock.wire.kernels import Array
 
 from .mutate import mutated, noise
 from .runner import Decoder, Difference

@@ -233,6 +233,7 @@ def test_a_request_has_its_answer_before_what_is_wrong_behind_it_ends_the_connec
 
 
 def test_connections_are_bounded_for_an_address_and_in_all(narrow: Server) -> None:
+    began = time.monotonic()
     with crowd(narrow.url, 30, b"", "127.0.0.2") as made:
         assert asked_from(narrow.url, "127.0.0.2") == 503
         assert asked_from(narrow.url, "127.0.0.3") == 200
@@ -242,7 +243,7 @@ def test_connections_are_bounded_for_an_address_and_in_all(narrow: Server) -> No
     until(lambda: asked_from(narrow.url, "127.0.0.2") == 200, "room again")
     log = narrow.errors.read_text()
     assert "connections are refused: 127.0.0.2 has 30 open, which is connections_per_address of [limits]" in log
-    assert log.count("connections are refused") == 1  # a line in ten seconds
+    assert 1 <= log.count("connections are refused") <= 1 + (time.monotonic() - began) // 10, "a line in ten seconds"
     counted = metrics(narrow)
     assert counted["penstock_ingest_refused_connections_total",] >= 2
     assert 1 <= counted["penstock_ingest_connections",] <= 40

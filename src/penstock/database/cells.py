@@ -13,23 +13,11 @@ array.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar, cast
-
 import numpy as np
-from numba import njit
 
 from penstock.errors import PenstockError
-
-Array: TypeAlias = np.ndarray[Any, Any]
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def compiled(function: F) -> F:
-    """The function in machine code: compiled at its first call, kept on disk for the processes that come after."""
-    return cast(F, njit(cache=True, nogil=True)(function))
-
+from penstock.native import Array
+from penstock.native.jit import compiled
 
 HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 UUID_TEXT_WIDTH = 36

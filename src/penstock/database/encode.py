@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.database import cells as loops
-from penstock.database.cells import Array
 from penstock.database.columns import DATE_EPOCH, Cells
 from penstock.errors import PenstockError
+from penstock.native import Array
 from penstock.schema import CqlType
 
 MICROS_PER_MILLI = 1000

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from penstock.database.access import Access
-from penstock.database.cells import Array
 from penstock.database.connection import Connection, connection
 from penstock.database.retrying import retrying
 from penstock.errors import PenstockError
+from penstock.native import Array
 
 T = TypeVar("T")
 

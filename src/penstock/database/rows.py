@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from penstock.database.access import Access
 from penstock.database.bad_values import decoded
-from penstock.database.cells import MOST_OFFSET, Array, indexed
+from penstock.database.cells import MOST_OFFSET, indexed
 from penstock.database.columns import Cells
 from penstock.database.encode import encode, laid_out, list_bytes
 from penstock.database.pages import Page
@@ -26,6 +26,7 @@ from penstock.database.requests import Limits, Request, send_all
 from penstock.database.routing import LONGEST_KEY, by_owner, partition_key
 from penstock.database.tables import base_name, quoted
 from penstock.errors import PenstockError
+from penstock.native import Array
 from penstock.schema import Table, spark_type
 
 KEYS_TOGETHER = 32

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.database.cells import Array, indexed
+from penstock.database.cells import indexed
 from penstock.database.columns import Cells, decode, decode_list_in_log
 from penstock.database.pages import Page
+from penstock.native import Array
 from penstock.schema import Column
 from penstock.source import log_groups
 from penstock.source.cdc_frame import Images, Layout

@@ -12,13 +12,12 @@ from __future__ import annotations
 import base64
 import zlib
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
+from penstock.native import Array
 from penstock.source.times import UUID_EPOCH
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 LANES = 4
 _CELL = np.dtype([("count", "<u4"), ("sum", "<u8")])

@@ -18,8 +18,8 @@ from penstock.database.retrying import retrying
 from penstock.database.routing import Ring, known_ring, owners
 from penstock.database.tables import split_name
 from penstock.errors import PenstockError, SchemaChanged
+from penstock.native import Array
 from penstock.source.cdc_generations import Span
-from penstock.source.cdc_groups import Array
 from penstock.source.cdc_options import Settings
 from penstock.source.times import upper_bound
 

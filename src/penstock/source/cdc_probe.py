@@ -17,9 +17,10 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from penstock.native import Array
 from penstock.schema import Table
 from penstock.source.cdc_generations import Span
-from penstock.source.cdc_groups import Array, micros_of
+from penstock.source.cdc_groups import micros_of
 from penstock.source.cdc_options import Settings
 from penstock.source.cdc_pages import IN_SPAN, fetch_pages, id_cells, span_queries
 from penstock.source.cdc_tables import log_name

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from penstock.codec.problem import PROBLEM
 from penstock.database.bad_values import bad_rows, excerpt, key_text
-from penstock.database.cells import Array
 from penstock.database.columns import BadValue, Cells, decode
+from penstock.native import Array
 from penstock.schema import CqlType
 
 log = logging.getLogger(__name__)

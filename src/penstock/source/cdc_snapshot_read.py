@@ -16,9 +16,9 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock.database.cells import Array
 from penstock.database.pages import Page
 from penstock.database.tables import base_name, quoted
+from penstock.native import Array
 from penstock.schema import Column, CqlType, Table, log_value_type
 from penstock.source.cdc_changes import View, names_where
 from penstock.source.cdc_frame import Layout

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from penstock.native import Array
+from penstock.native.jit import compiled, copy
 from penstock.source.json_tokens import DAYS, decimal, digits, equal, is_time, literal, number, pair, space, string
 from penstock.source.loads import address, byte
-from penstock.wire.kernels import Array, compiled, copy
 
 TEXT, TRUTH, DATE, TIME, WHOLE, DECIMAL, FLOAT = range(7)
 """What a member is; TIME and WHOLE take whole numbers, within bounds above zero, and from DECIMAL on all."""

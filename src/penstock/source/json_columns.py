@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as st
 
+from penstock.native import Array
 from penstock.source.json_cells import (
     DATE,
     DECIMAL,
@@ -24,7 +25,6 @@ from penstock.source.json_cells import (
 )
 from penstock.source.loads import WIDE
 from penstock.wire.arrays import cells, read_only
-from penstock.wire.kernels import Array
 
 MOST_MEMBERS = 62
 """A word has a bit for each."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from penstock.native.jit import compiled
 from penstock.source.loads import WIDE, alike, byte, plain
-from penstock.wire.kernels import compiled
 
 DIGITS = 18
 """Of whole numbers."""

@@ -15,8 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.database.cells import Array, compiled, inside
+from penstock.database.cells import inside
 from penstock.errors import PenstockError
+from penstock.native import Array
+from penstock.native.jit import compiled
 from penstock.source.times import UUID_EPOCH
 
 STREAM, TIME, SEQUENCE, OPERATION, TTL = range(5)

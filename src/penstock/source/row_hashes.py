@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.database.cells import Array, compiled, inside
+from penstock.database.cells import inside
+from penstock.native import Array
+from penstock.native.jit import compiled
 
 
 @compiled

@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from penstock.native import Array
+from penstock.native.jit import compiled
 from penstock.stream.arrays import Numbers
-from penstock.wire.kernels import Array, compiled
 
 EMPTY = -1
 FILL = 0.5

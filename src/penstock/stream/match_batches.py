@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.database.cells import Array
 from penstock.database.columns import decode
 from penstock.database.encode import encode
+from penstock.native import Array
 from penstock.schema import CqlType
 from penstock.stream.arrays import taken
 from penstock.stream.match import Node, node_of

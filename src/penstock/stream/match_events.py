@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.database.cells import Array
+from penstock.native import Array
 from penstock.stream.match_store import Identity
 
 UNSEEN, NOBODY = -1, -2

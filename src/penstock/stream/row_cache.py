@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from penstock.database.cells import Array
+from penstock.native import Array
 from penstock.stream.hashing import KeyIndex
 
 CHUNKS = 32

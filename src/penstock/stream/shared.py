@@ -18,12 +18,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 from pyspark import TaskContext
 
-Array: TypeAlias = np.ndarray[Any, Any]
+from penstock.native import Array
+
 T = TypeVar("T")
 
 SLOTS = 1024

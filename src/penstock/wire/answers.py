@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.native import Array
 from penstock.wire.errors import (
     InvalidProducerEpoch,
     KafkaError,
@@ -20,7 +21,6 @@ from penstock.wire.errors import (
     UnknownProducerId,
     error_of,
 )
-from penstock.wire.kernels import Array
 from penstock.wire.lanes import Batch, Lane, Outcome, Settle
 from penstock.wire.options import Delivery
 from penstock.wire.settlement import Settlement

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.wire.kernels import Array, Cells, header_ends, write_headers
+from penstock.native import Array
+from penstock.wire.kernels import Cells, header_ends, write_headers
 
 
 def read_only(array: Array) -> Array:

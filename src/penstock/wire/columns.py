@@ -16,10 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from penstock.native import Array
 from penstock.wire.arrays import NO_BYTES, NO_OFFSETS, NO_ROWS, cells, headers, milliseconds, no_cells, read_only, widen
 from penstock.wire.batch import HEADER_SIZE, finish
 from penstock.wire.compression import CODECS, MAX_SIZE
-from penstock.wire.kernels import VALUE_ONLY, Array, Cells, fixed_sizes, group, measure, write, write_values
+from penstock.wire.kernels import VALUE_ONLY, Cells, fixed_sizes, group, measure, write, write_values
 from penstock.wire.partition import Partitioner, partitioner_of, partitions_for, sticky
 from penstock.wire.texts import Texts
 

@@ -14,34 +14,15 @@ numbers: with the tuple passed down, reference counts made a record cost 340 ns 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
-Array: TypeAlias = np.ndarray[Any, Any]
+from penstock.native import Array
+from penstock.native.jit import compiled, copy
 
 VALUE_ONLY = 5 + 2 + 5 + 1 + 5 + 1
 """Bytes: the length, attributes and time, the offset, no key, the value's length, no headers."""
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def compiled(function: F) -> F:
-    """The function in machine code: compiled at its first call, kept on disk for the processes that come after."""
-    return cast(F, njit(cache=True, nogil=True)(function))
-
-
-def uncounted(function: F) -> F:
-    """`compiled` for loops that make no arrays: those they are given are not counted as they pass from one to another.
-
-    The counts are atomic, and were a third of the time of loops that call each other for a few words of an array.
-    """
-    return cast(F, njit(cache=True, nogil=True, _nrt=False)(function))
 
 
 class Cells(NamedTuple):
@@ -50,38 +31,6 @@ class Cells(NamedTuple):
     offsets: Array
     data: Array
     lengths: Array
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def copy(typing: Any, out: Any, at: Any, data: Any, start: Any, size: Any) -> Any:
-    """`out[at : at + size] = data[start : start + size]` by memcpy, unchecked.
-
-    A slice assignment is compiled to a loop over bytes: 15 ns for 10 bytes and 420 ns for 1000, against 2 and 29.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        to, source = (context.make_array(signature.args[i])(context, builder, arguments[i]).data for i in (0, 2))
-        to, source = builder.gep(to, [arguments[1]]), builder.gep(source, [arguments[3]])
-        cgutils.raw_memcpy(builder, to, source, arguments[4], 1)
-        return context.get_dummy_value()
-
-    return types.void(out, types.int64, data, types.int64, types.int64), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def prefetch(typing: Any, data: Any, at: Any) -> Any:
-    """Let the processor read `data[at]` while it goes on."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = builder.gep(context.make_array(signature.args[0])(context, builder, arguments[0]).data, [arguments[1]])
-        number, byte = ir.IntType(32), ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        # To read, to be kept in all caches, data.
-        builder.call(function, [builder.bitcast(place, byte), number(0), number(3), number(1)])
-        return context.get_dummy_value()
-
-    return types.void(data, types.int64), generate
 
 
 @compiled

@@ -13,7 +13,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from penstock.wire.kernels import Array, Cells, compiled
+from penstock.native import Array
+from penstock.native.jit import compiled
+from penstock.wire.kernels import Cells
 
 Partitioner: TypeAlias = Callable[[pa.Array, int], Any]
 """Of the keys of some records (bytes or text, null without a key) and the topic's number of partitions: one integer a

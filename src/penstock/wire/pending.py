@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
+from penstock.native import Array
 from penstock.wire.columns import Encoded
-from penstock.wire.kernels import Array
 from penstock.wire.lanes import Outcome
 
 OVERHEAD = 100

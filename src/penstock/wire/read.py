@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from penstock.native import Array
 from penstock.wire.arrays import read_only
 from penstock.wire.batch import HEADER_SIZE, Header, read_headers
 from penstock.wire.compression import MAX_SIZE, CorruptRecords, TooLarge, decompress
 from penstock.wire.crc import Data
-from penstock.wire.kernels import Array
 from penstock.wire.scan import (
     FIELDS,
     HEADER_COUNT,

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.wire.kernels import Array, compiled, copy
+from penstock.native import Array
+from penstock.native.jit import compiled, copy
 
 # The numbers noted of each record, and of each header.
 OFFSET, TIME, KEY, KEY_LENGTH, VALUE, VALUE_LENGTH, HEADERS, HEADER_COUNT = range(8)

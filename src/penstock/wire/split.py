@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from penstock.native import Array
 from penstock.wire.batch import HEADER_SIZE, read_headers
 from penstock.wire.columns import Encoded, TableEncoder
 from penstock.wire.compression import MAX_SIZE, decompress
-from penstock.wire.kernels import Array
 from penstock.wire.read import decode
 
 

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.native import Array
 from penstock.wire.columns import Encoded
 from penstock.wire.errors import KafkaError
-from penstock.wire.kernels import Array
 from penstock.wire.lanes import Outcome
 
 Item = TypeVar("Item")

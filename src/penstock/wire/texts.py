@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from penstock.wire.kernels import Array, compiled, copy
+from penstock.native import Array
+from penstock.native.jit import compiled, copy
 
 
 class Texts(NamedTuple):

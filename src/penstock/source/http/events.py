@@ -16,11 +16,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from penstock.native import Array
 from penstock.source.http.answers import SHOWN, Problem, Refused
 from penstock.source.http.plan import Plan, plan
 from penstock.source.http.scan import cut, elements, room
 from penstock.source.http.schema import Numbered, Schema
-from penstock.wire.kernels import Array
 from penstock.wire.texts import Texts
 
 LINES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"})

@@ -14,9 +14,9 @@ from urllib.parse import unquote
 
 import numpy as np
 
+from penstock.native import Array
 from penstock.source.loads import WIDE
 from penstock.wire.arrays import read_only
-from penstock.wire.kernels import Array
 
 ANY, FORBIDDEN = -1, -2
 """Instead of a node: whatever is there is right, or nothing is."""

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from penstock.native import Array
+from penstock.native.jit import compiled
 from penstock.source.http import plan as of
 from penstock.source.http.plan import Plan
 from penstock.source.json_tokens import decimal, equal, is_time, literal, number, space, string
 from penstock.source.loads import address, byte
-from penstock.wire.kernels import Array, compiled
 from penstock.wire.texts import Texts
 
 DEPTH = 64

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from penstock.native import Array
+from penstock.native.jit import uncounted
 from penstock.stream.segment.layout import NEVER
 from penstock.stream.segment.plan import (
     ABSENCE,
@@ -21,10 +23,8 @@ from penstock.stream.segment.plan import (
     RESOLUTION,
     UNTIL_FALSE,
     WITHIN,
-    Array,
     N,
 )
-from penstock.wire.kernels import uncounted
 
 
 @uncounted

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from penstock.native import Array
+from penstock.native.jit import copy, uncounted
 from penstock.stream.segment.layout import ID_HEAD, LEAVE, MARKED
 from penstock.stream.segment.places import marks_of
-from penstock.stream.segment.plan import HEAD, KEEP, WIDTH, Array
-from penstock.wire.kernels import copy, uncounted
+from penstock.stream.segment.plan import HEAD, KEEP, WIDTH
 
 WORD = 8
 """Bytes."""

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from penstock.native import Array
+from penstock.native.jit import copy, prefetch, uncounted
 from penstock.stream.segment.layout import ID_HEAD, INDEXED, MARKED, MOST, OUT, QUEUED, USED
 from penstock.stream.segment.memberships import advance, touch
 from penstock.stream.segment.places import drop_first, find, first_entry, marks_of, queue
-from penstock.stream.segment.plan import BEGIN, HEAD, WIDTH, Array
-from penstock.wire.kernels import copy, prefetch, uncounted
+from penstock.stream.segment.plan import BEGIN, HEAD, WIDTH
 
 
 @uncounted

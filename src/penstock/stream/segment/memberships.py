@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from penstock.native import Array
+from penstock.native.jit import uncounted
 from penstock.stream.segment.conditions import is_true, next_due
 from penstock.stream.segment.layout import ENTER, EXPIRE, LEAVE, OUT, PROLONG
 from penstock.stream.segment.plan import (
@@ -17,10 +19,8 @@ from penstock.stream.segment.plan import (
     UNTIL_FALSE,
     WIDTH,
     WITHIN,
-    Array,
 )
 from penstock.stream.segment.terms import add_event
-from penstock.wire.kernels import uncounted
 
 
 @uncounted

@@ -16,11 +16,13 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from penstock.native import Array
+from penstock.native.jit import compiled
 from penstock.stream.identity import identity
-from penstock.stream.segment.plan import Array, Plan
+from penstock.stream.segment.plan import Plan
 from penstock.stream.segment.texts import PLACES, WORD, Index, place
 from penstock.stream.segment.touches import Touches
-from penstock.wire.kernels import compiled, group
+from penstock.wire.kernels import group
 
 GATHERED = 1 << 17
 """Rows that are packed together."""

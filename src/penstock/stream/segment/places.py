@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from penstock.native import Array
+from penstock.native.jit import uncounted
 from penstock.stream.segment.layout import INDEXED, MARKED, QUEUED, USED
-from penstock.stream.segment.plan import Array
-from penstock.wire.kernels import uncounted
 
 
 @uncounted

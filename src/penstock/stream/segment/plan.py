@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeAlias
 
 import numpy as np
 
 from penstock.errors import PenstockError
+from penstock.native import Array
 from penstock.stream.segment.rules import (
     MILLISECOND,
     Absence,
@@ -32,8 +32,6 @@ from penstock.stream.segment.rules import (
     predicates,
     terms,
 )
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 HEAD = 8
 """Words of a record before its terms': see `layout`."""

@@ -8,9 +8,10 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from penstock.native import Array
 from penstock.stream.segment import copies, kernel, places
 from penstock.stream.segment.layout import ID_HEAD, INDEXED, MOST, OUT, QUEUED, USED
-from penstock.stream.segment.plan import ABSENCE, FIRST_TERM, KIND, LAST_TERM, WIDTH, Array, Plan
+from penstock.stream.segment.plan import ABSENCE, FIRST_TERM, KIND, LAST_TERM, WIDTH, Plan
 from penstock.stream.segment.rules import Rule
 from penstock.stream.segment.touches import Touches
 

@@ -6,22 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock.stream.segment.plan import (
-    ABSENCE,
-    AT,
-    BINS,
-    BIT,
-    CHAIN,
-    COUNT,
-    KIND,
-    RESOLUTION,
-    TOTAL,
-    VALUE,
-    WITHIN,
-    Array,
-    N,
-)
-from penstock.wire.kernels import uncounted
+from penstock.native import Array
+from penstock.native.jit import uncounted
+from penstock.stream.segment.plan import ABSENCE, AT, BINS, BIT, CHAIN, COUNT, KIND, RESOLUTION, TOTAL, VALUE, WITHIN, N
 
 
 @uncounted

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as st
 
-from penstock.stream.segment.plan import Array
-from penstock.wire.kernels import compiled
+from penstock.native import Array
+from penstock.native.jit import compiled
 
 WORD = 64
 # The place of the only bit that is set, by a perfect hash: de Bruijn sequence (Leiserson, Prokop, Randall 1998).

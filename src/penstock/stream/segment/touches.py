@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.stream.segment.plan import Array
+from penstock.native import Array
 
 CODEC = "lz4"
 

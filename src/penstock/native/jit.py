@@ -1,0 +1,117 @@
+"""Numba as every loop here uses it, with a cache on disk that no edit leaves behind.
+
+Numba keeps machine code for as long as the source file of the outermost loop stays the same. Loops and constants of
+other files that were compiled into it may have changed since: tests would then run old machine code and pass. Here the
+cache of a file is valid for one state of all that its loops can reach: its own source, the constants that it imports,
+and the sources of the files whose loops it calls, theirs included; and for one release of Numba and Python.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.core.dispatcher import Dispatcher
+from numba.extending import _Intrinsic, intrinsic
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+CONSTANTS = (bool, int, float, str, bytes, np.generic)
+_stamps: dict[str, bytes] = {}
+"""By source file; what a file imports stands above its first loop."""
+
+
+def compiled(function: F) -> F:
+    """The function in machine code: compiled at its first call, kept on disk for the processes that come after."""
+    return cast(F, _kept(njit(nogil=True)(function)))
+
+
+def uncounted(function: F) -> F:
+    """`compiled` for loops that make no arrays: those they are given are not counted as they pass from one to another.
+
+    The counts are atomic, and were a third of the time of loops that call each other for a few words of an array.
+    """
+    return cast(F, _kept(njit(nogil=True, _nrt=False)(function)))
+
+
+def _kept(function: Any) -> Any:
+    # With NUMBA_DISABLE_JIT it is the Python function.
+    if isinstance(function, Dispatcher):
+        function.enable_caching()
+        cache: Any = function._cache  # type: ignore[attr-defined]
+        cache._cache_file._source_stamp = stamp(function.py_func)
+    return function
+
+
+def stamp(function: Any) -> bytes:
+    """A hash of all that the machine code of this function's file is made of."""
+    file = function.__code__.co_filename
+    if file not in _stamps:
+        digest = hashlib.sha256(f"{numba.__version__} {sys.version}".encode())
+        digest.update(hashlib.sha256(Path(file).read_bytes()).digest())
+        for name, value in sorted(function.__globals__.items()):
+            digest.update(f" {name} ".encode() + _part(value, file))
+        _stamps[file] = digest.digest()
+    return _stamps[file]
+
+
+def _part(value: Any, file: str) -> bytes:
+    """What a global value of a file adds to its stamp."""
+    if isinstance(value, (Dispatcher, _Intrinsic)):
+        function = value.py_func if isinstance(value, Dispatcher) else value._defn
+        return b"" if function.__code__.co_filename == file else stamp(function)
+    if isinstance(value, ModuleType):
+        source = getattr(value, "__file__", None) or ""
+        return hashlib.sha256(Path(source).read_bytes()).digest() if _is_ours(value) else b""
+    if isinstance(value, CONSTANTS):
+        return repr(value).encode()
+    if isinstance(value, tuple):
+        return b",".join(_part(each, file) for each in value)
+    if isinstance(value, np.ndarray):
+        return hashlib.sha256(value.tobytes()).digest()
+    return repr(getattr(value, "_fields", "")).encode()
+
+
+def _is_ours(module: ModuleType) -> bool:
+    return module.__name__.partition(".")[0] == __name__.partition(".")[0]
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def copy(typing: Any, out: Any, at: Any, data: Any, start: Any, size: Any) -> Any:
+    """`out[at : at + size] = data[start : start + size]` by memcpy, unchecked.
+
+    A slice assignment is compiled to a loop over bytes: 15 ns for 10 bytes and 420 ns for 1000, against 2 and 29.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        to, source = (context.make_array(signature.args[i])(context, builder, arguments[i]).data for i in (0, 2))
+        to, source = builder.gep(to, [arguments[1]]), builder.gep(source, [arguments[3]])
+        cgutils.raw_memcpy(builder, to, source, arguments[4], 1)
+        return context.get_dummy_value()
+
+    return types.void(out, types.int64, data, types.int64, types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def prefetch(typing: Any, data: Any, at: Any) -> Any:
+    """Let the processor read `data[at]` while it goes on."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = builder.gep(context.make_array(signature.args[0])(context, builder, arguments[0]).data, [arguments[1]])
+        number, byte = ir.IntType(32), ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        # To read, to be kept in all caches, data.
+        builder.call(function, [builder.bitcast(place, byte), number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(data, types.int64), generate
