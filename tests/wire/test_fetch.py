@@ -17,13 +17,15 @@ from confluent_kafka import Producer as Confluent
 from confluent_kafka.admin import AdminClient, NewTopic
 from fault_proxy import Cut, FaultProxy, fault_proxy
 from kafka_topics import create_topics
+from refusals import Refusal
 
 from penstock.local.services import Services
-from penstock.wire import chunks
+from penstock.wire import chunks, protocol
 from penstock.wire.chunks import RecordsDamaged, TopicReplaced
 from penstock.wire.connection import Connection
 from penstock.wire.errors import (
     ConnectionLost,
+    LeaderNotAvailable,
     NotLeaderOrFollower,
     OffsetOutOfRange,
     RequestTimeout,
@@ -390,6 +392,17 @@ def test_wrong_use_is_told_at_once(services: Services, topic: str) -> None:
                 await reader.latest(topic)
 
         asyncio.run(work())
+
+
+def test_a_topic_whose_leaders_are_being_elected_is_waited_for(services: Services, topic: str) -> None:
+    """As those of a topic are that was just made: `penstock topics tail` ended with that error."""
+    write(services, topic, 30)
+
+    async def work(proxy: FaultProxy, reader: Reader) -> Found:
+        Refusal(proxy).once(LeaderNotAvailable, protocol.METADATA)
+        return await collect(reader, topic)
+
+    assert_whole(through_proxy(services, work), 30)
 
 
 def test_an_unknown_topic_is_not_made(services: Services) -> None:

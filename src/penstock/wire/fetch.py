@@ -22,10 +22,10 @@ import pyarrow as pa
 
 from penstock.wire import protocol
 from penstock.wire.chunks import Limits, PassOver, Place, Reading, require_leader
-from penstock.wire.cluster import Backoff, Cluster
+from penstock.wire.cluster import Backoff, Cluster, Topic
 from penstock.wire.compression import MAX_SIZE
 from penstock.wire.connection import Link
-from penstock.wire.errors import KafkaError, error_of
+from penstock.wire.errors import ConnectionLost, KafkaError, UnknownTopicOrPartition, error_of
 from penstock.wire.protocol import Message
 from penstock.wire.retry import patiently
 from penstock.wire.sasl import Authenticate
@@ -82,7 +82,7 @@ class Reader:
 
     async def partitions(self, topic: str) -> range:
         """The numbers of the topic's partitions."""
-        return range(len((await self._cluster.topic(topic)).leaders))
+        return range(len((await self._known(topic)).leaders))
 
     async def topic_id(self, topic: str, max_age: timedelta = timedelta(seconds=5)) -> str:
         """The id that the topic got when it was made, in hex; "" from brokers that give none.
@@ -134,7 +134,7 @@ class Reader:
         `pass_over` the read goes on behind such batches, after that was called with each, in order with the tables.
         One that does not have its checksum always raises `RecordsDamaged`: its offsets may be wrong too.
         """
-        known = await self._cluster.topic(topic)
+        known = await self._known(topic)
         if unknown := {*start, *(end or ())}.difference(range(len(known.leaders))):
             raise ValueError(f"{topic} has partitions 0 to {len(known.leaders) - 1}, not {sorted(unknown)}")
         if end is not None and (missing := set(start).difference(end)):
@@ -155,8 +155,13 @@ class Reader:
         finally:
             await reading.close()
 
+    async def _known(self, topic: str) -> Topic:
+        """The topic's metadata; what is wrong with an address or a name does not pass."""
+        final = (UnknownTopicOrPartition,) if self._cluster.brokers else (UnknownTopicOrPartition, ConnectionLost)
+        return await patiently(lambda: self._cluster.topic(topic), patience=self._patience, pauses=PAUSES, final=final)
+
     async def _offsets(self, topic: str, wanted: int) -> dict[int, int]:
-        await self._cluster.topic(topic)
+        await self._known(topic)
         failed = False
 
         async def attempt() -> dict[int, int]:
