@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+import ssl
 from pathlib import Path
 
 import pytest
 import requests
+from http_attacks import answer, connected, head
 from ingest_server import PARTITIONS, ingest
 from kafka_topics import new_topic, stored
 from secure_kafka import certificate
@@ -32,3 +35,37 @@ def test_callers_need_the_certificate_that_the_file_names(services: Services, tm
             assert "202" in described.json()["paths"][f"/events/{topic}"]["post"]["responses"]
             until(lambda: [b'{"a": 1}'] in stored(services.kafka, topic, PARTITIONS), "the event")
             assert server.stop() == 0
+
+
+def test_a_caller_whose_handshake_ends_while_the_server_stops_does_not_keep_it(
+    services: Services, tmp_path: Path
+) -> None:
+    """Without TLS the moment is short: under load some servers did not end as long as their callers had more."""
+    certificate(tmp_path)
+    context = ssl.create_default_context(cafile=tmp_path / "keystore.pem")
+    context.check_hostname = False
+    with new_topic(services.kafka, "tls", PARTITIONS) as topic:
+        (tmp_path / "ingest.toml").write_text(
+            f'servers = "{services.kafka}"\n[topics.{topic}]\n'
+            '[tls]\ncertificate = "keystore.pem"\nkey = "keystore.pem"\n'
+        )
+        with ingest(tmp_path, tmp_path / "ingest.toml") as server, connected(server.url) as late:
+            with connected(server.url) as plain, context.wrap_socket(plain) as under_way:
+                under_way.sendall(head(topic, 8))
+                server.process.send_signal(signal.SIGTERM)
+                until(lambda: is_refused(server.url), "an end of listening")
+                with context.wrap_socket(late) as made:
+                    made.settimeout(10)
+                    assert made.recv(1) == b""
+                under_way.sendall(b'{"a": 1}')
+                assert answer(under_way) == (200, b'{"accepted":1}')
+            assert server.process.wait(20) == 0
+        assert [b'{"a": 1}'] in stored(services.kafka, topic, PARTITIONS)
+
+
+def is_refused(url: str) -> bool:
+    try:
+        with connected(url):
+            return False
+    except ConnectionError:
+        return True

@@ -17,6 +17,8 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
 log = logging.getLogger(__name__)
 
 RESERVE = 64
@@ -37,7 +39,7 @@ class Listener:
     def __init__(
         self,
         bound: socket.socket,
-        make: Callable[[Callable[[], None]], asyncio.Protocol],
+        make: Callable[[Callable[[], None]], HttpToolsProtocol],
         *,
         most: int,
         per_address: int,
@@ -136,6 +138,9 @@ class Listener:
             await self._loop.connect_accepted_socket(
                 lambda: caller, made, ssl=self._tls, ssl_handshake_timeout=handshake
             )
+            if not self._listening:
+                # The server stops, and has asked those to leave who were there: this one would keep it from its end.
+                caller.shutdown()
         except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
             log.debug("no connection with %s: %s", address, error)
             leave()
