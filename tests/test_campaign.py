@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
+from datetime import date
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from campaign.breaks import Impossible, Struck
 from campaign.plan import Round
 from campaign.report import Report
 from campaign.runner import campaign
-from campaign.shop import numbered
+from campaign.shop import _plain, numbered
 
 GOOD = {"writes": 10, "events": 12, "lost": 0, "duplicated": 0, "misordered": 0, "wrong": 0}
 
@@ -114,3 +115,7 @@ def test_rows_of_a_sink_are_records_with_tombstones_behind_their_deletes() -> No
     rows = [("shop.shop.visits", key, value) for value in (event("d", 9), None, event("c", 5))]
     found = [(record.op, record.stamp, record.offset) for record in numbered(rows)]
     assert found == [("c", 5, 0), ("d", 9, 1), ("", 0, 2)]
+
+
+def test_keys_in_avro_are_those_of_json() -> None:
+    assert [_plain(value) for value in (7, "a", None, date(1970, 1, 3))] == [7, "a", None, 2]

@@ -104,7 +104,7 @@ def _plain(value: Any) -> Any:
     """A key's value as JSON has it."""
     if isinstance(value, date):
         return (value - EPOCH).days
-    return value if isinstance(value, int) else str(value)
+    return value if value is None or isinstance(value, int) else str(value)
 
 
 class ShopRound(Breaking, Demo):
