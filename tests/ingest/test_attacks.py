@@ -237,6 +237,8 @@ def test_connections_are_bounded_for_an_address_and_in_all(narrow: Server) -> No
     with crowd(narrow.url, 30, b"", "127.0.0.2") as made:
         assert asked_from(narrow.url, "127.0.0.2") == 503
         assert asked_from(narrow.url, "127.0.0.3") == 200
+        # Until the server has seen its end, that connection has the place of one of the next ten.
+        until(lambda: metrics(narrow)["penstock_ingest_connections",] == 31, "those of the crowd and of the scrape")
         with crowd(narrow.url, 10, b"", "127.0.0.3"):
             assert asked_from(narrow.url, "127.0.0.4") == 503
         assert all(state(one) == ESTABLISHED for one in made)
