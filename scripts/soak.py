@@ -2,6 +2,7 @@
 duplicated, misordered or wrong.
 
     python scripts/soak.py --rounds 100 --seed 7 --report campaign.json
+    python scripts/soak.py --rounds 100 --seed 7 --report campaign.json --continue      # those that are not good yet
     python scripts/soak.py --seed 7 --round 12          # one of them again
     python scripts/soak.py --table campaign.json        # the report as Markdown
 
@@ -30,20 +31,28 @@ KINDS = sorted({kind for kinds in plan.KINDS.values() for kind in kinds})
 
 
 def main(arguments: list[str] | None = None) -> int:
-    given = _parser().parse_args(arguments)
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    if given.go_on and not given.report:
+        parser.error("--continue needs the --report of the rounds before")
     if given.table:
         print(report.table([report.read(file) for file in given.table]), end="")
         return 0
     numbers = set(given.round) or set(range(1, given.rounds + 1))
     drawn = islice(plan.rounds(given.seed, given.only, given.app, given.breaks), max(numbers))
     chosen = [one for one in drawn if one.number in numbers]
+    made = report.Report(given.seed)
+    if given.go_on:
+        made = report.begun(given.report, given.seed)
+        good = {played.number for played in made.rounds}
+        chosen = [one for one in chosen if one.number not in good]
     if given.plan:
         print(*chosen, sep="\n")
         return 0
-    return _play(given, chosen)
+    return _play(given, chosen, made)
 
 
-def _play(given: argparse.Namespace, chosen: list[plan.Round]) -> int:
+def _play(given: argparse.Namespace, chosen: list[plan.Round], made: report.Report) -> int:
     """The services are started only here: a plan and a table need none."""
     from rich.console import Console
 
@@ -70,7 +79,6 @@ def _play(given: argparse.Namespace, chosen: list[plan.Round]) -> int:
             kind = ShopRound if one.application == "shop" else AdtechRound
             return kind(one, servers, folder, struck, shown, undo).outcome()
 
-        made = report.Report(given.seed)
         campaign(chosen, made, play, root, file=given.report, minutes=given.minutes, say=shown.say)
         shown.say(report.table([made]))
         return 1 if made.failed else 0
@@ -92,6 +100,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--app", choices=tuple(plan.KINDS), help="one of the applications")
     parser.add_argument("--report", type=Path, metavar="FILE.json", help="written after each round")
+    parser.add_argument(
+        "--continue", dest="go_on", action="store_true", help="leave out the rounds that are good in the report"
+    )
     parser.add_argument("--root", type=Path, default=Path(".penstock/soak"), help="servers and logs (%(default)s)")
     parser.add_argument("--plan", action="store_true", help="print the rounds, and play none")
     parser.add_argument("--table", type=Path, nargs="+", metavar="FILE.json", help="print these reports as Markdown")

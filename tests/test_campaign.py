@@ -106,6 +106,27 @@ def test_the_command_prints_plans_and_tables(tmp_path: Path, capsys: pytest.Capt
     assert "2 rounds (seed 2)" in capsys.readouterr().out
 
 
+def test_a_campaign_goes_on_with_the_rounds_that_are_not_good_yet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, options = tmp_path / "report.json", ["--plan", "--seed", "3", "--rounds", "3"]
+    assert soak.main([*options, "--continue", "--report", str(file)]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3, "without a report none is played yet"
+
+    def play(one: Round, *_: object) -> dict[str, Any]:
+        return GOOD | {"wrong": one.number == 2}
+
+    campaign(drawn(3, 2), Report(3), play, tmp_path, file=file, say=lambda line: None)
+    assert soak.main([*options, "--continue", "--report", str(file)]) == 0
+    assert capsys.readouterr().out == "".join(f"{drawn(3, 3)[number]}\n" for number in (1, 2))
+    assert [played.number for played in report.begun(file, 3).rounds] == [1]
+    with pytest.raises(SystemExit, match="is of seed 3, not 4: give --seed 3"):
+        soak.main(["--plan", "--seed", "4", "--continue", "--report", str(file)])
+    with pytest.raises(SystemExit):
+        soak.main(["--plan", "--seed", "3", "--continue"])
+    assert "--continue needs the --report" in capsys.readouterr().err
+
+
 def test_rows_of_a_sink_are_records_with_tombstones_behind_their_deletes() -> None:
     def event(op: str, ts: int) -> str:
         source = {"name": "shop", "keyspace_name": "shop", "table_name": "visits", "ts_us": ts}

@@ -56,6 +56,17 @@ def read(file: Path) -> Report:
     return Report(told["seed"], [Played(**played) for played in told["rounds"]], told["machine"])
 
 
+def begun(file: Path, seed: int) -> Report:
+    """The good rounds of a report that is gone on with; none if there is no such file."""
+    if not file.exists():
+        return Report(seed)
+    report = read(file)
+    if report.seed != seed:
+        raise SystemExit(f"{file} is of seed {report.seed}, not {seed}: give --seed {report.seed}, or another --report")
+    report.rounds = [played for played in report.rounds if played.state == "good"]
+    return report
+
+
 def table(reports: Sequence[Report]) -> str:
     """Tables of what these campaigns did: by application, and by kind of break."""
     rounds = [played for report in reports for played in report.rounds if played.state != "impossible"]
