@@ -14,6 +14,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock import kafka, write
 from penstock.errors import PenstockError, SchemaChanged
 from penstock.run.faults import Fault, of_error, of_query
+from penstock.wire.errors import (
+    ConnectionLost,
+    DeliveryTimeout,
+    KafkaError,
+    LeaderNotAvailable,
+    MessageTooLarge,
+    ProducerFenced,
+    TransactionAbortable,
+)
 
 
 @pytest.fixture
@@ -68,6 +77,23 @@ def test_a_broker_that_is_away_can_come_back(rows: DataFrame, tmp_path: Path, si
     fault = failed(write(rows, *[sink] * sinks).start(checkpoint=tmp_path / "checkpoint", trigger="once"))
     assert fault.retriable and not fault.at_once
     assert "not present in metadata" in fault.text
+
+
+@pytest.mark.parametrize(
+    ("error", "retriable"),
+    [
+        (ConnectionLost(detail="127.0.0.1:1 closed the connection"), True),
+        (LeaderNotAvailable(topic="t"), True),
+        (DeliveryTimeout(topic="t"), True),
+        (TransactionAbortable(), True),
+        (MessageTooLarge(topic="t"), False),
+        (ProducerFenced(), False),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_errors_of_our_kafka_client_pass_as_its_own_do(rows: DataFrame, error: KafkaError, retriable: bool) -> None:
+    """`penstock run` ended when a broker was out of reach while a transaction began."""
+    assert failed(raising(rows, error)) == Fault(str(error), retriable)
 
 
 def test_a_query_that_was_stopped_has_no_fault(rows: DataFrame) -> None:

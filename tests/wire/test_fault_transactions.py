@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 import pytest
-from fault_proxy import Answer, Request, fault_proxy, quick_producer
+from fault_proxy import Answer, Cut, Request, fault_proxy, quick_producer
 from kafka_topics import assert_same, new_topic, stored
 from refusals import Kind, Refusal, refused
 
@@ -219,3 +219,25 @@ def test_a_newer_producer_fences_the_older_for_good(services: Services, topic: s
 
     asyncio.run(work())
     assert_same(stored(services.kafka, topic, 2), [[b"new", b"newer"], []])
+
+
+def test_a_transaction_begins_when_the_brokers_are_in_reach_again(services: Services, topic: str) -> None:
+    """It ended at once where the first connection was cut."""
+    cuts = 0
+
+    def cut(answer: Answer) -> bytes:
+        nonlocal cuts
+        if cuts == 3:
+            return answer.data
+        cuts += 1
+        return Cut()
+
+    async def work() -> None:
+        async with fault_proxy(services.kafka) as proxy:
+            proxy.hurt = cut
+            async with quick_producer(proxy, transactional_id=topic) as one:
+                await transact(one, topic, b"at last")
+
+    asyncio.run(work())
+    assert_same(stored(services.kafka, topic, 2), [[b"at last"], []])
+    assert cuts == 3

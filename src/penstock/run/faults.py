@@ -15,8 +15,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.errors import PenstockError, SchemaChanged
 from penstock.sink.failures import causes, passes
+from penstock.wire.errors import DeliveryTimeout, KafkaError, TransactionAbortable
 
 _OURS = re.compile(r"^(penstock(?:\.\w+)+): (.*(?:\n(?!\s*SQLSTATE|\s+at |\n).*)*)", re.MULTILINE)
+
+ANOTHER_TRY = DeliveryTimeout, TransactionAbortable
+"""Errors of our Kafka client that end what it was asked for, and not what a new start of the query asks for."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,8 @@ def _from_traceback(text: str) -> Fault | None:
         kind = getattr(import_module(module), attribute, None)
         if isinstance(kind, type) and issubclass(kind, PenstockError):
             return Fault(message.strip(), kind.retriable, issubclass(kind, SchemaChanged))
+        if isinstance(kind, type) and issubclass(kind, KafkaError):
+            return Fault(message.strip(), kind.retriable or issubclass(kind, ANOTHER_TRY))
     return None
 
 

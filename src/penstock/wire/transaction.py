@@ -176,7 +176,7 @@ class Transactions:
     async def _identify(self, last: Identity) -> None:
         body = self._who(last) | {"transaction_timeout_ms": int(self._timeout * 1000)}
         # A fresh id each time where the broker cannot raise the epoch of a given one (before version 3, KIP-360).
-        connection = await self._cluster.any_connection()
+        connection = await patiently(self._cluster.any_connection, **self._limits)  # type: ignore[arg-type]
         if connection.version(protocol.INIT_PRODUCER_ID) < 3:
             body |= {"producer_id": -1, "producer_epoch": -1}
         found = await self._ask(protocol.INIT_PRODUCER_ID, body)
