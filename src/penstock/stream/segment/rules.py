@@ -27,6 +27,16 @@ STEPS_OF_TTL = 64
 """Into so many steps a time to live is divided unless a rule says otherwise: each prolongs a member at most once."""
 
 
+SHOWN = 200
+"""Characters of a value in an error."""
+
+
+def shown(value: Any) -> str:
+    """A value for an error: its begin, if it is long."""
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
 @dataclass(frozen=True)
 class Count:
     """At least so many events with `when` in the last `within`."""
@@ -99,7 +109,7 @@ class Rule:
 
     @property
     def where(self) -> str:
-        return f"{self.line + ', ' if self.line else ''}rule {self.name!r}"
+        return f"{self.line + ', ' if self.line else ''}rule {shown(self.name)}"
 
     @property
     def digest(self) -> str:
@@ -128,10 +138,10 @@ def rule(
     With `until_false` a member also leaves as soon as the condition is false. `to` is the topic of the members'
     events. A membership ends at a multiple of `prolong` (a 64th of `ttl`) that is not before its `ttl`.
     """
-    where = f"rule {name!r}"
+    where = f"rule {shown(name)}"
     if not NAME.fullmatch(name):
         raise PenstockError(
-            f"{name!r} is no name for a segment",
+            f"{shown(name)} is no name for a segment",
             next="use letters, digits, dots, underscores, and dashes between them",
         )
     life = _positive(ttl, "ttl", where)
@@ -228,7 +238,7 @@ def check_names(rules: Sequence[Rule]) -> None:
     for one in rules:
         if (other := seen.setdefault(one.name, one)) is not one:
             raise PenstockError(
-                f"two rules are named {one.name!r}",
+                f"two rules are named {shown(one.name)}",
                 where=f"{other.where}; {one.where}",
                 next="give each segment one rule; segment.any_of(...) joins conditions",
             )

@@ -15,7 +15,7 @@ import yaml
 
 from penstock.errors import PenstockError
 from penstock.stream.segment import rules as made
-from penstock.stream.segment.rules import Condition, Rule, check_names, with_line
+from penstock.stream.segment.rules import Condition, Rule, check_names, shown, with_line
 
 RULE = {"name": str, "when": (str, dict), "ttl": str, "to": str, "at_least": (int, float), "total": str, "within": str}
 RULE |= {"leave": str, "until_false": bool, "prolong": str}
@@ -39,8 +39,6 @@ MOST_REPEATS, FREE_VALUES = 10, 1000
 """Values that a text stands for, to those that are written in it, beyond some that are free: aliases repeat them."""
 LONGEST_NUMBER = 100
 """Characters: to read a number takes the square of them."""
-SHOWN = 200
-"""Characters of a value in an error."""
 
 
 @dataclass(frozen=True)
@@ -153,8 +151,7 @@ def _checked(given: Mapping[str, Any], allowed: Mapping[str, Any], where: str) -
 
 def _shown(value: Any) -> str:
     plain = {name: one for name, one in value.items() if name != LINE} if isinstance(value, dict) else value
-    text = repr(plain)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    return shown(plain)
 
 
 class _Loader(yaml.SafeLoader):
