@@ -48,30 +48,32 @@ def _kept(function: Any) -> Any:
     if isinstance(function, Dispatcher):
         function.enable_caching()
         cache: Any = function._cache  # type: ignore[attr-defined]
-        cache._cache_file._source_stamp = stamp(function.py_func)
+        cache._cache_file._source_stamp = _of_function(function.py_func)
     return function
 
 
-def stamp(function: Any) -> bytes:
-    """A hash of all that the machine code of this function's file is made of."""
-    file = function.__code__.co_filename
+def stamp(file: str, values: dict[str, Any]) -> bytes:
+    """A hash of all that the machine code of a file is made of, given its global values."""
     if file not in _stamps:
         digest = hashlib.sha256(f"{numba.__version__} {sys.version}".encode())
         digest.update(hashlib.sha256(Path(file).read_bytes()).digest())
-        for name, value in sorted(function.__globals__.items()):
+        for name, value in sorted(values.items()):
             digest.update(f" {name} ".encode() + _part(value, file))
         _stamps[file] = digest.digest()
     return _stamps[file]
+
+
+def _of_function(function: Any) -> bytes:
+    return stamp(function.__code__.co_filename, function.__globals__)
 
 
 def _part(value: Any, file: str) -> bytes:
     """What a global value of a file adds to its stamp."""
     if isinstance(value, (Dispatcher, _Intrinsic)):
         function = value.py_func if isinstance(value, Dispatcher) else value._defn
-        return b"" if function.__code__.co_filename == file else stamp(function)
+        return b"" if function.__code__.co_filename == file else _of_function(function)
     if isinstance(value, ModuleType):
-        source = getattr(value, "__file__", None) or ""
-        return hashlib.sha256(Path(source).read_bytes()).digest() if _is_ours(value) else b""
+        return stamp(str(value.__file__), vars(value)) if _is_ours(value) else b""
     if isinstance(value, CONSTANTS):
         return repr(value).encode()
     if isinstance(value, tuple):

@@ -25,8 +25,6 @@ NAME = re.compile(r"\w[\w.]*(?:-[\w.]+)*")
 """Of a segment: one that an expression over segments reads as one word."""
 STEPS_OF_TTL = 64
 """Into so many steps a time to live is divided unless a rule says otherwise: each prolongs a member at most once."""
-
-
 SHOWN = 200
 """Characters of a value in an error."""
 
