@@ -14,7 +14,7 @@ from typing import Any
 import uvloop
 
 from _http_load import events
-from penstock.source.http.events import Reading
+from penstock.ingest.events import Reading
 from penstock.wire import Producer
 
 BATCH, TOGETHER, AT_ONCE = 100, 32, 2

@@ -28,13 +28,13 @@ from kafka import KafkaProducer
 
 from _measure import Run
 from penstock.local import kafka_tools
-from penstock.wire.batch import stamp
-from penstock.wire.cluster import Cluster
-from penstock.wire.columns import TableEncoder
-from penstock.wire.compression import codec_number
-from penstock.wire.connection import Connection, Link
-from penstock.wire.producer import Producer
-from penstock.wire.protocol import PRODUCE
+from penstock.wire.net.broker_connection import Connection, Link
+from penstock.wire.net.cluster import Cluster
+from penstock.wire.producer.producer import Producer
+from penstock.wire.protocol.frames import PRODUCE
+from penstock.wire.records.batch_header import stamp
+from penstock.wire.records.compression import codec_number
+from penstock.wire.records.record_encoder import TableEncoder
 
 TOPIC = "bench"
 MEMORY = 64 << 20

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Producer
 
+from penstock.cql.matching.linking import node_of
 from penstock.native import Array
-from penstock.stream.match import node_of
 
 KINDS = ("cookie", "email_hash")
 SCHEMA = "n long, cookie string, email_hash string"

@@ -15,8 +15,8 @@ from typing import Any
 import _match_events
 import _match_job
 from _match_lag import Results
-from penstock.demo import child
 from penstock.local.services import Services, up
+from penstock_demo import child
 
 WARM_UP = 10.0
 STEADY = 10.0

@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import bytewax.operators as op
 import bytewax.operators.windowing as win
-from bytewax.connectors.kafka import KafkaSinkMessage, KafkaSource
-from bytewax.connectors.kafka import operators as kop
+from bytewax.connectors.kafka import KafkaSinkMessage, KafkaSource, operators as kop
 from bytewax.dataflow import Dataflow
 from bytewax.testing import cluster_main
 from confluent_kafka import OFFSET_BEGINNING

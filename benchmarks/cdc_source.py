@@ -31,16 +31,16 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from _measure import Row, alternate, report, rows_of
-from penstock.database.connection import connection
+from penstock.cdc.cdc_options import Settings, settings
+from penstock.cdc.change_rows import layout, log_schema
+from penstock.cdc.generations import Generations, Span
+from penstock.cdc.log_pages import fetch_pages, span_queries
+from penstock.cdc.planner import describe
+from penstock.cdc.span_read import read_span, span_select as select
+from penstock.cdc.timeuuid import now_micros
+from penstock.database.cql_connection import connection
 from penstock.local import services
 from penstock.session import spark as spark_session
-from penstock.source.cdc_frame import layout, log_schema
-from penstock.source.cdc_generations import Generations, Span
-from penstock.source.cdc_options import Settings, settings
-from penstock.source.cdc_pages import fetch_pages, span_queries
-from penstock.source.cdc_plan import describe
-from penstock.source.cdc_read import read_span, select
-from penstock.source.times import now_micros
 
 DDL = (
     "CREATE KEYSPACE IF NOT EXISTS bench WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",

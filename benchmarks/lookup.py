@@ -36,23 +36,22 @@ import pyarrow as pa
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
 from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.query import tuple_factory
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession, functions as F
 
 from _measure import Row, alternate, report, rows_of
 from penstock import cql
+from penstock.cql.cql_writer import Writer
+from penstock.cql.matching import id_batches
+from penstock.cql.matching.id_batches import Match
+from penstock.cql.row_lookup import KEY, Lookup
 from penstock.database.access import Access
-from penstock.database.connection import connection
+from penstock.database.cql_connection import connection
 from penstock.database.requests import Limits
-from penstock.database.rows import Rows
-from penstock.database.tables import describe
+from penstock.database.row_fetch import Rows
+from penstock.database.table_catalog import describe
 from penstock.local import services
 from penstock.schema import Table
 from penstock.session import spark as spark_session
-from penstock.sink.cql_writer import Writer
-from penstock.stream import match_batches
-from penstock.stream.lookup import KEY, Lookup
-from penstock.stream.match_batches import Match
 
 OURS, NAIVE = "penstock", "awaited"
 REPLICATION: dict[str, str | int] = {"class": "SimpleStrategy", "replication_factor": 1}
@@ -221,14 +220,14 @@ def spark_cases(hosts: str, written: Written, events: int, rounds: int) -> list[
 def matched(store: cql.IdStore, first: int, events: int, *, one: bool, forget: bool) -> int:
     """Events of persons first, first + 1, ...: both identities of each, or one of the two."""
     if forget:
-        match_batches.PROCESSES.clear()
+        id_batches.PROCESSES.clear()
     made = Match(store, ("cookie", "email_hash"), "person", True, 86_400, timedelta(minutes=10), 1_000_000)
     for at in range(first, first + events, BATCH):
         numbers = range(at, min(at + BATCH, first + events))
         cookies = pa.array([f"cookie-{n:016d}" for n in numbers])
         mails = pa.array([None if one else struct.pack(">q", n).hex() * 4 for n in numbers], pa.string())
         key = pa.StructArray.from_arrays([cookies, mails], ["cookie", "email_hash"])
-        list(made(iter([pa.RecordBatch.from_pydict({match_batches.KEY: key})])))
+        list(made(iter([pa.RecordBatch.from_pydict({id_batches.KEY: key})])))
     return events
 
 

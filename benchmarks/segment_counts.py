@@ -24,11 +24,11 @@ from datasketches import compact_theta_sketch, update_theta_sketch
 
 from _measure import tell
 from penstock import segment
-from penstock.database.connection import connection
+from penstock.database.cql_connection import connection
 from penstock.local import services
-from penstock.segments.counts import LENGTHS, SPANS, Counts, begin
-from penstock.segments.expression import parse, united
-from penstock.segments.tables import create_tables
+from penstock.segment.member_tables.member_counts import LENGTHS, SPANS, Counts, begin
+from penstock.segment.member_tables.member_schema import create_tables
+from penstock.segment.member_tables.set_expression import parse, united
 
 KEYSPACE = "bench"
 FIRST = datetime(2026, 3, 1, tzinfo=UTC)

@@ -17,8 +17,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import Column, SparkSession, functions as F
 
 from _measure import tell, tree_cpu
 from penstock import segment

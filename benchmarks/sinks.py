@@ -25,9 +25,9 @@ from _measure import Row, alternate, report, rows_of
 from penstock import files, postgres
 from penstock.local import jars
 from penstock.local.services import down, up
+from penstock.postgres.postgres_session import connected
+from penstock.query import Batch
 from penstock.session import spark
-from penstock.sink.postgres_session import connected
-from penstock.sink.write import Batch
 
 PEER = "spark"
 COLUMNS = "id bigint, name text, at timestamptz, amount double precision, note text"

@@ -16,13 +16,12 @@ from pyspark.sql import SparkSession
 
 import penstock as ps
 from penstock import cdc, kafka
-from penstock.sink.write import Query
 
 CQL = os.environ.get("CQL", "127.0.0.1:9042")
 KAFKA = os.environ.get("KAFKA", "127.0.0.1:9092")
 
 
 @ps.pipeline(every="1 second")
-def order_events(spark: SparkSession) -> Query:
+def order_events(spark: SparkSession) -> ps.Query:
     changes = cdc.read(spark, "market.orders", hosts=CQL, name="orders", images="full", confidence="1 second")
     return ps.write(changes, kafka.sink(prefix="market", servers=KAFKA))

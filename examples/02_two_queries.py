@@ -7,12 +7,10 @@ What stands between source and sink is plain Spark. The frame for `paid` has key
 
 import os
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 import penstock as ps
 from penstock import cdc, kafka
-from penstock.sink.write import Query
 
 CQL = os.environ.get("CQL", "127.0.0.1:9042")
 KAFKA = os.environ.get("KAFKA", "127.0.0.1:9092")
@@ -26,7 +24,7 @@ def paid(changes: DataFrame) -> DataFrame:
 
 
 @ps.pipeline(every="1 second")
-def paid_orders(spark: SparkSession) -> list[Query]:
+def paid_orders(spark: SparkSession) -> list[ps.Query]:
     changes = cdc.read(spark, "market.orders", hosts=CQL, name="orders", images="full", confidence="1 second")
     return [
         ps.write(changes, kafka.sink(prefix="market", servers=KAFKA), name="events"),

@@ -9,19 +9,17 @@ with `late` true, whose count is to be added.
 
 import os
 
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession, functions as F
 
 import penstock as ps
 from penstock import kafka, window
-from penstock.sink.write import Query
 
 KAFKA = os.environ.get("KAFKA", "127.0.0.1:9092")
 CLICK = "user string, page string NOT NULL, ts timestamp"
 
 
 @ps.pipeline(every="1 second")
-def pages(spark: SparkSession) -> list[Query]:
+def pages(spark: SparkSession) -> list[ps.Query]:
     clicks = kafka.read(spark, "clicks", servers=KAFKA, schema=CLICK, at="ts", late="10 seconds", name="clicks")
     minutes = window.tumbling(
         clicks.where("problem IS NULL"), "1 minute", at="ts", key="page", name="minutes", n="count(*)"

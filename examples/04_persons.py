@@ -17,14 +17,13 @@ from pyspark.sql import SparkSession
 
 import penstock as ps
 from penstock import cdc, cql
-from penstock.sink.write import Query
 
 CQL = os.environ.get("CQL", "127.0.0.1:9042")
 IDS = cql.ids("ads", hosts=CQL)
 
 
 @ps.pipeline(every="1 second")
-def visitors(spark: SparkSession) -> Query:
+def visitors(spark: SparkSession) -> ps.Query:
     changes = cdc.read(spark, "ads.visits", hosts=CQL, name="visits", images=("none", "full"), confidence="1 second")
     visits = changes.where("op != 'd'").select("after.*")
     ids = ["cookie", "email_hash"]

@@ -9,12 +9,10 @@ Clicks are JSON in the topic `shop-clicks`: {"person": "ann", "event": "visit", 
 
 import os
 
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession, functions as F
 
 import penstock as ps
 from penstock import kafka, segment
-from penstock.sink.write import Query
 
 CQL = os.environ.get("CQL", "127.0.0.1:9042")
 KAFKA = os.environ.get("KAFKA", "127.0.0.1:9092")
@@ -26,7 +24,7 @@ RULES = [
 
 
 @ps.pipeline(every="1 second")
-def segments(spark: SparkSession) -> Query:
+def segments(spark: SparkSession) -> ps.Query:
     records = spark.readStream.format("kafka").option("kafka.bootstrap.servers", KAFKA)
     records = records.option("subscribe", "shop-clicks").option("startingOffsets", "earliest")
     clicks = records.load().select(

@@ -60,8 +60,8 @@ def _play(given: argparse.Namespace, chosen: list[plan.Round], made: report.Repo
     from campaign.breaks import Struck, require_possible
     from campaign.shop import ShopRound
     from campaign.world import world
-    from penstock.demo.stage import staged
-    from penstock.demo.view import view
+    from penstock_demo.stage import staged
+    from penstock_demo.view import view
 
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     root = given.root.absolute()

@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from penstock.connect.server import HEAD, Server, bind
+from penstock.connect.rest_server import HEAD, Server, bind
 from penstock.hosts import Hosts, is_loopback, warn_if_open
 
 ALLOWED = Hosts(("connect", "Advertised.Example.org", "*.svc.cluster.local"))

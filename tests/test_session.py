@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 import penstock.session
 from penstock.errors import PenstockError
 from penstock.local.services import Services
-from penstock.stream import shared
+from penstock.native import shared_memory
 
 
 def test_spark_keeps_to_this_machine_and_to_utc(spark: SparkSession) -> None:
@@ -45,10 +45,10 @@ def test_python_workers_have_their_libraries_when_they_are_forked(spark: SparkSe
     assert {"numba", "pandas", "pyarrow"} <= set(loaded)
 
 
-@pytest.mark.skipif(shared.Memory.make() is None, reason="this system gives no such memory")
+@pytest.mark.skipif(shared_memory.Memory.make() is None, reason="this system gives no such memory")
 def test_python_workers_share_memory(spark: SparkSession) -> None:
     def counted(_: int) -> int:
-        with shared.held("test_session") as slot:
+        with shared_memory.held("test_session") as slot:
             assert slot
             slot.notes[0] += 1
             return int(slot.notes[0])

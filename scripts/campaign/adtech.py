@@ -12,14 +12,14 @@ from confluent_kafka.admin import AdminClient
 from campaign.breaks import GROWN, Breaking, Disk, Struck, grow
 from campaign.plan import RATES, Break, Round
 from campaign.world import World
-from penstock.demo import child
-from penstock.demo.adtech import reads, site
-from penstock.demo.adtech.load import Status
-from penstock.demo.adtech.parts import Ingest
-from penstock.demo.adtech.run import TARGET, TASKS, Demo, Options, create
-from penstock.demo.parts import Load, Pipeline
-from penstock.demo.view import View
 from penstock.errors import PenstockError
+from penstock_demo import child
+from penstock_demo.adtech import reads, site
+from penstock_demo.adtech.load import Status
+from penstock_demo.adtech.parts import Ingest
+from penstock_demo.adtech.run import TARGET, TASKS, Demo, Options, create
+from penstock_demo.parts import Load, Pipeline
+from penstock_demo.view import View
 
 TOPICS = dict(reads.TOPICS)
 

@@ -19,13 +19,13 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from campaign.plan import GAP, Break, Round
 from campaign.world import World
-from penstock.demo import child
-from penstock.demo.generation import publish
-from penstock.demo.node import connect
-from penstock.demo.parts import Load, Pipeline
-from penstock.demo.stage import Stage
 from penstock.errors import PenstockError
 from penstock.local.process import tail
+from penstock_demo import child
+from penstock_demo.generation import publish
+from penstock_demo.node import connect
+from penstock_demo.parts import Load, Pipeline
+from penstock_demo.stage import Stage
 
 WAIT = 600.0
 """Seconds for a load to go on, or to get its last answers, on a machine that has other work, too."""

@@ -7,13 +7,12 @@ from datetime import timedelta
 from functools import reduce
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 import penstock
 from penstock import cdc, files, kafka, postgres
-from penstock.demo.shop import KEYSPACE
-from penstock.sink.write import Query
+from penstock.query import Query
+from penstock_demo.shop import KEYSPACE
 
 CQL, SERVERS = os.environ["PENSTOCK_DEMO_CQL"], os.environ["PENSTOCK_DEMO_KAFKA"]
 PACE, DELIVERY = os.environ["CAMPAIGN_PACE"], os.environ["CAMPAIGN_DELIVERY"]

@@ -23,16 +23,16 @@ from fastavro import parse_schema, schemaless_reader
 from campaign.breaks import GROWN, Breaking, Clock, Disk, Struck, grow
 from campaign.plan import RATES, Round
 from campaign.world import World
-from penstock.demo import consume, journal, shop, watch
-from penstock.demo.journal import Expected
-from penstock.demo.load import Status
-from penstock.demo.node import connect
-from penstock.demo.parts import Load, Pipeline
-from penstock.demo.reconcile import Record, Report, reconcile
-from penstock.demo.run import Demo, Options
-from penstock.demo.verdict import examples
-from penstock.demo.view import View
 from penstock.errors import PenstockError
+from penstock_demo import consume, journal, shop, watch
+from penstock_demo.journal import Expected
+from penstock_demo.load import Status
+from penstock_demo.node import connect
+from penstock_demo.parts import Load, Pipeline
+from penstock_demo.reconcile import Record, Report, reconcile
+from penstock_demo.run import Demo, Options
+from penstock_demo.verdict import examples
+from penstock_demo.view import View
 
 TARGET = f"{Path(__file__).with_name('pipelines.py')}:changes"
 LATE = {"fast": 5.0, "default": 30.0}

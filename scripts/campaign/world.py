@@ -21,11 +21,11 @@ from cql_cluster import CqlCluster, cql_cluster
 from kafka_cluster import KafkaCluster, kafka_cluster
 
 from campaign.network import Network, network
-from penstock.demo.node import connect
 from penstock.errors import PenstockError
 from penstock.local import services
 from penstock.local.process import POLL
 from penstock.local.services import Services
+from penstock_demo.node import connect
 
 NODES = 3
 PATIENCE = 240.0

@@ -1,5 +1,214 @@
-"""Files for pipelines: `files.sink(...)`."""
+"""Frames into Parquet files: `<path>/batch=<query>-<number>/[<column>=<value>/...]`, a folder for each batch.
 
-from penstock.sink.files import FilesSink, sink
+Spark writes a batch below `<path>/_staging`, which readers skip, and one rename of its folder makes it visible: a
+reader sees all of a batch or nothing of it. A batch whose folder is there is whole and is not written again. Its file
+`_penstock`, which readers skip, says what the batch covers (`markers`): a folder of other offsets is an error.
+"""
 
-__all__ = ["FilesSink", "sink"]
+from __future__ import annotations
+
+import contextlib
+import re
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from penstock.delivery import EXACTLY_ONCE
+from penstock.errors import PenstockError
+from penstock.markers import Marker, is_written
+from penstock.query import Batch, Unavailable, causes, in_batches
+
+COLUMN = "batch"
+STAGING = "_staging"
+MARKER = "_penstock"
+MOST = 4096
+"""Bytes of a marker, at most."""
+COMPRESSIONS = ("zstd", "snappy", "lz4_raw", "gzip", "none")
+# Object stores rename a folder object by object: readers would see parts of a batch.
+REFUSED = re.compile(r"(s3a?|s3n|gs|oss|cosn?|wasbs?)://", re.IGNORECASE)
+# What stands before the host of a URI, such as keys.
+USER_INFO = re.compile(r"(?<=://)[^/@]*@")
+# What the system says of a disk or folder that may be put right while the query waits.
+FULL = re.compile(r"No space left on device|File too large|[Qq]uota|Input/output error|Stale file handle")
+
+
+@dataclass(frozen=True)
+class FilesSink:
+    """Where and how files are written; made and checked by `sink`."""
+
+    path: str
+    partition_by: tuple[str, ...] = ()
+    compression: str = COMPRESSIONS[0]
+    delivery: str = EXACTLY_ONCE
+
+    @property
+    def target(self) -> tuple[str, str]:
+        """What a checkpoint knows the sink by."""
+        return "files", USER_INFO.sub("", self.path)
+
+    def records(self, frame: DataFrame) -> DataFrame:
+        """The rows to write; raises for a frame or a folder that cannot take them."""
+        if missing := [name for name in self.partition_by if name not in frame.columns]:
+            raise _wrong(f"the frame has no column {', '.join(missing)}", "correct partition_by=, or select it", frame)
+        if COLUMN in frame.columns:
+            raise _wrong(f"the frame's column {COLUMN} would hide the batch's own", "rename it", frame)
+        if len(self.partition_by) == len(frame.columns):
+            raise _wrong("partition_by= leaves no column for the files", "name fewer columns", frame)
+        with _told(self.path):
+            _Folder(frame.sparkSession, self.path).make(STAGING)
+        return frame
+
+    def stream(self, frame: DataFrame) -> DataStreamWriter:
+        """The write of a query that has only this sink."""
+        return in_batches(frame, self.save)
+
+    def save(self, frame: DataFrame, batch: Batch) -> None:
+        """Write one batch, unless it was written before."""
+        query, _, place = batch.query.partition(".")
+        # The begin of the id tells queries apart, and what a new checkpoint numbers anew.
+        prefix = f"{COLUMN}={query[:8]}{place and '.'}{place}-"
+        name = f"{prefix}{batch.number:08}"
+        with _told(f"{self.path}/{name}"):
+            folder = _Folder(frame.sparkSession, self.path)
+            if is_written(_marker(folder, prefix, batch), batch, f"the folder {self.path}"):
+                return
+            folder.remove_staged(name)
+            staged = f"{STAGING}/{name}.{uuid.uuid4().hex}"
+            self._write(frame, f"{self.path}/{staged}")
+            folder.write(f"{staged}/{MARKER}", Marker.for_batch(batch).text())
+            folder.rename(staged, name)
+
+    def _write(self, frame: DataFrame, path: str) -> None:
+        options = {"compression": self.compression, "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+        writer = frame.write.options(**options)
+        (writer.partitionBy(*self.partition_by) if self.partition_by else writer).parquet(path)
+
+
+def sink(
+    path: str | PathLike[str], *, partition_by: str | Sequence[str] = (), compression: str = COMPRESSIONS[0]
+) -> FilesSink:
+    """A sink of Parquet files for `penstock.write`: a local folder or a URI that Hadoop knows, such as hdfs://host/a.
+
+    Each batch is a folder `batch=<query>-<number>` with, for each column of `partition_by`, folders below it. The file
+    system must rename a folder at once, which object stores do not.
+    """
+    folder = fspath(path)
+    columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+    if REFUSED.match(folder):
+        raise PenstockError(
+            f"{folder} is in an object store, which cannot rename a folder at once",
+            where="files.sink",
+            next="write to a file system, such as file: or hdfs:, and copy whole batches from there",
+        )
+    if compression not in COMPRESSIONS:
+        raise PenstockError(
+            f"unknown compression {compression!r}", where="files.sink", next=f"use one of {', '.join(COMPRESSIONS)}"
+        )
+    return FilesSink(folder.rstrip("/"), columns, compression)
+
+
+def _marker(folder: _Folder, prefix: str, batch: Batch) -> Marker | None:
+    """The last batch of a stream that the folder has, or the batch itself if it is there; others are not looked for.
+
+    Batches that a user numbers may come in any order: each has its folder.
+    """
+
+    def name(number: int) -> str:
+        return f"{prefix}{number:08}"
+
+    number = batch.number
+    if batch.end:
+        if folder.has(name(number + 1)):
+            return Marker(number + 1)
+        # With the batch before it, the folder has no later one: batches come in order. Else what is left is searched.
+        if number and not folder.has(name(number - 1)) and (last := folder.last(prefix)) > number:
+            return Marker(last)
+    return Marker.read(number, folder.read(f"{name(number)}/{MARKER}")) if folder.has(name(number)) else None
+
+
+class _Folder:
+    """The sink's folder on whatever file system Hadoop finds for it."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        context: Any = spark.sparkContext
+        self._gateway, self._jvm = context._gateway, context._jvm
+        configuration = context._jsc.hadoopConfiguration()
+        self._base = self._jvm.org.apache.hadoop.fs.Path(path)
+        self._files = self._base.getFileSystem(configuration)
+        self._context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(self._files.getUri(), configuration)
+
+    def make(self, name: str) -> None:
+        self._files.mkdirs(self._path(name))
+
+    def has(self, name: str) -> bool:
+        return bool(self._files.exists(self._path(name)))
+
+    def last(self, prefix: str) -> int:
+        """The highest number behind this in names of folders; -1 without one."""
+        found = self._files.globStatus(self._path(f"{prefix}*")) or ()
+        numbers = [one.getPath().getName().removeprefix(prefix) for one in found]
+        return max((int(number) for number in numbers if number.isdecimal()), default=-1)
+
+    def read(self, name: str) -> str | None:
+        """What a small file says; None without it."""
+        path = self._path(name)
+        if not self._files.exists(path):
+            return None
+        stream = self._files.open(path)
+        try:
+            return bytes(stream.readNBytes(MOST)).decode(errors="replace")
+        finally:
+            stream.close()
+
+    def write(self, name: str, text: str) -> None:
+        stream = self._files.create(self._path(name), True)
+        try:
+            stream.write(text.encode())
+        finally:
+            stream.close()
+
+    def remove_staged(self, name: str) -> None:
+        """What failed attempts at a batch have left behind."""
+        for found in self._files.globStatus(self._path(f"{STAGING}/{name}.*")) or ():
+            self._files.delete(found.getPath(), True)
+
+    def rename(self, old: str, new: str) -> None:
+        """At once; fails when `new` is there."""
+        rename = self._jvm.org.apache.hadoop.fs.Options.Rename
+        none = self._gateway.new_array(rename, 1)
+        none[0] = rename.NONE
+        self._context.rename(self._path(old), self._path(new), none)
+
+    def _path(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self._base, name)
+
+
+@contextlib.contextmanager
+def _told(where: str) -> Any:
+    """Errors of the file system in ours."""
+    try:
+        yield
+    except (Py4JJavaError, PySparkException) as error:
+        origin = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+        said = [str(error), *(text for _, text in causes(origin))]
+        if found := next(filter(None, map(FULL.search, said)), None):
+            raise Unavailable(
+                f"files cannot be written: {found[0]}", where=where, next="free some space; the batch is repeated"
+            ) from error
+        if isinstance(error, Py4JJavaError):
+            what = str(error.java_exception.getMessage() or error.java_exception)
+            raise PenstockError(
+                f"files cannot be written: {what}", where=where, next="make sure the folder may be written to"
+            ) from error
+        raise
+
+
+def _wrong(what: str, next: str, frame: DataFrame) -> PenstockError:
+    return PenstockError(what, where=f"files.sink, columns {', '.join(frame.columns)}", next=next)

@@ -11,8 +11,8 @@ import pandas  # type: ignore[import-untyped]  # noqa: F401
 import pyarrow.compute  # noqa: F401
 from pyspark import daemon
 
-from penstock.stream import shared
+from penstock.native import shared_memory
 
 if __name__ == "__main__":
-    shared.begin()
+    shared_memory.begin()
     daemon.manager()

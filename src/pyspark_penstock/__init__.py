@@ -1,5 +1,5 @@
 """Lets every Spark session know `format("scylla-cdc")`: PySpark looks for data sources in packages named pyspark_*."""
 
-from penstock.source.cdc_stream import ScyllaCdc as DefaultSource
+from penstock.cdc.cdc_source import ScyllaCdc as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -1,5 +1,5 @@
 """Spark finds `format("penstock-kafka-topic")` here: it imports each package whose name begins with pyspark_."""
 
-from penstock.source.kafka_stream import KafkaTopic as DefaultSource
+from penstock.kafka.kafka_source import KafkaTopic as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from checkpoints import write_batches
 
+from penstock.checkpoint.checkpoint_folder import Local
 from penstock.checkpoint.identity import FILE, Identity, Source, Target, keep, kept, source_of
 from penstock.checkpoint.log import Damaged
-from penstock.checkpoint.store import Local
 from penstock.errors import PenstockError
 
 ORDERS = Source("cdc", {"table": "shop.orders", "rows": "changes"}, "scylla-cdc")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from checkpoints import write_batches
 
+from penstock.checkpoint.checkpoint_folder import Local
 from penstock.checkpoint.log import Damaged, Log
-from penstock.checkpoint.store import Local
 
 CDC = '{"generation": 0, "time": 5, "planned": 6}'
 

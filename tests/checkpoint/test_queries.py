@@ -11,12 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 import penstock as ps
 from penstock import files, kafka
+from penstock.checkpoint.checkpoint_folder import Hadoop, Local, store_of
 from penstock.checkpoint.identity import Source, Target, kept, of_query
 from penstock.checkpoint.log import Damaged, Log
-from penstock.checkpoint.store import Hadoop, Local, store_of
 from penstock.errors import PenstockError
+from penstock.query import Query
 from penstock.run.supervise import Run, Stop
-from penstock.sink.write import Query
 
 
 def lines(spark: SparkSession, folder: Path, *values: str) -> DataFrame:

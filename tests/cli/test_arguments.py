@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from penstock.cli.main import main
-from penstock.connect.server import bind
+from penstock.connect.rest_server import bind
 from penstock.errors import PenstockError
 
 BROKERS = [

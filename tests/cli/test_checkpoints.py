@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from checkpoints import write_batches
 
+from penstock.checkpoint.checkpoint_folder import Local
 from penstock.checkpoint.identity import FILE, Identity, Source, Target, keep
 from penstock.checkpoint.log import Log
-from penstock.checkpoint.store import Local
 from penstock.cli.main import main
 from penstock.errors import PenstockError
 from penstock.run.checkpoint import lock

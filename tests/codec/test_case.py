@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from change_frames import INSERT, RANGE_DELETE, UPDATE, Table
 from event_records import events, values
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession, functions as F
 
 from penstock import cdc
-from penstock.codec.fields import SETTING, require_told_apart
+from penstock.codec.cql_values import SETTING, require_told_apart
 from penstock.errors import PenstockError
 
 TABLE = Table(

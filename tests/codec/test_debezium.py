@@ -9,15 +9,12 @@ import re
 import pytest
 from change_frames import AT, INSERT, PARTITION_DELETE, RANGE_DELETE, ROW_DELETE, UPDATE, Table
 from event_records import assert_fits, events, optional, struct, values
-from hypothesis import Phase, example, given, settings
-from hypothesis import strategies as some
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from hypothesis import Phase, example, given, settings, strategies as some
+from pyspark.sql import SparkSession, functions as F
 
 import penstock
 from penstock import cdc
-from penstock.codec.avro_schema import adjusted as avro_adjusted
-from penstock.codec.avro_schema import avro_schema
+from penstock.codec.avro import adjusted as avro_adjusted, avro_schema
 from penstock.codec.connect_schema import avro_name, column_schema
 from penstock.errors import PenstockError
 from penstock.schema import CqlType

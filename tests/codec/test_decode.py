@@ -7,12 +7,10 @@ import time
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import Row, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as st
+from pyspark.sql import Row, SparkSession, functions as F, types as st
 
-from penstock.codec.decode import Csv, Decoder, Json
 from penstock.codec.decode_avro import Avro
+from penstock.codec.decode_columns import Csv, Decoder, Json
 from penstock.errors import PenstockError
 
 DECIMALS = st.StructType().add("a", st.DecimalType(10, 2)).add("s", st.StringType())

@@ -6,8 +6,7 @@ import time
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pyspark.sql import types as sql
 from wire_rows import varint
 

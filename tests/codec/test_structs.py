@@ -13,16 +13,13 @@ import fastavro
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from google.protobuf.json_format import MessageToDict
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as some
+from hypothesis import Phase, given, settings, strategies as some
 from kafka_topics import messages, new_topic
 from protobuf_files import message_class
-from pyspark.sql import Row, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as st
+from pyspark.sql import Row, SparkSession, functions as F, types as st
 
 from penstock import kafka
-from penstock.codec.records import Part
+from penstock.codec.typed_records import Part
 from penstock.errors import PenstockError
 from penstock.local.services import Services
 

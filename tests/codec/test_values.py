@@ -11,13 +11,10 @@ from typing import Any
 
 import numpy as np
 from cql_values import TYPES
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as spark_types
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
+from pyspark.sql import SparkSession, functions as F, types as spark_types
 
-from penstock.codec.values import encode
+from penstock.codec.cql_values import encode
 from penstock.schema import CqlType, spark_type
 
 COLUMNS, ROWS = 12, 25

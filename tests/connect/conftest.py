@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 
 from penstock.connect.api import application
 from penstock.connect.connector import World
+from penstock.connect.connector_store import Store
 from penstock.connect.properties import CLASS
 from penstock.connect.providers import Provided, Provider
-from penstock.connect.server import Server, address_of, bind
-from penstock.connect.store import Store
+from penstock.connect.rest_server import Server, address_of, bind
 from penstock.connect.worker import Worker
 from penstock.local.services import Services
 

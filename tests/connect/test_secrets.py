@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from penstock.connect import database, settings
+from penstock.connect import database, worker_settings
 from penstock.connect.api import DEEPEST, MOST, application
 from penstock.connect.connector import World
+from penstock.connect.connector_store import STARTED, STOPPED, Kept, Store
 from penstock.connect.properties import CLASS
 from penstock.connect.providers import LARGEST, Provided, Provider
 from penstock.connect.secrets import Hiding, HidingFormatter, Secrets, is_secret, masked, restored
-from penstock.connect.store import STARTED, STOPPED, Kept, Store
 from penstock.connect.worker import Worker
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
@@ -264,7 +264,7 @@ def test_a_worker_s_own_file_is_not_shown_either(tmp_path: Path) -> None:
         f"producer.sasl.password=${{f:{tmp_path}/login:word}}\n"
         f"consumer.sasl.jaas.config=x required password='hush-3';\n"
     )
-    made = settings.read(file, None, None)
+    made = worker_settings.read(file, None, None)
     assert made.provided.converters["value.converter.schema.registry.url"] == f"${{f:{tmp_path}/login:url}}"
     assert made.provided.resolved({}).config["value.converter.schema.registry.url"] == "http://ann:hush@registry:8081"
     assert made.producer["sasl.password"] == "hush-too"

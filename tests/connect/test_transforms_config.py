@@ -6,9 +6,9 @@ import pytest
 from smt_chains import DEBEZIUM, EXTRACT, KAFKA, SCYLLA, TOMBSTONE, config_of, errors
 
 from penstock.connect.definition import REQUIRED
-from penstock.connect.smt import regex
-from penstock.connect.smt.paths import steps
-from penstock.connect.transforms import CLASSES, chain, definitions
+from penstock.connect.transforms import regex
+from penstock.connect.transforms.field_paths import steps
+from penstock.connect.transforms.transform_chain import CLASSES, chain, definitions
 from penstock.errors import PenstockError
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from penstock.codec.json import Json
-from penstock.connect import settings
+from penstock.connect import worker_settings
 from penstock.connect.checks import check
+from penstock.connect.connector_store import Kept, connectors
 from penstock.connect.converters import converter
 from penstock.connect.offsets import Offsets
 from penstock.connect.properties import CLASS
 from penstock.connect.providers import Provided
-from penstock.connect.store import Kept, connectors
 from penstock.errors import PenstockError
 
 KAFKA = "org.apache.kafka.common.config.provider."
@@ -29,9 +29,9 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "worker.properties"
 
 
-def worker(file: Path, *lines: str) -> settings.Settings:
+def worker(file: Path, *lines: str) -> worker_settings.Settings:
     file.write_text("\n".join(("bootstrap.servers=localhost:9092", *lines)))
-    return settings.read(file, None, None)
+    return worker_settings.read(file, None, None)
 
 
 def test_files_are_read_as_java_reads_them(file: Path, tmp_path: Path) -> None:

@@ -9,13 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from cql_values import TYPES, VALUES, cells_of, in_spark, to_bytes, values
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from pyspark.sql.pandas.types import to_arrow_type
 
 from penstock.database.cells import indexed
 from penstock.database.columns import BadValue, Cells, decode
-from penstock.database.encode import as_bytes, encode
+from penstock.database.encode_cells import as_bytes, encode
 from penstock.errors import PenstockError
 from penstock.schema import Column, CqlType, Table, parse_type, spark_type
 

@@ -6,7 +6,7 @@ import pytest
 from cassandra.cluster import NoHostAvailable
 
 from penstock.database.access import Access
-from penstock.database.connection import _refused, connection
+from penstock.database.cql_connection import _refused, connection
 from penstock.errors import PenstockError
 from penstock.local.services import Services
 

@@ -11,10 +11,10 @@ import pytest
 from keyspaces import new_keyspace
 
 from penstock.database.access import Access
-from penstock.database.connection import close
+from penstock.database.cql_connection import close
 from penstock.database.requests import Limits, Request, send_all
-from penstock.database.rows import Rows
-from penstock.database.tables import describe
+from penstock.database.row_fetch import Rows
+from penstock.database.table_catalog import describe
 from penstock.errors import PenstockError, SchemaChanged
 from penstock.local.services import Services
 

@@ -10,11 +10,10 @@ from cassandra.connection import DefaultEndPoint
 from cassandra.metadata import Metadata, Murmur3Token
 from cassandra.policies import SimpleConvictionPolicy
 from cassandra.pool import Host
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from penstock.database.access import Access
-from penstock.database.routing import holders, owners, partition_key, ring
+from penstock.database.token_ring import holders, owners, partition_key, ring
 from penstock.errors import PenstockError
 
 TOKENS = {

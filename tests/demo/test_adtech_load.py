@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.demo.adtech.answers import MARGIN, Progress
-from penstock.demo.adtech.site import FRESH, KINDS, SIGN_IN
-from penstock.demo.adtech.traffic import Event, Traffic
+from penstock_demo.adtech.answers import MARGIN, Progress
+from penstock_demo.adtech.site import FRESH, KINDS, SIGN_IN
+from penstock_demo.adtech.traffic import Event, Traffic
 
 ALL = 1 << 62
 

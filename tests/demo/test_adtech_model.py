@@ -6,18 +6,17 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from segment_events import touches
 from segment_model import Event
 
-from penstock.demo.adtech import model
-from penstock.demo.adtech.model import Act, Change
-from penstock.demo.adtech.persons import Persons, names_of
-from penstock.demo.adtech.rules import RULES
-from penstock.demo.adtech.site import ACTIONS
-from penstock.stream.segment.plan import plan
-from penstock.stream.segment.store import Changes, Store
+from penstock.segment.record_store import Changes, Store
+from penstock.segment.rule_plan import plan
+from penstock_demo.adtech import model
+from penstock_demo.adtech.model import Act, Change
+from penstock_demo.adtech.persons import Persons, names_of
+from penstock_demo.adtech.rules import RULES
+from penstock_demo.adtech.site import ACTIONS
 
 BASE = 1_770_000_000_000
 """A whole minute, so that the ends of memberships are easily read."""

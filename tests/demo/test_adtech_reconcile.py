@@ -11,10 +11,10 @@ from typing import Any
 import orjson
 import pytest
 
-from penstock.demo.adtech import model, reconcile, site
-from penstock.demo.adtech.model import Change
-from penstock.demo.adtech.reconcile import Expected, Posted, Report, Stored, Visit
-from penstock.demo.adtech.traffic import PAUSE, Traffic
+from penstock_demo.adtech import model, reconcile, site
+from penstock_demo.adtech.model import Change
+from penstock_demo.adtech.reconcile import Expected, Posted, Report, Stored, Visit
+from penstock_demo.adtech.traffic import PAUSE, Traffic
 
 BASE = 1_770_000_000_000
 ROUNDS, TURN = 150, 200

@@ -17,15 +17,15 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT
 from cassandra.query import dict_factory
 from cassandra.util import Date, OrderedMap
 
-from penstock.demo import journal, shop
-from penstock.demo.journal import Identity
-from penstock.demo.load import Load, Pace
-from penstock.demo.mix import Mix
-from penstock.demo.model import Image
-from penstock.demo.node import connect
-from penstock.demo.shop import KEYSPACE, TABLES, Table
-from penstock.demo.values import entries
 from penstock.local.services import Services
+from penstock_demo import journal, shop
+from penstock_demo.journal import Identity
+from penstock_demo.load import Load, Pace
+from penstock_demo.mix import Mix
+from penstock_demo.model import Image
+from penstock_demo.node import connect
+from penstock_demo.shop import KEYSPACE, TABLES, Table
+from penstock_demo.values import entries
 
 WRITES = 4000
 Rows = Callable[[str], list[dict[str, Any]]]

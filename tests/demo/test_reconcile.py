@@ -6,11 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable
 from random import Random
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from penstock.demo.journal import Expected
-from penstock.demo.reconcile import Record, Report, reconcile
+from penstock_demo.journal import Expected
+from penstock_demo.reconcile import Record, Report, reconcile
 
 Run = tuple[list[Expected], list[Record]]
 TOMBSTONE = (0, "", 0)

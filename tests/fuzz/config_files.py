@@ -14,9 +14,9 @@ from typing import Any
 
 import javaproperties
 
-from penstock.connect import settings as connect
+from penstock.connect import worker_settings as connect
 from penstock.errors import PenstockError
-from penstock.source.http import settings as ingest
+from penstock.ingest import ingest_settings as ingest
 
 from .mutate import mutated
 from .runner import Decoder, Difference

@@ -17,13 +17,13 @@ from typing import Any
 
 from penstock.connect.api import decoded
 from penstock.connect.checks import check
-from penstock.connect.errors import RestError
+from penstock.connect.connector_store import STATES, connectors
 from penstock.connect.properties import CLASS, properties
 from penstock.connect.providers import NAMING, Provided, Provider
+from penstock.connect.rest_errors import RestError
 from penstock.connect.routing import as_config
 from penstock.connect.secrets import is_secret, masked, restored
 from penstock.connect.shown import validation
-from penstock.connect.store import STATES, connectors
 
 from .mutate import mutated
 from .runner import Decoder, Difference

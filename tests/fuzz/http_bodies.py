@@ -19,13 +19,13 @@ from typing import Any
 import jsonschema_rs
 import numpy as np
 
+from penstock.ingest import scan_kernel
+from penstock.ingest.body import GZIP, MEMBERS, unpack
+from penstock.ingest.event_schema import Schema
+from penstock.ingest.events import Events, Reading
+from penstock.ingest.responses import Refused
+from penstock.ingest.schema_plan import plan
 from penstock.native import Array
-from penstock.source.http import scan
-from penstock.source.http.answers import Refused
-from penstock.source.http.body import GZIP, MEMBERS, unpack
-from penstock.source.http.events import Events, Reading
-from penstock.source.http.plan import plan
-from penstock.source.http.schema import Schema
 
 from .mutate import mutated, noise
 from .runner import Decoder, Difference
@@ -218,14 +218,14 @@ def _check_bounds(body: bytes, case: int, lines: bool, key: bytes | None, scanne
         return
     places = [GUARD.holding(body)]
     places += [np.frombuffer(body + behind, np.uint8)[: len(body)] for behind in (b'"}]' * 11, b"0123456789abcdef")]
-    counts = {scan.elements(place, MOST_EVENTS) for place in places}
+    counts = {scan_kernel.elements(place, MOST_EVENTS) for place in places}
     if len(counts) > 1:
         raise Difference(f"elements: {counts}")
     if made is None or not _is_utf8(body):
         return
     for place in places:
-        found = scan.room(MOST_EVENTS)
-        count = scan._scan(place, lines, body.isascii(), LARGEST, *made[:-1], found)
+        found = scan_kernel.room(MOST_EVENTS)
+        count = scan_kernel._scan(place, lines, body.isascii(), LARGEST, *made[:-1], found)
         if max(count, 0) != (scanned.count if scanned else 0):
             raise Difference(f"{count} events where the body stands otherwise in memory")
         if scanned and found[0, :count].tolist() != scanned.values.starts.tolist():

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.stream.json_rows import decoded
+from penstock.table.json_rows import decoded
 
 from .mutate import mutated, noise
 from .runner import Decoder, Difference

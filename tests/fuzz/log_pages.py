@@ -19,12 +19,12 @@ from typing import Any
 from log_pages import stream_id, table, time_of
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from penstock.cdc.change_decoder import ChangeDecoder
+from penstock.cdc.change_rows import FIXED_COLUMNS, Images, Layout, frame_schema, layout
 from penstock.database.columns import BadValue
 from penstock.database.pages import Page
 from penstock.errors import PenstockError
 from penstock.schema import Column, CqlType, Table
-from penstock.source.cdc_changes import ChangeDecoder
-from penstock.source.cdc_frame import FIXED_COLUMNS, Images, Layout, frame_schema, layout
 
 from .cql_cells import NoValue, by_the_rules, drawn_cell, drawn_type, laid, same
 from .mutate import mutated

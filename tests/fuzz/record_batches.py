@@ -19,8 +19,8 @@ from google_crc32c import value as crc32c
 from kafka.errors import CorruptRecordError
 from kafka.record.default_records import DefaultRecordBatch
 
-from penstock.wire.compression import GZIP, NONE, CorruptRecords, compress, decompress
-from penstock.wire.read import decode
+from penstock.wire.records.compression import GZIP, NONE, CorruptRecords, compress, decompress
+from penstock.wire.records.record_decoder import decode
 
 from .mutate import mutated, noise
 from .runner import Decoder, Difference

@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 
 from penstock.errors import PenstockError
-from penstock.stream.segment.rules import spec
-from penstock.stream.segment.yaml import LARGEST, parse, rule_of
+from penstock.segment.rule_definitions import spec
+from penstock.segment.rule_files import LARGEST, parse, rule_of
 
 from .mutate import mutated
 from .runner import Decoder, Difference

@@ -10,8 +10,8 @@ import struct
 from typing import Any
 
 from penstock.wire.errors import MalformedResponse, UnsupportedVersion
-from penstock.wire.protocol import API_VERSIONS, APIS, Api, encode_response, response
-from penstock.wire.schema import Field, fields_of
+from penstock.wire.protocol.frames import API_VERSIONS, APIS, Api, encode_response, response
+from penstock.wire.protocol.message_schema import Field, fields_of
 
 from .mutate import mutated, noise
 from .runner import Decoder, Difference

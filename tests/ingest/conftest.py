@@ -11,9 +11,9 @@ import pytest
 from ingest_server import PARTITIONS, Site, ingest
 from kafka_topics import new_topic
 
+from penstock.ingest.api_keys import new_key
+from penstock.ingest.events import warm
 from penstock.local.services import Services
-from penstock.source.http.access import new_key
-from penstock.source.http.tables import warm
 
 CLICK = {
     "type": "object",

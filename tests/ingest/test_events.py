@@ -11,14 +11,13 @@ import tracemalloc
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from penstock.source.http.answers import LONGEST, Problem, Refused
-from penstock.source.http.body import MEMBERS, WINDOW, unpack
-from penstock.source.http.events import Reading
-from penstock.source.http.scan import elements
-from penstock.source.http.schema import TOO_LARGE_TO_SAY, Schema
+from penstock.ingest.body import MEMBERS, WINDOW, unpack
+from penstock.ingest.event_schema import TOO_LARGE_TO_SAY, Schema
+from penstock.ingest.events import Reading
+from penstock.ingest.responses import LONGEST, Problem, Refused
+from penstock.ingest.scan_kernel import elements
 
 CLICK = {
     "type": "object",

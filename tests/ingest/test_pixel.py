@@ -11,7 +11,7 @@ from ingest_app import Answer, Running, Stored, ask, running
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from waiting import until
 
-from penstock.source.http.pixel import GIF
+from penstock.ingest.pixel import GIF
 
 SCHEMA = {
     "type": "object",

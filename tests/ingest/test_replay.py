@@ -17,14 +17,15 @@ from fault_proxy import Request, fault_proxy, quick_producer
 from kafka_topics import new_topic, stored
 from refusals import refused
 
+from penstock.ingest import spool, spool_carrier
+from penstock.ingest.events import Events
+from penstock.ingest.responses import Refused
+from penstock.ingest.spool import Spool
+from penstock.ingest.spool_files import Folder, Writer
 from penstock.local.services import Services
-from penstock.source.http import carrier, spool
-from penstock.source.http.answers import Refused
-from penstock.source.http.events import Events
-from penstock.source.http.segments import Folder, Writer
-from penstock.source.http.spool import Spool
-from penstock.wire import Producer, Reader, protocol
+from penstock.wire import Producer, Reader
 from penstock.wire.errors import RequestTimeout, TopicAuthorizationFailed
+from penstock.wire.protocol import frames
 
 
 class Kafka:
@@ -79,7 +80,7 @@ async def reached(done: Callable[[], object]) -> None:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"PAUSE": 0.01, "LONGEST_PAUSE": 0.05, "PATIENCE": 0.1, "ASK": 0.02}.items():
-        monkeypatch.setattr(carrier, name, value)
+        monkeypatch.setattr(spool_carrier, name, value)
     monkeypatch.setattr(spool, "DRAIN", 0.2)
 
 
@@ -149,7 +150,7 @@ def test_while_kafka_is_away_nothing_is_put_apart(tmp_path: Path) -> None:
         async with opened(tmp_path, kafka) as made:
             await put(made, "a", 1)
             await put(made, "b", 1)
-            await asyncio.sleep(5 * carrier.PATIENCE)
+            await asyncio.sleep(5 * spool_carrier.PATIENCE)
             assert not made._own.apart
             kafka.away = False
             for one in kafka.stuck.values():
@@ -273,7 +274,7 @@ def test_a_topic_that_a_broker_refuses_holds_up_no_other_and_gets_its_events_aft
         refuses_all = True
 
         def ask(request: Request) -> Request | bytes:
-            if request.api is not protocol.PRODUCE:
+            if request.api is not frames.PRODUCE:
                 return request
             if refuses_all:
                 forbidden.update(topics(request))

@@ -7,14 +7,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from penstock.source.http.answers import Refused
-from penstock.source.http.events import Reading
-from penstock.source.http.plan import plan
-from penstock.source.http.scan import DEPTH, cut, room
-from penstock.source.http.schema import Schema
+from penstock.ingest.event_schema import Schema
+from penstock.ingest.events import Reading
+from penstock.ingest.responses import Refused
+from penstock.ingest.scan_kernel import DEPTH, cut, room
+from penstock.ingest.schema_plan import plan
 
 ORDER = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",

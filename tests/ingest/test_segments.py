@@ -10,12 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from penstock.errors import PenstockError
-from penstock.source.http.events import Events
-from penstock.source.http.segments import Folder, Place, Writer, folders, frame, frames
+from penstock.ingest.events import Events
+from penstock.ingest.spool_files import Folder, Place, Writer, folders, frame, frames
 
 KEYS = st.none() | st.binary(max_size=5)
 

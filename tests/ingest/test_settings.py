@@ -11,11 +11,11 @@ import pytest
 from penstock.cli import ingest
 from penstock.cli.main import main
 from penstock.errors import PenstockError
-from penstock.source.http import server
-from penstock.source.http.access import Access, Rate
-from penstock.source.http.answers import Refused
-from penstock.source.http.schema import load
-from penstock.source.http.settings import Given, read
+from penstock.ingest import ingest_server
+from penstock.ingest.api_keys import Access, Rate
+from penstock.ingest.event_schema import load
+from penstock.ingest.ingest_settings import Given, read
+from penstock.ingest.responses import Refused
 
 HEAD = 'servers = "h:1"\n'
 TOPIC = f"{HEAD}[topics.a]\n"
@@ -137,8 +137,8 @@ def test_a_server_that_others_reach_without_keys_says_so(
     async def greet(*_: object) -> None: ...
 
     monkeypatch.setattr(ingest, "_greet", greet)
-    monkeypatch.setattr(server, "bind", lambda host, port: socket.create_server(("127.0.0.1", 0)))
-    monkeypatch.setattr(server, "run", lambda *_: None)
+    monkeypatch.setattr(ingest_server, "bind", lambda host, port: socket.create_server(("127.0.0.1", 0)))
+    monkeypatch.setattr(ingest_server, "run", lambda *_: None)
     (tmp_path / "ingest.toml").write_text(TOPIC + more)
     assert main(["ingest", str(tmp_path / "ingest.toml"), "--listen", listen]) == 0
     assert ("0.0.0.0 and asks nobody" in capsys.readouterr().err) == warned

@@ -11,10 +11,10 @@ from fault_proxy import FaultProxy, fault_proxy, quick_producer
 from kafka_topics import new_topic, stored
 from refusals import Kind, Refusal
 
+from penstock.ingest.events import Events
+from penstock.ingest.kafka_store import KafkaStore
+from penstock.ingest.responses import Refused
 from penstock.local.services import Services
-from penstock.source.http.answers import Refused
-from penstock.source.http.events import Events
-from penstock.source.http.store import KafkaStore
 from penstock.wire import Reader
 from penstock.wire.errors import ClusterAuthorizationFailed, TopicAuthorizationFailed
 

@@ -19,17 +19,17 @@ from kafka_topics import new_topic, stored
 from waiting import until
 
 from penstock.cli.main import main
-from penstock.demo.child import below, listed
+from penstock.ingest.board import Board
+from penstock.ingest.events import Events
+from penstock.ingest.ingest_metrics import Family, Report, Sample, merged
+from penstock.ingest.spool_files import Folder, frame
 from penstock.local.services import Services
-from penstock.source.http.board import Board
-from penstock.source.http.events import Events
-from penstock.source.http.report import Family, Report, Sample, merged
-from penstock.source.http.segments import Folder, frame
+from penstock_demo.child import below, listed
 
 WORKERS = 2
 DIES_AT_START = """
 import os, signal, socket
-from penstock.source.http.workers import Workers
+from penstock.ingest.supervisor import Workers
 
 def serve(number, ready):
     if number == 1:

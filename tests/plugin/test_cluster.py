@@ -20,9 +20,9 @@ from pyspark.sql import SparkSession
 from waiting import until
 
 from penstock import cdc
-from penstock.source.cdc_generations import Generations, Span
-from penstock.source.cdc_options import settings
-from penstock.source.cdc_pages import span_queries
+from penstock.cdc.cdc_options import settings
+from penstock.cdc.generations import Generations, Span
+from penstock.cdc.log_pages import span_queries
 
 KEYSPACE = "three"
 TABLE = (

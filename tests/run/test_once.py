@@ -12,8 +12,8 @@ from shuffles import one_partition
 
 import penstock as ps
 from penstock import files, segment
+from penstock.query import Query
 from penstock.run.supervise import Run, Stop
-from penstock.sink.write import Query
 
 RULE = segment.rule("seen", when="event = 'visit'", ttl="1 hour", to="t")
 

@@ -18,10 +18,10 @@ from pyspark.sql import SparkSession
 
 from penstock.database.retrying import DatabaseUnavailable, retrying
 from penstock.errors import PenstockError
+from penstock.query import Query
 from penstock.run import supervise
 from penstock.run.supervise import Run, Stop
 from penstock.signals import ENDING, listen
-from penstock.sink.write import Query
 
 LONG = timedelta(minutes=1)
 SOON = 20.0

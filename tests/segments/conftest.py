@@ -9,7 +9,7 @@ from cassandra.cluster import Session
 from keyspaces import new_keyspace
 
 from penstock import segment
-from penstock.database import connection
+from penstock.database import cql_connection
 from penstock.database.access import Access
 from penstock.local.services import Services
 
@@ -19,4 +19,4 @@ def keyspace(cql: Session, services: Services) -> Iterator[str]:
     with new_keyspace(cql, "seg") as name:
         segment.create_tables(cql, name)
         yield name
-    connection.close(Access(services.cql))
+    cql_connection.close(Access(services.cql))

@@ -16,9 +16,8 @@ from penstock import segment
 from penstock.cli.main import main
 from penstock.errors import PenstockError
 from penstock.local.services import Services
-from penstock.segments.counts import LENGTHS, SPANS, Counts, begin, counts, parts
-from penstock.segments.expression import Sketch, parse
-from penstock.stream.sketch import SIZE
+from penstock.segment.member_tables.member_counts import LENGTHS, SIZE, SPANS, Counts, begin, counts, parts
+from penstock.segment.member_tables.set_expression import Sketch, parse
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

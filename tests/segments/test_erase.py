@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 from cassandra.cluster import Session
 from kafka_topics import new_topic, stored
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession, functions as F
 
 from penstock import segment
 from penstock.cli.main import main
 from penstock.errors import PenstockError
 from penstock.local.services import Services
-from penstock.segments import erase as erasing
-from penstock.segments.hashing import xxhash64
-from penstock.segments.tables import BUCKETS
+from penstock.segment.member_tables import member_erase as erasing
+from penstock.segment.member_tables.member_schema import BUCKETS
+from penstock.segment.member_tables.person_hash import xxhash64
 
 LATER = datetime.now(UTC) + timedelta(hours=1)
 

@@ -16,7 +16,7 @@ from waiting import until as wait_until
 from penstock import segment
 from penstock.cli.run import load
 from penstock.local.services import Services
-from penstock.wire.blocking import BlockingProducer
+from penstock.wire.producer.blocking import BlockingProducer
 
 EXAMPLE = Path(__file__).parents[2] / "examples/05_segments.py"
 TOPICS = ["shop-clicks", "seg-back", "seg-buyers"]

@@ -24,12 +24,12 @@ from waiting import until
 from penstock.cli.main import main
 from penstock.database.access import Access
 from penstock.errors import PenstockError
+from penstock.ingest.api_keys import new_key
 from penstock.local.services import Services
-from penstock.segments.deliveries import Busy, Deliveries
-from penstock.segments.hashing import xxhash64
-from penstock.segments.sync import Receipt, Run, Sync
-from penstock.segments.tables import BUCKETS
-from penstock.source.http.access import new_key
+from penstock.segment.member_tables.delivery_server import Busy, Deliveries
+from penstock.segment.member_tables.delivery_sync import Receipt, Run, Sync
+from penstock.segment.member_tables.member_schema import BUCKETS
+from penstock.segment.member_tables.person_hash import xxhash64
 
 PEOPLE = [f"p{i}" for i in range(20)]
 

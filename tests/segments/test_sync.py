@@ -21,8 +21,8 @@ from waiting import until
 from penstock import segment
 from penstock.errors import PenstockError
 from penstock.local.services import Services
-from penstock.segments.tables import BUCKETS
-from penstock.sink.write import Batch
+from penstock.query import Batch
+from penstock.segment.member_tables.member_schema import BUCKETS
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 SCHEMA = "person string, segment string, event string, at timestamp, until timestamp, ttl int, `to` string"

@@ -11,16 +11,14 @@ import pyarrow as pa
 import pytest
 from checkpoints import forget_last_commit
 from keyspaces import new_keyspace
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from penstock import cql as pcql
-from penstock import write
+from penstock import cql as pcql, write
+from penstock.cql import cql_sink as sink_cql
+from penstock.cql.cql_writer import Writer
 from penstock.errors import PenstockError, SchemaChanged
 from penstock.local.services import Services
-from penstock.sink import cql as sink_cql
-from penstock.sink.cql_writer import Writer
-from penstock.sink.write import Batch
+from penstock.query import Batch
 
 NOWHERE = Batch("no query", 0)
 PATIENCE = "30 seconds"

@@ -9,12 +9,11 @@ import pyarrow.dataset as ds
 import pytest
 from checkpoints import forget_last_commit
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession, functions as F
 
 from penstock import files, write
 from penstock.errors import PenstockError
-from penstock.sink.write import Batch
+from penstock.query import Batch
 
 QUERY = "1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed"
 

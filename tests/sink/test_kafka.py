@@ -12,8 +12,7 @@ from change_frames import INSERT, ROW_DELETE, Table
 from checkpoints import forget_last_commit
 from confluent_kafka import Consumer
 from kafka_topics import new_topic, stored
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from penstock import kafka, write
 from penstock.errors import PenstockError

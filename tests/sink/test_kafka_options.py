@@ -17,8 +17,8 @@ from secure_kafka import PASSWORD, certificate, secure_kafka
 
 from penstock import kafka, write
 from penstock.errors import PenstockError
-from penstock.kafka_security import Security
-from penstock.sink.kafka_options import LEAST, Options
+from penstock.kafka.client_options import LEAST, Options
+from penstock.kafka.security import Security
 from penstock.wire import Producer
 
 SECRET = "hush hush"

@@ -17,14 +17,13 @@ from confluent_kafka import Message
 from confluent_kafka.admin import AdminClient
 from kafka_topics import messages, new_topic
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.errors import PenstockError
+from penstock.kafka.exactly_once import MARKERS, PenstockKafka
 from penstock.local.services import Services
-from penstock.sink.kafka_writer import MARKERS, PenstockKafka
-from penstock.wire.compression import CODECS
+from penstock.wire.records.compression import CODECS
 
 PARTITIONS = 2
 ROWS = 20_000

@@ -13,11 +13,10 @@ from typing import cast
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.sink import kafka_writer
-from penstock.sink.markers import Marker, is_written, require_next
-from penstock.sink.running import offsets_in
-from penstock.sink.write import Batch
-from penstock.wire.transaction import Committed, Transactions
+from penstock.kafka import exactly_once
+from penstock.markers import Marker, is_written, require_next
+from penstock.query import Batch, offsets_in_checkpoint
+from penstock.wire.producer.transactions import Committed, Transactions
 
 BATCH = Batch("q", 5, '[{"clicks":{"0":100}}]', '[{"clicks":{"0":150}}]')
 OTHER = replace(BATCH, end='[{"clicks":{"0":170}}]')
@@ -90,11 +89,11 @@ def test_offsets_are_read_from_a_checkpoint(tmp_path: Path) -> None:
         (tmp_path / "offsets" / str(number)).write_text(f"v1\n{settings}\n{line}")
     (tmp_path / "offsets" / "2").write_text("v1")
     first, second = '[{"clicks":{"0":100}}, -]', '[{"clicks":{"0":150}}, {"logOffset":1}]'
-    assert offsets_in(str(tmp_path), 0) == ("", first)
-    assert offsets_in(tmp_path.as_uri(), 1) == (first, f"{second} planned at 7 ms")
-    assert offsets_in(str(tmp_path), 2) == (second, "")
+    assert offsets_in_checkpoint(str(tmp_path), 0) == ("", first)
+    assert offsets_in_checkpoint(tmp_path.as_uri(), 1) == (first, f"{second} planned at 7 ms")
+    assert offsets_in_checkpoint(str(tmp_path), 2) == (second, "")
     for nowhere in ("", "hdfs://host/a", str(tmp_path / "none")):
-        assert offsets_in(nowhere, 1) == ("", "")
+        assert offsets_in_checkpoint(nowhere, 1) == ("", "")
 
 
 class Offsets:
@@ -126,10 +125,10 @@ def test_each_task_of_a_batch_has_a_marker_however_many_there_are(tasks: int) ->
 
     def write(batch: Batch, task: int) -> bool:
         """Whether the task wrote: it had not before."""
-        place = asyncio.run(kafka_writer.unwritten(cast(Transactions, offsets), batch, task, tasks))
+        place = asyncio.run(exactly_once.unwritten(cast(Transactions, offsets), batch, task, tasks))
         if place:
             made = Committed(batch.number + 1, Marker.for_batch(batch, tasks).text())
-            asyncio.run(offsets.add_offsets(place.group, {(kafka_writer.MARKERS, place.partition): made}))
+            asyncio.run(offsets.add_offsets(place.group, {(exactly_once.MARKERS, place.partition): made}))
         return place is not None
 
     batch, following = (Batch("q", number, f"{number}", f"{number + 1}") for number in (6, 7))

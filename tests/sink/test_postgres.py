@@ -12,16 +12,13 @@ import pytest
 from checkpoints import forget_last_commit
 from postgres_server import execute, new_table, query
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from penstock import postgres as pg
-from penstock import write
+from penstock import postgres as pg, write
 from penstock.errors import PenstockError
-from penstock.sink.failures import Unavailable
-from penstock.sink.postgres_batch import Work, merge, note, prepare
-from penstock.sink.postgres_session import connected
-from penstock.sink.write import Batch
+from penstock.postgres.postgres_batch import Work, merge, note, prepare
+from penstock.postgres.postgres_session import connected
+from penstock.query import Batch, Unavailable
 
 EVERY_TYPE = """
     a_bool boolean, a_int2 smallint, a_int4 int, a_int8 bigint, a_float4 real, a_float8 double precision,

@@ -18,12 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from shuffles import one_partition
 
 import penstock as ps
-from penstock import cql as cql_tables
-from penstock import files, kafka, postgres
+from penstock import cql as cql_tables, files, kafka, postgres
 from penstock.errors import PenstockError
 from penstock.local.services import Services
-from penstock.sink.keyed import newest
 from penstock.table import Table, count
+from penstock.upsert import newest
 
 SCHEMA = "id int, city string, v int, gone boolean"
 

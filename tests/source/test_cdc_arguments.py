@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock import cdc
+from penstock.cdc import cdc_read as source
+from penstock.cdc.cdc_options import Settings
+from penstock.cdc.timeuuid import micros
 from penstock.errors import PenstockError
-from penstock.source import cdc as source
-from penstock.source.cdc_options import Settings
-from penstock.source.times import micros
 
 
 class Described(Exception):

@@ -14,17 +14,17 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock import cdc
+from penstock.cdc.change_decoder import ChangeDecoder, decode_log
+from penstock.cdc.change_rows import Images, Layout, frame_schema, layout, log_schema
+from penstock.cdc.log_pages import id_cells
+from penstock.cdc.snapshot_plan import TokenRange
+from penstock.cdc.snapshot_read import Changed, RowBuilder
 from penstock.codec.problem import PREFIX
 from penstock.database.columns import BadValue
 from penstock.database.pages import Page
 from penstock.errors import PenstockError
+from penstock.kafka.dead_letter_sink import letters
 from penstock.schema import CqlType
-from penstock.sink.dead_letters import letters
-from penstock.source.cdc_changes import ChangeDecoder, decode_log
-from penstock.source.cdc_frame import Images, Layout, frame_schema, layout, log_schema
-from penstock.source.cdc_pages import id_cells
-from penstock.source.cdc_snapshot import TokenRange
-from penstock.source.cdc_snapshot_read import Changed, RowBuilder
 
 OF = table("id int", "ck int", "", "m frozen<map<int, text>>; s text; tags set<text>")
 T0 = 1_700_000_000_000_000

@@ -8,16 +8,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from log_pages import log_row, page, stream_id, table, time_of
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from penstock.codec.change import layout as described
+from penstock.cdc.change_decoder import ChangeDecoder, decode_log
+from penstock.cdc.change_rows import Images, frame_schema, layout, log_schema
+from penstock.cdc.sent_groups import groups_of
+from penstock.codec.change_frame import layout as described
 from penstock.schema import Table
-from penstock.source.cdc_changes import ChangeDecoder, decode_log
-from penstock.source.cdc_frame import Images, frame_schema, layout, log_schema
-from penstock.source.cdc_groups import groups_of
 
 FULL = Images("full", "full")
 CLUSTERED = table("pk int", "ck int", "s text", "v int; tags set<text>; items list<int>")

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from log_pages import stream_id, time_of
 
-from penstock.source.cdc_fresh import FAR, NEAR, Progress, again, step
-from penstock.source.cdc_generations import Position
-from penstock.source.cdc_groups import NONE, Groups, digest, groups_of, recover
+from penstock.cdc.generations import Position
+from penstock.cdc.low_latency import FAR, NEAR, Progress, again, step
+from penstock.cdc.sent_groups import NONE, Groups, digest, groups_of, recover
 
 T0 = 1_700_000_000_000_000
 CONFIDENCE = 10_000_000

@@ -22,18 +22,18 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from penstock import cql as cql_module
-from penstock.database.connection import connection
+from penstock.cdc import batch_sizing
+from penstock.cdc.cdc_options import settings
+from penstock.cdc.cdc_source import CdcStreamReader
+from penstock.cdc.cdc_tables import find_table
+from penstock.cdc.change_rows import frame_schema
+from penstock.cdc.generations import Generations
+from penstock.cdc.planner import MOVE_EVERY, Planner, describe
+from penstock.cdc.timeuuid import micros
+from penstock.database.cql_connection import connection
 from penstock.errors import PenstockError
 from penstock.run.faults import of_query
 from penstock.run.positions import move
-from penstock.source import cdc_probe
-from penstock.source.cdc_frame import frame_schema
-from penstock.source.cdc_generations import Generations
-from penstock.source.cdc_options import settings
-from penstock.source.cdc_plan import MOVE_EVERY, Planner, describe
-from penstock.source.cdc_stream import CdcStreamReader
-from penstock.source.cdc_tables import find_table
-from penstock.source.times import micros
 
 KEYSPACE = "source_live"
 BRIEF = "{'enabled': true, 'ttl': 60}"
@@ -148,7 +148,7 @@ def test_a_large_batch_is_judged_by_some_streams_and_the_heavy_ones(
     at = planner.next(planner.first(), planner.confident(), 1000)
     taken = [int((times <= at.time).sum())]
     assert 500 <= taken[0] <= 1000
-    monkeypatch.setattr(cdc_probe, "SAMPLE", 100)
+    monkeypatch.setattr(batch_sizing, "SAMPLE", 100)
     while at.time < times[-1]:
         at = planner.next(at, planner.confident(), 1000)
         taken.append(int((times <= at.time).sum()))

@@ -14,8 +14,7 @@ from pyspark.sql import SparkSession
 
 from penstock import cdc
 from penstock.errors import PenstockError
-from penstock.local import cql as node
-from penstock.local import services
+from penstock.local import cql_node as node, services
 from penstock.local.service import Place
 
 SUPERUSER = "cassandra"

@@ -8,14 +8,14 @@ from typing import Any, cast
 import pytest
 from cassandra.util import uuid_from_time
 
+from penstock.cdc import cdc_resume
+from penstock.cdc.cdc_options import settings
+from penstock.cdc.cdc_resume import Resume
+from penstock.cdc.generations import Position
+from penstock.cdc.planner import Planner
+from penstock.cdc.timeuuid import now_micros
 from penstock.errors import DataLost
 from penstock.schema import Table
-from penstock.source import cdc_resume
-from penstock.source.cdc_generations import Position
-from penstock.source.cdc_options import settings
-from penstock.source.cdc_plan import Planner
-from penstock.source.cdc_resume import Resume
-from penstock.source.times import now_micros
 
 SECOND, DAY = 1_000_000, 86_400
 NOW = now_micros()

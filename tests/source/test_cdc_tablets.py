@@ -13,15 +13,15 @@ import pytest
 from cassandra.util import uuid_from_time
 from keyspaces import new_keyspace
 
-from penstock.database.connection import connection
+from penstock.cdc.cdc_options import Settings, settings
+from penstock.cdc.cdc_tables import find_table
+from penstock.cdc.change_rows import frame_schema
+from penstock.cdc.generations import Generations, published, tablets, token_of
+from penstock.cdc.planner import Planner
+from penstock.cdc.span_read import read_span
+from penstock.cdc.timeuuid import micros
+from penstock.database.cql_connection import connection
 from penstock.schema import Table
-from penstock.source.cdc_frame import frame_schema
-from penstock.source.cdc_generations import Generations, published, tablets, token_of
-from penstock.source.cdc_options import Settings, settings
-from penstock.source.cdc_plan import Planner
-from penstock.source.cdc_read import read_span
-from penstock.source.cdc_tables import find_table
-from penstock.source.times import micros
 
 SECOND = dt.timedelta(seconds=1)
 MOST = 10_000

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.source.cdc_generations import Generations, Position
-from penstock.source.cdc_options import settings
-from penstock.source.cdc_plan import Planner
-from penstock.source.cdc_snapshot import Snapshot
+from penstock.cdc.cdc_options import settings
+from penstock.cdc.generations import Generations, Position
+from penstock.cdc.planner import Planner
+from penstock.cdc.snapshot_plan import Snapshot
 
 STREAMS = tuple(bytes([n]) for n in range(8))
 

@@ -8,14 +8,11 @@ import struct
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given
-from hypothesis import strategies as st
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as sql
+from hypothesis import given, strategies as st
+from pyspark.sql import SparkSession, functions as F, types as sql
 
-from penstock.codec.decode import CORRUPT, with_corrupt
-from penstock.source.json_columns import columns, members
+from penstock.codec.decode_columns import CORRUPT, with_corrupt
+from penstock.kafka.json_columns import columns, members
 
 KINDS: dict[str, sql.DataType] = {
     "i": sql.IntegerType(),

@@ -8,12 +8,12 @@ from typing import cast
 import pytest
 
 from penstock.errors import DataLost
-from penstock.source.kafka_offsets import EARLIEST, TopicOffsets, topics
-from penstock.source.kafka_resume import Resume
-from penstock.source.kafka_settings import Settings
-from penstock.source.kafka_stream import Ranges, TopicStreamReader
-from penstock.source.kafka_topic import Topic
-from penstock.wire.chunks import TopicReplaced
+from penstock.kafka.kafka_offsets import EARLIEST, TopicOffsets, topics
+from penstock.kafka.kafka_resume import Resume
+from penstock.kafka.kafka_settings import Settings
+from penstock.kafka.kafka_source import Ranges, TopicStreamReader
+from penstock.kafka.topic_reader import Topic
+from penstock.wire.consumer.fetcher import TopicReplaced
 from penstock.wire.errors import KafkaError, OffsetOutOfRange
 
 GIVEN = {"servers": "nowhere:1", "topic": "clicks", "tasks": "2"}

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from kafka_topics import create_topics, new_topic
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -25,10 +24,10 @@ from wire_rows import Row
 
 from penstock import kafka
 from penstock.errors import PenstockError
+from penstock.kafka.kafka_source import limited
 from penstock.local.services import Services
 from penstock.run.positions import move
-from penstock.source.kafka_stream import limited
-from penstock.wire.compression import ZSTD
+from penstock.wire.records.compression import ZSTD
 
 numbers = st.dictionaries(st.integers(0, 9), st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1)
 

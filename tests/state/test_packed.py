@@ -10,24 +10,23 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import segment_events
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, Row, SparkSession, functions as F
 from pyspark.sql.streaming.tws_tester import TwsTester
 from shuffles import one_partition
 
 from penstock import join, segment, table, window
 from penstock.errors import PenstockError
+from penstock.keyed_state import arrow_keys
+from penstock.keyed_state.buckets import BLOB, GONE, Bucket
+from penstock.keyed_state.description import TABLES, About
+from penstock.segment import processor, processor as held
+from penstock.segment.rule_plan import plan
 from penstock.state import read
 from penstock.state.packed import opened, shown, unpack_segments, unpack_tables
 from penstock.state.read import Checkpoints
 from penstock.state.stores import find
-from penstock.stream import arrays
-from penstock.stream.buckets import BLOB, GONE, Bucket
-from penstock.stream.revisions import ROW_DELETED, ROW_VERSION, Revisions
-from penstock.stream.segment import held, stage
-from penstock.stream.segment.plan import plan
-from penstock.stream.stored import TABLES, About
 from penstock.table import Table
+from penstock.table.revisions import ROW_DELETED, ROW_VERSION, Revisions
 
 USERS = 40
 RULES = [
@@ -148,7 +147,7 @@ def test_a_log_of_several_batches_is_unpacked_to_what_holds_now() -> None:
     tester = TwsTester(Bucket(logic, "log", ("id",)))
     for version, (key, value) in enumerate([(1, 10), (2, 20), (1, 11), (2, None), (3, 30)], 1):
         row = {"id": [key], "v": [value], ROW_VERSION: [version], ROW_DELETED: [value is None]}
-        tester.test(0, [Row(**{BLOB: arrays.packed(pa.table(row).cast(logic.state.append(DELETED)))})])
+        tester.test(0, [Row(**{BLOB: arrow_keys.packed(pa.table(row).cast(logic.state.append(DELETED)))})])
     log = tester.peekMapState("log__log", 0)
     assert len(log) == 5
     rows = unpack_tables(pieces(log, ["token", "data"]), About(["id"], ["id"])).to_pylist()
@@ -159,7 +158,7 @@ def test_a_log_of_several_batches_is_unpacked_to_what_holds_now() -> None:
 def test_a_log_of_segments_is_unpacked_to_what_the_worker_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(held, "_HELD", {})
     made = plan(segment_events.RULES)
-    tester = TwsTester(stage.Segments(made, "s", 1, 0, False), timeMode="ProcessingTime")
+    tester = TwsTester(processor.Segments(made, "s", 1, 0, False), timeMode="ProcessingTime")
     tester.setProcessingTime(160)
     for part in (segment_events.rows(0)[:80], segment_events.rows(0)[80:]):
         events = [segment_events.modelled(row) for row in part]
@@ -174,7 +173,7 @@ def test_a_log_of_segments_is_unpacked_to_what_the_worker_holds(monkeypatch: pyt
 
 
 def test_state_that_does_not_describe_itself_is_told(spark: SparkSession) -> None:
-    piece = arrays.packed(pa.table({"id": [1], GONE: [False]}))
+    piece = arrow_keys.packed(pa.table({"id": [1], GONE: [False]}))
     kinds = "key struct<_bucket: int>, user_map_key struct<version: long>, "
     kinds += "user_map_value struct<token: string, change: binary>"
     frame = spark.createDataFrame([((0,), (1,), ("t", piece))], kinds)

@@ -15,20 +15,18 @@ from urllib.request import urlopen
 
 import pytest
 from postgres_server import execute, new_table
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from spark_tasks import tasks
 from waiting import until
 
 from penstock import postgres as pg
-from penstock.connect.server import Server, bind
+from penstock.connect.rest_server import Server, bind
 from penstock.errors import PenstockError
-from penstock.sink.write import Batch
-from penstock.state.partitions import partition
-from penstock.state.postgres import Tables
-from penstock.state.read import Checkpoints
+from penstock.query import Batch
+from penstock.state.postgres_state import Tables
+from penstock.state.read import Checkpoints, partition
 from penstock.state.serve import app
 from penstock.state.stores import stores
 

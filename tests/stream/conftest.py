@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from keyspaces import new_keyspace
 
-from penstock.stream import shared
+from penstock.native import shared_memory
 
 
 @pytest.fixture(scope="module")
@@ -18,13 +18,13 @@ def keyspace(cql: Any) -> Iterator[str]:
 
 
 @pytest.fixture
-def sharing(monkeypatch: pytest.MonkeyPatch) -> shared.Memory:
+def sharing(monkeypatch: pytest.MonkeyPatch) -> shared_memory.Memory:
     """This process has memory to share."""
-    made = shared.Memory.make()
+    made = shared_memory.Memory.make()
     if made is None:
         pytest.skip("this system gives no such memory")
-    monkeypatch.setattr(shared, "_MEMORY", made)
-    monkeypatch.setattr(shared, "_NUMBERS", {})
+    monkeypatch.setattr(shared_memory, "_MEMORY", made)
+    monkeypatch.setattr(shared_memory, "_NUMBERS", {})
     return made
 
 

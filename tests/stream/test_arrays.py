@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from penstock.stream.arrays import positions
+from penstock.keyed_state.arrow_keys import positions
 
 TEXTS = st.none() | st.sampled_from(["", "a", "b", "aa", "ä", "a\0"])
 NUMBERS = st.none() | st.sampled_from([0.0, 1.5, math.nan, math.inf])

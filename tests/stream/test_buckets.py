@@ -11,10 +11,11 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from penstock.errors import PenstockError
-from penstock.stream import buckets, known, shared
-from penstock.stream.arrays import packed, unpacked
-from penstock.stream.buckets import BLOB, Bucket, require_name
-from penstock.stream.revisions import ROW_DELETED, ROW_VERSION, SIGN, Revisions
+from penstock.keyed_state import bucket_memory, buckets
+from penstock.keyed_state.arrow_keys import packed, unpacked
+from penstock.keyed_state.buckets import BLOB, Bucket, require_name
+from penstock.native import shared_memory
+from penstock.table.revisions import ROW_DELETED, ROW_VERSION, SIGN, Revisions
 
 LOGIC = Revisions(pa.schema({"id": pa.int64(), "v": pa.int64()}), ("id",), ("id", "v"))
 BUCKET = 3
@@ -44,14 +45,14 @@ class Workers:
         self.memory: list[dict[Any, Any]] = [{}, {}]
 
     def run(self, worker: int, pairs: dict[int, int | None], version: int) -> list[Row]:
-        known._KNOWN = self.memory[worker]
+        bucket_memory._KNOWN = self.memory[worker]
         return self.tester.test(BUCKET, rows(pairs, version))
 
 
 @pytest.mark.usefixtures("memory")
 @pytest.mark.parametrize("order", ["same", "turns", "random"])
 def test_every_process_finds_the_state_that_the_others_left(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known, "_KNOWN", {})
+    monkeypatch.setattr(bucket_memory, "_KNOWN", {})
     monkeypatch.setattr(buckets, "LOG_BLOBS", 5)
     draw, workers, model, total = random.Random(7), Workers(), dict[int, int](), 0
     for version in range(1, 60):
@@ -63,7 +64,7 @@ def test_every_process_finds_the_state_that_the_others_left(order: str, monkeypa
 
 
 def test_the_log_is_replaced_by_the_whole_table_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known, "_KNOWN", {})
+    monkeypatch.setattr(bucket_memory, "_KNOWN", {})
     monkeypatch.setattr(buckets, "LOG_BLOBS", 5)
     workers = Workers()
     lengths = []
@@ -79,7 +80,7 @@ def test_workers_that_share_read_nothing_that_one_of_them_knows(monkeypatch: pyt
     workers, total, model = Workers(), 0, dict[int, int]()
     # Tables grow, shrink and grow again: so does the room for them.
     for version, count in enumerate([3, 40, 2000, 2000, 1, 10, 3000, 0], 1):
-        monkeypatch.setattr(shared, "_NUMBERS", {})  # as in another worker
+        monkeypatch.setattr(shared_memory, "_NUMBERS", {})  # as in another worker
         pairs = {k: k + version if k < count else None for k in range(3000)}
         total += sums(workers.run(version % 2, pairs, version))
         model = {k: v for k, v in pairs.items() if v is not None}
@@ -112,7 +113,7 @@ def test_a_worker_that_dies_in_a_batch_leaves_nothing_to_be_trusted(monkeypatch:
 
 @pytest.mark.usefixtures("memory")
 def test_a_table_of_a_batch_that_failed_is_not_taken_for_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known, "_KNOWN", {})
+    monkeypatch.setattr(bucket_memory, "_KNOWN", {})
     workers = Workers()
     workers.run(0, {1: 10}, 1)
     head = workers.tester.peekValueState("s__head", BUCKET)
@@ -133,7 +134,7 @@ def test_a_table_of_a_batch_that_failed_is_not_taken_for_the_state(monkeypatch: 
 def test_a_stage_that_gets_other_columns_does_not_read_its_old_state(
     remembered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(known, "_KNOWN", {})
+    monkeypatch.setattr(bucket_memory, "_KNOWN", {})
     workers = Workers()
     workers.run(0, {1: 10}, 1)
     workers.bucket._logic = Revisions(pa.schema({"id": pa.int64(), "w": pa.int64()}), ("id",), ("id", "w"))

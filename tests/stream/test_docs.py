@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from drawn import same
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from penstock import join, kafka, table, window
 from penstock.table import Table

@@ -17,20 +17,18 @@ import pytest
 from cassandra.cluster import Session
 from confluent_kafka import Producer
 from kafka_topics import new_topic
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession, functions as F
 from waiting import until
 
-from penstock import cql as cql_tables
-from penstock import join, table
-from penstock.codec.decode import CORRUPT, struct_of, with_corrupt
+from penstock import cql as cql_tables, join, table
+from penstock.codec.decode_columns import CORRUPT, struct_of, with_corrupt
 from penstock.errors import PenstockError
+from penstock.keyed_state.arrow_keys import arrow_schema
+from penstock.keyed_state.byte_index import KeyIndex
 from penstock.local.services import Services
-from penstock.stream.arrays import arrow_schema
-from penstock.stream.hashing import KeyIndex
-from penstock.stream.json_rows import decoded
-from penstock.stream.replicas import Replica, Topic, replica
-from penstock.stream.rows_of_keys import InMemory, OnDisk
+from penstock.table.json_rows import decoded
+from penstock.table.latest_rows import InMemory, OnDisk
+from penstock.table.replica import Replica, Topic, replica
 
 SCHEMA = pa.schema({"name": pa.string(), "n": pa.int64()})
 
@@ -120,7 +118,7 @@ def test_the_newest_row_of_a_key_counts_until_it_is_deleted(kind: str, tmp_path:
 
 
 def test_rows_that_were_replaced_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.stream.rows_of_keys.LEAST_ROWS", 10)
+    monkeypatch.setattr("penstock.table.latest_rows.LEAST_ROWS", 10)
     kept = InMemory(SCHEMA)
     for n in range(200):
         kept.put(pa.array([b"a", b"b"]), pa.array([b'{"n": %d}' % n, None if n % 2 else b'{"n": 0}']))
@@ -129,7 +127,7 @@ def test_rows_that_were_replaced_do_not_fill_the_memory(monkeypatch: pytest.Monk
 
 
 def test_keys_that_are_no_more_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.stream.rows_of_keys.LEAST_ROWS", 100)
+    monkeypatch.setattr("penstock.table.latest_rows.LEAST_ROWS", 100)
     kept, sizes = InMemory(SCHEMA), []
     kept.put(pa.array([b"stays"]), pa.array([b'{"n": 7}']))
     for cart in range(200):
@@ -150,9 +148,8 @@ def test_a_table_that_is_read_anew_on_disk_gives_back_the_place_of_the_one_befor
 
 
 def test_a_folder_that_a_killed_process_left_is_removed_and_no_other(tmp_path: Path) -> None:
-    code = (
-        f"import os; from penstock.stream.folders import claimed; print(claimed({str(tmp_path)!r}).path); os._exit(9)"
-    )
+    claim = f"from penstock.table.latest_rows import claimed; print(claimed({str(tmp_path)!r}).path)"
+    code = f"import os; {claim}; os._exit(9)"
     left = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True).stdout.strip()
     assert list(tmp_path.iterdir()) == [Path(left)]
     kept = OnDisk(SCHEMA, str(tmp_path))

@@ -11,15 +11,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock import cql as pcql
+from penstock.cql.row_lookup import KEY, Lookup
 from penstock.database.access import Access
-from penstock.database.connection import connection
+from penstock.database.cql_connection import connection
 from penstock.database.requests import Limits
-from penstock.database.rows import Rows
-from penstock.database.tables import describe
+from penstock.database.row_fetch import Rows
+from penstock.database.table_catalog import describe
 from penstock.errors import PenstockError
+from penstock.keyed_state.query_metrics import MEASURED
 from penstock.local.services import Services
-from penstock.stream.lookup import KEY, Lookup
-from penstock.stream.measures import MEASURED
 
 SECONDS = 3600.0
 

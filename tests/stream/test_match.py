@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from penstock.stream.match import Attach, Links, Node, ReadLinks, Resolved, missing, node_of, persons, resolve
+from penstock.cql.matching.linking import Attach, Links, Node, ReadLinks, Resolved, missing, node_of, persons, resolve
 
 Event = tuple[Node, ...]
 

@@ -15,18 +15,17 @@ import pytest
 from identities import persons_of
 from pyspark.sql import SparkSession
 
-from penstock import cql as pcql
-from penstock import segment
+from penstock import cql as pcql, segment
 from penstock.cli.main import main
+from penstock.cql.matching import executor, id_batches, id_batches as id_lists, id_store
+from penstock.cql.matching.id_batches import KEY, Match
+from penstock.cql.matching.id_store import HUB, IdStore
+from penstock.cql.matching.linking import node_of
 from penstock.errors import PenstockError
+from penstock.keyed_state.query_metrics import MEASURED
 from penstock.local.services import Services
-from penstock.segments.hashing import xxhash64
-from penstock.segments.tables import BUCKETS
-from penstock.stream import match_batches, match_lists, match_steps, match_store
-from penstock.stream.match import node_of
-from penstock.stream.match_batches import KEY, Match
-from penstock.stream.match_store import HUB, IdStore
-from penstock.stream.measures import MEASURED
+from penstock.segment.member_tables.member_schema import BUCKETS
+from penstock.segment.member_tables.person_hash import xxhash64
 
 KINDS = ("cookie", "email_hash", "partner")
 ONE_NODE: dict[str, str | int] = {"class": "SimpleStrategy", "replication_factor": 1}
@@ -45,7 +44,7 @@ def empty(cql: Any, store: IdStore) -> Iterator[IdStore]:
     for name in ("links", "identities"):
         cql.execute(f"TRUNCATE {store.keyspace}.{name}", timeout=60)
     yield store
-    match_batches.PROCESSES.clear()
+    id_batches.PROCESSES.clear()
 
 
 def matcher(store: IdStore, fresh: float = 60.0, create: bool = True) -> Match:
@@ -70,7 +69,7 @@ def test_an_event_gets_its_person_and_all_identities_of_the_person(empty: IdStor
     assert first[1]["person_ids"] is None
     assert (first[0][MEASURED]["created"], first[0][MEASURED]["merged"]) == (2, 0)
     # Another process, which knows nothing, sees e1 and p2 together: the two persons are one from now on.
-    match_batches.PROCESSES.clear()
+    id_batches.PROCESSES.clear()
     merged = run(matcher(empty), [(None, "e1", "p2"), ("c1", None, None), ("c2", None, None)])
     assert {row["person"] for row in merged} == {min(one, two)}
     everything = {"cookie": ["c1", "c2"], "email_hash": ["e1"], "partner": ["p2"]}
@@ -84,7 +83,7 @@ def test_an_event_gets_its_person_and_all_identities_of_the_person(empty: IdStor
 
 def test_without_create_nothing_is_written(empty: IdStore, cql: Any) -> None:
     run(matcher(empty), [("c1", "e1", None)])
-    match_batches.PROCESSES.clear()
+    id_batches.PROCESSES.clear()
     before = sorted(cql.execute(f"SELECT node, lower, WRITETIME(seen) FROM {empty.keyspace}.links"))
     found = run(matcher(empty, create=False), [("c1", None, "p9"), ("c9", None, None), (None, "e1", None)])
     assert found[0]["person"] == found[2]["person"] is not None and found[1]["person"] is None
@@ -120,7 +119,7 @@ def test_a_hub_does_not_make_a_large_partition(empty: IdStore, cql: Any) -> None
 
 def test_what_is_seen_again_and_again_stays_listed(empty: IdStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are written anew before they end, many more times than make a hub, and stay where they were."""
-    for module in (match_lists, match_steps, match_store):
+    for module in (id_lists, executor, id_store):
         monkeypatch.setattr(module, "HUB", 6)
     lives = 6
     made = Match(empty, KINDS, "person", True, lives, timedelta(0), 100_000)
@@ -154,14 +153,14 @@ def test_writers_at_once_find_the_same_persons_as_union_find(empty: IdStore) -> 
 
     def process(number: int) -> None:
         for batch in batches[number::4]:
-            made = match_batches.Process(matcher(empty, fresh=0.0))
+            made = id_batches.Process(matcher(empty, fresh=0.0))
             columns = [pa.array(column, pa.string()) for column in zip(*batch, strict=True)]
             made.matched(pa.RecordBatch.from_pydict({KEY: pa.StructArray.from_arrays(columns, list(KINDS))}))
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(process, range(4)))
     expected = persons_of(KINDS, events)
-    match_batches.PROCESSES.clear()
+    id_batches.PROCESSES.clear()
     found = run(matcher(empty, create=False), events)
     for event, row in zip(events, found, strict=True):
         name = next(((kind, value) for kind, value in zip(KINDS, event, strict=True) if value), None)

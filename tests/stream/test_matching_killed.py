@@ -15,12 +15,11 @@ from identities import persons_of
 from pyspark.sql import SparkSession
 from waiting import until
 
-from penstock import cql as pcql
-from penstock import write
+from penstock import cql as pcql, write
+from penstock.cql.matching.id_batches import KEY, Match
 from penstock.database.access import Access
-from penstock.database.connection import close, connection
+from penstock.database.cql_connection import close, connection
 from penstock.local.services import down, up
-from penstock.stream.match_batches import KEY, Match
 
 KINDS = ("cookie", "email_hash")
 PER_BATCH = 300

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from penstock import cql as pcql
 from penstock.cli.run import load
+from penstock.cql.matching.linking import node_of
 from penstock.local.services import Services
-from penstock.stream.match import node_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples/04_persons.py"
 

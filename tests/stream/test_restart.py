@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from drawn import same
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from penstock import table, window
 from penstock.table import Table

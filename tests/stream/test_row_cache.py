@@ -6,8 +6,8 @@ from random import Random
 
 import pyarrow as pa
 
-from penstock.stream.arrays import taken
-from penstock.stream.row_cache import SPARE, RowCache
+from penstock.cql.row_cache import SPARE, RowCache
+from penstock.keyed_state.arrow_keys import taken
 
 SCHEMA = pa.schema([("v", pa.int64())])
 LIMIT, SECONDS = 300, 20.0

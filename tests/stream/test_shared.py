@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.stream import shared
+from penstock.native import shared_memory
 
 # Spark's driver has threads; what is forked here does not touch what they hold.
 pytestmark = [
@@ -39,7 +39,7 @@ def fork() -> Iterator[Callable[..., Any]]:
 def add(name: str, times: int) -> None:
     """Each time a word more, with the sum of those before, plus one."""
     for _ in range(times):
-        with shared.held(name) as slot:
+        with shared_memory.held(name) as slot:
             assert slot
             count = int(slot.notes[0])
             array = slot.longer(1, slot.array(1), count, count + 1)
@@ -49,7 +49,7 @@ def add(name: str, times: int) -> None:
 
 def hold(name: str, told: Any) -> None:
     """Until it is killed."""
-    with shared.held(name) as slot:
+    with shared_memory.held(name) as slot:
         assert slot
         slot.notes[0] = 7
         told.send(None)
@@ -64,7 +64,7 @@ def test_nothing_is_lost_between_processes(fork: Callable[..., Any]) -> None:
     for _ in range(600):
         expected.append(sum(expected) % 1_000_003 + 1)
     for name in ("a", "b"):
-        with shared.held(name) as slot:
+        with shared_memory.held(name) as slot:
             assert slot and slot.array(1).tolist() == expected
 
 
@@ -76,31 +76,31 @@ def test_a_process_that_is_killed_lets_go(fork: Callable[..., Any]) -> None:
     os.kill(holder.pid, signal.SIGKILL)
     waiting.join(30)
     assert waiting.exitcode == 0
-    with shared.held("a") as slot:
+    with shared_memory.held("a") as slot:
         assert slot and slot.notes[0] == 8
 
 
 def test_an_array_begins_with_zeros_and_keeps_what_it_has_when_it_grows() -> None:
-    with shared.held("a") as slot:
+    with shared_memory.held("a") as slot:
         assert slot
         slot.zeros(0, 5000)[:] = 1
         assert slot.longer(0, slot.array(0), 5000, 9000).sum() == 5000
         assert len(slot.array(0)) == 9000 and not slot.zeros(0, 6000).any() and len(slot.array(0)) == 6000
         with pytest.raises(MemoryError, match="use more buckets"):
-            slot.longer(0, slot.array(0), 6000, shared.LONGEST + 1)
+            slot.longer(0, slot.array(0), 6000, shared_memory.LONGEST + 1)
 
 
 def test_a_slot_nobody_asks_for_goes_to_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(shared.SLOTS):
-        with shared.held(str(number)) as slot:
+    for number in range(shared_memory.SLOTS):
+        with shared_memory.held(str(number)) as slot:
             assert slot
             slot.zeros(0, 100)[:] = number
-    with shared.held("more") as none:
+    with shared_memory.held("more") as none:
         assert none is None
-    monkeypatch.setattr(shared, "IDLE", -10)
-    with shared.held("more") as slot:
+    monkeypatch.setattr(shared_memory, "IDLE", -10)
+    with shared_memory.held("more") as slot:
         assert slot and not slot.notes.any() and len(slot.array(0)) == 0 and not slot.zeros(0, 100).any()
-    with shared.held("5") as slot:  # its place was given away
+    with shared_memory.held("5") as slot:  # its place was given away
         assert slot and len(slot.array(0)) == 0
 
 
@@ -108,22 +108,22 @@ def test_memory_of_what_nobody_asks_for_is_given_back(
     monkeypatch: pytest.MonkeyPatch, fork: Callable[..., Any]
 ) -> None:
     here, there = FORK.Pipe()
-    with shared.held("idle") as slot:
+    with shared_memory.held("idle") as slot:
         assert slot
         slot.zeros(1, 1000)[:] = 3
         idle = slot
     fork(hold, "held", there)
     here.recv()
-    shared.sweep()
+    shared_memory.sweep()
     assert idle.array(1).sum() == 3000
-    monkeypatch.setattr(shared, "IDLE", -10)
-    shared.sweep()
+    monkeypatch.setattr(shared_memory, "IDLE", -10)
+    shared_memory.sweep()
     assert len(idle.array(1)) == 0
     assert memory_notes("held") == 7
 
 
 def memory_notes(name: str) -> int:
-    memory, words = shared._MEMORY, shared._words_of(name)
+    memory, words = shared_memory._MEMORY, shared_memory._words_of(name)
     assert memory
     return int(memory.heads[(memory.heads[:, :2] == words).all(axis=1)][0, 8])
 
@@ -139,7 +139,7 @@ def test_workers_with_a_limit_of_addresses_share_nothing(monkeypatch: pytest.Mon
 
 
 def none_are_held() -> None:
-    shared.begin()
-    with shared.held("a") as slot:
+    shared_memory.begin()
+    with shared_memory.held("a") as slot:
         assert slot is None
-    assert shared._MEMORY is None
+    assert shared_memory._MEMORY is None

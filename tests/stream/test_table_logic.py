@@ -9,13 +9,11 @@ from bucket_runs import Run
 from drawn import drawn, same
 from pyspark.sql import types as st
 
-from penstock.stream.aggregates import Aggregate, Part
-from penstock.stream.folds import Fold
-from penstock.stream.lookups import Lookup
-from penstock.stream.pairs import MOVED, Linked, Links, Pairs
-from penstock.stream.revisions import ROW_DELETED, ROW_VERSION, SIGN, Revisions
-from penstock.stream.sides import SIDE
-from penstock.stream.totals import Totals
+from penstock.join.stream_table_join import Lookup
+from penstock.join.table_join import MOVED, SIDE, Linked, Links, Pairs
+from penstock.keyed_state.aggregates import Aggregate, Part
+from penstock.table.revisions import ROW_DELETED, ROW_VERSION, SIGN, Revisions
+from penstock.table.totals import Fold, Totals
 
 TYPES = {
     "id": pa.int64(),

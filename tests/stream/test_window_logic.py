@@ -12,12 +12,12 @@ from bucket_runs import Run
 from drawn import drawn, same
 from pyspark.sql import types as st
 
-from penstock.stream.aggregates import Aggregate, Part
-from penstock.stream.arrays import packed, unpacked
-from penstock.stream.buckets import BLOB, BUCKET, _once
-from penstock.stream.panes import Panes
-from penstock.stream.sessions import Sessions
-from penstock.stream.windows import END, START, Shape, Windows
+from penstock.keyed_state.aggregates import Aggregate, Part
+from penstock.keyed_state.arrow_keys import packed, unpacked
+from penstock.keyed_state.buckets import BLOB, BUCKET, _once
+from penstock.window.hopping_windows import Panes
+from penstock.window.session_windows import Sessions
+from penstock.window.window_state import END, START, Shape, Windows
 
 MS = 1000
 COUNT = Aggregate("n", (Part("n_count", "_of_n", "count", pa.int64()),), st.LongType())

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.stream.buckets import BUCKET, Logic
+from penstock.keyed_state.buckets import BUCKET, Logic
 
 
 class Run:

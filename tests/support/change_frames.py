@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import types as st
+from pyspark.sql import DataFrame, SparkSession, types as st
 
 from penstock.schema import CqlType, log_value_type, parse_type, spark_type
 

@@ -13,7 +13,7 @@ from cassandra import DriverException, RequestExecutionException
 from cassandra.cluster import Cluster, NoHostAvailable
 from waiting import until
 
-from penstock.local import cql, ports, process
+from penstock.local import cql_node, ports, process
 from penstock.local.process import Process
 from penstock.local.service import Place
 
@@ -41,7 +41,7 @@ class CqlCluster:
         number = len(self._places)
         taken = {port for place in self._places for port in place.ports.values()}
         found: dict[str, int] = {}
-        for name in cql.SERVICE.ports:
+        for name in cql_node.SERVICE.ports:
             found[name] = ports.free(taken | set(found.values()))
         place = Place(self._folder / f"node-{number}", found)
         place.data.mkdir(parents=True)
@@ -78,11 +78,11 @@ class CqlCluster:
     def _serves(self, number: int) -> bool:
         place = self._places[number]
         assert self._processes[number].alive(), process.tail(place.log)
-        return cql.SERVICE.ready(place)
+        return cql_node.SERVICE.ready(place)
 
     def _command(self, number: int) -> list[str]:
         place = self._places[number]
-        command = cql.SERVICE.prepare(lambda line: None).command(place)
+        command = cql_node.SERVICE.prepare(lambda line: None).command(place)
         file = place.folder / "conf/cassandra.yaml"
         settings = json.loads(file.read_text())
         seed = f"{ports.HOST}:{self._places[0].ports['storage']}"

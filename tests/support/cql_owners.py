@@ -13,14 +13,14 @@ from cassandra.protocol import BatchMessage
 from waiting import until
 
 from penstock import cql
+from penstock.cql.cql_writer import Writer
+from penstock.cql.matching.id_batches import KEY, Match
 from penstock.database.access import Access
-from penstock.database.connection import close, connection
+from penstock.database.cql_connection import close, connection
 from penstock.database.requests import Limits
-from penstock.database.routing import partition_key
-from penstock.database.rows import KEYS_TOGETHER, Rows
-from penstock.database.tables import describe
-from penstock.sink.cql_writer import Writer
-from penstock.stream.match_batches import KEY, Match
+from penstock.database.row_fetch import KEYS_TOGETHER, Rows
+from penstock.database.table_catalog import describe
+from penstock.database.token_ring import partition_key
 
 ONE_COPY: dict[str, str | int] = {"class": "SimpleStrategy", "replication_factor": 1}
 STATEMENT = re.compile(r'(INSERT|SELECT) .*?(?:INTO|FROM) \S+\."?(\w+)')

@@ -15,10 +15,10 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from penstock.wire import protocol
-from penstock.wire.pending import OVERHEAD
-from penstock.wire.producer import Producer
-from penstock.wire.protocol import Api
+from penstock.wire.producer.open_batch import OVERHEAD
+from penstock.wire.producer.producer import Producer
+from penstock.wire.protocol import frames
+from penstock.wire.protocol.frames import Api
 
 
 class Cut(bytes):
@@ -50,15 +50,15 @@ class Request:
 
     def answer(self, body: dict[str, Any]) -> bytes:
         """The frame of an answer to it, with its length."""
-        return b"".join(protocol.encode_response(self.api, self.version, self._decoded[2], body))
+        return b"".join(frames.encode_response(self.api, self.version, self._decoded[2], body))
 
     def read(self, answer: bytes) -> dict[str, Any]:
         """The message in the frame of an answer to it."""
-        return protocol.response(self.api, self.version, answer[4:])
+        return frames.response(self.api, self.version, answer[4:])
 
     @cached_property
     def _decoded(self) -> tuple[Api, int, int, str | None, dict[str, Any]]:
-        return protocol.decode_request(self.frame)
+        return frames.decode_request(self.frame)
 
 
 class Answer(NamedTuple):
@@ -166,7 +166,7 @@ class FaultProxy:
 
     def _as_ours(self, request: Request, data: bytes) -> bytes:
         """The answer, with our address in place of the brokers'."""
-        if request.api not in (protocol.METADATA, protocol.FIND_COORDINATOR):
+        if request.api not in (frames.METADATA, frames.FIND_COORDINATOR):
             return data
         message = request.read(data)
         for one in [message, *message.get("brokers", ()), *message.get("coordinators", ())]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
-from penstock.stream.match import node_of
+from penstock.cql.matching.linking import node_of
 
 Identity = tuple[str, str]
 

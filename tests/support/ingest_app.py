@@ -15,13 +15,13 @@ from typing import NamedTuple
 import uvicorn
 from waiting import until
 
-from penstock.source.http import server
-from penstock.source.http.app import App
-from penstock.source.http.body import InFlight
-from penstock.source.http.events import Events
-from penstock.source.http.measures import Counts
-from penstock.source.http.settings import Given, read
-from penstock.source.http.store import Facts
+from penstock.ingest import ingest_server as server
+from penstock.ingest.app import App
+from penstock.ingest.body import InFlight
+from penstock.ingest.events import Events
+from penstock.ingest.ingest_metrics import Counts
+from penstock.ingest.ingest_settings import Given, read
+from penstock.ingest.kafka_store import Facts
 
 
 class Stored(NamedTuple):

@@ -18,7 +18,7 @@ from py4j.java_gateway import (
 )
 
 from penstock.local import jars, java
-from penstock.wire.schema import Api, Direction
+from penstock.wire.protocol.message_schema import Api, Direction
 
 
 class Parsed(NamedTuple):

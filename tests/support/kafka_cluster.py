@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from penstock.local import jars, java, kafka, ports, process
+from penstock.local import jars, java, kafka_broker, ports, process
 from penstock.local.process import Process
 from penstock.local.service import Place, java_command
 
@@ -104,7 +104,7 @@ class KafkaCluster:
         deadline = time.monotonic() + PATIENCE
         for number in numbers:
             place = self._places[number]
-            while not kafka.SERVICE.ready(place):
+            while not kafka_broker.SERVICE.ready(place):
                 assert self._processes[number].alive(), f"broker {number} ended:\n{process.tail(place.log)}"
                 assert time.monotonic() < deadline, f"broker {number} does not serve:\n{process.tail(place.log)}"
                 time.sleep(process.POLL)
@@ -184,7 +184,7 @@ class KafkaCluster:
         return [*self._launch(place), "kafka.Kafka", str(self._configured(number))]
 
     def _launch(self, place: Place) -> list[str]:
-        logging = place.write("log4j2.properties", kafka.LOGGING)
+        logging = place.write("log4j2.properties", kafka_broker.LOGGING)
         options = [*self._java_options, f"-Dlog4j2.configurationFile={logging}"]
         classpath = os.pathsep.join(map(str, jars.fetch("kafka")))
         return [*java_command(java.find(), "160m", place), *options, "-cp", classpath]

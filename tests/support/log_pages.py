@@ -9,10 +9,10 @@ from typing import Any
 
 from cql_values import to_bytes
 
+from penstock.cdc.change_rows import Layout
+from penstock.cdc.timeuuid import upper_bound
 from penstock.database.pages import Page
 from penstock.schema import Column, Table, parse_type
-from penstock.source.cdc_frame import Layout
-from penstock.source.times import upper_bound
 
 
 def table(keys: str, clustering: str = "", static: str = "", regular: str = "", **udts: str) -> Table:

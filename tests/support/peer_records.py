@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from penstock.wire.compression import CODECS
+from penstock.wire.records.compression import CODECS
 
 PARTITIONS = 2
 End = Literal["commit", "abort"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.sink.postgres_session import connected
+from penstock.postgres.postgres_session import connected
 
 
 @contextmanager

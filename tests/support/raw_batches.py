@@ -6,11 +6,11 @@ import asyncio
 
 from wire_rows import Row, batch_of
 
-from penstock.wire import protocol
-from penstock.wire.batch import stamp
-from penstock.wire.cluster import Cluster
-from penstock.wire.compression import NONE
-from penstock.wire.connection import Link
+from penstock.wire.net.broker_connection import Link
+from penstock.wire.net.cluster import Cluster
+from penstock.wire.protocol import frames
+from penstock.wire.records.batch_header import stamp
+from penstock.wire.records.compression import NONE
 
 
 def raw_batch(rows: list[Row], codec: int = NONE) -> bytearray:
@@ -37,8 +37,8 @@ def send_batch(servers: str, topic: str, batch: bytes | bytearray) -> int:
         cluster = Cluster(servers, Link(), create=False)
         try:
             connection = await cluster.connection((await cluster.topic(topic)).leaders[0])
-            version = connection.version(protocol.PRODUCE, at_most=12)
-            answer = await connection.ask(protocol.PRODUCE, body, version=version)
+            version = connection.version(frames.PRODUCE, at_most=12)
+            answer = await connection.ask(frames.PRODUCE, body, version=version)
         finally:
             await cluster.close()
         code: int = answer["responses"][0]["partition_responses"][0]["error_code"]

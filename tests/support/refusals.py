@@ -7,10 +7,10 @@ from typing import Any
 
 from fault_proxy import FaultProxy, Request
 
-from penstock.wire import protocol
-from penstock.wire.batch import read_headers
 from penstock.wire.errors import KafkaError
-from penstock.wire.protocol import Api
+from penstock.wire.protocol import frames
+from penstock.wire.protocol.frames import Api
+from penstock.wire.records.batch_header import read_headers
 
 Kind = type[KafkaError]
 
@@ -19,13 +19,13 @@ class Refusal:
     """Refuses the next request of one API, once for each call of `once`."""
 
     def __init__(self, proxy: FaultProxy) -> None:
-        self._api = protocol.PRODUCE
+        self._api = frames.PRODUCE
         self._kind: Kind | None = None
         self.asked: list[Request] = []
         """All requests of that API."""
         proxy.ask = self._ask
 
-    def once(self, kind: Kind, api: Api = protocol.PRODUCE) -> None:
+    def once(self, kind: Kind, api: Api = frames.PRODUCE) -> None:
         assert self._kind is None, f"{self._api.name} was not asked"
         self._api, self._kind = api, kind
 
@@ -103,9 +103,9 @@ def _txn_offset_commit(asked: dict[str, Any], code: int) -> dict[str, Any]:
 
 
 _BODIES: dict[Api, Callable[[dict[str, Any], int], dict[str, Any]]] = {
-    protocol.PRODUCE: _produce,
-    protocol.METADATA: _metadata,
-    protocol.FIND_COORDINATOR: _find_coordinator,
-    protocol.ADD_PARTITIONS_TO_TXN: _add_partitions,
-    protocol.TXN_OFFSET_COMMIT: _txn_offset_commit,
+    frames.PRODUCE: _produce,
+    frames.METADATA: _metadata,
+    frames.FIND_COORDINATOR: _find_coordinator,
+    frames.ADD_PARTITIONS_TO_TXN: _add_partitions,
+    frames.TXN_OFFSET_COMMIT: _txn_offset_commit,
 }

@@ -9,8 +9,8 @@ import numpy as np
 from segment_model import Event
 
 from penstock import segment
-from penstock.stream.segment.plan import Plan
-from penstock.stream.segment.touches import Touches
+from penstock.segment.event_packing import Touches
+from penstock.segment.rule_plan import Plan
 
 VISIT, CART, BUY, OUT = (f"event = '{name}'" for name in ("visit", "cart", "buy", "out"))
 SMALL, GERMAN = "event = 'buy' AND amount < 20", "country = 'DE'"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import NamedTuple
 
-from penstock.stream.segment.rules import Absence, All, Any_, Chain, Condition, Count, Latest, Rule, Total, terms
+from penstock.segment.rule_definitions import Absence, All, Any_, Chain, Condition, Count, Latest, Rule, Total, terms
 
 
 class Event(NamedTuple):

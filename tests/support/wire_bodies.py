@@ -7,9 +7,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from penstock.wire.protocol import APIS
-from penstock.wire.schema import Api, Direction, Field, fields_of
-from penstock.wire.types import FIXED
+from penstock.wire.protocol.frames import APIS
+from penstock.wire.protocol.message_schema import Api, Direction, Field, fields_of
+from penstock.wire.protocol.types import FIXED
 
 Case = tuple[Api, Direction, int]
 DIRECTIONS: tuple[Direction, Direction] = ("request", "response")

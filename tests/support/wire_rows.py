@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from penstock.wire.columns import TableEncoder
-from penstock.wire.compression import NONE
+from penstock.wire.records.compression import NONE
+from penstock.wire.records.record_encoder import TableEncoder
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 

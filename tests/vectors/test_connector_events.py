@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from record_order import Types, ordered_row
 
 from penstock import cdc, kafka, write
-from penstock.codec.change import Layout, layout
+from penstock.codec.change_frame import Layout, layout
 from penstock.local.services import Services
 
 PREFIX = "vectors"

@@ -6,14 +6,13 @@ import struct
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from wire_rows import Row, batch_of
 
-from penstock.wire.batch import HEADER_SIZE, read_headers, stamp
-from penstock.wire.compression import CODECS, NONE, CorruptRecords
-from penstock.wire.crc import crc32c
-from penstock.wire.read import decode
+from penstock.native.crc32c import crc32c
+from penstock.wire.records.batch_header import HEADER_SIZE, read_headers, stamp
+from penstock.wire.records.compression import CODECS, NONE, CorruptRecords
+from penstock.wire.records.record_decoder import decode
 
 CELLS = st.none() | st.binary(max_size=100)
 ROWS = st.lists(

@@ -10,16 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from cluster_topics import PATIENCE, create, leaders, replicated
-from confluent_kafka import ElectionType, TopicPartition
-from confluent_kafka import Producer as Librdkafka
+from confluent_kafka import ElectionType, Producer as Librdkafka, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from kafka_cluster import KafkaCluster
 from kafka_topics import assert_same, stored
 from waiting import until
 
 from penstock.wire.errors import DeliveryTimeout
-from penstock.wire.partition import partition_for
-from penstock.wire.producer import Producer
+from penstock.wire.producer.producer import Producer
+from penstock.wire.records.partitioner import partition_for
 
 SOON = timedelta(milliseconds=1)
 

@@ -10,17 +10,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from java_records import JavaRecords
 from pyspark.sql import SparkSession
 
-from penstock.wire.arrays import cells
-from penstock.wire.batch import HEADER_SIZE, read_headers, stamp
-from penstock.wire.columns import Encoded, TableEncoder
-from penstock.wire.compression import CODECS, LZ4, NONE
-from penstock.wire.partition import partition_for, partitions_for
-from penstock.wire.read import decode
+from penstock.wire.records.arrays import cells
+from penstock.wire.records.batch_header import HEADER_SIZE, read_headers, stamp
+from penstock.wire.records.compression import CODECS, LZ4, NONE
+from penstock.wire.records.partitioner import partition_for, partitions_for
+from penstock.wire.records.record_decoder import decode
+from penstock.wire.records.record_encoder import Encoded, TableEncoder
 
 # The first call of a compiled loop may compile it.
 

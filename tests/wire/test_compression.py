@@ -8,14 +8,13 @@ from contextlib import suppress
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from java_records import JavaRecords
 from pyspark.sql import SparkSession
 
-from penstock.wire.batch import HEADER_SIZE, stamp
-from penstock.wire.columns import TableEncoder
-from penstock.wire.compression import (
+from penstock.native.crc32c import crc32c
+from penstock.wire.records.batch_header import HEADER_SIZE, stamp
+from penstock.wire.records.compression import (
     CODECS,
     GZIP,
     LZ4,
@@ -28,7 +27,7 @@ from penstock.wire.compression import (
     decompress,
     require_level,
 )
-from penstock.wire.crc import crc32c
+from penstock.wire.records.record_encoder import TableEncoder
 
 # A bomb takes its time.
 

@@ -13,7 +13,6 @@ from kafka_topics import assert_same, new_topic, stored
 from refusals import Kind, Refusal, producer_of, refused
 
 from penstock.local.services import Services
-from penstock.wire import protocol
 from penstock.wire.broker_errors import CODES
 from penstock.wire.errors import (
     ClusterAuthorizationFailed,
@@ -26,9 +25,10 @@ from penstock.wire.errors import (
     OutOfOrderSequenceNumber,
     UnknownProducerId,
 )
-from penstock.wire.pending import RecordMetadata
-from penstock.wire.producer import Producer
-from penstock.wire.tables import TableFailed
+from penstock.wire.producer.open_batch import RecordMetadata
+from penstock.wire.producer.producer import Producer
+from penstock.wire.producer.table_receipts import TableFailed
+from penstock.wire.protocol import frames
 
 SOON = timedelta(milliseconds=1)
 KINDS = [*CODES.values()]
@@ -104,7 +104,7 @@ def test_a_refused_epoch_fails_its_batch_and_not_those_after_it(services: Servic
             ours, _ = producer_of(refusal.asked[0])
 
             def refuse(request: Request) -> Request | bytes:
-                if request.api is protocol.PRODUCE and producer_of(request)[0] == ours:
+                if request.api is frames.PRODUCE and producer_of(request)[0] == ours:
                     return refused(request, InvalidProducerEpoch)
                 return request
 
@@ -121,7 +121,7 @@ def test_a_refused_epoch_fails_its_batch_and_not_those_after_it(services: Servic
 def test_a_producer_id_that_is_refused(services: Services, topic: str, kind: Kind) -> None:
     async def work() -> None:
         async with fault_proxy(services.kafka) as proxy, quick_producer(proxy) as one:
-            Refusal(proxy).once(kind, protocol.INIT_PRODUCER_ID)
+            Refusal(proxy).once(kind, frames.INIT_PRODUCER_ID)
             future = await one.send(topic, b"first")
             if kind.retriable:
                 await future
@@ -140,7 +140,7 @@ def test_each_code_for_a_topic_that_is_looked_up(services: Services, topic: str)
         async with fault_proxy(services.kafka) as proxy:
             refusal = Refusal(proxy)
             for kind in KINDS:
-                refusal.once(kind, protocol.METADATA)
+                refusal.once(kind, frames.METADATA)
                 async with quick_producer(proxy) as one:
                     try:
                         await (await one.send(topic, kind.name.encode()))

@@ -11,11 +11,11 @@ from fault_proxy import Answer, Cut, FaultProxy, Request, fault_proxy, quick_pro
 from kafka_topics import assert_same, new_topic, stored
 
 from penstock.local.services import Services
-from penstock.wire import protocol
-from penstock.wire.batch import HEADER_SIZE
 from penstock.wire.errors import KafkaError
-from penstock.wire.producer import Producer
-from penstock.wire.protocol import Api
+from penstock.wire.producer.producer import Producer
+from penstock.wire.protocol import frames
+from penstock.wire.protocol.frames import Api
+from penstock.wire.records.batch_header import HEADER_SIZE
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ async def send_until_cut_everywhere(one: Producer, topic: str, cuts: Cuts) -> li
 def test_an_answer_to_produce_may_be_cut_anywhere(services: Services, topic: str) -> None:
     async def work() -> list[list[bytes]]:
         async with fault_proxy(services.kafka) as proxy, quick_producer(proxy) as one:
-            cuts = Cuts(proxy, protocol.PRODUCE)
+            cuts = Cuts(proxy, frames.PRODUCE)
             sent = await send_until_cut_everywhere(one, topic, cuts)
             cuts.assert_all()
             return sent
@@ -70,7 +70,7 @@ def test_an_answer_to_produce_may_be_cut_anywhere(services: Services, topic: str
     assert_same(stored(services.kafka, topic, 1), sent)
 
 
-@pytest.mark.parametrize("api", [protocol.API_VERSIONS, protocol.METADATA, protocol.INIT_PRODUCER_ID])
+@pytest.mark.parametrize("api", [frames.API_VERSIONS, frames.METADATA, frames.INIT_PRODUCER_ID])
 def test_the_start_may_be_cut_anywhere(services: Services, topic: str, api: Api) -> None:
     async def work() -> None:
         async with fault_proxy(services.kafka) as proxy, quick_producer(proxy) as one:
@@ -82,7 +82,7 @@ def test_the_start_may_be_cut_anywhere(services: Services, topic: str, api: Api)
     assert_same(stored(services.kafka, topic, 1), [[b"v"]])
 
 
-@pytest.mark.parametrize("api", [protocol.FIND_COORDINATOR, protocol.ADD_PARTITIONS_TO_TXN, protocol.END_TXN])
+@pytest.mark.parametrize("api", [frames.FIND_COORDINATOR, frames.ADD_PARTITIONS_TO_TXN, frames.END_TXN])
 def test_a_transaction_may_be_cut_anywhere(services: Services, topic: str, api: Api) -> None:
     async def work() -> None:
         async with fault_proxy(services.kafka) as proxy, quick_producer(proxy, transactional_id=topic) as one:
@@ -102,7 +102,7 @@ def test_an_abort_may_be_cut_anywhere(services: Services, topic: str) -> None:
             with pytest.raises(RuntimeError):
                 async with one.transaction():
                     await (await one.send(topic, b"aborted"))
-                    cuts = Cuts(proxy, protocol.END_TXN)
+                    cuts = Cuts(proxy, frames.END_TXN)
                     raise RuntimeError
             cuts.assert_all()
             async with one.transaction():
@@ -120,7 +120,7 @@ class Spoiler:
         proxy.ask = self._ask
 
     def _ask(self, request: Request) -> Request:
-        if self.at is None or request.api is not protocol.PRODUCE:
+        if self.at is None or request.api is not frames.PRODUCE:
             return request
         place = request.frame.index(request.records) + self.at
         self.at = None

@@ -12,8 +12,8 @@ from kafka_topics import assert_same, new_topic, stored
 from refusals import Refusal
 
 from penstock.local.services import Services
-from penstock.wire import protocol
 from penstock.wire.errors import NotLeaderOrFollower
+from penstock.wire.protocol import frames
 
 OWED = 3
 """Batches that the old leader has written and does not answer for."""
@@ -39,10 +39,10 @@ class Leaders:
             proxy.hurt = partial(self._hurt, node)
 
     def _hurt(self, node: int, answer: Answer) -> bytes:
-        if answer.request.api is protocol.PRODUCE and node == 1 and self.holds:
+        if answer.request.api is frames.PRODUCE and node == 1 and self.holds:
             self.held += 1
             return b""
-        if answer.request.api is not protocol.METADATA:
+        if answer.request.api is not frames.METADATA:
             return answer.data
         message = answer.request.read(answer.data)
         message["brokers"] = [

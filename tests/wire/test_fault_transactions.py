@@ -13,7 +13,6 @@ from kafka_topics import assert_same, new_topic, stored
 from refusals import Kind, Refusal, refused
 
 from penstock.local.services import Services
-from penstock.wire import protocol
 from penstock.wire.broker_errors import CODES
 from penstock.wire.errors import (
     ClusterAuthorizationFailed,
@@ -29,19 +28,20 @@ from penstock.wire.errors import (
     TransactionalIdAuthorizationFailed,
     UnknownProducerId,
 )
-from penstock.wire.producer import Producer
-from penstock.wire.protocol import Api
-from penstock.wire.transaction import Committed, Transactions
+from penstock.wire.producer.producer import Producer
+from penstock.wire.producer.transactions import Committed, Transactions
+from penstock.wire.protocol import frames
+from penstock.wire.protocol.frames import Api
 
 RETRIABLE = [kind for kind in CODES.values() if kind.retriable]
 FENCED = ProducerFenced, InvalidProducerEpoch
 STEPS = [
-    protocol.FIND_COORDINATOR,
-    protocol.INIT_PRODUCER_ID,
-    protocol.ADD_PARTITIONS_TO_TXN,
-    protocol.ADD_OFFSETS_TO_TXN,
-    protocol.TXN_OFFSET_COMMIT,
-    protocol.END_TXN,
+    frames.FIND_COORDINATOR,
+    frames.INIT_PRODUCER_ID,
+    frames.ADD_PARTITIONS_TO_TXN,
+    frames.ADD_OFFSETS_TO_TXN,
+    frames.TXN_OFFSET_COMMIT,
+    frames.END_TXN,
 ]
 
 
@@ -76,16 +76,16 @@ def test_each_step_is_tried_again_after_each_code_that_may_pass(services: Servic
 @pytest.mark.parametrize(
     ("api", "kind"),
     [
-        (protocol.FIND_COORDINATOR, TransactionalIdAuthorizationFailed),
-        (protocol.INIT_PRODUCER_ID, ClusterAuthorizationFailed),
-        (protocol.ADD_PARTITIONS_TO_TXN, TopicAuthorizationFailed),
-        (protocol.PRODUCE, OutOfOrderSequenceNumber),
-        (protocol.PRODUCE, UnknownProducerId),
-        (protocol.PRODUCE, InvalidProducerEpoch),
-        (protocol.PRODUCE, TransactionAbortable),
-        (protocol.ADD_OFFSETS_TO_TXN, GroupAuthorizationFailed),
-        (protocol.TXN_OFFSET_COMMIT, GroupAuthorizationFailed),
-        (protocol.END_TXN, InvalidTxnState),
+        (frames.FIND_COORDINATOR, TransactionalIdAuthorizationFailed),
+        (frames.INIT_PRODUCER_ID, ClusterAuthorizationFailed),
+        (frames.ADD_PARTITIONS_TO_TXN, TopicAuthorizationFailed),
+        (frames.PRODUCE, OutOfOrderSequenceNumber),
+        (frames.PRODUCE, UnknownProducerId),
+        (frames.PRODUCE, InvalidProducerEpoch),
+        (frames.PRODUCE, TransactionAbortable),
+        (frames.ADD_OFFSETS_TO_TXN, GroupAuthorizationFailed),
+        (frames.TXN_OFFSET_COMMIT, GroupAuthorizationFailed),
+        (frames.END_TXN, InvalidTxnState),
     ],
     ids=lambda one: one.name,
 )
@@ -106,9 +106,9 @@ def test_a_code_that_stays_aborts_and_the_next_transaction_goes_on(
 @pytest.mark.parametrize(
     ("api", "kind"),
     [
-        (protocol.ADD_PARTITIONS_TO_TXN, ConcurrentTransactions),
-        (protocol.ADD_OFFSETS_TO_TXN, ConcurrentTransactions),
-        (protocol.TXN_OFFSET_COMMIT, CoordinatorLoadInProgress),
+        (frames.ADD_PARTITIONS_TO_TXN, ConcurrentTransactions),
+        (frames.ADD_OFFSETS_TO_TXN, ConcurrentTransactions),
+        (frames.TXN_OFFSET_COMMIT, CoordinatorLoadInProgress),
     ],
     ids=lambda one: one.name,
 )
@@ -118,7 +118,7 @@ def test_an_abort_while_the_coordinator_is_asked_does_not_fence_the_producer(
     """What is asked again after the abort would come with the epoch before."""
 
     async def ask(one: Producer, transaction: Transactions, value: bytes) -> None:
-        if api is protocol.ADD_PARTITIONS_TO_TXN:
+        if api is frames.ADD_PARTITIONS_TO_TXN:
             await (await one.send(topic, value, partition=0))
         else:
             await transaction.add_offsets("group-" + topic, {(topic, 0): Committed(1)})
@@ -150,7 +150,7 @@ def test_an_abort_while_the_coordinator_is_asked_does_not_fence_the_producer(
                 await one.send(topic, b"next", partition=0)
 
     asyncio.run(work())
-    first = [b"first"] if api is protocol.ADD_PARTITIONS_TO_TXN else []
+    first = [b"first"] if api is frames.ADD_PARTITIONS_TO_TXN else []
     assert_same(stored(services.kafka, topic, 2), [[*first, b"next"], []])
 
 
@@ -160,11 +160,11 @@ def test_who_is_fenced_takes_nothing_back_by_its_abort(services: Services, topic
     places = {(topic, 0): Committed(1)}
 
     def before_2_5(answer: Answer) -> bytes:
-        if answer.request.api is not protocol.API_VERSIONS:
+        if answer.request.api is not frames.API_VERSIONS:
             return answer.data
         found = answer.request.read(answer.data)
         for one in found["api_keys"]:
-            if one["api_key"] == protocol.INIT_PRODUCER_ID.key:
+            if one["api_key"] == frames.INIT_PRODUCER_ID.key:
                 one["max_version"] = 2
         return answer.request.answer(found)
 

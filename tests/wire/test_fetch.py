@@ -20,9 +20,9 @@ from kafka_topics import create_topics
 from refusals import Refusal
 
 from penstock.local.services import Services
-from penstock.wire import chunks, protocol
-from penstock.wire.chunks import RecordsDamaged, TopicReplaced
-from penstock.wire.connection import Connection
+from penstock.wire.consumer import fetcher
+from penstock.wire.consumer.fetcher import RecordsDamaged, TopicReplaced
+from penstock.wire.consumer.topic_records import Reader
 from penstock.wire.errors import (
     ConnectionLost,
     LeaderNotAvailable,
@@ -31,9 +31,10 @@ from penstock.wire.errors import (
     RequestTimeout,
     UnknownTopicOrPartition,
 )
-from penstock.wire.fetch import Reader
-from penstock.wire.producer import Producer
-from penstock.wire.protocol import FETCH
+from penstock.wire.net.broker_connection import Connection
+from penstock.wire.producer.producer import Producer
+from penstock.wire.protocol import frames
+from penstock.wire.protocol.frames import FETCH
 
 PARTITIONS = 3
 SHORT = timedelta(milliseconds=100)
@@ -399,7 +400,7 @@ def test_a_topic_whose_leaders_are_being_elected_is_waited_for(services: Service
     write(services, topic, 30)
 
     async def work(proxy: FaultProxy, reader: Reader) -> Found:
-        Refusal(proxy).once(LeaderNotAvailable, protocol.METADATA)
+        Refusal(proxy).once(LeaderNotAvailable, frames.METADATA)
         return await collect(reader, topic)
 
     assert_whole(through_proxy(services, work), 30)
@@ -437,11 +438,11 @@ def test_topics_go_by_name_where_they_have_no_id(
 
     def version(self: Connection, api: Any, *, at_most: int | None = None) -> int:
         if api is FETCH:
-            asked.append(real(self, api, at_most=chunks.BY_NAME))
+            asked.append(real(self, api, at_most=fetcher.BY_NAME))
             return asked[-1]
         return real(self, api, at_most=at_most)
 
     monkeypatch.setattr(Connection, "version", version)
     write(services, topic, 300)
     assert_whole(read(services, topic), 300)
-    assert set(asked) == {chunks.BY_NAME}
+    assert set(asked) == {fetcher.BY_NAME}

@@ -11,10 +11,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from java_kafka import JavaKafka, definition, java_kafka
 from wire_bodies import CASES, DIRECTIONS, Case, bodies, case_name, filled
 
-from penstock.wire import errors, protocol
+from penstock.wire import errors
 from penstock.wire.broker_errors import CODES
 from penstock.wire.errors import error_of
-from penstock.wire.schema import Api, Direction, Field, Versions, fields_of
+from penstock.wire.protocol import frames
+from penstock.wire.protocol.message_schema import Api, Direction, Field, Versions, fields_of
 
 FEW = settings(
     max_examples=6,
@@ -61,7 +62,7 @@ def test_java_writes_the_same_bytes_and_reads_ours(case: Case, newest: JavaKafka
 
 
 def test_we_speak_what_java_speaks(newest: JavaKafka) -> None:
-    for api in protocol.APIS.values():
+    for api in frames.APIS.values():
         oldest, latest = newest.versions(api)
         assert api.versions[1] == latest, api
         # Kafka 1.0 speaks version 1 of each API of which we leave out version 0.
@@ -69,7 +70,7 @@ def test_we_speak_what_java_speaks(newest: JavaKafka) -> None:
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("api", protocol.APIS.values(), ids=lambda api: api.name)
+@pytest.mark.parametrize("api", frames.APIS.values(), ids=lambda api: api.name)
 def test_defaults_nulls_and_what_must_not_be_lost_are_those_of_java(api: Api, direction: Direction) -> None:
     theirs = definition(api, direction)
     shared = {struct["name"]: struct["fields"] for struct in theirs.get("commonStructs", ())}
@@ -138,17 +139,17 @@ def frame_of(case: Case, body: dict[str, Any]) -> tuple[bytes, int]:
     """A frame without its length, and the size of the header in it."""
     api, direction, version = case
     if direction == "request":
-        frame = b"".join(protocol.request(api, version, 77, "ä client", body))
+        frame = b"".join(frames.request(api, version, 77, "ä client", body))
         return frame[4:], 8 + 2 + len("ä client".encode()) + api.is_flexible(version)
-    frame = b"".join(protocol.encode_response(api, version, 77, body))
-    return frame[4:], 4 + (api.is_flexible(version) and api is not protocol.API_VERSIONS)
+    frame = b"".join(frames.encode_response(api, version, 77, body))
+    return frame[4:], 4 + (api.is_flexible(version) and api is not frames.API_VERSIONS)
 
 
 def read(case: Case, frame: bytes) -> dict[str, Any]:
     api, direction, version = case
     if direction == "request":
-        return protocol.decode_request(frame)[-1]
-    return protocol.response(api, version, frame)
+        return frames.decode_request(frame)[-1]
+    return frames.response(api, version, frame)
 
 
 def in_json(fields: tuple[Field, ...], body: dict[str, Any], version: int) -> dict[str, Any]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from penstock.wire.cluster import Backoff
-from penstock.wire.columns import TableEncoder
-from penstock.wire.compression import NONE
-from penstock.wire.lanes import Batch, Identity, Lane
+from penstock.wire.net.cluster import Backoff
+from penstock.wire.producer.partition_queue import Batch, Identity, Lane
+from penstock.wire.records.compression import NONE
+from penstock.wire.records.record_encoder import TableEncoder
 
 
 def lane_of(batches: int) -> Lane:

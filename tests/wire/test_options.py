@@ -15,7 +15,7 @@ from kafka_topics import new_topic
 from penstock.local.services import Services
 from penstock.wire import BlockingProducer, Producer
 from penstock.wire.errors import TransactionAbortable
-from penstock.wire.partition import partition_for
+from penstock.wire.records.partitioner import partition_for
 
 ROWS = 400
 

@@ -17,16 +17,10 @@ from fault_proxy import Answer, Cut, FaultProxy, fault_proxy
 from kafka_topics import new_topic
 
 from penstock.local.services import Services
-from penstock.wire.errors import (
-    ConnectionLost,
-    DeliveryTimeout,
-    InvalidTopic,
-    MessageTooLarge,
-    ProducerClosed,
-)
-from penstock.wire.partition import partition_for
-from penstock.wire.producer import Producer
-from penstock.wire.tables import TableFailed
+from penstock.wire.errors import ConnectionLost, DeliveryTimeout, InvalidTopic, MessageTooLarge, ProducerClosed
+from penstock.wire.producer.producer import Producer
+from penstock.wire.producer.table_receipts import TableFailed
+from penstock.wire.records.partitioner import partition_for
 
 SOON = timedelta(milliseconds=1)
 

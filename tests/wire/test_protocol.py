@@ -6,13 +6,12 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from wire_bodies import CASES, Case, bodies, case_name, filled
 
-from penstock.wire import protocol
 from penstock.wire.errors import MalformedResponse, UnsupportedBroker, UnsupportedVersion
-from penstock.wire.protocol import API_VERSIONS, FETCH, FIND_COORDINATOR, METADATA, PRODUCE, Message
+from penstock.wire.protocol import frames
+from penstock.wire.protocol.frames import API_VERSIONS, FETCH, FIND_COORDINATOR, METADATA, PRODUCE, Message
 
 # Every case is a test of its own, of which a few examples are enough: there are 200 of them.
 FEW = settings(max_examples=8, database=None, suppress_health_check=list(HealthCheck))
@@ -24,9 +23,9 @@ def frame_of(case: Case, body: Message) -> bytes:
     """The whole frame of a message, without its length."""
     api, direction, version = case
     if direction == "request":
-        chunks = protocol.request(api, version, 77, "a client", body)
+        chunks = frames.request(api, version, 77, "a client", body)
     else:
-        chunks = protocol.encode_response(api, version, 77, body)
+        chunks = frames.encode_response(api, version, 77, body)
     frame = b"".join(chunks)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     return frame[4:]
@@ -35,8 +34,8 @@ def frame_of(case: Case, body: Message) -> bytes:
 def read(case: Case, frame: bytes) -> Message:
     api, direction, version = case
     if direction == "response":
-        return protocol.response(api, version, frame)
-    found, *header, body = protocol.decode_request(frame)
+        return frames.response(api, version, frame)
+    found, *header, body = frames.decode_request(frame)
     assert (found, header) == (api, [version, 77, "a client"])
     return body
 
@@ -81,7 +80,7 @@ def test_wrong_bytes_are_refused_or_read_but_nothing_else(case: Case) -> None:
         for at in data.draw(st.lists(st.integers(first, len(frame) - 1), min_size=1, max_size=3)):
             frame[at] = data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]))
         try:
-            protocol.decode_request(frame) if case[1] == "request" else protocol.response(case[0], case[2], frame)
+            frames.decode_request(frame) if case[1] == "request" else frames.response(case[0], case[2], frame)
         except MalformedResponse as error:
             assert f"{case[0].name} {case[1]}, version {case[2]}" in str(error) or case[0] is API_VERSIONS
 
@@ -95,7 +94,7 @@ def test_a_length_beyond_the_frame_costs_no_memory(version: int) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(MalformedResponse, match=rf"Produce response, version {version}, byte .* bytes announced"):
-            protocol.response(PRODUCE, version, frame)
+            frames.response(PRODUCE, version, frame)
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
@@ -104,7 +103,7 @@ def test_a_length_beyond_the_frame_costs_no_memory(version: int) -> None:
 def test_records_are_passed_on_without_a_copy() -> None:
     first, second = bytearray(b"first"), memoryview(b"second")
     partitions = [{"index": 0, "records": [first, second]}, {"index": 1, "records": first}]
-    chunks = protocol.request(PRODUCE, 9, 1, None, {"topic_data": [{"name": "t", "partition_data": partitions}]})
+    chunks = frames.request(PRODUCE, 9, 1, None, {"topic_data": [{"name": "t", "partition_data": partitions}]})
     assert [one for one in chunks if one is first or one is second] == [first, second, first]
 
 
@@ -127,27 +126,27 @@ def test_a_tagged_field_that_the_table_lacks_is_skipped() -> None:
 def test_a_tagged_field_of_another_size_than_announced_is_refused() -> None:
     frame = frame_of((FETCH, "response", 16), {})[:-1] + bytes([1, 0, 2, 1, 0])
     with pytest.raises(MalformedResponse, match="another size"):
-        protocol.response(FETCH, 16, frame)
+        frames.response(FETCH, 16, frame)
 
 
 def test_bytes_behind_the_message_are_refused() -> None:
     frame = frame_of((METADATA, "response", 5), {}) + b"!"
     with pytest.raises(MalformedResponse, match=r"Metadata response, version 5, byte .* 1 bytes are left over"):
-        protocol.response(METADATA, 5, frame)
+        frames.response(METADATA, 5, frame)
 
 
 def test_the_answer_of_a_broker_that_is_too_old_for_our_first_question_is_read() -> None:
     keys = [{"api_key": 18, "min_version": 0, "max_version": 2}]
     frame = frame_of((API_VERSIONS, "response", 0), {"error_code": UnsupportedVersion.code, "api_keys": keys})
-    found = protocol.response(API_VERSIONS, 4, frame)
+    found = frames.response(API_VERSIONS, 4, frame)
     assert (found["error_code"], found["api_keys"]) == (35, keys)
 
 
 def test_a_field_that_must_not_be_lost_needs_a_version_that_has_it() -> None:
     body = {"coordinator_keys": ["a", "b"], "key_type": 1}
-    assert protocol.request(FIND_COORDINATOR, 4, 1, None, body)
+    assert frames.request(FIND_COORDINATOR, 4, 1, None, body)
     with pytest.raises(UnsupportedVersion, match="FindCoordinator request 3 cannot carry coordinator_keys="):
-        protocol.request(FIND_COORDINATOR, 3, 1, None, body)
+        frames.request(FIND_COORDINATOR, 3, 1, None, body)
 
 
 def test_a_field_of_another_version_that_may_be_lost_is_left_out() -> None:
@@ -170,48 +169,48 @@ def test_a_field_of_another_version_that_may_be_lost_is_left_out() -> None:
 )
 def test_a_value_that_has_no_place_in_the_message_is_an_error(body: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        protocol.request(PRODUCE, 9, 1, None, body)
+        frames.request(PRODUCE, 9, 1, None, body)
 
 
 def test_a_uuid_of_another_size_is_an_error() -> None:
     with pytest.raises(ValueError, match="16 bytes, not 3"):
-        protocol.request(PRODUCE, 13, 1, None, {"topic_data": [{"topic_id": b"abc"}]})
+        frames.request(PRODUCE, 13, 1, None, {"topic_data": [{"topic_id": b"abc"}]})
 
 
 def test_only_versions_that_we_speak_are_written() -> None:
     with pytest.raises(ValueError, match="Produce is spoken in versions 3 to 13, not 14"):
-        protocol.request(PRODUCE, 14, 1, None, {})
+        frames.request(PRODUCE, 14, 1, None, {})
 
 
 def test_a_request_of_an_unknown_api_is_refused() -> None:
     with pytest.raises(MalformedResponse, match="key 999, version 0"):
-        protocol.decode_request((999).to_bytes(2, "big") + bytes(20))
+        frames.decode_request((999).to_bytes(2, "big") + bytes(20))
 
 
 @pytest.mark.parametrize(("offered", "chosen"), [((0, 8), 8), ((5, 99), 13), ((13, 13), 13), ((0, 3), 3)])
 def test_the_highest_common_version_is_chosen(offered: tuple[int, int], chosen: int) -> None:
-    assert protocol.common_version(PRODUCE, {0: offered}, "one:9092") == chosen
+    assert frames.common_version(PRODUCE, {0: offered}, "one:9092") == chosen
 
 
 def test_a_version_can_be_the_last_that_is_for_us() -> None:
-    assert protocol.common_version(PRODUCE, {0: (0, 13)}, "one:9092", at_most=11) == 11
+    assert frames.common_version(PRODUCE, {0: (0, 13)}, "one:9092", at_most=11) == 11
     with pytest.raises(UnsupportedBroker, match="speaks Produce in versions 12 to 13, we in 3 to 11"):
-        protocol.common_version(PRODUCE, {0: (12, 13)}, "one:9092", at_most=11)
+        frames.common_version(PRODUCE, {0: (12, 13)}, "one:9092", at_most=11)
 
 
 @pytest.mark.parametrize("offered", [(0, 2), (14, 20)])
 def test_a_broker_without_a_common_version_is_named_with_both_ranges(offered: tuple[int, int]) -> None:
     low, high = offered
     with pytest.raises(UnsupportedBroker, match=f"one:9092 speaks Produce in versions {low} to {high}, we in 3 to 13"):
-        protocol.common_version(PRODUCE, {0: offered}, "one:9092")
+        frames.common_version(PRODUCE, {0: offered}, "one:9092")
 
 
 def test_a_broker_without_the_api_is_named() -> None:
     with pytest.raises(UnsupportedBroker, match="one:9092 does not offer Produce, of which we speak versions 3 to 13"):
-        protocol.common_version(PRODUCE, {}, "one:9092")
+        frames.common_version(PRODUCE, {}, "one:9092")
 
 
 def test_a_frame_too_short_for_its_number_is_refused() -> None:
-    assert protocol.correlation_id(b"\0\0\0\x09rest") == 9
+    assert frames.correlation_id(b"\0\0\0\x09rest") == 9
     with pytest.raises(MalformedResponse, match="3 bytes"):
-        protocol.correlation_id(b"abc")
+        frames.correlation_id(b"abc")

@@ -8,15 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from java_records import JavaRecords
 from pyspark.sql import SparkSession
 from wire_rows import Row, batch_of, varint
 
-from penstock.wire.batch import HEADER_SIZE, LOG_START, read_headers, stamp
-from penstock.wire.compression import CODECS, GZIP, NONE, ZSTD, CorruptRecords, TooLarge, compress
-from penstock.wire.read import ABORT, COMMIT, SCHEMA, control_type, decode, parts
+from penstock.wire.records.batch_header import HEADER_SIZE, LOG_START, read_headers, stamp
+from penstock.wire.records.compression import CODECS, GZIP, NONE, ZSTD, CorruptRecords, TooLarge, compress
+from penstock.wire.records.record_decoder import ABORT, COMMIT, SCHEMA, control_type, decode, parts
 
 # The first call of a compiled loop may compile it.
 

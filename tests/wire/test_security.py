@@ -20,9 +20,9 @@ from kafka_topics import create_topics
 from secure_kafka import PASSWORD, certificate, secure_kafka
 
 from penstock.wire import sasl
-from penstock.wire.connection import Connection
 from penstock.wire.errors import AuthenticationFailed, ConnectionLost
-from penstock.wire.producer import Producer
+from penstock.wire.net.broker_connection import Connection
+from penstock.wire.producer.producer import Producer
 from penstock.wire.sasl import Authenticate
 
 

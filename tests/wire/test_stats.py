@@ -6,14 +6,13 @@ import asyncio
 import uuid
 from datetime import timedelta
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
 from penstock.local.services import Services
 from penstock.wire import Producer
+from penstock.wire.producer.stats import SHORTEST, Histogram
 from penstock.wire.prometheus import ProducerCollector
-from penstock.wire.stats import SHORTEST, Histogram
 
 
 @given(st.lists(st.floats(SHORTEST, 1000), min_size=1), st.floats(0.01, 1))

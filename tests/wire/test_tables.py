@@ -10,18 +10,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from kafka_topics import new_topic
 
 from penstock.local.services import Services
+from penstock.native.text_slices import Texts, column
 from penstock.wire import BlockingProducer, Producer, Reader, TableFailed
-from penstock.wire.batch import stamp
-from penstock.wire.columns import TableEncoder
-from penstock.wire.compression import NONE
-from penstock.wire.read import decode
-from penstock.wire.tables import Receipt
-from penstock.wire.texts import Texts, column
+from penstock.wire.producer.table_receipts import Receipt
+from penstock.wire.records.batch_header import stamp
+from penstock.wire.records.compression import NONE
+from penstock.wire.records.record_decoder import decode
+from penstock.wire.records.record_encoder import TableEncoder
 
 ROWS = 1_000
 

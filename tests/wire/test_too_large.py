@@ -11,20 +11,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from kafka_topics import new_topic
 from wire_rows import Row, batch_of
 
 from penstock.local.services import Services
 from penstock.wire import Producer, Reader, RecordMetadata, TableFailed
-from penstock.wire.batch import stamp
-from penstock.wire.cluster import Backoff
-from penstock.wire.compression import CODECS
 from penstock.wire.errors import MessageTooLarge
-from penstock.wire.lanes import SEQUENCES, Batch, Identity, Lane, Outcome
-from penstock.wire.read import decode
-from penstock.wire.split import halves, parted
+from penstock.wire.net.cluster import Backoff
+from penstock.wire.producer.partition_queue import SEQUENCES, Batch, Identity, Lane, Outcome
+from penstock.wire.records.batch_header import stamp
+from penstock.wire.records.batch_split import halves, parted
+from penstock.wire.records.compression import CODECS
+from penstock.wire.records.record_decoder import decode
 
 LIMIT = 20_000
 COUNT = 3_000

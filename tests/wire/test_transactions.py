@@ -17,10 +17,11 @@ from kafka_topics import new_topic, stored
 from refusals import Refusal
 
 from penstock.local.services import Services
-from penstock.wire import Producer, TableFailed, protocol
+from penstock.native.text_slices import Texts
+from penstock.wire import Producer, TableFailed
 from penstock.wire.errors import InvalidTxnState, KafkaError, LeaderNotAvailable, MessageTooLarge, TransactionAbortable
-from penstock.wire.texts import Texts
-from penstock.wire.transaction import Committed
+from penstock.wire.producer.transactions import Committed
+from penstock.wire.protocol import frames
 
 SOON = timedelta(milliseconds=1)
 
@@ -130,7 +131,7 @@ def test_what_waits_for_metadata_at_the_end_of_a_transaction_is_not_in_the_next_
         ):
             async with one.transaction():
                 pass
-            Refusal(proxy).once(LeaderNotAvailable, protocol.METADATA)
+            Refusal(proxy).once(LeaderNotAvailable, frames.METADATA)
             with pytest.raises(RuntimeError):
                 async with one.transaction():
                     sending = asyncio.create_task(one.send(topic, b"late"))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from penstock.wire import types
-from penstock.wire.types import BadBytes
+from penstock.wire.protocol import types
+from penstock.wire.protocol.types import BadBytes
 
 Writer = Callable[[bytearray, int], None]
 Reader = Callable[[memoryview, int], tuple[int, int]]

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+from penstock.checkpoint.checkpoint_folder import Store
 from penstock.checkpoint.log import Log
-from penstock.checkpoint.store import Store
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:

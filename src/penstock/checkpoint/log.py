@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from penstock.checkpoint.store import Store
+from penstock.checkpoint.checkpoint_folder import Store
 from penstock.errors import PenstockError
 
 OFFSETS, COMMITS, METADATA = "offsets", "commits", "metadata"

@@ -26,7 +26,7 @@ def port_or_any(text: str) -> int:
 def servers(text: str) -> str:
     """The addresses of Kafka's brokers."""
     # Here, since commands that know no Kafka take numbers from this module, too.
-    from penstock.wire.cluster import addresses
+    from penstock.wire.net.cluster import addresses
 
     try:
         addresses(text)

@@ -7,12 +7,12 @@ import time
 from importlib import import_module
 
 PARTS = {
-    "the Kafka client": "penstock.wire.warm",
-    "JSON of topics": "penstock.source.json_columns",
-    "bodies of HTTP ingest": "penstock.source.http.tables",
-    "change logs": "penstock.source.cdc_warm",
-    "tables in memory": "penstock.stream.hashing",
-    "segments": "penstock.stream.segment.warm",
+    "the Kafka client": "penstock.wire.wire_warm",
+    "JSON of topics": "penstock.kafka.json_columns",
+    "bodies of HTTP ingest": "penstock.ingest.events",
+    "change logs": "penstock.cdc.cdc_warm",
+    "tables in memory": "penstock.keyed_state.byte_index",
+    "segments": "penstock.segment.segment_warm",
     "classes of Spark": "penstock.session_warm",
 }
 """What takes its time when it is first used, and the module with the function `warm` that does it beforehand."""

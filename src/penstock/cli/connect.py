@@ -11,12 +11,12 @@ from pathlib import Path
 
 from penstock.cli import place
 from penstock.cli.arguments import add_allow_host, positive, servers
-from penstock.connect import settings
+from penstock.connect import worker_settings
 from penstock.connect.api import application
 from penstock.connect.connector import World
+from penstock.connect.connector_store import Store
+from penstock.connect.rest_server import Server, address_of, bind
 from penstock.connect.secrets import HidingFormatter, Secrets
-from penstock.connect.server import Server, address_of, bind
-from penstock.connect.store import Store
 from penstock.connect.worker import Worker
 from penstock.errors import PenstockError
 from penstock.hosts import Hosts, warn_if_open
@@ -50,7 +50,7 @@ def add(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     brokers = args.servers or (None if args.file else place.kafka(args.root))
-    chosen = settings.read(args.file, brokers, args.listen)
+    chosen = worker_settings.read(args.file, brokers, args.listen)
     secrets, lines = Secrets(chosen.secrets), logging.StreamHandler()
     lines.setFormatter(HidingFormatter("%(asctime)s %(message)s", secrets))
     logging.basicConfig(level=logging.INFO if args.verbose else logging.WARNING, handlers=[lines])

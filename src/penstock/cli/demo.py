@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
-from penstock.folders import usable
+from penstock.paths import usable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -117,10 +117,10 @@ def _require_writable(file: Path) -> None:
 
 
 def _cdc(args: argparse.Namespace, root: Path, rate: str, console: Console) -> Any:
-    from penstock.demo.consume import TOPICS
-    from penstock.demo.run import Options, demo
-    from penstock.demo.verdict import print_verdict
-    from penstock.demo.view import view
+    from penstock_demo.consume import TOPICS
+    from penstock_demo.run import Options, demo
+    from penstock_demo.verdict import print_verdict
+    from penstock_demo.view import view
 
     with view(console) as shown:
         verdict = demo(Options(root, args.seconds, rate, tuple(args.broken), args.keep), shown)
@@ -131,10 +131,10 @@ def _cdc(args: argparse.Namespace, root: Path, rate: str, console: Console) -> A
 
 
 def _adtech(args: argparse.Namespace, root: Path, rate: str, console: Console) -> Any:
-    from penstock.demo.adtech.reads import TOPICS
-    from penstock.demo.adtech.run import Options, demo
-    from penstock.demo.adtech.verdict import print_verdict
-    from penstock.demo.view import view
+    from penstock_demo.adtech.reads import TOPICS
+    from penstock_demo.adtech.run import Options, demo
+    from penstock_demo.adtech.verdict import print_verdict
+    from penstock_demo.view import view
 
     with view(console) as shown:
         verdict = demo(Options(root, args.seconds, float(rate), tuple(args.broken), args.keep), shown)
@@ -145,11 +145,11 @@ def _adtech(args: argparse.Namespace, root: Path, rate: str, console: Console) -
 
 
 def _tell_kept(root: Path, pipeline: str, topics: Any) -> None:
-    from penstock.demo import kept
+    from penstock_demo import kept
 
     pids = [kept.pid(root / "checkpoints" / f"{pipeline}.lock")]
     if pipeline == "adtech":
-        from penstock.demo.adtech.parts import kept_ingest
+        from penstock_demo.adtech.parts import kept_ingest
 
         pids += kept_ingest(root)
     print(f"Services and pipeline still run. Topics: {', '.join(topics)}")

@@ -7,9 +7,9 @@ import os
 from collections.abc import Sequence
 
 from penstock.cli.arguments import servers
-from penstock.segments import erase as segments
-from penstock.stream.erase import erase
-from penstock.stream.match_store import ids
+from penstock.cql.matching.id_erase import erase
+from penstock.cql.matching.id_store import ids
+from penstock.segment.member_tables import member_erase as segments
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -15,14 +15,14 @@ from penstock.cli import place
 from penstock.cli.arguments import add_allow_host
 from penstock.errors import PenstockError
 from penstock.hosts import warn_if_open
-from penstock.sink.kafka_options import Options
-from penstock.source.http import server, tables
-from penstock.source.http.access import new_key
-from penstock.source.http.settings import Given, Settings, read
+from penstock.ingest import events, ingest_server
+from penstock.ingest.api_keys import new_key
+from penstock.ingest.ingest_settings import Given, Settings, read
+from penstock.kafka.client_options import Options
 from penstock.wire import Reader
 from penstock.wire.admin import Admin
 from penstock.wire.errors import KafkaError
-from penstock.wire.warm import warm
+from penstock.wire.wire_warm import warm
 
 FOREVER = timedelta(days=3650)
 """A spool has its own patience."""
@@ -71,17 +71,19 @@ def run(args: Namespace) -> int:
     logging.basicConfig(level=logging.INFO if args.verbose else logging.WARNING, format="%(asctime)s %(message)s")
     settings = _settings(args)
     options = _options(settings)
-    readings, tls = server.readings(settings), server.tls(settings.tls) if settings.tls else None
-    with server.bind(settings.host, settings.port) as bound:
+    readings, tls = ingest_server.readings(settings), ingest_server.tls(settings.tls) if settings.tls else None
+    with ingest_server.bind(settings.host, settings.port) as bound:
         warm()
-        tables.warm()
+        events.warm()
         asyncio.run(_greet(settings, options))
         host, port = bound.getsockname()[:2]
         url = f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
-        site = server.Site(settings, readings, bound, tls)
+        site = ingest_server.Site(settings, readings, bound, tls)
         if not settings.keys and not (settings.tls and settings.tls.clients):
             warn_if_open(settings.host, "write to its topics")
-        server.run(site, lambda: _clients(settings, options), lambda: print(f"taking events at {url}", flush=True))
+        ingest_server.run(
+            site, lambda: _clients(settings, options), lambda: print(f"taking events at {url}", flush=True)
+        )
     return 0
 
 
@@ -121,10 +123,10 @@ def _options(settings: Settings) -> Options:
     return Options.of({"compression": "lz4", **settings.kafka, "servers": settings.servers})
 
 
-def _clients(settings: Settings, options: Options) -> server.Clients:
+def _clients(settings: Settings, options: Options) -> ingest_server.Clients:
     patience = FOREVER if settings.spool else settings.times.kafka
     reader = Reader(settings.servers, request_timeout=GREETING, **_security(options))
-    return server.Clients(options.producer(delivery_timeout=patience), reader)
+    return ingest_server.Clients(options.producer(delivery_timeout=patience), reader)
 
 
 def _security(options: Options) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from penstock.errors import PenstockError
 from penstock.local import services
-from penstock.local.kafka import SERVICE
+from penstock.local.kafka_broker import SERVICE
 from penstock.local.services import ROOT, Status
 
 

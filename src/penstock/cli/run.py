@@ -16,7 +16,7 @@ from pyspark import cloudpickle
 
 from penstock.cli.arguments import add_checkpoints, positive
 from penstock.errors import PenstockError
-from penstock.folders import is_file
+from penstock.paths import is_file
 from penstock.run.blame import blame
 from penstock.run.checkpoint import lock
 from penstock.run.host import end, explain, jvm_process, session

@@ -16,13 +16,13 @@ from penstock.cli import place
 from penstock.cli.arguments import add_allow_host, port_or_any, servers
 from penstock.config import duration
 from penstock.database.access import Access
-from penstock.database.connection import connection
+from penstock.database.cql_connection import connection
 from penstock.errors import PenstockError
 from penstock.local import services
-from penstock.local.cql import SERVICE as CQL
-from penstock.segments import counts, erase, sync, tables
-from penstock.segments.explained import explained
-from penstock.wire.fetch import Reader
+from penstock.local.cql_node import SERVICE as CQL
+from penstock.segment.member_tables import delivery_sync, member_counts, member_erase, member_schema as tables
+from penstock.segment.member_tables.member_schema import explained
+from penstock.wire.consumer.topic_records import Reader
 
 PORT = 8085
 
@@ -79,7 +79,7 @@ def _tables(args: argparse.Namespace) -> None:
 
 
 def _count(args: argparse.Namespace) -> None:
-    found = counts.counts(args.keyspace, hosts=args.hosts).count(
+    found = member_counts.counts(args.keyspace, hosts=args.hosts).count(
         args.expression, args.since, args.until or datetime.now(UTC) + timedelta(minutes=1)
     )
     print(json.dumps(asdict(found)))
@@ -127,7 +127,7 @@ def _asked(args: argparse.Namespace, value: bytes | None) -> None:
 
 
 def _erase(args: argparse.Namespace) -> None:
-    found = erase.erase(args.persons, keyspace=args.keyspace, hosts=args.hosts, servers=args.servers or "")
+    found = member_erase.erase(args.persons, keyspace=args.keyspace, hosts=args.hosts, servers=args.servers or "")
     print(*found.lines(), sep="\n")
 
 
@@ -139,7 +139,7 @@ def _serve(args: argparse.Namespace) -> None:
 
 
 def _deliver(args: argparse.Namespace, name: str, to: str, mode: str) -> None:
-    receipt = sync.sync(name, to=to, mode=mode, keyspace=args.keyspace, hosts=args.hosts, servers=args.servers)
+    receipt = delivery_sync.sync(name, to=to, mode=mode, keyspace=args.keyspace, hosts=args.hosts, servers=args.servers)
     print(receipt.as_json(), flush=True)
 
 

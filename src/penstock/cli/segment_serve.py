@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 import threading
 
-from penstock.connect.server import Server, bind
+from penstock.connect.rest_server import Server, bind
 from penstock.database.access import Access
 from penstock.errors import PenstockError
 from penstock.hosts import Hosts, is_loopback
-from penstock.segments.deliveries import Deliveries
-from penstock.segments.serve import app
-from penstock.segments.sync import Sync
+from penstock.ingest.api_keys import Access as Callers
+from penstock.ingest.ingest_settings import DIGEST
+from penstock.ingest.origins import ApiKey
+from penstock.segment.member_tables.delivery_server import Deliveries, app
+from penstock.segment.member_tables.delivery_sync import Sync
 from penstock.signals import listen
-from penstock.source.http.access import Access as Callers
-from penstock.source.http.settings import DIGEST, ApiKey
 
 
 def run(args: argparse.Namespace) -> None:

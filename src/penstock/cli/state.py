@@ -69,7 +69,7 @@ def _scan(states: States, args: Namespace) -> None:
 
 
 def _serve(states: States, args: Namespace) -> None:
-    from penstock.connect.server import Server, bind
+    from penstock.connect.rest_server import Server, bind
     from penstock.hosts import Hosts, warn_if_open
     from penstock.state.serve import app
 
@@ -87,7 +87,7 @@ def _serve(states: States, args: Namespace) -> None:
 @contextmanager
 def _states(args: Namespace) -> Iterator[States]:
     if args.postgres:
-        from penstock.state.postgres import Tables
+        from penstock.state.postgres_state import Tables
 
         yield Tables(args.postgres)
         return

@@ -21,9 +21,9 @@ import pyarrow as pa
 from penstock.cli import place
 from penstock.cli.arguments import positive, servers
 from penstock.errors import PenstockError
-from penstock.wire.chunks import RecordsTooLarge
+from penstock.wire.consumer.fetcher import RecordsTooLarge
+from penstock.wire.consumer.topic_records import MAX_BYTES, MORE_DECOMPRESSED, Reader
 from penstock.wire.errors import KafkaError
-from penstock.wire.fetch import MAX_BYTES, MORE_DECOMPRESSED, Reader
 
 Record = dict[str, Any]  # a row of a table that the reader gives, and its partition
 

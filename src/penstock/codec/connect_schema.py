@@ -10,9 +10,22 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from penstock.codec.change import Layout
+from pyspark.sql import Column, functions as F, types as st
+
+from penstock.codec.change_frame import Layout
 from penstock.schema import CqlType, deleted_elements_type, log_value_type
 
+PRIMITIVES: dict[str, st.DataType] = {
+    "boolean": st.BooleanType(),
+    "bytes": st.BinaryType(),
+    "double": st.DoubleType(),
+    "float": st.FloatType(),
+    "int8": st.ByteType(),
+    "int16": st.ShortType(),
+    "int32": st.IntegerType(),
+    "int64": st.LongType(),
+    "string": st.StringType(),
+}
 Schema = dict[str, Any]
 
 _PRIMITIVES = {
@@ -234,3 +247,22 @@ def _change(table: Layout, base: str) -> Schema:
 def _elements(column: CqlType, removed: CqlType, base: str) -> Schema:
     """Fields of a user type are told by name."""
     return _array(_primitive("string")) if column.name == "udt" else column_schema(removed, f"{base}.")
+
+
+# The Spark type of a payload that has a given Kafka Connect schema.
+
+
+def spark_type(schema: Schema) -> st.DataType:
+    """The type; dates and times are the numbers that Connect's logical types stand on."""
+    if schema["type"] == "array":
+        return st.ArrayType(spark_type(schema["items"]))
+    if schema["type"] == "map":
+        return st.MapType(spark_type(schema["keys"]), spark_type(schema["values"]))
+    if schema["type"] != "struct":
+        return PRIMITIVES[schema["type"]]
+    return st.StructType([st.StructField(field["field"], spark_type(field)) for field in schema["fields"]])
+
+
+def nothing(schema: Schema) -> Column:
+    """A null of that type."""
+    return F.lit(None).cast(spark_type(schema))

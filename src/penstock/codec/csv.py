@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
+from pyspark.sql import Column, functions as F
 
 from penstock.codec.connect_schema import Schema
-from penstock.codec.records import Part, Side
+from penstock.codec.typed_records import Part, Side
 from penstock.errors import PenstockError
 
 NESTED = ("struct", "array", "map")
@@ -38,3 +37,20 @@ class Csv:
 
 def _plain(value: Column, field: Schema) -> Column:
     return (F.base64(value) if field["type"] == "bytes" else value).alias(field["field"])
+
+
+# Keys and values of one simple value as plain text, as Kafka Connect's StringConverter writes them.
+
+
+@dataclass(frozen=True)
+class Text:
+    """Text in UTF-8; structs and arrays have none."""
+
+    def encode(self, part: Part, *, topic: str, side: Side) -> Column:
+        if part.schema["type"] in ("struct", "array", "map"):
+            raise PenstockError(
+                f"the {side} is no single value, and so no text",
+                where=f"topic {topic}",
+                next=f"write the {side} as JSON, or take one field of it with the transform ExtractField",
+            )
+        return part.payload.cast("string")

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, functions as F
 
-from penstock.codec import envelope, legacy, rows
-from penstock.codec.change import Layout, layout
+from penstock.codec import cql_values, envelope, envelope as legacy
+from penstock.codec.change_frame import Layout, layout
 from penstock.codec.connect_schema import topic_name
-from penstock.codec.deletes import deletes_one_row
-from penstock.codec.envelope import Format
-from penstock.codec.headers import key_headers
+from penstock.codec.envelope import Format, deletes_one_row, key_headers
 from penstock.codec.json import Json
 from penstock.codec.problem import good_changes
-from penstock.codec.records import Codec, Records, Transform
+from penstock.codec.typed_records import Codec, Records, Transform
 from penstock.errors import PenstockError
 
 PLACES = ("kafka-key", "kafka-headers", "payload-key", "payload-before", "payload-after", "payload-diff")
@@ -80,7 +77,7 @@ def _records(
     """The records before transforms and codecs."""
     table = layout(changes.schema, style.needed)
     if style.legacy:
-        table = legacy.narrowed(table)
+        table = legacy.legacy_layout(table)
     changes = good_changes(changes)
     if skipped:
         changes = changes.where(~F.col("op").isin(*skipped))
@@ -119,7 +116,7 @@ def _images(images: str | tuple[str, str]) -> tuple[str, str]:
         raise PenstockError(
             f"images is no pair: {images!r}", where="cdc.events", next='give one for both, or ("full", "only-updated")'
         )
-    return _one_of("images", pair[0], rows.IMAGES), _one_of("images", pair[1], rows.IMAGES)
+    return _one_of("images", pair[0], cql_values.IMAGES), _one_of("images", pair[1], cql_values.IMAGES)
 
 
 def _refuse_choices(style: Format) -> None:

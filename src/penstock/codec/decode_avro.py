@@ -13,13 +13,11 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as st
+from pyspark.sql import Column, SparkSession, functions as F, types as st
 from pyspark.sql.avro.functions import from_avro
 
 from penstock.codec.avro_limits import limit
-from penstock.codec.decode import NOT_FRAMED, behind_frame, chosen, is_framed, schemas_of
+from penstock.codec.decode_columns import NOT_FRAMED, behind_frame, chosen, is_framed, schemas_of
 from penstock.codec.registry import Registry
 from penstock.errors import PenstockError
 

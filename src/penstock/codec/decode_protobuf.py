@@ -25,12 +25,11 @@ import pyarrow.compute as pc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
-from pyspark.sql import Column
-from pyspark.sql import types as st
+from pyspark.sql import Column, types as st
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from penstock.codec.decode import FRAME, NOT_FRAMED, chosen, schemas_of
+from penstock.codec.decode_columns import FRAME, NOT_FRAMED, chosen, schemas_of
 from penstock.codec.registry import Registry
 from penstock.errors import PenstockError
 

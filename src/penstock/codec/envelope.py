@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
+from pyspark.sql import Column, functions as F
 
 import penstock
-from penstock.codec import extended, legacy, rows
-from penstock.codec.change import Layout
-from penstock.codec.connect_schema import Schema, envelope_schema, key_schema
-from penstock.codec.connect_types import nothing
-from penstock.codec.deletes import deleted_range, deletes_range
-from penstock.codec.records import Part
+from penstock.codec import cql_values
+from penstock.codec.change_frame import Layout
+from penstock.codec.connect_schema import Schema, element_types, envelope_schema, key_schema, nothing, value_types
+from penstock.codec.cql_values import encode, field_of
+from penstock.codec.typed_records import Part
+from penstock.schema import CqlType
 
+EXTENDED_COLUMNS = (
+    "written",
+    "deleted",
+    "delta",
+    "deleted_elements",
+    "ttl",
+    "stream_id",
+    "time",
+    "batch_seq_no",
+    "end_of_batch",
+)
+"""Columns of the change frame besides those that every event needs."""
+LEGACY_COLUMNS = ("delta", "deleted")
+"""Columns of the change frame besides those that every event needs."""
+ROW_DELETES = (3, -3)
+PARTITION_DELETES = (4, -4)
 FORMATS = ("advanced", "legacy", "extended")
 TOMBSTONE = "penstock_tombstone"
 """The column that tells a delete's tombstone from the delete."""
@@ -42,9 +57,9 @@ class Format:
     def needed(self) -> tuple[str, ...]:
         """Columns of the change frame besides those that every event needs."""
         if self.legacy:
-            return legacy.NEEDED
+            return LEGACY_COLUMNS
         if self.extended:
-            return extended.NEEDED
+            return EXTENDED_COLUMNS
         return ("written",) if "only-updated" in self.images else ()
 
 
@@ -52,7 +67,7 @@ def key(table: Layout, style: Format) -> Part | None:
     """The record's key, if the placement asks for one."""
     if "kafka-key" not in style.places:
         return None
-    return Part(rows.key(table), key_schema(table, style.prefix))
+    return Part(cql_values.row_key(table), key_schema(table, style.prefix))
 
 
 def values(table: Layout, style: Format) -> tuple[Part, ...]:
@@ -74,9 +89,9 @@ def _event(table: Layout, style: Format, condition: Column, *, ranged: bool) -> 
     if not ranged:
         made |= _images(table, style)
     if "payload-key" in style.places:
-        made[style.payload_key_name] = rows.key(table)
+        made[style.payload_key_name] = cql_values.row_key(table)
     if style.extended:
-        made["change"] = extended.change(table)
+        made["change"] = change_member(table)
     if ranged:
         made["range"] = deleted_range(table)
     payload = F.struct(*(made.get(name, nothing(kind)).alias(name) for name, kind in members.items()))
@@ -86,10 +101,12 @@ def _event(table: Layout, style: Format, condition: Column, *, ranged: bool) -> 
 def _images(table: Layout, style: Format) -> dict[str, Column]:
     """Before and after, those that the format shows."""
     if style.legacy:
-        before, after = legacy.images(table)
+        before, after = legacy_images(table)
         return {"before": before, "after": after}
     made = {
-        side: rows.image(side, table, "full" if mode == "none" else mode, with_key=f"payload-{side}" in style.places)
+        side: cql_values.row_image(
+            side, table, "full" if mode == "none" else mode, with_key=f"payload-{side}" in style.places
+        )
         for side, mode in zip(("before", "after"), style.images, strict=True)
         if mode != "none" or side == "after"
     }
@@ -103,7 +120,7 @@ def _times(style: Format) -> dict[str, Column]:
     # Not current_timestamp(): it is a new constant in each batch, for which Spark compiles all of this anew.
     made = {"ts_ms": F.unix_millis("read_ts")}
     if style.legacy:
-        micros = legacy.encoded_at()
+        micros = legacy_encoded_at()
         made |= {"ts_us": micros, "ts_ns": micros * 1000}
     return made
 
@@ -137,3 +154,147 @@ def _schema(table: Layout, style: Format, *, ranged: bool) -> Schema:
         cells=style.legacy,
         extended=style.extended,
     )
+
+
+# The primary key as headers of a record.
+
+
+def key_headers(table: Layout) -> Column:
+    """`pk.<column>` and `ck.<column>`, in the log's column order; a null key column has no header."""
+    fields = table.fields("key")
+    names = [name for name in table.columns if name in fields]
+    headers = [
+        F.struct(
+            F.lit(f"{'pk' if name in table.partition_key else 'ck'}.{name}").alias("key"),
+            F.encode(_java_text(field_of(F.col("key"), name, fields), table.types[name]), "UTF-8").alias("value"),
+        )
+        for name in names
+    ]
+    return F.filter(F.array(*headers), lambda header: header.getField("value").isNotNull())
+
+
+def _java_text(value: Column, kind: CqlType) -> Column:
+    """What Java's `toString` gives for the connector's value; bytes as base64 and nested values as JSON instead."""
+    if kind.name in ("date", "timestamp"):
+        return F.date_format(value.cast("timestamp"), "EEE MMM dd HH:mm:ss zzz y")
+    if kind.name == "blob":
+        return F.base64(value)
+    if kind.args:
+        return F.to_json(encode(value, kind), {"ignoreNullFields": "false"})
+    return value.cast("string")
+
+
+# Deletes in a change frame: which are of one row, and what range the others took.
+
+
+def deletes_one_row(table: Layout) -> Column:
+    """Whether the change deletes the row of its key, so that a tombstone follows."""
+    codes = ROW_DELETES if table.clustering_key else (*ROW_DELETES, *PARTITION_DELETES)
+    return F.col("operation").isin(*codes)
+
+
+def deletes_range() -> Column:
+    """Whether the change deletes a range or a whole partition of a table with clustering columns."""
+    return (F.col("op") == "d") & ~F.col("operation").isin(*ROW_DELETES)
+
+
+def deleted_range(table: Layout) -> Column:
+    """The deleted range; a partition delete is the range without bounds."""
+    bounds = F.col("range")
+    return F.struct(
+        _bound(bounds.getField("start"), table).alias("start"),
+        F.coalesce(bounds.getField("start_inclusive"), F.lit(True)).alias("start_inclusive"),
+        _bound(bounds.getField("end"), table).alias("end"),
+        F.coalesce(bounds.getField("end_inclusive"), F.lit(True)).alias("end_inclusive"),
+    )
+
+
+def _bound(bound: Column, table: Layout) -> Column:
+    kinds = {name: table.types[name] for name in table.clustering_key}
+    first = field_of(bound, table.clustering_key[0], kinds)
+    fields = [encode(field_of(bound, name, kinds), kind).alias(name) for name, kind in kinds.items()]
+    return F.when(first.isNotNull(), F.struct(*fields))
+
+
+# What differs in the connector's older output format, `legacy`: rows of cells, without collections and structs.
+#
+# A column outside the key stands in a cell: null means untouched, `{"value": null}` set to null, `{"value": v}` set.
+# `after` holds what the statement wrote, not the row; `before` the preimage, if the change frame has one.
+
+
+def legacy_layout(table: Layout) -> Layout:
+    """The table as this format shows it: only scalar columns, and the whole key by name."""
+    columns = tuple(name for name in table.columns if not table.types[name].args)
+    return replace(table, columns=columns, key=tuple(sorted(set(table.key) & set(columns))))
+
+
+def legacy_images(table: Layout) -> tuple[Column, Column]:
+    """Before and after: a write shows its cells, a delete the row that it met or, unknown, its key alone."""
+    delete = F.col("op") == "d"
+    before = F.when(delete | F.col("before").isNotNull(), _legacy_row("before", table))
+    return before, F.when(~delete, _legacy_row("delta", table))
+
+
+def legacy_encoded_at() -> Column:
+    """When the event was made, in microseconds; null for a write with a preimage.
+
+    Debezium fills in this time where it makes the event itself, and the connector makes those with preimages.
+    """
+    return F.when((F.col("op") == "d") | F.col("before").isNull(), F.unix_micros("read_ts"))
+
+
+def _legacy_row(struct: str, table: Layout) -> Column:
+    return F.struct(
+        *(
+            cql_values.row_field("key", name, table) if name in table.key else _legacy_cell(struct, name, table)
+            for name in table.columns
+        )
+    )
+
+
+def _legacy_cell(struct: str, name: str, table: Layout) -> Column:
+    # The connector asks the statement, also for the preimage's cells, whether a column was set to null.
+    known = field_of(F.col(struct), name, table.fields(struct)).isNotNull() | F.array_contains("deleted", name)
+    return F.when(known, F.struct(cql_values.row_field(struct, name, table).alias("value"))).alias(name)
+
+
+# What the format `extended` adds to an event: a member `change` that tells all the log knows about the statement.
+
+
+def change_member(table: Layout) -> Column:
+    """The member; null for rows of a snapshot, which no statement wrote."""
+    members = {
+        "touched": F.col("written"),
+        "set_to_null": F.col("deleted"),
+        "values": _struct({name: _written(name, table) for name in value_types(table)}),
+        "removed_elements": _struct({name: _removed(name, table) for name in element_types(table)}),
+        "ttl": F.col("ttl"),
+        "stream_id": F.lower(F.hex("stream_id")),
+        "time": F.col("time"),
+        "batch_seq_no": F.col("batch_seq_no"),
+        "end_of_batch": F.col("end_of_batch"),
+    }
+    there = [column.alias(name) for name, column in members.items() if column is not None]
+    return F.when(F.col("op") != "r", F.struct(*there))
+
+
+def _struct(fields: dict[str, Column]) -> Column | None:
+    """The struct where the statement wrote a row; None if no column of the table belongs in it."""
+    if not fields:
+        return None
+    return F.when(F.col("op") != "d", F.struct(*(column.alias(name) for name, column in fields.items())))
+
+
+def _written(name: str, table: Layout) -> Column:
+    kinds = table.fields("delta")
+    return encode(field_of(F.col("delta"), name, kinds), kinds[name])
+
+
+def _removed(name: str, table: Layout) -> Column:
+    kinds = table.fields("deleted_elements")
+    elements = field_of(F.col("deleted_elements"), name, kinds)
+    kind = table.types[name]
+    if kind.name == "udt":
+        fields = F.array(*map(F.lit, kind.fields))
+        return F.transform(elements, lambda position: F.get(fields, position.cast("int")))
+    return encode(elements, kinds[name])

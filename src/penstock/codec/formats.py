@@ -6,12 +6,10 @@ from collections.abc import Callable
 
 from penstock.codec.avro import Avro
 from penstock.codec.csv import Csv
-from penstock.codec.json import Json
-from penstock.codec.json_schema import JsonSchema
+from penstock.codec.json import Json, JsonSchema
 from penstock.codec.protobuf import Protobuf
-from penstock.codec.records import Codec
-from penstock.codec.registry import Registry
-from penstock.codec.subjects import Subjects
+from penstock.codec.registry import Registry, Subjects
+from penstock.codec.typed_records import Codec
 from penstock.errors import PenstockError
 
 REGISTERED: dict[str, Callable[[Subjects], Codec]] = {

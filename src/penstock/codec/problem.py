@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as st
+from pyspark.sql import Column, DataFrame, functions as F, types as st
 
 PROBLEM = "problem"
 HEADERS = st.ArrayType(st.StructType().add("key", st.StringType()).add("value", st.BinaryType()))

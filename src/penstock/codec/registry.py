@@ -9,7 +9,9 @@ from __future__ import annotations
 import base64
 import json
 import ssl
+import struct
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from http import HTTPStatus
@@ -19,8 +21,14 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from urllib.request import Request, urlopen
 
+from pyspark.sql import Column, functions as F
+
+from penstock.codec.connect_schema import Schema
+from penstock.codec.typed_records import Side
 from penstock.errors import PenstockError
 
+MAGIC = 0
+"""The first byte of Confluent's wire format, which has four bytes of the schema's id behind it."""
 T = TypeVar("T")
 
 CONTENT = "application/vnd.schemaregistry.v1+json"
@@ -287,3 +295,53 @@ def _address(url: str) -> _Address:
 def _shown(url: str) -> str:
     """The address without a password."""
     return url.rpartition("@")[2] if "@" in url else url
+
+
+# Under which subject of a registry a schema goes, and the frame of a record that carries its id.
+
+
+def _by_topic(topic: str, side: Side, record: str) -> str:
+    return f"{topic}-{side}"
+
+
+def _by_record(topic: str, side: Side, record: str) -> str:
+    return record
+
+
+def _by_both(topic: str, side: Side, record: str) -> str:
+    return f"{topic}-{record}"
+
+
+STRATEGIES: dict[str, Callable[[str, Side, str], str]] = {
+    "topic": _by_topic,
+    "record": _by_record,
+    "topic-record": _by_both,
+}
+
+
+@dataclass(frozen=True)
+class Subjects:
+    """A registry and the rule that names subjects in it: "topic" (`<topic>-key`, `<topic>-value`), "record" (the
+    name of the record's schema) or "topic-record"; Confluent's TopicName-, RecordName- and TopicRecordNameStrategy.
+    """
+
+    registry: Registry
+    strategy: str = "topic"
+
+    def __post_init__(self) -> None:
+        if self.strategy not in STRATEGIES:
+            raise PenstockError(
+                f"unknown rule for subjects {self.strategy!r}",
+                where="registry",
+                next=f"use {' or '.join(map(repr, STRATEGIES))}",
+            )
+
+    def framed(self, encoded: Column, text: str, kind: str, *, topic: str, side: Side, schema: Schema) -> Column:
+        """The record's bytes behind the id of its schema, whose text is registered; null stays null.
+
+        Records whose topic differs from row to row go by the name of their schema.
+        """
+        name = STRATEGIES[self.strategy if topic else "record"]
+        subject = name(topic, side, schema.get("name") or topic or "penstock")
+        frame = struct.pack(">bI", MAGIC, self.registry.id(subject, text, kind))
+        return F.concat(F.lit(frame), encoded)

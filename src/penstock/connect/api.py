@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from penstock.connect import plugin_routes, routes
-from penstock.connect.errors import RestError
+from penstock.connect.rest_errors import RestError
 from penstock.connect.routing import Ask, Call
 from penstock.connect.worker import Worker
 from penstock.errors import PenstockError

@@ -8,14 +8,15 @@ from difflib import get_close_matches
 from typing import Any
 
 from penstock.codec.debezium import PLACEMENT
-from penstock.connect import converters, database, topics, transforms
+from penstock.connect import converters, database, topics
 from penstock.connect.definition import Property, read_all
 from penstock.connect.properties import FREE, properties
 from penstock.connect.providers import Provided
 from penstock.connect.secrets import Hiding, is_secret, masked, of_config, unrestored
+from penstock.connect.transforms import transform_chain as transforms
 from penstock.errors import PenstockError
-from penstock.folders import is_file
-from penstock.sink import kafka
+from penstock.kafka import kafka_sink
+from penstock.paths import is_file
 
 OVERRIDE = "producer.override."
 Problems = Iterator[tuple[str, str]]
@@ -151,6 +152,8 @@ def _producer(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
     for name, text in config.items():
         if name.startswith(OVERRIDE):
             try:
-                kafka.sink(servers="localhost:9092", options={name.removeprefix(OVERRIDE): text}, delivery=delivery)
+                kafka_sink.sink(
+                    servers="localhost:9092", options={name.removeprefix(OVERRIDE): text}, delivery=delivery
+                )
             except PenstockError as error:
                 yield name, str(error)

@@ -14,13 +14,13 @@ from pyspark.sql import SparkSession
 
 from penstock.connect import database
 from penstock.connect.checks import check
+from penstock.connect.connector_store import PAUSED, STARTED, Kept
 from penstock.connect.heartbeat import Heartbeats
 from penstock.connect.offsets import Offsets
 from penstock.connect.providers import Provided
-from penstock.connect.running import FAILED, RUNNING, RunningTask
 from penstock.connect.secrets import Secrets
-from penstock.connect.store import PAUSED, STARTED, Kept
 from penstock.connect.task import Setup, Task
+from penstock.connect.task_runner import FAILED, RUNNING, RunningTask
 from penstock.errors import PenstockError
 
 log = logging.getLogger(__name__)

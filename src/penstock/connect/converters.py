@@ -7,13 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.codec.avro import Avro
-from penstock.codec.json import Json
-from penstock.codec.json_schema import JsonSchema
+from penstock.codec.csv import Text
+from penstock.codec.json import Json, JsonSchema
 from penstock.codec.protobuf import Protobuf
-from penstock.codec.records import Codec, Side
-from penstock.codec.registry import Registry
-from penstock.codec.subjects import Subjects
-from penstock.codec.text import Text
+from penstock.codec.registry import Registry, Subjects
+from penstock.codec.typed_records import Codec, Side
 from penstock.connect.definition import REQUIRED, Property, full_name, read_all
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"

@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from penstock.cdc.cdc_tables import expand, find_table
+from penstock.cdc.planner import require_readable
 from penstock.connect.keystores import as_pem
 from penstock.database.access import Access
-from penstock.database.connection import connection
+from penstock.database.cql_connection import connection
 from penstock.database.retrying import DatabaseUnavailable, retrying
 from penstock.database.tls import NoTls
 from penstock.errors import PenstockError
-from penstock.source.cdc_catalog import expand
-from penstock.source.cdc_plan import require_readable
-from penstock.source.cdc_tables import find_table
 
 T = TypeVar("T")
 

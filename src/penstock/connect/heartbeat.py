@@ -13,11 +13,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession, functions as F
 
 from penstock.codec.connect_schema import Schema, topic_name
-from penstock.codec.records import Part, Records
+from penstock.codec.typed_records import Part, Records
 from penstock.connect.converters import converter
 from penstock.connect.task import Setup
 from penstock.errors import PenstockError

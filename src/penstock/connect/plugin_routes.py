@@ -6,13 +6,13 @@ import logging
 from typing import Any
 
 from penstock import __version__
-from penstock.connect import transforms
 from penstock.connect.converters import CONVERTERS
 from penstock.connect.definition import full_name
-from penstock.connect.errors import RestError
 from penstock.connect.properties import ALIASES, CLASS, properties
+from penstock.connect.rest_errors import RestError
 from penstock.connect.routing import Answer, Ask, Routes, as_config, as_object, route
 from penstock.connect.shown import definitions, validation
+from penstock.connect.transforms import transform_chain
 from penstock.connect.worker import Worker
 
 ROUTES: Routes = {}
@@ -49,7 +49,7 @@ def _plugins(worker: Worker, ask: Ask) -> Answer:
     found = [{"class": CLASS, "type": "source", "version": __version__}]
     if not ask.flag("connectorsOnly", "true"):
         found += [{"class": name, "type": "converter", "version": __version__} for name in CONVERTERS]
-        found += transforms.CLASSES
+        found += transform_chain.CLASSES
     return 200, found
 
 
@@ -58,7 +58,7 @@ def _plugin_config(worker: Worker, ask: Ask) -> Answer:
     name = ask.path["plugin"]
     if kind := CONVERTERS.get(full_name(name, CONVERTERS)):
         return 200, definitions(kind.options)
-    if (options := transforms.options(name)) is not None:
+    if (options := transform_chain.options(name)) is not None:
         return 200, definitions(options)
     _require_plugin(name)
     return 200, definitions(properties())

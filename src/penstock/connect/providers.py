@@ -11,7 +11,7 @@ from pathlib import Path
 
 import javaproperties
 
-from penstock.folders import is_file
+from penstock.paths import is_file
 
 REFERENCE = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
 """A provider's name, perhaps a path, and a key; the pattern of Kafka's ConfigTransformer."""

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.connect.connector import Connector
+from penstock.connect.connector_store import PAUSED, STARTED, STOPPED
 from penstock.connect.database import TABLES
-from penstock.connect.errors import RestError
 from penstock.connect.providers import REFERENCE
+from penstock.connect.rest_errors import RestError
 from penstock.connect.routing import Answer, Ask, Routes, as_config, as_object, route
 from penstock.connect.secrets import masked
-from penstock.connect.store import PAUSED, STARTED, STOPPED
 from penstock.connect.worker import Worker
 
 ROUTES: Routes = {}

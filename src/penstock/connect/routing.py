@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.connect.errors import RestError
+from penstock.connect.rest_errors import RestError
 from penstock.connect.worker import Worker
 
 

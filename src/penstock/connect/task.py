@@ -12,14 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock import cdc, kafka
 from penstock.codec.connect_schema import topic_name
 from penstock.codec.debezium import OPERATIONS
-from penstock.codec.records import Records, Transform
+from penstock.codec.typed_records import Records, Transform
 from penstock.connect import database, topics
 from penstock.connect.checks import OVERRIDE
 from penstock.connect.converters import converter
-from penstock.connect.transforms import chain
-from penstock.database.tables import split_name
-from penstock.sink.kafka import KafkaSink
-from penstock.sink.write import Query, write
+from penstock.connect.transforms.transform_chain import chain
+from penstock.database.table_catalog import split_name
+from penstock.kafka.kafka_sink import KafkaSink
+from penstock.query import Query, write
 
 
 @dataclass(frozen=True)

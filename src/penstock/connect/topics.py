@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from penstock.connect.definition import REQUIRED, Property, read_all
 from penstock.errors import PenstockError
-from penstock.kafka_security import SETTINGS, Security
+from penstock.kafka.security import SETTINGS, Security
 from penstock.wire.admin import Admin
 from penstock.wire.errors import KafkaError
 

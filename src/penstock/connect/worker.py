@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 from penstock.connect.checks import Checked, check
 from penstock.connect.connector import Connector, World
-from penstock.connect.errors import RestError, not_found
-from penstock.connect.running import ENDED, FAILED, UNASSIGNED
+from penstock.connect.connector_store import PAUSED, STARTED, STOPPED, Kept, Store
+from penstock.connect.rest_errors import RestError, not_found
 from penstock.connect.secrets import restored
-from penstock.connect.store import PAUSED, STARTED, STOPPED, Kept, Store
+from penstock.connect.task_runner import ENDED, FAILED, UNASSIGNED
 
 T = TypeVar("T")
 Json = dict[str, Any]

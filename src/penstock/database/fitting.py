@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as st
+from pyspark.sql import Column, DataFrame, functions as F, types as st
 
 from penstock.errors import PenstockError
 from penstock.schema import CqlType, spark_type

@@ -12,9 +12,9 @@ from datetime import timedelta
 from cassandra import InvalidRequest
 
 from penstock.database.access import Access
-from penstock.database.connection import Connection, connection
+from penstock.database.cql_connection import Connection, connection
 from penstock.database.retrying import retrying
-from penstock.database.tables import base_name, describe
+from penstock.database.table_catalog import base_name, describe
 from penstock.errors import PenstockError, SchemaChanged
 from penstock.schema import Table
 

@@ -17,11 +17,11 @@ from cassandra import InvalidRequest
 from cassandra.query import BatchStatement, BatchType, BoundStatement
 
 from penstock.database.access import Access
-from penstock.database.connection import Connection, connection
+from penstock.database.cql_connection import Connection, connection
 from penstock.database.pages import Page
 from penstock.database.refusals import refusal
 from penstock.database.retrying import TRANSIENT, retrying
-from penstock.database.routing import by_owner, owners
+from penstock.database.token_ring import by_owner, owners
 from penstock.schema import Table
 
 Values: TypeAlias = Sequence[bytes | None]

@@ -24,8 +24,7 @@ from cassandra import (
 )
 from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionException
-from cassandra.protocol import OverloadedErrorMessage, ServerError
-from cassandra.protocol import RequestValidationException as RefusedMessage
+from cassandra.protocol import OverloadedErrorMessage, RequestValidationException as RefusedMessage, ServerError
 
 from penstock.errors import PenstockError
 from penstock.signals import pause

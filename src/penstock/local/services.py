@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import PenstockError
-from penstock.local import cql, kafka, ports, postgres, registry, start
-from penstock.local.records import Record, load, locked, save
+from penstock.local import cql_node, kafka_broker, ports, postgres_server, registry_server, start
 from penstock.local.service import Place, Service
+from penstock.local.service_records import Record, load, locked, save
 from penstock.local.start import Say
 
 # The slowest first: it is already starting while the others prepare.
-USUAL = (cql.SERVICE, kafka.SERVICE)
-EXTRA = (registry.SERVICE, postgres.SERVICE)
+USUAL = (cql_node.SERVICE, kafka_broker.SERVICE)
+EXTRA = (registry_server.SERVICE, postgres_server.SERVICE)
 """Services that start only when asked for."""
 ALL = (*USUAL, *EXTRA)
 ROOT = Path(".penstock")
@@ -46,20 +46,22 @@ class Services:
 
     @property
     def kafka(self) -> str:
-        return self._address(kafka.SERVICE)
+        return self._address(kafka_broker.SERVICE)
 
     @property
     def cql(self) -> str:
-        return self._address(cql.SERVICE)
+        return self._address(cql_node.SERVICE)
 
     @property
     def registry(self) -> str:
-        return f"http://{self._address(registry.SERVICE)}{registry.API}"
+        return f"http://{self._address(registry_server.SERVICE)}{registry_server.API}"
 
     @property
     def postgres(self) -> str:
-        self._address(postgres.SERVICE)  # raises if it does not run
-        return postgres.url(Place(self.root / postgres.SERVICE.name, self.records[postgres.SERVICE.name].ports))
+        self._address(postgres_server.SERVICE)  # raises if it does not run
+        return postgres_server.url(
+            Place(self.root / postgres_server.SERVICE.name, self.records[postgres_server.SERVICE.name].ports)
+        )
 
     @property
     def pids(self) -> dict[str, int]:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from penstock.errors import PenstockError
 from penstock.local import ports, process
-from penstock.local.records import Record, save
 from penstock.local.service import Place, Service
+from penstock.local.service_records import Record, save
 
 SPACE = 512 << 20  # bytes that must be free before a service starts
 PATIENCE = 180.0  # seconds for a start

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TextIO
 
 from penstock.errors import PenstockError
-from penstock.folders import opened
+from penstock.paths import opened
 
 # A Spark JVM was seen to end within 3 s of its driver's death, on a busy machine.
 ORPHAN_PATIENCE = timedelta(seconds=30)

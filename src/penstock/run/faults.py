@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.errors import PenstockError, SchemaChanged
-from penstock.sink.failures import causes, passes
+from penstock.query import causes, passes
 from penstock.wire.errors import DeliveryTimeout, KafkaError, TransactionAbortable
 
 _OURS = re.compile(r"^(penstock(?:\.\w+)+): (.*(?:\n(?!\s*SQLSTATE|\s+at |\n).*)*)", re.MULTILINE)

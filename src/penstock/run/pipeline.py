@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from penstock.config import duration
 from penstock.errors import PenstockError
+from penstock.query import Query
 from penstock.run.blame import blame
-from penstock.sink.write import Query
 
 Build = Callable[[SparkSession], Query | Sequence[Query]]
 

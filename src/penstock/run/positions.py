@@ -14,14 +14,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from penstock.checkpoint.checkpoint_folder import Local
 from penstock.checkpoint.identity import CDC, FILE, OUR_KAFKA, Identity, Source, kept
 from penstock.checkpoint.log import METADATA, NONE, OFFSETS, Log
-from penstock.checkpoint.store import Local
 from penstock.config import duration
 from penstock.errors import PenstockError
-from penstock.folders import usable
+from penstock.kafka.kafka_offsets import EARLIEST, TopicOffsets, topics
+from penstock.paths import usable
 from penstock.run.checkpoint import holder, lock
-from penstock.source.kafka_offsets import EARLIEST, TopicOffsets, topics
 
 ASIDE = ".reset"
 """Where checkpoints are moved to that were reset, below the folder of checkpoints."""
@@ -290,8 +290,7 @@ def _guessed(offset: str) -> Source:
 def _set(folder: Path, source: Source, offset: str, time: datetime | None) -> str:
     """The offset of a source that begins at this time when it starts."""
     if source.format == CDC:
-        from penstock.source.cdc_resume import EARLIEST as BEGIN
-        from penstock.source.cdc_resume import SEEK
+        from penstock.cdc.cdc_resume import EARLIEST as BEGIN, SEEK
 
         micros = 0 if time is None else (time - EPOCH) // timedelta(microseconds=1)
         return json.dumps({"generation": 0, "time": micros, "planned": 0, SEEK: BEGIN if time is None else "time"})

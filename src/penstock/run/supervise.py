@@ -19,10 +19,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.errors import PenstockError
+from penstock.query import ONCE, Query
 from penstock.run import faults
 from penstock.run.faults import Fault
 from penstock.signals import Stopped, ended_by
-from penstock.sink.write import ONCE, Query
 
 TRIES = 10
 FIRST_PAUSE = timedelta(seconds=1)

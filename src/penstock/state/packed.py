@@ -12,22 +12,20 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, Row
-from pyspark.sql import functions as F
-from pyspark.sql import types as st
+from pyspark.sql import Column, DataFrame, Row, functions as F, types as st
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from penstock.errors import PenstockError
-from penstock.stream.aggregates import OF
-from penstock.stream.arrays import unpacked
-from penstock.stream.buckets import BUCKETS, GONE, upserted
-from penstock.stream.revisions import ROW_VERSION
-from penstock.stream.segment import stage
-from penstock.stream.segment.rules import Rule
-from penstock.stream.sides import SIDE
-from penstock.stream.stored import TABLES, About, about
-from penstock.stream.totals import ROWS
-from penstock.stream.windows import END, START, TIME
+from penstock.join.table_join import SIDE
+from penstock.keyed_state.aggregates import OF
+from penstock.keyed_state.arrow_keys import unpacked
+from penstock.keyed_state.buckets import BUCKETS, GONE, upserted
+from penstock.keyed_state.description import TABLES, About, about
+from penstock.segment import processor
+from penstock.segment.rule_definitions import Rule
+from penstock.table.revisions import ROW_VERSION
+from penstock.table.totals import ROWS
+from penstock.window.window_state import END, START, TIME
 
 SIDES = pa.array(["left", "right"])
 _MS = pa.timestamp("ms", "UTC")
@@ -148,10 +146,10 @@ def _struct(columns: Mapping[str, Any]) -> pa.StructArray:
 
 
 def _segments(pieces: DataFrame) -> Packed | None:
-    first = pieces.where(F.col("number") == stage.SNAPSHOT).select(*_entry(pieces)).head()
+    first = pieces.where(F.col("number") == processor.SNAPSHOT).select(*_entry(pieces)).head()
     if first is None:
         return None
-    _, buckets = stage.described(stage.Entry(*first))
+    _, buckets = processor.described(processor.Entry(*first))
     return Packed(
         pieces,
         from_arrow_schema(SEGMENT_ROWS),
@@ -168,7 +166,7 @@ def _entry(pieces: DataFrame) -> list[str]:
 def unpack_segments(pieces: pa.Table) -> pa.Table:
     """The records that a bucket's log tells."""
     log = pieces.sort_by("number").drop_columns(["bucket", "number"])
-    store = stage.replayed(stage.Entry(*row.values()) for row in log.to_pylist())
+    store = processor.replayed(processor.Entry(*row.values()) for row in log.to_pylist())
     ids, rows = store.records()
     return _records(ids, rows, store.plan.source)
 

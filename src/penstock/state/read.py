@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Row, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as st
+from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as F, types as st
 
 from penstock.errors import PenstockError
-from penstock.sink.failures import causes
+from penstock.query import causes
 from penstock.state.answer import LIMIT, MOST, Answer, cut, require_some
 from penstock.state.packed import Packed, opened
-from penstock.state.partitions import first_rows, partition
 from penstock.state.stores import Freshness, Store, find, stores
+
+# What a question about state is answered with, wherever the state is kept.
+
 
 INTERNAL = "partition_id"
 _TOLD = {st.StructType: dict, st.ArrayType: list}
@@ -189,3 +190,26 @@ def _no_key(key: str, kind: st.StructType, store: Store) -> PenstockError:
     return PenstockError(
         f"{key} is no key of {store.name}", where=f"its key is {kind.simpleString()}", next=f"give {example}"
     )
+
+
+# One partition of a state, read alone: that of a key's hash.
+#
+# Spark's reader of state has a task for each partition, in their order (StateScan.planInputPartitions of Spark 4). It
+# takes no filter, and its option for one partition wants the batch of a snapshot, which there may not be yet. So a job
+# is run that has the one task only.
+
+
+def partition(spark: SparkSession, key: Sequence[Column], partitions: int) -> int:
+    """Where Spark keeps the rows with this key (HashPartitioning: Murmur3 with seed 42, modulo the partitions)."""
+    one = spark.sql("SELECT 1").select(F.pmod(F.hash(*key), F.lit(partitions)))
+    return int(one.collect()[0][0])
+
+
+def first_rows(frame: DataFrame, partition: int, most: int) -> list[Row]:
+    """Of a frame over a state without a shuffle."""
+
+    def first(rows: Iterable[Row]) -> Iterable[Row]:
+        return islice(rows, most)
+
+    found: list[Row] = frame.sparkSession.sparkContext.runJob(frame.rdd, first, [partition])
+    return found

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.stream.stored import HEAD, SEGMENTS, TABLES
+from penstock.keyed_state.description import HEAD, SEGMENTS, TABLES
 
 JOIN = "symmetricHashJoin"
 SIDES = ("left", "right")

@@ -5,29 +5,26 @@ Its names are loaded when they are first used: who only asks for offsets need no
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from penstock import lazy
 
 if TYPE_CHECKING:
-    from penstock.wire.blocking import BlockingProducer
-    from penstock.wire.fetch import Reader
-    from penstock.wire.pending import RecordMetadata
-    from penstock.wire.producer import Producer
-    from penstock.wire.tables import Receipt, TableFailed
-
-__all__ = ["BlockingProducer", "Producer", "Reader", "Receipt", "RecordMetadata", "TableFailed"]
-
-_MODULES = {
-    "BlockingProducer": "blocking",
-    "Producer": "producer",
-    "Reader": "fetch",
-    "Receipt": "tables",
-    "RecordMetadata": "pending",
-    "TableFailed": "tables",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    from penstock.native.text_slices import Texts as Texts
+    from penstock.wire.consumer.topic_records import Reader as Reader
+    from penstock.wire.producer.blocking import BlockingProducer as BlockingProducer
+    from penstock.wire.producer.open_batch import RecordMetadata as RecordMetadata
+    from penstock.wire.producer.producer import Producer as Producer
+    from penstock.wire.producer.table_receipts import Receipt as Receipt, TableFailed as TableFailed
+else:
+    __all__, __getattr__, __dir__ = lazy.names(
+        __name__,
+        {
+            "penstock.native.text_slices": ("Texts",),
+            "penstock.wire.consumer.topic_records": ("Reader",),
+            "penstock.wire.producer.blocking": ("BlockingProducer",),
+            "penstock.wire.producer.open_batch": ("RecordMetadata",),
+            "penstock.wire.producer.producer": ("Producer",),
+            "penstock.wire.producer.table_receipts": ("Receipt", "TableFailed"),
+        },
+    )

@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 from types import TracebackType
 
-from penstock.wire import messages_admin
-from penstock.wire.cluster import Cluster
-from penstock.wire.connection import Link
 from penstock.wire.errors import TopicAlreadyExists, error_of
-from penstock.wire.protocol import Message
-from penstock.wire.retry import patiently
+from penstock.wire.net.broker_connection import Link
+from penstock.wire.net.cluster import Cluster, patiently
+from penstock.wire.protocol import messages
+from penstock.wire.protocol.frames import Message
 from penstock.wire.sasl import Authenticate
 
 PAUSES = 0.1, 1.0
@@ -61,7 +60,7 @@ class Admin:
         body = {"topics": [topic], "timeout_ms": int(self._patience * 1000), "validate_only": False}
 
         async def attempt() -> Message:
-            answer = await self._cluster.ask(messages_admin.CREATE_TOPICS, body)
+            answer = await self._cluster.ask(messages.CREATE_TOPICS, body)
             made: Message = answer["topics"][0]
             if code := made["error_code"]:
                 raise error_of(code)(topic=name, detail=made["error_message"] or "")
@@ -76,6 +75,6 @@ class Admin:
     async def cluster_id(self) -> str:
         """The cluster's own name for itself."""
         body = {"include_cluster_authorized_operations": False}
-        answer = await self._cluster.ask(messages_admin.DESCRIBE_CLUSTER, body)
+        answer = await self._cluster.ask(messages.DESCRIBE_CLUSTER, body)
         found: str = answer["cluster_id"]
         return found

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from penstock.wire.producer import Producer
-from penstock.wire.stats import BrokerStats, TopicStats
+from penstock.wire.producer.producer import Producer
+from penstock.wire.producer.stats import BrokerStats, TopicStats
 
 Values = Mapping[tuple[str, ...], float]
 

@@ -13,11 +13,11 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from penstock.wire import protocol
 from penstock.wire.errors import AuthenticationFailed
+from penstock.wire.protocol import frames
 
 if TYPE_CHECKING:
-    from penstock.wire.connection import Connection
+    from penstock.wire.net.broker_connection import Connection
 
 Authenticate = Callable[["Connection"], Awaitable[None]]
 
@@ -108,7 +108,7 @@ class Scram:
 
 
 async def _handshake(connection: Connection, mechanism: str) -> None:
-    found = await connection.ask(protocol.SASL_HANDSHAKE, {"mechanism": mechanism})
+    found = await connection.ask(frames.SASL_HANDSHAKE, {"mechanism": mechanism})
     if found["error_code"]:
         raise AuthenticationFailed(
             detail=f"{connection.peer} does not speak {mechanism}; it speaks {', '.join(found['mechanisms']) or 'none'}"
@@ -116,7 +116,7 @@ async def _handshake(connection: Connection, mechanism: str) -> None:
 
 
 async def _exchange(connection: Connection, message: bytes) -> bytes:
-    found = await connection.ask(protocol.SASL_AUTHENTICATE, {"auth_bytes": message})
+    found = await connection.ask(frames.SASL_AUTHENTICATE, {"auth_bytes": message})
     if found["error_code"]:
         raise AuthenticationFailed(detail=f"{connection.peer}: {found['error_message'] or 'authentication failed'}")
     return bytes(found["auth_bytes"])

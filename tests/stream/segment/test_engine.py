@@ -6,20 +6,18 @@ from collections import defaultdict
 from datetime import timedelta as td
 
 import segment_model
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 from segment_events import touches
 from segment_model import Change, Event
 
 from penstock import segment
-from penstock.stream.segment.pack import packer
-from penstock.stream.segment.plan import Plan, plan
-from penstock.stream.segment.rules import Condition, Rule
-from penstock.stream.segment.store import Changes, Store
-from penstock.stream.segment.texts import index
-from penstock.stream.segment.touches import joined, unpack
+from penstock.segment.event_packing import joined, packer, unpack
+from penstock.segment.predicate_index import index
+from penstock.segment.record_store import Changes, Store
+from penstock.segment.rule_definitions import Condition, Rule
+from penstock.segment.rule_plan import Plan, plan
 
 FAR = 1 << 60
 PERSONS = ["ann", "bob"]

@@ -14,8 +14,7 @@ import pytest
 import segment_model
 from checkpoints import forget_last_commit
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from segment_events import BUY, RULES, VISIT, modelled, rows
 from segment_model import Change
@@ -23,9 +22,9 @@ from waiting import until
 
 from penstock import segment
 from penstock.errors import PenstockError
+from penstock.native import shared_memory
 from penstock.run import faults
-from penstock.stream import shared
-from penstock.stream.segment.reload import require_same
+from penstock.segment.rule_reload import require_same
 
 SCHEMA = "person string, event string, amount double, country string, at timestamp"
 DAY = timedelta(days=1)
@@ -130,13 +129,13 @@ def test_restarts_repeats_and_killed_workers_change_nothing(spark: SparkSession,
     assert found(spark, tmp_path) == {key: sorted(some) for key, some in expected.items()}
 
 
-@pytest.mark.skipif(shared.Memory.make() is None, reason="this system gives no such memory")
+@pytest.mark.skipif(shared_memory.Memory.make() is None, reason="this system gives no such memory")
 def test_queries_whose_states_have_one_name_share_nothing(spark: SparkSession, tmp_path: Path) -> None:
     def slots() -> set[int]:
         """Those that the workers have, by what stands for their names."""
 
         def seen(_: int) -> set[int]:
-            return set(shared._MEMORY.heads[:, 0].tolist()) if shared._MEMORY else set()
+            return set(shared_memory._MEMORY.heads[:, 0].tolist()) if shared_memory._MEMORY else set()
 
         return spark.sparkContext.parallelize([0], 1).map(seen).collect()[0]
 

@@ -18,10 +18,10 @@ from segment_events import RULES, modelled, rows, touches
 from segment_model import Change
 
 from penstock.errors import PenstockError
-from penstock.stream import shared
-from penstock.stream.segment import held, stage
-from penstock.stream.segment.plan import Plan, plan
-from penstock.stream.segment.store import Store
+from penstock.native import shared_memory
+from penstock.segment import processor as held, processor as stage
+from penstock.segment.record_store import Store
+from penstock.segment.rule_plan import Plan, plan
 
 BUCKET = 0
 
@@ -151,7 +151,7 @@ def test_workers_that_share_build_records_once(monkeypatch: pytest.MonkeyPatch) 
     )
     batches = [(some, int(str(some[-1]["at"]))) for some in (rows(0)[i : i + 20] for i in range(0, 160, 20))]
     for some, now in batches:
-        monkeypatch.setattr(shared, "_NUMBERS", {})  # as in another worker
+        monkeypatch.setattr(shared_memory, "_NUMBERS", {})  # as in another worker
         found += changes(tester.test(BUCKET, packed(made, some)))
         found += changes(tester.setWatermark(now - 1))
     assert not held._HELD

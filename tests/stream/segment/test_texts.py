@@ -8,11 +8,9 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as st
+from pyspark.sql import Column, SparkSession, functions as F, types as st
 
-from penstock.stream.segment.texts import WORD, Divided, divided, index
+from penstock.segment.predicate_index import WORD, Divided, divided, index
 
 SCHEMA = (
     st.StructType()

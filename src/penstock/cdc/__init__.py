@@ -1,0 +1,19 @@
+"""Changes out of ScyllaDB and Apache Cassandra: `read` them as a frame, make `events` of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock import lazy
+
+if TYPE_CHECKING:
+    from penstock.cdc.cdc_read import read as read
+    from penstock.codec.debezium import events as events
+else:
+    __all__, __getattr__, __dir__ = lazy.names(
+        __name__,
+        {
+            "penstock.cdc.cdc_read": ("read",),
+            "penstock.codec.debezium": ("events",),
+        },
+    )

@@ -1,0 +1,128 @@
+"""The settings of the change log source, checked when they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from typing import Any
+
+from penstock.cdc.change_rows import Images
+from penstock.cdc.timeuuid import MICROSECOND, micros, now_micros
+from penstock.config import duration
+from penstock.database.access import Access
+from penstock.errors import PenstockError
+
+IMAGES = ("none", "full")
+LATENCIES = ("safe", "low")
+BAD_VALUES = ("stop", "problem")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to read, from where and how; each field is an option of `format("scylla-cdc")`.
+
+    start: "earliest" (what the log still holds), "latest", a point in time (ISO 8601, UTC unless it says otherwise), or
+    "snapshot": the rows that the table holds, then all changes since.
+    confidence: how far behind now to stay; a write must be visible this long after its timestamp, or it is missed.
+    max_rows, max_time: how much a batch takes when there is more to read, in log rows and in time.
+    latency: "safe", or "low" to read rows at once and look again for late ones until they are `confidence` old.
+    patience: how long a node may be away before the query fails.
+    lossy: go on with what there is, instead of failing, when what was to be read next is gone (`failOnDataLoss`).
+    bad_values: what becomes of a cell that cannot be read: "stop" ends the query with an error that names it, "problem"
+    makes it null and describes it in the column `problem`.
+    """
+
+    access: Access
+    table: str
+    name: str
+    images: Images
+    rows: str = "changes"
+    start: str = "earliest"
+    confidence: timedelta = timedelta(seconds=30)
+    latency: str = "safe"
+    max_rows: int = 100_000
+    max_time: timedelta = timedelta(hours=1)
+    partitions: int = 2
+    page_size: int = 5000
+    patience: timedelta = timedelta(minutes=5)
+    lossy: bool = False
+    bad_values: str = "stop"
+
+    def start_micros(self) -> int | None:
+        """The point in time that `start` names; None for "earliest"."""
+        if self.start == "earliest":
+            return None
+        if self.start in ("latest", "snapshot"):
+            return now_micros() - self.confidence // MICROSECOND
+        return micros(datetime.fromisoformat(self.start))
+
+
+_REQUIRED = ("table", "hosts")
+_TEXTS = ("user", "password", "local_dc", "consistency", "ca", "certificate", "key")
+_FLAGS = ("tls", "verify_hostname")
+_LOSS = "failondataloss"
+_DURATIONS = ("confidence", "max_time", "patience")
+_COUNTS = ("max_rows", "partitions", "page_size")
+_OWN = ("name", "before", "after", "rows", "start", "latency", "bad_values", _LOSS)
+KNOWN = (*_REQUIRED, *_OWN, *_TEXTS, *_FLAGS, *_DURATIONS, *_COUNTS)
+
+
+def settings(options: Mapping[str, str]) -> Settings:
+    """Settings from Spark's options; refuses what is missing, unknown or no value of its kind."""
+    given = {key.lower(): value for key, value in options.items()}
+    for key in given:
+        if key not in KNOWN:
+            close = get_close_matches(key, KNOWN, 1)
+            raise PenstockError(
+                f"the change log source has no option {key!r}",
+                next=f"did you mean {close[0]!r}?" if close else f"its options are {', '.join(KNOWN)}",
+            )
+    for key in _REQUIRED:
+        if not given.get(key):
+            raise PenstockError(f"the change log source needs the option {key!r}", next=_EXAMPLE)
+    made: dict[str, object] = {key: duration(given[key], name=key) for key in _DURATIONS if key in given}
+    made |= {key: _count(key, given[key]) for key in _COUNTS if key in given}
+    made |= {key: given[key] for key in ("start", "rows", "latency", "bad_values") if key in given}
+    made["lossy"] = _one_of(_LOSS, given.get(_LOSS, "true").lower(), ("true", "false")) == "false"
+    reach: dict[str, Any] = {key: given[key] for key in _TEXTS if key in given}
+    reach |= {key: _one_of(key, given[key].lower(), ("true", "false")) == "true" for key in _FLAGS if key in given}
+    access = Access(given["hosts"], **reach)
+    access.endpoints()
+    images = Images(
+        _one_of("before", given.get("before", "none"), IMAGES), _one_of("after", given.get("after", "none"), IMAGES)
+    )
+    result = Settings(access, given["table"], given.get("name") or given["table"], images, **made)  # type: ignore[arg-type]
+    _one_of("rows", result.rows, ("changes", "log"))
+    _one_of("latency", result.latency, LATENCIES)
+    _one_of("bad_values", result.bad_values, BAD_VALUES)
+    _check_start(result)
+    if result.rows == "log" and result.start == "snapshot":
+        raise PenstockError("a snapshot has no log rows", next='use another start, or .option("rows", "changes")')
+    return result
+
+
+_EXAMPLE = '.option("table", "shop.orders").option("hosts", "127.0.0.1:9042")'
+
+
+def _count(key: str, text: str) -> int:
+    if not text.isdigit() or int(text) == 0:
+        raise PenstockError(f"{key} is no whole number above zero: {text!r}", next=f'write .option("{key}", "1000")')
+    return int(text)
+
+
+def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise PenstockError(f"{key} cannot be {value!r}", next=f"use one of {', '.join(allowed)}")
+    return value
+
+
+def _check_start(made: Settings) -> None:
+    try:
+        made.start_micros()
+    except (ValueError, TypeError):
+        raise PenstockError(
+            f"start cannot be {made.start!r}",
+            next='use "earliest", "latest", "snapshot" or a time such as "2026-01-31T12:00:00"',
+        ) from None

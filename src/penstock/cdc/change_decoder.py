@@ -1,0 +1,377 @@
+"""Pages of log rows to Arrow batches of changes: the frame that `cdc.read` gives, one row per change.
+
+The page stays as bytes until the rows are paired (`row_pairing`); then each column of the frame is decoded once,
+from just the cells that belong in it. A group that a page's end cuts in two is carried, as bytes, in front of the
+next page, so that a change always meets its images.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.cdc import row_pairing
+from penstock.cdc.change_rows import Images, Layout
+from penstock.cdc.row_pairing import OPERATION, SEQUENCE, STREAM, TIME, TTL, Groups
+from penstock.cdc.sent_groups import hashes
+from penstock.codec.problem import PROBLEM
+from penstock.database.bad_values import bad_rows, excerpt, key_text
+from penstock.database.cells import indexed
+from penstock.database.columns import BadValue, Cells, decode, decode_list_in_log
+from penstock.database.pages import Page
+from penstock.native import Array
+from penstock.schema import Column, CqlType
+
+log = logging.getLogger(__name__)
+
+
+class ChangeDecoder:
+    """Turns the pages of one query, in order, into record batches of the frame; holds the group that a page cut."""
+
+    def __init__(
+        self, columns: Layout, images: Images, schema: pa.Schema, read_micros: int, only: Array | None = None
+    ) -> None:
+        self.only = only
+        self.layout, self.images, self.schema, self.read_micros = columns, images, schema, read_micros
+        self.table = columns.table
+        self.key_columns = np.array([columns.at(c.name) for c in self.table.clustering_key], np.int64)
+        self.carried = (b"", 0)
+
+    def decode(self, page: Page) -> pa.RecordBatch | None:
+        """The changes that are whole with this page; None if there are none yet."""
+        data, rows = self.carried[0] + page.data, self.carried[1] + page.rows
+        view = View.of(data, rows, self.layout)
+        groups, rest = row_pairing.pair(
+            view.buffer,
+            view.starts,
+            view.lengths,
+            self.key_columns,
+            final=page.final,
+            preimages=self.images.before != "none",
+            postimages=self.images.after != "none",
+        )
+        self.carried = (data[view.starts[rest, 0] - 4 :], rows - rest) if rest < rows else (b"", 0)
+        if self.only is not None:
+            wanted = view.among(groups.change, self.only)
+            groups = Groups(*(entries[wanted] for entries in groups))
+        return self._batch(view, groups) if len(groups.change) else None
+
+    def _batch(self, view: View, groups: Groups) -> pa.RecordBatch:
+        build = _Build(self, view, groups)
+        return pa.RecordBatch.from_arrays(
+            [getattr(build, "column_" + field.name)(field.type) for field in self.schema], schema=self.schema
+        )
+
+
+@dataclass(frozen=True)
+class View:
+    """A page with its cells found."""
+
+    layout: Layout
+    buffer: Array
+    starts: Array
+    lengths: Array
+
+    @classmethod
+    def of(cls, data: bytes, rows: int, columns: Layout) -> View:
+        where = f"{columns.table.keyspace}.{columns.table.log_name}"
+        return cls(columns, *indexed(data, rows, len(columns.names), where=where))
+
+    def cells(self, column: int, rows: Array) -> Cells:
+        """The cells of a column at `rows`; null where the row is -1."""
+        starts, lengths = self.starts[:, column], self.lengths[:, column]
+        return Cells(self.buffer, starts[rows], np.where(rows < 0, np.int32(-1), lengths[rows]))
+
+    def present(self, column: int, rows: Array) -> Array:
+        found: Array = self.lengths[rows, column] >= 0
+        return found
+
+    def among(self, rows: Array, ids: Array) -> Array:
+        """Which rows belong to the groups of these hashes."""
+        cells = self.starts[rows][:, [STREAM, STREAM, TIME, TIME]] + np.array([0, 8, 0, 8])
+        words = self.buffer[cells[:, :, None] + np.arange(8)].view(">u8")[:, :, 0]
+        return np.isin(hashes(words.astype(np.uint64)), ids)
+
+
+class _Build:
+    """The columns of one batch, a method each; `t` is the column's Arrow type."""
+
+    def __init__(self, decoder: ChangeDecoder, view: View, groups: Groups) -> None:
+        self.table, self.images, self.view, self.groups = decoder.table, decoder.images, view, groups
+        self.layout, self.read_micros = decoder.layout, decoder.read_micros
+        self.rows = groups.change
+        self.problems = Problems(view, self.rows, decoder.schema)
+        self.code = view.buffer[view.starts[self.rows, OPERATION]].view(np.int8)
+        self.is_range = self.code >= 5
+        self.is_write = (self.code == 1) | (self.code == 2)
+        self.values = [c.name for c in self.table.values]
+        flags = {name: self._flags(name, self.rows) for name in self.values}
+        written = [self._written(name, deleted) for name, deleted in flags.items()]
+        none = np.empty((len(self.rows), 0), np.bool_)
+        self.deleted = np.column_stack([none, *flags.values()])
+        self.written = np.column_stack([none, *written])
+
+    def _flags(self, name: str, rows: Array) -> Array:
+        column = self.layout.at(f"cdc$deleted_{name}")
+        flags: Array = self.view.lengths[rows, column] == 1
+        flags &= self.view.buffer[np.where(flags, self.view.starts[rows, column], 0)] == 1
+        return flags
+
+    def _written(self, name: str, deleted: Array) -> Array:
+        written: Array = self.view.present(self.layout.at(name), self.rows) | deleted
+        elements = f"cdc$deleted_elements_{name}"
+        if elements in self.layout.names:
+            written |= self.view.present(self.layout.at(elements), self.rows)
+        written &= self.is_write
+        return written
+
+    def _decode(self, part: str, name: str, rows: Array, t: pa.DataType, prefix: str = "") -> pa.Array:
+        column = self.layout.at(prefix + name)
+        return self.problems.decode(part, name, self.view.cells(column, rows), t, self.layout.kinds[column])
+
+    def _struct(self, t: pa.DataType, children: list[pa.Array], present: Array) -> pa.Array:
+        return pa.StructArray.from_arrays(children, fields=list(t), mask=pa.array(~present))
+
+    def column_op(self, t: pa.DataType) -> pa.Array:
+        letters = pa.array(["d", "u", "c"], t)
+        return letters.take(pa.array(np.where(self.is_write, self.code, 0)))
+
+    def column_key(self, t: pa.DataType) -> pa.Array:
+        # A range's bounds are no row's key: they stand in `range`.
+        clustering = np.where(self.is_range, -1, self.rows)
+        partition = {c.name for c in self.table.partition_key}
+        rows = [self.rows if field.name in partition else clustering for field in t]
+        children = [self._decode("key", field.name, row, field.type) for field, row in zip(t, rows, strict=True)]
+        return pa.StructArray.from_arrays(children, fields=list(t))
+
+    def column_before(self, t: pa.DataType) -> pa.Array:
+        pre = self.groups.preimage
+        return self._image("before", t, pre, [self._before_rows(c) for c in self.table.columns])
+
+    def _before_rows(self, column: Column) -> Array:
+        """Rows with a column's old value: with `preimage: true` what an update left stands in the postimage only."""
+        pre, post = self.groups.preimage, self.groups.postimage
+        if column.name not in self.values:
+            return pre
+        # The change alone does not tell: with `delta: keys`, or as one of the rows that a write with a TTL was split
+        # into, it names less than the write touched. What the write touched stands in the preimage, if only as null.
+        known = self.view.present(self.layout.at(column.name), pre) | self._flags(column.name, pre)
+        untouched = ~known & ~self.written[:, self.values.index(column.name)]
+        # The connector takes the preimage of an insert as it is.
+        untouched &= self.code == 1
+        return np.where(untouched & (post >= 0) & (pre >= 0), post, pre)
+
+    def column_after(self, t: pa.DataType) -> pa.Array:
+        return self._image("after", t, self.groups.postimage, [self.groups.postimage] * len(self.table.columns))
+
+    def _image(self, part: str, t: pa.DataType, present: Array, rows: list[Array]) -> pa.Array:
+        children = []
+        for column, field, at in zip(self.table.columns, t, rows, strict=True):
+            place = self.layout.at(column.name)
+            cells = self.view.cells(place, at)
+            if column.type.multi_cell and column.type.name != "udt":
+                cells = cells.without_empty_collections()
+            if column.type.multi_cell and column.type.name == "list":
+                kind, read = column.type, decode_list_in_log
+            else:
+                kind, read = self.layout.kinds[place], decode
+            children.append(self.problems.decode(part, column.name, cells, field.type, kind, read))
+        return self._struct(t, children, present >= 0)
+
+    def column_delta(self, t: pa.DataType) -> pa.Array:
+        return self._struct(t, [self._decode("delta", f.name, self.rows, f.type) for f in t], self.is_write)
+
+    def column_written(self, t: pa.DataType) -> pa.Array:
+        return names_where(self.values, self.written, t)
+
+    def column_deleted(self, t: pa.DataType) -> pa.Array:
+        return names_where(self.values, self.deleted, t)
+
+    def column_deleted_elements(self, t: pa.DataType) -> pa.Array:
+        prefix = "cdc$deleted_elements_"
+        children = [self._decode("deleted_elements", f.name, self.rows, f.type, prefix) for f in t]
+        return self._struct(t, children, self.is_write)
+
+    def column_range(self, t: pa.DataType) -> pa.Array:
+        # The end may be gone (expired) while its start is left, or the other way round: an unknown side has no bound.
+        lone_end = self.code >= 7
+        start = np.where(self.is_range & ~lone_end, self.rows, -1)
+        end = np.where(lone_end, self.rows, self.groups.range_end)
+        end_code = self.view.buffer[self.view.starts[np.where(end < 0, 0, end), OPERATION]]
+        children = [
+            self._bound(t.field("start").type, start),
+            pa.array(self.code != 6),
+            self._bound(t.field("end").type, end),
+            pa.array((end < 0) | (end_code != 8)),
+        ]
+        return self._struct(t, children, self.is_range)
+
+    def _bound(self, t: pa.DataType, rows: Array) -> pa.Array:
+        children = [self._decode("range", field.name, rows, field.type) for field in t]
+        # A side without a single bound column is open.
+        bounded = np.zeros(len(rows), np.bool_)
+        for child in children:
+            bounded |= ~np.asarray(child.is_null())
+        return self._struct(t, children, bounded)
+
+    def column_operation(self, t: pa.DataType) -> pa.Array:
+        return pa.array(np.where(self.is_range, np.int8(5), self.code), t)
+
+    def column_ttl(self, t: pa.DataType) -> pa.Array:
+        return self._fixed(TTL, t)
+
+    def column_ts(self, t: pa.DataType) -> pa.Array:
+        return pa.array(self.groups.micros).view(t)
+
+    def column_read_ts(self, t: pa.DataType) -> pa.Array:
+        return pa.array(np.full(len(self.rows), self.read_micros)).view(t)
+
+    def column_stream_id(self, t: pa.DataType) -> pa.Array:
+        return self._fixed(STREAM, t)
+
+    def column_time(self, t: pa.DataType) -> pa.Array:
+        return self._fixed(TIME, t)
+
+    def column_batch_seq_no(self, t: pa.DataType) -> pa.Array:
+        return self._fixed(SEQUENCE, t)
+
+    def _fixed(self, column: int, t: pa.DataType) -> pa.Array:
+        name = self.layout.names[column]
+        return self.problems.decode("log", name, self.view.cells(column, self.rows), t, self.layout.kinds[column])
+
+    def column_end_of_batch(self, t: pa.DataType) -> pa.Array:
+        return pa.array(self.groups.last != 0)
+
+    def column_keyspace(self, t: pa.DataType) -> pa.Array:
+        return pa.repeat(self.table.keyspace, len(self.rows))
+
+    def column_table(self, t: pa.DataType) -> pa.Array:
+        return pa.repeat(self.table.name, len(self.rows))
+
+    def column_problem(self, t: pa.DataType) -> pa.Array:
+        return self.problems.column(t)
+
+
+def names_where(names: list[str], marks: Array, t: pa.DataType) -> pa.Array:
+    """For each row of marks, the names of the columns that are marked."""
+    rows, columns = np.nonzero(marks)
+    offsets = np.searchsorted(rows, np.arange(len(marks) + 1)).astype(np.int32)
+    values = pa.array(names, pa.string()).take(pa.array(columns))
+    return pa.Array.from_buffers(t, len(marks), [None, pa.py_buffer(offsets)], children=[values])
+
+
+def decode_log(
+    pages: Iterator[Page], columns: Layout, schema: pa.Schema, only: Array | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a log as they are, a batch a page."""
+    for page in pages:
+        if page.rows:
+            view = View.of(page.data, page.rows, columns)
+            rows = np.arange(page.rows)
+            if only is not None:
+                rows = rows[view.among(rows, only)]
+            problems = Problems(view, rows, schema)
+            arrays = [
+                problems.decode("log", name, view.cells(i, rows), schema.field(i).type, columns.kinds[i])
+                for i, name in enumerate(columns.names)
+            ]
+            if len(schema) > len(arrays):
+                arrays.append(problems.column(schema.field(len(arrays)).type))
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+# The cells of a batch of changes that cannot be read: an error that names the first, or the column `problem`.
+#
+# Whether the batch has that column decides: its reader asked for it with `bad_values="problem"`.
+
+
+class Problems:
+    """The bad cells of one batch, whose changes stand in the rows `rows` of a page."""
+
+    def __init__(self, view: View, rows: Array, schema: pa.Schema) -> None:
+        self.view, self.rows = view, rows
+        self.stop = PROBLEM not in schema.names
+        self.found: dict[int, list[dict[str, Any]]] = {}
+
+    def decode(
+        self,
+        part: str,
+        column: str,
+        cells: Cells,
+        target: pa.DataType,
+        kind: CqlType,
+        read: Callable[[CqlType, Cells, pa.DataType], pa.Array] = decode,
+    ) -> pa.Array:
+        """The cells of the batch's changes, those that cannot be read as null.
+
+        Raises BadValue for the first of these if the batch has no column `problem`.
+        """
+        try:
+            return read(kind, cells, target)
+        except BadValue:
+            lengths = cells.lengths.copy()
+            for row, reason in bad_rows(lambda some: read(kind, some, target), cells):
+                value = cells.text(row)
+                if self.stop:
+                    raise self._error(row, part, column, reason, value) from None
+                about = {"part": part, "column": column, "type": str(kind), "reason": reason, "value": value}
+                self.found.setdefault(row, []).append(about)
+                lengths[row] = -1
+            return read(kind, Cells(cells.buffer, cells.starts, lengths), target)
+
+    def column(self, target: pa.DataType) -> pa.Array:
+        """The column `problem`, when all others were decoded."""
+        if not self.found:
+            return pa.nulls(len(self.rows), target)
+        first = self._problem(min(self.found))
+        log.warning(
+            "%s: %d rows have a problem; the first, %s, %s", self._table, len(self.found), first["key"], first["reason"]
+        )
+        return pa.array([self._problem(row) if row in self.found else None for row in range(len(self.rows))], target)
+
+    def _problem(self, row: int) -> dict[str, object]:
+        cells = self.found[row]
+        columns = ", ".join(dict.fromkeys(f"{cell['column']} in {cell['part']}" for cell in cells))
+        place = self._place(row)
+        about = {name: place.get(f"cdc${name}") for name in ("stream_id", "time", "batch_seq_no")}
+        reason = f"cannot be read: {columns}: {cells[0]['reason']}"
+        return about | {"reason": reason, "table": self._table, "key": self._key(row), "cells": cells}
+
+    def _error(self, row: int, part: str, column: str, reason: str, value: bytes) -> BadValue:
+        place = self._place(row)
+        stream = place.get("cdc$stream_id")
+        of_log = f"stream 0x{stream.hex()}, time {place.get('cdc$time')}, " if isinstance(stream, bytes) else ""
+        return BadValue(
+            f"column {column} of {self._table} has a value that cannot be read: {reason}",
+            where=f"{of_log}key {self._key(row)}, {part}, cell {excerpt(value)}",
+            next='give cdc.read(...) bad_values="problem": such a value is null then, its row goes to '
+            "kafka.dead_letters(...) and the others on; or leave the row out with a start behind its time. A connector "
+            "leaves such rows out with errors.tolerance=all",
+        )
+
+    @property
+    def _table(self) -> str:
+        return self.view.layout.table.full_name
+
+    def _cells(self, name: str, row: int) -> Cells:
+        return self.view.cells(self.view.layout.at(name), self.rows[row : row + 1])
+
+    def _place(self, row: int) -> dict[str, Any]:
+        """Where a change stands in the log; of a row that a snapshot read, nothing."""
+        targets = {"cdc$stream_id": pa.binary(), "cdc$time": pa.string(), "cdc$batch_seq_no": pa.int32()}
+        layout = self.view.layout
+        return {
+            name: decode(layout.kinds[layout.at(name)], self._cells(name, row), target)[0].as_py()
+            for name, target in targets.items()
+            if name in layout.names
+        }
+
+    def _key(self, row: int) -> str:
+        table = self.view.layout.table
+        key = (*table.partition_key, *table.clustering_key)
+        return key_text({c.name: c.type for c in key}, {c.name: self._cells(c.name, row) for c in key}, row=0)

@@ -1,0 +1,228 @@
+"""Generations of change log streams, and the points in time a reader has come to.
+
+A generation holds the streams that writes with a timestamp in [its time, the next one's time) go to: those of a
+cluster's ring (`system_distributed.cdc_generation_timestamps` and `cdc_streams_descriptions_v2`), or, in a keyspace of
+ScyllaDB with tablets, those of one table's tablets (`system.cdc_timestamps` and `cdc_streams`), replaced when they are
+split or merged. A reader's position is one point in time within one generation: all rows up to and including it have
+been read, in every stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from cassandra import ConsistencyLevel, InvalidRequest
+from cassandra.query import SimpleStatement
+
+from penstock.cdc.timeuuid import micros
+from penstock.errors import PenstockError
+from penstock.schema import Table
+
+
+@dataclass(frozen=True)
+class Published:
+    """Where generations are published: what to ask for their starts, for the next one's, and for one's streams.
+
+    `after` and `streams` end where the generation's start, in milliseconds since 1970, is to stand.
+    """
+
+    table: str
+    starts: str
+    after: str
+    streams: str
+    missing: str
+
+
+_TIMESTAMPS = "system_distributed.cdc_generation_timestamps WHERE key = 'timestamps'"
+RING = Published(
+    "system_distributed.cdc_generation_timestamps",
+    f"SELECT time FROM {_TIMESTAMPS}",
+    f"SELECT min(time) FROM {_TIMESTAMPS} AND time > ",
+    "SELECT range_end, streams FROM system_distributed.cdc_streams_descriptions_v2 WHERE time = ",
+    "on ScyllaDB run nodetool checkAndRepairCdcStreams",
+)
+
+
+def tablets(table: Table, system: str = "system") -> Published:
+    """Where ScyllaDB publishes the streams of one table's tablets; of a generation those in use, `stream_state` 0."""
+    where = f"WHERE keyspace_name = '{_text(table.keyspace)}' AND table_name = '{_text(table.name)}'"
+    return Published(
+        f"{system}.cdc_timestamps of {table.full_name}",
+        f"SELECT timestamp FROM {system}.cdc_timestamps {where}",
+        f"SELECT min(timestamp) FROM {system}.cdc_timestamps {where} AND timestamp > ",
+        f"SELECT stream_id FROM {system}.cdc_streams {where} AND stream_state = 0 AND timestamp = ",
+        "wait until the table's log is made, or check that it still has one",
+    )
+
+
+def _text(name: str) -> str:
+    return name.replace("'", "''")
+
+
+def published(session: Any, table: Table) -> Published:
+    """Where the generations of this table's log are: with its keyspace's tablets, or with the ring."""
+    try:
+        found = session.execute(
+            "SELECT initial_tablets FROM system_schema.scylla_keyspaces WHERE keyspace_name = %s", (table.keyspace,)
+        ).one()
+    except InvalidRequest:
+        # Cassandra, and ScyllaDB before it had tablets.
+        return RING
+    return tablets(table) if found is not None and found[0] is not None else RING
+
+
+@dataclass(frozen=True)
+class Position:
+    """A Spark offset: milliseconds since 1970 of the generation's start, and microseconds of the last time read.
+
+    `planned`, in microseconds, is when it was chosen: a batch that is run again tells the same time of reading.
+    In low latency, rows up to `fresh` were read too, but later ones may yet turn up there: `sent` is the digest of the
+    groups read in (time, fresh] (see `sent_groups`). While a snapshot is under way, `snapshot` is the token up to which
+    the table's rows were read, and `time` the point from which changes will be. `tasks` is the number of tasks at most
+    that read what ends here, so that a batch that is run again, with more cores too, gives each the same rows; 0 if an
+    earlier build has not kept it.
+    """
+
+    generation: int
+    time: int
+    planned: int = 0
+    fresh: int = 0
+    sent: str = ""
+    snapshot: int | None = None
+    tasks: int = field(default=0, compare=False)
+
+    @property
+    def newest(self) -> int:
+        """The last time read, complete or not."""
+        return max(self.time, self.fresh)
+
+    def offset(self) -> dict[str, Any]:
+        safe = {"generation": self.generation, "time": self.time, "planned": self.planned}
+        if self.tasks:
+            safe["tasks"] = self.tasks
+        if self.snapshot is not None:
+            return safe | {"snapshot": self.snapshot}
+        return safe | {"fresh": self.fresh, "sent": self.sent} if self.fresh > self.time else safe
+
+    @classmethod
+    def of(cls, offset: dict[str, Any]) -> Position:
+        try:
+            complete = int(offset["generation"]), int(offset["time"]), int(offset["planned"])
+            token = offset.get("snapshot")
+            fresh = int(offset.get("fresh", 0)), str(offset.get("sent", ""))
+            return cls(*complete, *fresh, None if token is None else int(token), int(offset.get("tasks", 0)))
+        except (KeyError, TypeError, ValueError) as error:
+            raise PenstockError(
+                f"{offset!r} is no position in a change log",
+                where="the checkpoint",
+                next="start the query with a checkpoint of its own",
+            ) from error
+
+
+FIRST_TOKEN = -(2**63)
+"""Before all tokens of keys."""
+
+
+def first_micros(generation: int) -> int:
+    """The last microsecond before a generation: where a reader of it begins."""
+    return generation * 1000 - 1
+
+
+@dataclass(frozen=True)
+class Span:
+    """Some streams of a log, and the time (after, until] in microseconds; `planned` is when it was chosen.
+
+    `only`, if there, holds the hashes of the groups to read (see `sent_groups`); others are left out.
+    """
+
+    streams: tuple[bytes, ...]
+    after: int
+    until: int
+    planned: int = 0
+    only: Any = None
+
+
+class Generations:
+    """The generations of a log, read when asked for; streams of a generation never change and are kept."""
+
+    def __init__(self, session: Any, where: Published = RING) -> None:
+        self.session, self.where = session, where
+        # One node alone answers for all; otherwise a quorum has what the coordinator published.
+        self.level = ConsistencyLevel.QUORUM if len(session.hosts) > 1 else ConsistencyLevel.ONE
+        self.kept: dict[int, dict[int, tuple[bytes, ...]]] = {}
+
+    def starts(self) -> list[int]:
+        """The starts of all generations in milliseconds, oldest first."""
+        starts = sorted(_millis(time) for (time,) in self._execute(self.where.starts))
+        if not starts:
+            raise PenstockError(
+                "no generation of change log streams is published", where=self.where.table, next=self.where.missing
+            )
+        return starts
+
+    def after(self, generation: int) -> int | None:
+        """The start of the generation that follows, once it is published."""
+        rows = self._execute(f"{self.where.after}{generation}")
+        return _millis(rows[0][0]) if rows and rows[0][0] else None
+
+    def streams(self, generation: int) -> tuple[bytes, ...]:
+        """The stream ids of a generation in the order of their tokens."""
+        ranges = self._ranges(generation).values()
+        return tuple(sorted((stream for streams in ranges for stream in streams), key=token_of))
+
+    def shares(self, generation: int) -> dict[bytes, float]:
+        """The share of all keys that each stream has, if keys are spread evenly over the ring."""
+        ranges, found = self._ranges(generation), dict[bytes, float]()
+        ends = sorted(ranges)
+        for begin, end in zip([ends[-1] - 2**64, *ends], ends, strict=False):
+            found |= dict.fromkeys(ranges[end], (end - begin) / 2**64 / max(len(ranges[end]), 1))
+        return found
+
+    def streams_within(self, since: int, after: int, until: int) -> tuple[bytes, ...]:
+        """The streams of changes, since a time in microseconds, of keys with a token in (after, until]."""
+        starts = self.starts()
+        found: list[bytes] = []
+        for generation, end in zip(starts, [*starts[1:], None], strict=True):
+            if end is not None and end * 1000 <= since:
+                continue
+            ends = sorted(self._ranges(generation))
+            # A range begins where the one before it ends; the first one has what is above the last, too.
+            for begin, last in zip([FIRST_TOKEN, *ends], [*ends, 2**63], strict=True):
+                if begin < until and last > after:
+                    found += self._ranges(generation)[last if last in ends else ends[0]]
+        return tuple(dict.fromkeys(found))
+
+    def _ranges(self, generation: int) -> dict[int, tuple[bytes, ...]]:
+        """The streams of a generation by the token at which their range of the ring ends."""
+        if generation not in self.kept:
+            # A row is a range of the ring with its streams, or the stream of a tablet, which ends at its token.
+            rows = self._execute(f"{self.where.streams}{generation}")
+            found = dict(_range(*row) for row in rows)
+            if not any(found.values()):
+                raise PenstockError(
+                    f"the generation of {generation} ms has no streams in this cluster",
+                    where=self.where.table,
+                    next="if the checkpoint belongs to another cluster, start with a new one",
+                )
+            self.kept[generation] = found
+        return self.kept[generation]
+
+    def _execute(self, text: str) -> list[tuple[Any, ...]]:
+        return list(self.session.execute(SimpleStatement(text, consistency_level=self.level)))
+
+
+def _range(end: int | bytes, streams: Iterable[bytes] | None = ()) -> tuple[int, tuple[bytes, ...]]:
+    """A range by its end with its streams."""
+    return (token_of(end), (end,)) if isinstance(end, bytes) else (end, tuple(streams or ()))
+
+
+def _millis(time: datetime) -> int:
+    return micros(time) // 1000
+
+
+def token_of(stream: bytes) -> int:
+    """The token of a stream's log partition, which its id begins with."""
+    return int.from_bytes(stream[:8], "big", signed=True)

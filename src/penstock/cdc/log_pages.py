@@ -1,0 +1,128 @@
+"""Pages of one SELECT, in order: the next one is under way while one is used; a lost one is asked for again.
+
+Rows of the log are asked for at the node that owns their streams, so no node passes on what another one holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import numpy as np
+from cassandra import InvalidRequest
+
+from penstock.cdc.cdc_options import Settings
+from penstock.cdc.generations import Span
+from penstock.cdc.timeuuid import upper_bound
+from penstock.database.cql_connection import Connection, connection
+from penstock.database.pages import Page
+from penstock.database.retrying import retrying
+from penstock.database.table_catalog import split_name
+from penstock.database.token_ring import Ring, known_ring, owners
+from penstock.errors import PenstockError, SchemaChanged
+from penstock.native import Array
+
+T = TypeVar("T")
+
+IN_SPAN = '"cdc$stream_id" IN ? AND "cdc$time" > ? AND "cdc$time" <= ?'
+"""The rows of a span, whose `span_queries` are the values."""
+STREAMS_PER_QUERY = 32
+"""Streams read by one SELECT: enough to spare round trips, few enough that one query's answer stays small."""
+
+
+def span_queries(chosen: Settings, span: Span) -> list[tuple[list[bytes], Any, Any]]:
+    """The values of the SELECTs that read a span, each for some of its streams, all owned by one node."""
+    keyspace, _ = split_name(chosen.table)
+    parts = _by_owner(known_ring(chosen.access, keyspace, chosen.patience), span.streams)
+    bounds = upper_bound(span.after), upper_bound(span.until)
+    return [
+        (streams[i : i + STREAMS_PER_QUERY], *bounds)
+        for streams in parts
+        for i in range(0, len(streams), STREAMS_PER_QUERY)
+    ]
+
+
+@lru_cache(maxsize=64)
+def _by_owner(ring: Ring, streams: tuple[bytes, ...]) -> list[list[bytes]]:
+    """Kept, as a reader asks for the same streams at each look."""
+    return ring.parted(streams, streams) if ring.hosts else [list(streams)]
+
+
+def fetch_pages(chosen: Settings, text: str, values: tuple[Any, ...]) -> Iterator[Page]:
+    """The pages of one SELECT: the next is asked for before this one is handed out, a lost one asked for again."""
+    request = _Request(chosen, text, values)
+    request.send(None)
+    while True:
+        page, state = request.receive()
+        if state is None:
+            yield page
+            return
+        request.send(state)
+        yield page
+
+
+_ID = np.dtype([("length", ">i4"), ("id", "V16")])
+_IDS = np.dtype([("stream", _ID), ("time", _ID)])
+
+
+def id_cells(page: Page, *, where: str) -> Array:
+    """The 32 bytes of stream id and time uuid of each row of a page that has only these.
+
+    Raises PenstockError if they are not all there, or of other widths.
+    """
+    if page.rows >= 0 and len(page.data) == page.rows * _IDS.itemsize:
+        rows = np.frombuffer(page.data, _IDS)
+        if all((rows[name]["length"] == 16).all() for name in ("stream", "time")):
+            cells = np.frombuffer(page.data, np.uint8).reshape(page.rows, 2, _ID.itemsize)[:, :, 4:]
+            return cells.reshape(page.rows, 32)
+    raise PenstockError(
+        f"a page of {page.rows} stream ids and times has {len(page.data)} bytes, and not {_IDS.itemsize} for each row",
+        where=where,
+        next="look at the log with cqlsh: each row needs cdc$stream_id and cdc$time of 16 bytes",
+    )
+
+
+class _Request:
+    """One page of one SELECT, under way."""
+
+    def __init__(self, chosen: Settings, text: str, values: tuple[Any, ...]) -> None:
+        self.chosen, self.text, self.values = chosen, text, values
+        self.state: bytes | None = None
+        self.future: Any = None
+
+    def send(self, state: bytes | None) -> None:
+        self.state = state
+        self.future = self._retrying(self._execute)
+
+    def receive(self) -> tuple[Page, bytes | None]:
+        """The page, and the state to ask for the next one with; None if it is the last."""
+        return self._retrying(self._wait)
+
+    def _wait(self) -> tuple[Page, bytes | None]:
+        # A request that failed is not waited for twice, but sent anew.
+        future, self.future = self.future or self._execute(), None
+        result = future.result()
+        return result.current_rows[0], result.paging_state
+
+    def _execute(self) -> Any:
+        link = connection(self.chosen.access)
+        bound = link.prepare(self.text).bind(self.values)
+        bound.fetch_size = self.chosen.page_size
+        return link.pages.execute_async(bound, paging_state=self.state, host=self._owner(link))
+
+    def _owner(self, link: Connection) -> Any:
+        """Who owns the streams that are read, the first value of `IN_SPAN`; a range of a table has no one owner."""
+        streams, keyspace = self.values[0], split_name(self.chosen.table)[0]
+        return owners(link, keyspace, streams[:1])[0] if isinstance(streams, list) else None
+
+    def _retrying(self, call: Callable[[], T]) -> T:
+        where = f"{self.chosen.table} at {self.chosen.access.hosts}"
+        try:
+            return retrying(call, what="reading the change log", where=where, patience=self.chosen.patience)
+        except InvalidRequest as error:
+            raise SchemaChanged(
+                f"the change log cannot be read as it was described: {error}",
+                where=where,
+                next="restart the query: it reads the same rows with the columns that the table has now",
+            ) from error

@@ -1,0 +1,220 @@
+"""Planning micro-batches over a change log: where to begin, how far the next batch goes, which task reads what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from functools import cached_property
+from typing import Any, TypeVar
+
+from penstock.cdc.batch_sizing import Probe
+from penstock.cdc.cdc_options import Settings
+from penstock.cdc.cdc_tables import find_table, log_name
+from penstock.cdc.generations import FIRST_TOKEN, Generations, Position, Span, first_micros, published
+from penstock.cdc.log_pages import IN_SPAN, fetch_pages, span_queries
+from penstock.cdc.timeuuid import MICROSECOND, now_micros
+from penstock.database.cql_connection import connection
+from penstock.database.retrying import retrying as wait_out
+from penstock.errors import PenstockError, SchemaChanged
+from penstock.schema import Table
+
+T = TypeVar("T")
+
+FOREVER = 2**62
+
+COUNT_FROM = timedelta(seconds=2)
+"""A batch that covers no more time than this is planned without counting its rows first."""
+
+
+MOVE_EVERY = 10_000_000
+"""Microseconds after which the offset of an idle source moves: a restart then has little to look through."""
+
+EDGE = 60_000_000
+"""Microseconds, at most: a query does not begin with rows that have so little time left: its first batch takes time."""
+
+
+def describe(chosen: Settings) -> Table:
+    """The table to read, checked against what is asked of its log, and that it may be read."""
+
+    def find() -> Table:
+        session = connection(chosen.access).rows
+        table = find_table(session, chosen.table)
+        require_readable(session, table)
+        return table
+
+    table = retrying(chosen, "describing the table", find)
+    _check_log(chosen, table)
+    return table
+
+
+def require_readable(session: Any, table: Table) -> None:
+    """Raise what reading the log, or the generations of its streams, would."""
+    session.execute(f'SELECT "cdc$time" FROM {log_name(table)} LIMIT 1')
+    Generations(session, published(session, table)).starts()
+
+
+def retrying(chosen: Settings, what: str, call: Callable[[], T]) -> T:
+    where = f"{chosen.table} at {chosen.access.hosts}"
+    return wait_out(call, what=what, where=where, patience=chosen.patience)
+
+
+def _ttl(table: Table) -> int:
+    """How long the log of a table holds its rows, in microseconds; 0 is for ever."""
+    return int(table.option("ttl") or 0) * 1_000_000
+
+
+def _check_log(chosen: Settings, table: Table) -> None:
+    """Refuse images that the log does not have, and to wait for rows until they are gone."""
+    if 0 < _ttl(table) <= chosen.confidence // MICROSECOND:
+        raise PenstockError(
+            f"rows would expire before they are read: the log holds them {table.option('ttl')} s, "
+            f"and confidence is {chosen.confidence / timedelta(seconds=1):g} s",
+            where=table.full_name,
+            next=f"ALTER TABLE {table.full_name} WITH cdc = {{'enabled': true, 'ttl': 86400, ...}}, "
+            "or read with a smaller confidence",
+        )
+    for image, option in ((chosen.images.before, "preimage"), (chosen.images.after, "postimage")):
+        if image != "none" and not table.has_image(option):
+            raise PenstockError(
+                f"the change log has no {option}s",
+                where=table.full_name,
+                next=f"ALTER TABLE {table.full_name} WITH cdc = {{'enabled': true, '{option}': true, ...}}, "
+                "or read without them",
+            )
+
+
+class Planner:
+    """Plans for one query; lives in the process that Spark keeps beside the driver, between batches."""
+
+    def __init__(self, chosen: Settings, table: Table) -> None:
+        self.settings, self.table = chosen, table
+        session = connection(chosen.access).rows
+        self.generations = Generations(session, published(session, table))
+        self.schema_version: Any = None
+
+    def confident(self) -> int:
+        """The last microsecond that is complete in the log by now."""
+        return now_micros() - self.settings.confidence // MICROSECOND
+
+    def held_from(self) -> int:
+        """The time from which the log still holds its rows."""
+        ttl = _ttl(self.table)
+        return now_micros() - ttl if ttl else 0
+
+    def earliest(self) -> int:
+        """The time from which the log holds its rows for long enough to read them."""
+        ttl = _ttl(self.table)
+        return self.held_from() + min(EDGE, ttl // 10)
+
+    def first(self) -> Position:
+        """Where a new query begins."""
+        token = FIRST_TOKEN if self.settings.start == "snapshot" else None
+        return replace(self.begin(self.settings.start_micros()), snapshot=token)
+
+    def begin(self, chosen: int | None) -> Position:
+        """Where changes from this time on, or from the earliest one that the log holds, begin."""
+        starts = self.generations.starts()
+        begin = self.earliest() if chosen is None or chosen < self.held_from() else chosen
+        generation = covering(starts, begin)
+        # Writes older than the first generation of all went to its streams.
+        earliest = 0 if generation == starts[0] else first_micros(generation) + 1
+        # Planned long ago: a first batch comes at once, also of a table without changes.
+        return Position(generation, max(begin, earliest) - 1, 0)
+
+    def next(self, at: Position, target: int, most: int) -> Position:
+        """How far the batch after `at` goes: not past `target`, its generation, `most` rows, or the longest time."""
+        self.check_schema()
+        generation, end = self.generation(at)
+        until = min(target, end)
+        if until <= at.time:
+            return at if generation == at.generation else Position(generation, at.time, at.planned)
+        return Position(generation, self.cut(generation, at.time, until, most), now_micros())
+
+    def generation(self, at: Position) -> tuple[int, int]:
+        """The generation that is read next, and the last microsecond it has."""
+        generation = at.generation
+        following = self.generations.after(generation)
+        while following is not None and at.time >= first_micros(following):
+            generation, following = following, self.generations.after(following)
+        return generation, FOREVER if following is None else first_micros(following)
+
+    def cut(self, generation: int, after: int, until: int, most: int) -> int:
+        """How far of (after, until] a batch goes: all of it when that is short, else to where about `most` rows are."""
+        if until - after <= COUNT_FROM // MICROSECOND:
+            return until
+        span = Span(self.generations.streams(generation), after, until)
+        return self.probe.last_time_within(span, self.generations.shares(generation), most)
+
+    @cached_property
+    def probe(self) -> Probe:
+        return Probe(self.settings, self.table)
+
+    def moves(self, at: Position, now: int) -> bool:
+        """Whether an idle source's offset is to move by now: before it looks like one that rows expired behind."""
+        ttl = _ttl(self.table)
+        left = (ttl - self.settings.confidence // MICROSECOND) // 2
+        return now - at.planned >= (min(MOVE_EVERY, left) if ttl else MOVE_EVERY)
+
+    def idle(self, at: Position, until: Position) -> bool:
+        """Whether nothing was written in (at, until]: a batch of it would do nothing but move the offset.
+
+        Now and then it moves all the same.
+        """
+        if until.generation != at.generation or self.moves(at, until.planned):
+            return False
+        span = Span(self.generations.streams(at.generation), at.time, until.time)
+        text = f'SELECT "cdc$time" FROM {log_name(self.table)} WHERE {IN_SPAN} LIMIT 1'
+        queries = span_queries(self.settings, span)
+        return not any(page.rows for query in queries for page in fetch_pages(self.settings, text, query))
+
+    def spans(self, begin: Position, until: Position) -> list[Span]:
+        """The batch's streams in as many groups as there are to be tasks, neighbours in token order together."""
+        if begin.generation != until.generation and begin.time < first_micros(until.generation):
+            raise PenstockError(
+                f"a batch from {begin} to {until} would skip the rest of a generation",
+                where=self.settings.name,
+                next="start the query with a checkpoint of its own",
+            )
+        streams = self.generations.streams(until.generation)
+        size = -(-len(streams) // self.tasks(until))
+        groups = (streams[i : i + size] for i in range(0, len(streams), size))
+        return [Span(group, begin.time, until.time, until.planned) for group in groups]
+
+    def tasks(self, until: Position) -> int:
+        """How many tasks read a batch at most: as many as when it was planned."""
+        return until.tasks or self.settings.partitions
+
+    def check_schema(self) -> None:
+        """Refuse to read on with columns of before: what the new ones hold would be missing."""
+        version = self.generations.session.execute("SELECT schema_version FROM system.local WHERE key = 'local'").one()
+        if version == self.schema_version:
+            return
+        table = find_table(self.generations.session, self.settings.table)
+        if table.columns != self.table.columns:
+            raise SchemaChanged(
+                f"the columns of the table changed: {_difference(self.table, table)}",
+                where=table.full_name,
+                next="restart the query: it goes on with the same rows and the new columns",
+            )
+        if table.log != self.table.log:
+            raise SchemaChanged(
+                "the table was dropped and made again, or its change log was",
+                where=table.full_name,
+                next="restart the query: it tells what was not read",
+            )
+        _check_log(self.settings, table)
+        self.table, self.schema_version = table, version
+
+
+def covering(starts: list[int], micros: int) -> int:
+    """The generation that a write at `micros` went to; the first one for earlier writes."""
+    return max((start for start in starts if start * 1000 <= micros), default=starts[0])
+
+
+def _difference(old: Table, new: Table) -> str:
+    before, after = ({c.name: str(c.type) for c in table.columns} for table in (old, new))
+    words = [f"{name} {kind} added" for name, kind in after.items() if name not in before]
+    words += [f"{name} dropped" for name in before if name not in after]
+    words += [f"{name} is now {after[name]}" for name in before if name in after and before[name] != after[name]]
+    return ", ".join(words) or "a user type has other fields"

@@ -1,0 +1,159 @@
+"""Sets of log groups, and what a checkpoint keeps of one: knows no connection and no clock.
+
+A group is all rows of one stream with one `cdc$time`; it appears in the log at once. Here it is its time, the token
+of its stream and a 64-bit hash of both ids. A checkpoint must stay small, so of a set it keeps a digest: for each
+cell (a bucket of time, split four ways by hash) how many groups are in it and the sum of their hashes. Reading the
+log again tells which groups these were: if number and sum are the same, all that are there now; if one or two more
+have come since, the sums tell which ones. Otherwise the cell stays unknown.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.cdc.timeuuid import UUID_EPOCH
+from penstock.native import Array
+
+LANES = 4
+_CELL = np.dtype([("count", "<u4"), ("sum", "<u8")])
+_FINE = (0, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
+"""Ages in milliseconds at which buckets of the digest end: small ones where rows still come in."""
+_COARSE = 30
+"""How many buckets there are for older groups, each a second or more."""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """A set of groups, sorted by time: microseconds since 1970, signed tokens, hashes."""
+
+    times: Array
+    tokens: Array
+    ids: Array
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def at(self, index: Any) -> Groups:
+        return Groups(self.times[index], self.tokens[index], self.ids[index])
+
+    def within(self, after: int, until: int) -> Groups:
+        """Those of the time (after, until]."""
+        first, end = np.searchsorted(self.times, (after, until), side="right")
+        return self.at(slice(first, end))
+
+    def minus(self, other: Groups) -> Groups:
+        if not len(self):
+            return self
+        near = other.within(int(self.times[0]) - 1, int(self.times[-1]))
+        return self.at(~np.isin(self.ids, near.ids))
+
+    def plus(self, other: Groups) -> Groups:
+        """The union with groups that are none of these."""
+        if not len(self) or not len(other):
+            return self if len(self) else other
+        times = np.concatenate([self.times, other.times])
+        order = np.argsort(times, kind="stable")
+        tokens, ids = np.concatenate([self.tokens, other.tokens]), np.concatenate([self.ids, other.ids])
+        return Groups(times[order], tokens[order], ids[order])
+
+    @classmethod
+    def of(cls, times: Array, tokens: Array, ids: Array) -> Groups:
+        """The set of groups given in any order, and as often as they have rows."""
+        ids, first = np.unique(ids, return_index=True)
+        order = np.argsort(times[first], kind="stable")
+        first = first[order]
+        return cls(times[first], tokens[first], ids[order])
+
+
+NONE = Groups(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint64))
+
+
+def groups_of(cells: Array) -> Groups:
+    """The groups of log rows given as 32 bytes each: stream id and time uuid."""
+    words = np.ascontiguousarray(cells).view(">u8").astype(np.uint64)
+    return Groups.of(micros_of(words[:, 2]), words[:, 0].view(np.int64), hashes(words))
+
+
+def micros_of(high: Array) -> Array:
+    """The times, in microseconds since 1970, of time uuids given by their first eight bytes."""
+    ticks = (high & np.uint64(0x0FFF)) << np.uint64(48)
+    ticks |= (high >> np.uint64(16) & np.uint64(0xFFFF)) << np.uint64(32)
+    ticks |= high >> np.uint64(32)
+    times: Array = (ticks.astype(np.int64) - UUID_EPOCH) // 10
+    return times
+
+
+def hashes(words: Array) -> Array:
+    """A 64-bit hash of each row of four words: the finaliser of SplitMix64 (Steele, Lea and Flood, 2014), chained."""
+    out = np.zeros(len(words), np.uint64)
+    for i in range(words.shape[1]):
+        out = (out ^ words[:, i]) + np.uint64(0x9E3779B97F4A7C15)
+        out = (out ^ (out >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        out = (out ^ (out >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        out ^= out >> np.uint64(31)
+    return out
+
+
+def _edges(after: int, until: int) -> Array:
+    """The ends of the buckets that (after, until] is cut into, in order."""
+    ages = [age * 1000 for age in _FINE]
+    step = max(1_000_000, -(-(until - after - ages[-1]) // _COARSE))
+    ages += [ages[-1] + step * i for i in range(1, _COARSE + 1)]
+    return np.array([until - age for age in reversed(ages) if until - age > after], np.int64)
+
+
+def _cells(groups: Groups, edges: Array) -> Array:
+    """The number of each group's cell."""
+    bucket = np.searchsorted(edges, groups.times, side="left")
+    found: Array = bucket * LANES + (groups.ids & np.uint64(LANES - 1)).astype(np.int64)
+    return found
+
+
+def digest(sent: Groups, after: int, until: int) -> str:
+    """What a checkpoint keeps of the groups of (after, until]: some hundred bytes to three kilobytes of text."""
+    edges = _edges(after, until)
+    cells = _cells(sent.within(after, until), edges)
+    kept = np.zeros(len(edges) * LANES, _CELL)
+    kept["count"] = np.bincount(cells, minlength=len(kept))
+    np.add.at(kept["sum"], cells, sent.within(after, until).ids)
+    return base64.b64encode(zlib.compress(kept.tobytes())).decode()
+
+
+def recover(text: str, found: Groups, after: int, until: int) -> tuple[Groups, Groups]:
+    """Of the groups found in (after, until] now: those that the digest was made of, and those that may have been."""
+    edges = _edges(after, until)
+    found = found.within(after, until)
+    kept = np.frombuffer(zlib.decompress(base64.b64decode(text)), _CELL) if text else np.zeros(0, _CELL)
+    if len(kept) != len(edges) * LANES:
+        return NONE, found
+    cells = _cells(found, edges)
+    known, unknown = np.zeros(len(found), np.bool_), np.zeros(len(found), np.bool_)
+    for cell in np.unique(cells):
+        rows = np.flatnonzero(cells == cell)
+        late = _late(found.ids[rows], int(kept["count"][cell]), int(kept["sum"][cell]))
+        if late is None:
+            unknown[rows] = True
+        else:
+            known[np.delete(rows, late)] = True
+    return found.at(known), found.at(unknown)
+
+
+def _late(ids: Array, count: int, total: int) -> list[int] | None:
+    """Which of the groups were not among the `count` whose hashes add up to `total`; None if that cannot be told."""
+    if count == 0:
+        return list(range(len(ids)))
+    excess = np.uint64((int(ids.sum(dtype=np.uint64)) - total) % 2**64)
+    if len(ids) - count == 0 and excess == 0:
+        return []
+    if len(ids) - count == 1:
+        one = np.flatnonzero(ids == excess)
+        return [int(one[0])] if len(one) else None
+    if len(ids) - count == 2:
+        pair = np.flatnonzero(np.isin(excess - ids, ids))
+        return [int(i) for i in pair] if len(pair) == 2 else None
+    return None

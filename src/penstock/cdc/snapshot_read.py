@@ -1,0 +1,227 @@
+"""Reading the rows of a token range as changes with the operation 'r', beside the changes that follow them.
+
+Rows are held, some pages at a time, until the range's log since L has been read. Where the frame's changes carry the
+whole row (`after`), a row whose key is in that log is left out: its first change brings it. Where they do not, the
+row comes without the columns that these changes write, which come with the changes; only non-frozen collections and
+user types stay, since their changes tell single elements. Then no value that is older than one seen comes later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from penstock.cdc.cdc_options import Settings
+from penstock.cdc.cdc_tables import log_name
+from penstock.cdc.change_decoder import Problems, View, names_where
+from penstock.cdc.change_rows import Layout
+from penstock.cdc.generations import Span
+from penstock.cdc.log_pages import IN_SPAN, fetch_pages, span_queries
+from penstock.cdc.row_pairing import row_hashes
+from penstock.cdc.snapshot_plan import TokenRange, token_of_key
+from penstock.cdc.timeuuid import now_micros
+from penstock.database.pages import Page
+from penstock.database.table_catalog import base_name, quoted
+from penstock.native import Array
+from penstock.schema import Column, CqlType, Table, log_value_type
+
+HELD_ROWS = 20_000
+AHEAD = 3_600_000_000
+"""Microseconds after now to which the log is read: writers' clocks may run ahead."""
+
+
+def read_range(chosen: Settings, table: Table, schema: StructType, part: TokenRange) -> Iterator[pa.RecordBatch]:
+    """The rows of a token range as record batches of `schema`, at most `HELD_ROWS` and a page in memory."""
+    build = RowBuilder(table, to_arrow_schema(schema, timezone="UTC"), part)
+    key = token_of_key(table)
+    text = f"SELECT {_names(build.layout.names)} FROM {base_name(table)} WHERE {key} > ? AND {key} <= ?"
+    held: list[Page] = []
+    for page in fetch_pages(chosen, text, (part.after, part.until)):
+        held.append(page)
+        if page.final or sum(page.rows for page in held) >= HELD_ROWS:
+            if any(page.rows for page in held):
+                changed = changed_since(chosen, table, part)
+                yield from (build.batch(page, changed) for page in held if page.rows)
+            held = []
+
+
+def _names(names: tuple[str, ...]) -> str:
+    return ", ".join(quoted(name) for name in names)
+
+
+@dataclass
+class Changed:
+    """Hashes of the keys that changed; by column, when the changes do not carry whole rows, of those it changed in."""
+
+    keys: Array | None
+    by_column: dict[str, Array]
+
+
+def changed_since(chosen: Settings, table: Table, part: TokenRange) -> Changed:
+    """What the log of the range holds since its low watermark."""
+    whole = chosen.images.after != "none"
+    keys = (*table.partition_key, *table.clustering_key)
+    names, kinds = ["cdc$operation", *(c.name for c in keys)], [CqlType("tinyint"), *(c.type for c in keys)]
+    masked = [] if whole else [c for c in table.values if not c.type.multi_cell]
+    for column in masked:
+        names += [column.name, f"cdc$deleted_{column.name}"]
+        kinds += [column.type, CqlType("boolean")]
+    columns = Layout(table, tuple(names), tuple(kinds))
+    text = f"SELECT {_names(columns.names)} FROM {log_name(table)} WHERE {IN_SPAN}"
+    found: list[Array] = []
+    by_column: dict[str, list[Array]] = {column.name: [] for column in masked}
+    for query in span_queries(chosen, Span(part.streams, part.low, now_micros() + AHEAD)):
+        for page in fetch_pages(chosen, text, query):
+            view = View.of(page.data, page.rows, columns)
+            hashes = row_hashes(view.buffer, view.starts, view.lengths, [columns.at(c.name) for c in keys])
+            found.append(np.unique(hashes))
+            writes = np.flatnonzero(np.isin(view.buffer[view.starts[:, 0]], (1, 2))) if page.rows else hashes[:0]
+            for column in masked:
+                at = columns.at(column.name)
+                wrote = view.present(at, writes) | view.present(at + 1, writes)
+                by_column[column.name].append(hashes[writes[wrote]])
+    joined = {name: np.unique(np.concatenate(parts)) for name, parts in by_column.items()}
+    return Changed(np.unique(np.concatenate(found)) if whole else None, joined)
+
+
+class RowBuilder:
+    """Pages of a table's rows to batches of the frame; each partition's static row comes before its rows."""
+
+    def __init__(self, table: Table, schema: pa.Schema, part: TokenRange) -> None:
+        self.table, self.schema, self.part = table, schema, part
+        self.layout = Layout(table, tuple(c.name for c in table.columns), tuple(c.type for c in table.columns))
+        self.partition_columns = [self.layout.at(c.name) for c in table.partition_key]
+        self.clustering_columns = [self.layout.at(c.name) for c in table.clustering_key]
+        self.statics = [self.layout.at(c.name) for c in table.columns if c.kind == "static"]
+        self.last_partition: Array = np.empty(0, np.uint64)
+
+    def batch(self, page: Page, changed: Changed) -> pa.RecordBatch:
+        """The rows of the page, in order; those left out that changed and come whole with their changes."""
+        view = View.of(page.data, page.rows, self.layout)
+        rows, static = self._entries(view)
+        keys = self._keys(view, rows, static)
+        if changed.keys is not None:
+            kept = ~np.isin(keys, changed.keys)
+            rows, static, keys = rows[kept], static[kept], keys[kept]
+        cells = {
+            column.name: self._rows_with(column, rows, static, keys, changed.by_column) for column in self.table.columns
+        }
+        return _Rows(self, view, rows, cells, self._masked(keys, changed)).batch()
+
+    def _entries(self, view: View) -> tuple[Array, Array]:
+        """Row numbers, and which stand for the static row: the first of a partition does so too, if it has values."""
+        rows = np.arange(len(view.starts))
+        if not self.clustering_columns:
+            return rows, np.zeros(len(rows), np.bool_)
+        partitions = row_hashes(view.buffer, view.starts, view.lengths, self.partition_columns)
+        before = np.concatenate([self.last_partition, partitions[:-1]])
+        opens = np.ones(len(rows), np.bool_)
+        opens[len(rows) - len(before) :] = partitions[len(rows) - len(before) :] != before
+        self.last_partition = partitions[-1:]
+        has_statics = (view.lengths[:, self.statics] >= 0).any(axis=1)
+        # A partition of nothing but static values is one row without a clustering key.
+        is_row = view.lengths[:, self.clustering_columns[0]] >= 0
+        entries = np.concatenate([rows[opens & has_statics] * 2, rows[is_row] * 2 + 1])
+        entries.sort()
+        return entries // 2, entries % 2 == 0
+
+    def _keys(self, view: View, rows: Array, static: Array) -> Array:
+        lengths = view.lengths[rows]
+        for column in self.clustering_columns:
+            lengths[static, column] = -1
+        columns = [*self.partition_columns, *self.clustering_columns]
+        return row_hashes(view.buffer, view.starts[rows], lengths, columns)
+
+    def _rows_with(self, column: Column, rows: Array, static: Array, keys: Array, by_column: dict[str, Array]) -> Array:
+        """The rows where the column's cells stand; -1 where it is another kind of row's, or left to the changes."""
+        if column.kind == "partition_key":
+            return rows
+        absent = ~static if column.kind == "static" else static
+        if column.name in by_column:
+            absent = absent | np.isin(keys, by_column[column.name])
+        return np.where(absent, -1, rows)
+
+    def _masked(self, keys: Array, changed: Changed) -> Array:
+        masked = np.zeros(len(keys), np.bool_)
+        for hashes in changed.by_column.values():
+            masked |= np.isin(keys, hashes)
+        return masked
+
+
+class _Rows:
+    """The columns of one batch, those that a row has by a method each; others are null."""
+
+    def __init__(self, builder: RowBuilder, view: View, rows: Array, cells: dict[str, Array], masked: Array) -> None:
+        self.table, self.schema, self.part = builder.table, builder.schema, builder.part
+        self.view, self.rows, self.cells, self.masked = view, rows, cells, masked
+        self.problems = Problems(view, rows, builder.schema)
+
+    def batch(self) -> pa.RecordBatch:
+        arrays = [
+            getattr(self, "column_" + f.name)(f.type) if hasattr(self, "column_" + f.name) else self._null(f.type)
+            for f in self.schema
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _null(self, t: pa.DataType) -> pa.Array:
+        return pa.nulls(len(self.rows), t)
+
+    def _decode(self, part: str, name: str, kind: CqlType, t: pa.DataType) -> pa.Array:
+        cells = self.view.cells(self.view.layout.at(name), self.cells[name])
+        return self.problems.decode(part, name, cells, t, kind)
+
+    def _row(self, part: str, t: pa.DataType) -> pa.Array:
+        children = [self._decode(part, f.name, self._kind(f.name), f.type) for f in t]
+        return pa.StructArray.from_arrays(children, fields=list(t))
+
+    def _kind(self, name: str) -> CqlType:
+        return self.view.layout.kinds[self.view.layout.at(name)]
+
+    def column_op(self, t: pa.DataType) -> pa.Array:
+        return pa.repeat(pa.scalar("r", t), len(self.rows))
+
+    def column_key(self, t: pa.DataType) -> pa.Array:
+        return self._row("key", t)
+
+    def column_after(self, t: pa.DataType) -> pa.Array:
+        return self._row("after", t)
+
+    def column_problem(self, t: pa.DataType) -> pa.Array:
+        return self.problems.column(t)
+
+    def column_delta(self, t: pa.DataType) -> pa.Array:
+        children = []
+        for f in t:
+            kind = self._kind(f.name)
+            # The ids of a list's elements cannot be selected.
+            known = kind.frozen or kind.name != "list"
+            children.append(
+                self._decode("delta", f.name, log_value_type(kind), f.type) if known else self._null(f.type)
+            )
+        return pa.StructArray.from_arrays(children, fields=list(t))
+
+    def column_written(self, t: pa.DataType) -> pa.Array:
+        names = [c.name for c in self.table.values]
+        present = [self.view.cells(self.view.layout.at(name), self.cells[name]).lengths >= 0 for name in names]
+        return names_where(names, np.column_stack(present) if names else np.empty((len(self.rows), 0), np.bool_), t)
+
+    def column_deleted(self, t: pa.DataType) -> pa.Array:
+        return names_where([], np.empty((len(self.rows), 0), np.bool_), t)
+
+    def column_ts(self, t: pa.DataType) -> pa.Array:
+        # A row that leaves columns to its changes is older than these.
+        return pa.array(np.where(self.masked, self.part.low, self.part.planned)).view(t)
+
+    def column_read_ts(self, t: pa.DataType) -> pa.Array:
+        return pa.array(np.full(len(self.rows), self.part.planned)).view(t)
+
+    def column_keyspace(self, t: pa.DataType) -> pa.Array:
+        return pa.repeat(pa.scalar(self.table.keyspace, t), len(self.rows))
+
+    def column_table(self, t: pa.DataType) -> pa.Array:
+        return pa.repeat(pa.scalar(self.table.name, t), len(self.rows))

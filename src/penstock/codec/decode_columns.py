@@ -1,0 +1,201 @@
+"""Bytes of records as columns: what each format reads, and in words what is wrong with a record that it cannot.
+
+Everything is a Spark expression, so decoding is compiled and pruned with the rest of the query. A reason is worked out
+for bad records only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import Protocol
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, functions as F, types as st
+
+from penstock.codec.problem import shown
+from penstock.codec.registry import Registry
+from penstock.errors import PenstockError
+
+CORRUPT = "_penstock_corrupt"
+FRAME = 5
+"""Bytes of Confluent's wire format before the record: zero, and the schema's id."""
+
+
+class Decoder(Protocol):
+    """How values become rows."""
+
+    @property
+    def schema(self) -> st.StructType:
+        """The columns that it gives."""
+
+    def decode(self, value: Column) -> Column:
+        """A struct, which `fields` and `reason` take apart; `value` is binary and may be null."""
+
+    def fields(self, decoded: Column) -> list[Column]:
+        """The columns of `schema`, null where they cannot be read."""
+
+    def reason(self, decoded: Column, value: Column) -> Column:
+        """What is wrong with a value that is not null, else null."""
+
+
+@dataclass(frozen=True)
+class Json:
+    """JSON objects; `framed` ones have Confluent's five bytes before them."""
+
+    schema: st.StructType
+    framed: bool = False
+
+    def decode(self, value: Column) -> Column:
+        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+        text = self._text(value)
+        return F.from_json(F.when(~_endless(text, self.schema), text), with_corrupt(self.schema), options)
+
+    def fields(self, decoded: Column) -> list[Column]:
+        return [decoded.getField(name).alias(name) for name in self.schema.names]
+
+    def reason(self, decoded: Column, value: Column) -> Column:
+        text = self._text(value)
+        members = F.from_json(text, "map<string, string>")
+        wrong = [_wrong(field, decoded.getField(field.name), members.getItem(field.name)) for field in self.schema]
+        bad = decoded.isNull() | decoded.getField(CORRUPT).isNotNull()
+        found = (
+            F.when(~F.is_valid_utf8(text), "no UTF-8")
+            .when(_endless(text, self.schema), F.concat(F.lit(ENDLESS), shown(text)))
+            .when(text.startswith("["), F.concat(F.lit("an array and no object: "), shown(text)))
+            .when(bad & members.isNull(), F.concat(F.lit("no JSON object: "), shown(text)))
+            .when(bad, F.coalesce(*wrong, F.concat(F.lit("values of other types: "), shown(text))))
+        )
+        return F.when(~is_framed(value), NOT_FRAMED).otherwise(found) if self.framed else found
+
+    def _text(self, value: Column) -> Column:
+        return behind_frame(value).cast("string") if self.framed else value.cast("string")
+
+
+@dataclass(frozen=True)
+class Csv:
+    """Lines of CSV (RFC 4180), whose values are in the order of the schema."""
+
+    schema: st.StructType
+    separator: str = ","
+
+    def decode(self, value: Column) -> Column:
+        return self._parsed(value.cast("string"), self.schema)
+
+    def fields(self, decoded: Column) -> list[Column]:
+        return [decoded.getField(name).alias(name) for name in self.schema.names]
+
+    def reason(self, decoded: Column, value: Column) -> Column:
+        text = value.cast("string")
+        plain = self._parsed(text, st.StructType([st.StructField(name, st.StringType()) for name in self.schema.names]))
+        wrong = [_wrong(field, decoded.getField(field.name), plain.getField(field.name)) for field in self.schema]
+        count = F.concat(F.lit(f"not {len(self.schema)} values: "), shown(text))
+        bad = decoded.isNull() | decoded.getField(CORRUPT).isNotNull()
+        # An empty line is a null only where there is one value.
+        few = F.length(text) == 0 if len(self.schema) > 1 else F.lit(False)
+        found = F.when(~F.is_valid_utf8(text), "no UTF-8").when(few, count)
+        found = found.when(_endless(text, self.schema), F.concat(F.lit(ENDLESS), shown(text)))
+        return found.when(bad, F.coalesce(*wrong, count))
+
+    def _parsed(self, text: Column, schema: st.StructType) -> Column:
+        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "sep": self.separator, "escape": '"'}
+        # Nothing is null, and `""` is an empty text: by default both are null.
+        options["nullValue"] = "\0\0"
+        return F.from_csv(F.when(~_endless(text, schema), text), with_corrupt(schema).simpleString(), options)
+
+
+ENDLESS = "a number with an exponent of four digits: "
+_EXPONENT = r"(?:^|[:,;|\t\[\"])\s*+[-+]?[0-9.]++[eE][-+]?0*+[1-9][0-9]{3,}+\s*+(?:$|[,;|\t\]}\"])"
+
+
+def _endless(text: Column, schema: st.StructType) -> Column:
+    """Whether Spark might not come to an end with the text: it writes out 1e99999999 for a decimal, digit by digit."""
+    return F.coalesce(text.rlike(_EXPONENT), F.lit(False)) if _has_decimals(schema) else F.lit(False)
+
+
+def _has_decimals(kind: st.DataType) -> bool:
+    if isinstance(kind, st.StructType):
+        return any(_has_decimals(field.dataType) for field in kind)
+    if isinstance(kind, st.ArrayType):
+        return _has_decimals(kind.elementType)
+    if isinstance(kind, st.MapType):
+        return _has_decimals(kind.valueType)
+    return isinstance(kind, st.DecimalType)
+
+
+NOT_FRAMED = "not in Confluent's wire format: no zero byte with a schema's id"
+
+
+def behind_frame(value: Column) -> Column:
+    return F.substring(value, FRAME + 1, 1 << 30)
+
+
+def is_framed(value: Column) -> Column:
+    return (F.length(value) >= FRAME) & (F.substring(value, 1, 1) == F.lit(b"\0"))
+
+
+def with_corrupt(schema: st.StructType) -> st.StructType:
+    """All optional: what is missing is told by us, not by the parser."""
+    fields = [st.StructField(field.name, field.dataType) for field in schema]
+    return st.StructType([*fields, st.StructField(CORRUPT, st.StringType())])
+
+
+def struct_of(schema: str | st.StructType, where: str) -> st.StructType:
+    """Columns as Spark's DDL text, or as they are."""
+    if not isinstance(schema, str):
+        return schema
+    next = 'write it as "id int NOT NULL, name string"'
+    try:
+        made = st.StructType.fromDDL(schema)
+    except PySparkException as error:
+        said = str(error).strip().splitlines()[0]
+        raise PenstockError(f"the schema cannot be read: {said}", where=where, next=next) from None
+    if not isinstance(made, st.StructType):
+        raise PenstockError(f"the schema has no columns: {schema!r}", where=where, next=next)
+    return made
+
+
+def schemas_of(registry: Registry, subject: str, kind: str, others: str) -> list[tuple[int, str]]:
+    """Id and text of each version of a subject, oldest first; they must be of this kind. `others` reads other kinds."""
+    found = registry.schemas(subject)
+    if wrong := {each for _, _, each in found if each != kind}:
+        raise PenstockError(
+            f"the subject {subject} has schemas of the kind {', '.join(sorted(wrong))}",
+            where=registry.url,
+            next=f"read the topic with format={others}",
+        )
+    return [(number, text) for number, text, _ in found]
+
+
+def chosen(has: st.StructType, wanted: st.StructType | None, where: str) -> st.StructType:
+    """The columns of a registered schema that are wanted, which must have its types."""
+    if wanted is None:
+        return has
+    for field in wanted:
+        if field.name not in has.names:
+            raise PenstockError(
+                f"the newest schema has no {field.name}", where=where, next=f"it has {', '.join(has.names)}"
+            )
+        found = has[field.name].dataType.simpleString()
+        if found != field.dataType.simpleString():
+            raise PenstockError(
+                f"{field.name} is {found} in the newest schema, not {field.dataType.simpleString()}",
+                where=where,
+                next="read it as it is, and cast the column",
+            )
+    return wanted
+
+
+def missing(schema: st.StructType) -> Column:
+    """Which columns that are NOT NULL are null, in a frame that has them; null if none is."""
+    names = [F.when(F.col(field.name).isNull(), field.name) for field in schema if not field.nullable]
+    if not names:
+        return F.lit(None).cast("string")
+    found = reduce(lambda either, name: either | name.isNotNull(), names[1:], names[0].isNotNull())
+    return F.when(found, F.concat(F.lit("no "), F.concat_ws(", ", *names)))
+
+
+def _wrong(field: st.StructField, read: Column, given: Column) -> Column:
+    """That a value was given, and is none of the type."""
+    said = F.concat(F.lit(f"{field.name} is no {field.dataType.simpleString()}: "), shown(given))
+    return F.when(read.isNull() & given.isNotNull(), said)

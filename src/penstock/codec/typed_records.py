@@ -1,0 +1,79 @@
+"""Records between the change frame and Kafka: typed keys and values, which transforms change and codecs encode.
+
+Nothing is computed here: a payload is a Spark expression together with the Kafka Connect schema of its values, so
+that a chain of transforms and codecs becomes one expression, which Spark runs next to the sink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+from pyspark.sql import Column, DataFrame, functions as F
+
+from penstock.codec.connect_schema import Schema
+
+Side = Literal["key", "value"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A key or a value: an expression, null where the record has none, and the schema of what it gives."""
+
+    payload: Column
+    schema: Schema
+
+
+class Codec(Protocol):
+    """How keys or values become bytes."""
+
+    def encode(self, part: Part, *, topic: str, side: Side) -> Column:
+        """A string or binary column; null where the payload is null. Errors name the topic."""
+
+
+@dataclass(frozen=True)
+class Records:
+    """Typed records over the rows of `frame`, one a row.
+
+    `values` are alternatives: at most one of them is not null in a row, and a tombstone has none. `keep` tells
+    which rows are written at all; None keeps every row. `other_keys` are alternatives to `key`: at most one of
+    them all is not null in a row.
+    """
+
+    frame: DataFrame
+    topic: str | Column
+    key: Part | None
+    values: tuple[Part, ...]
+    headers: Column | None = None
+    keep: Column | None = None
+    other_keys: tuple[Part, ...] = ()
+
+    def only(self, condition: Column) -> Records:
+        """The records for which `condition` holds, too."""
+        return replace(self, keep=condition if self.keep is None else self.keep & condition)
+
+    def encoded(self, key: Codec, value: Codec) -> DataFrame:
+        """`topic string, key, value`, and `headers` if there are some."""
+        # A topic that is computed row by row names no subject; schemas then go by the frame's own name.
+        topic = self.topic if isinstance(self.topic, str) else ""
+        parts = () if self.key is None else (self.key, *self.other_keys)
+        keys = [key.encode(part, topic=topic, side="key") for part in parts]
+        values = [value.encode(part, topic=topic, side="value") for part in self.values]
+        columns = [
+            (F.lit(self.topic) if isinstance(self.topic, str) else self.topic).alias("topic"),
+            (_first(keys) if keys else F.lit(None).cast("string")).alias("key"),
+            _first(values).alias("value"),
+        ]
+        if self.headers is not None:
+            columns.append(self.headers.alias("headers"))
+        kept = self.frame if self.keep is None else self.frame.where(self.keep)
+        return kept.select(*columns)
+
+
+def _first(columns: Sequence[Column]) -> Column:
+    return columns[0] if len(columns) == 1 else F.coalesce(*columns)
+
+
+Transform = Callable[[Records], Records]
+"""What changes records on their way: the same as a single message transform of Kafka Connect."""

@@ -1,0 +1,159 @@
+"""Connectors kept in a compacted topic of Kafka, in the records that Kafka Connect itself keeps them in.
+
+`connector-<name>` holds `{"properties": {...}}` and `target-state-<name>` the state that its user wants; a record
+without a value removes one. Whoever reads all records, oldest first, knows all connectors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.wire import BlockingProducer, Reader
+from penstock.wire.admin import Admin
+from penstock.wire.consumer.fetcher import RecordsTooLarge
+from penstock.wire.errors import KafkaError
+
+log = logging.getLogger(__name__)
+
+STARTED, PAUSED, STOPPED = "STARTED", "PAUSED", "STOPPED"
+STATES = (STARTED, PAUSED, STOPPED)
+OURS = _CONNECTOR, _STATE = "connector-", "target-state-"
+# A caller of the REST API waits for this.
+PATIENCE = timedelta(seconds=30)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the topic says of one connector."""
+
+    config: dict[str, str]
+    state: str = STARTED
+
+
+class Store:
+    """The topic; `security` are the client's `tls` and `authenticate`, `max_decompressed` bounds its record batches."""
+
+    def __init__(
+        self, servers: str, topic: str, security: Mapping[str, Any], max_decompressed: int | None = None
+    ) -> None:
+        self._servers, self._topic, self._security = servers, topic, dict(security)
+        self._max_decompressed = max_decompressed
+        self.cluster_id = ""
+        self._producer: BlockingProducer | None = None
+
+    def load(self) -> dict[str, Kept]:
+        """All connectors by name; makes the topic if there is none."""
+        try:
+            records = asyncio.run(self._read())
+        except RecordsTooLarge as error:
+            raise PenstockError(
+                f"the configurations cannot be read: {error}",
+                where=f"topic {self._topic} at {self._servers}",
+                next="set fetch.max.decompressed.bytes in the worker's file to more bytes",
+            ) from error
+        except KafkaError as error:
+            raise PenstockError(
+                f"the configurations cannot be read: {error}",
+                where=f"topic {self._topic} at {self._servers}",
+                next="check that Kafka is up, and that this user may create, read and write the topic",
+            ) from error
+        self._producer = BlockingProducer(self._servers, delivery_timeout=PATIENCE, **self._security)
+        return connectors(records)
+
+    def put(self, name: str, config: Mapping[str, str]) -> None:
+        """Keep a configuration; returns when all replicas have it."""
+        self._write(_CONNECTOR + name, {"properties": dict(config)})
+
+    def set_state(self, name: str, state: str) -> None:
+        """Keep the state that the user wants."""
+        # Older workers know no stopped connectors: they pause them.
+        known = PAUSED if state == STOPPED else state
+        self._write(_STATE + name, {"state": known, "state.v2": state})
+
+    def remove(self, name: str) -> None:
+        self._write(_CONNECTOR + name, None)
+        self._write(_STATE + name, None)
+
+    def close(self) -> None:
+        if self._producer:
+            self._producer.close()
+
+    def _write(self, key: str, value: Mapping[str, Any] | None) -> None:
+        assert self._producer, "load() comes first"
+        data = None if value is None else json.dumps(value).encode()
+        try:
+            self._producer.send(self._topic, data, key=key.encode()).result()
+        except KafkaError as error:
+            raise PenstockError(
+                f"the configuration was not kept: {error}",
+                where=f"topic {self._topic} at {self._servers}",
+                next="check that Kafka is up, and try again",
+            ) from error
+
+    async def _read(self) -> list[tuple[str, bytes | None]]:
+        async with Admin(self._servers, patience=PATIENCE, **self._security) as admin:
+            await admin.create_topic(self._topic, partitions=1, configs={"cleanup.policy": "compact"})
+            self.cluster_id = await admin.cluster_id()
+        records: list[tuple[str, bytes | None]] = []
+        async with Reader(self._servers, patience=PATIENCE, **self._security) as reader:
+            if len(await reader.partitions(self._topic)) != 1:
+                raise PenstockError(
+                    "the topic of configurations has several partitions, so its records have no order",
+                    where=f"topic {self._topic} at {self._servers}",
+                    next="name another one as config.storage.topic",
+                )
+            start, end = await reader.earliest(self._topic), await reader.latest(self._topic)
+            most = self._max_decompressed
+            async for _, table in reader.read(self._topic, start=start, end=end, max_decompressed_bytes=most):
+                rows = zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)
+                records += [(key.decode(errors="replace"), value) for key, value in rows if key is not None]
+        return records
+
+
+def connectors(records: Iterable[tuple[str, bytes | None]]) -> dict[str, Kept]:
+    """What records, oldest first, say of connectors; those of tasks and sessions are Connect's own affair.
+
+    The state of a connector may stand before its configuration: Connect writes an initial state first, and of a
+    compacted topic only the latest record of each is left.
+    """
+    latest = {key: _said(key, value) for key, value in dict(records).items() if value and key.startswith(OURS)}
+    found = {}
+    for key, said in latest.items():
+        if key.startswith(_CONNECTOR) and said is not None:
+            name, properties = key.removeprefix(_CONNECTOR), said.get("properties")
+            if isinstance(properties, dict) and all(isinstance(text, str | None) for text in properties.values()):
+                config = {each: text for each, text in properties.items() if text is not None}
+                found[name] = Kept(config, _state(latest.get(_STATE + name)))
+            else:
+                _leave_out(key, "it has no properties that are texts")
+    return found
+
+
+def _said(key: str, value: bytes) -> dict[str, Any] | None:
+    """The JSON object of a record; None for one that is none, which must not stop all other connectors."""
+    try:
+        said = json.loads(value)
+        json.dumps(said, ensure_ascii=False).encode()  # half a surrogate pair is no text
+    except (ValueError, RecursionError) as error:
+        _leave_out(key, f"{type(error).__name__}")
+        return None
+    if not isinstance(said, dict):
+        _leave_out(key, "it is no JSON object")
+        return None
+    return said
+
+
+def _leave_out(key: str, why: str) -> None:
+    log.warning("the record %.200r of the configurations is left out: %s", key, why)
+
+
+def _state(said: Mapping[str, Any] | None) -> str:
+    state = said and (said.get("state.v2") or said.get("state"))
+    return state if isinstance(state, str) and state in STATES else STARTED

@@ -1,0 +1,109 @@
+"""InsertHeader, HeaderFrom and DropHeaders."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql import Column, functions as F
+
+from penstock.codec.typed_records import Part, Side
+from penstock.connect.transforms.header_text import header, text
+from penstock.connect.transforms.kind import (
+    DEFAULTS,
+    KAFKA,
+    Transformation,
+    Values,
+    needed,
+    on_key_and_value,
+    one_of,
+    some_names,
+)
+from penstock.connect.transforms.state import NO_HEADERS, State, Step
+from penstock.connect.transforms.struct_edits import fields, rebuilt
+from penstock.errors import PenstockError
+
+
+def _insert_header(values: Values) -> Step:
+    added = F.array(header(values["header"], F.lit(values["value.literal"])))
+    return lambda state: state.with_headers(added)
+
+
+def _drop_headers(values: Values) -> Step:
+    def apply(state: State) -> State:
+        if state.headers is None:
+            return state
+        return replace(
+            state, headers=F.filter(state.headers, lambda header: ~header.getField("key").isin(values["headers"]))
+        )
+
+    return apply
+
+
+def _header_from(side: Side, values: Values) -> Step:
+    names = list(zip(values["fields"], values["headers"], strict=True))
+
+    def apply(state: State) -> State:
+        held = state.pinned(side)
+        if not held.parts(side):
+            return state
+        made = [(part.payload.isNotNull(), _made_from(part, names)) for part in held.parts(side)]
+        added = F.array().cast(NO_HEADERS)
+        for there, headers in made:
+            added = F.when(there, headers).otherwise(added)
+        held = held.with_headers(added)
+        if values["operation"] == "copy":
+            return held
+        return held.with_parts(side, [_without(part, values["fields"]) for part in held.parts(side)])
+
+    return apply
+
+
+def _made_from(part: Part, names: list[tuple[str, str]]) -> Column:
+    found = fields(part, "the transform HeaderFrom")
+    missing = [field for field, _ in names if field not in found]
+    if missing:
+        raise PenstockError(
+            f"the record has no field {', '.join(missing)}",
+            where="the transform HeaderFrom",
+            next=f"name fields that it has: {', '.join(found)}",
+        )
+    return F.array(*(header(name, text(found[field])) for field, name in names))
+
+
+def _without(part: Part, moved: list[str]) -> Part:
+    found = fields(part, "the transform HeaderFrom")
+    return rebuilt(part, ((name, field) for name, field in found.items() if name not in moved))
+
+
+def _unequal(values: Values) -> str | None:
+    if len(values["fields"] or []) == len(values["headers"] or []):
+        return None
+    return "'fields' config must have the same number of elements as 'headers' config."
+
+
+CLASSES = (
+    Transformation(
+        f"{KAFKA}InsertHeader",
+        (
+            needed("header", "STRING", "The header's name."),
+            needed("value.literal", "STRING", "The header's value, which goes out as it is written here."),
+        ),
+        _insert_header,
+    ),
+    Transformation(
+        f"{KAFKA}DropHeaders",
+        (needed("headers", "LIST", "Names of headers to take away.", some_names),),
+        _drop_headers,
+    ),
+    *on_key_and_value(
+        f"{KAFKA}HeaderFrom",
+        (
+            needed("fields", "LIST", "Fields whose values become headers.", some_names),
+            needed("headers", "LIST", "The headers' names, in the order of the fields.", some_names),
+            needed("operation", "STRING", "move takes the fields away, copy leaves them.", one_of("move", "copy")),
+            DEFAULTS,
+        ),
+        _header_from,
+        _unequal,
+    ),
+)

@@ -1,0 +1,72 @@
+"""Predicates: which records a transform is for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql import Column, functions as F
+
+from penstock.connect.transforms import regex
+from penstock.connect.transforms.kind import KAFKA, Predicate, Test, Values, needed, not_empty
+from penstock.connect.transforms.state import State, Step, joined
+
+PREFIX = f"{KAFKA}predicates."
+
+
+def where(test: Test, negate: bool, step: Step) -> Step:
+    """The step for the records for which the predicate holds, or with `negate` for the others."""
+
+    def apply(state: State) -> State | None:
+        holds = test.holds(state)
+        if isinstance(holds, bool):
+            return step(state) if holds is not negate else state
+        name = f"penstock_holds_{len(state.frame.columns)}"
+        held = replace(state, frame=state.frame.withColumn(name, ~holds if negate else holds))
+        changed = step(test.narrowed(held, not negate))
+        return joined(F.col(name), changed, test.narrowed(held, negate))
+
+    return apply
+
+
+def _topic_name_matches(values: Values) -> Test:
+    return Test(lambda state: regex.matches(state, values["pattern"]))
+
+
+def _has_header_key(values: Values) -> Test:
+    def holds(state: State) -> Column | bool:
+        if state.headers is None:
+            return False
+        return F.exists(state.headers, lambda header: header.getField("key") == values["name"])
+
+    return Test(holds)
+
+
+def _record_is_tombstone(values: Values) -> Test:
+    def holds(state: State) -> Column | bool:
+        if not state.tombstones or not state.values:
+            return state.tombstones
+        return state.valueless
+
+    def narrowed(state: State, tombstones: bool) -> State:
+        return replace(state, values=()) if tombstones else replace(state, tombstones=False)
+
+    return Test(holds, narrowed)
+
+
+def _pattern(text: str) -> str | None:
+    return not_empty(text) or regex.problem(text)
+
+
+CLASSES = (
+    Predicate(
+        f"{PREFIX}TopicNameMatches",
+        (needed("pattern", "STRING", "The Java regular expression that the whole topic matches.", _pattern, "MEDIUM"),),
+        _topic_name_matches,
+    ),
+    Predicate(
+        f"{PREFIX}HasHeaderKey",
+        (needed("name", "STRING", "The header's name.", not_empty, "MEDIUM"),),
+        _has_header_key,
+    ),
+    Predicate(f"{PREFIX}RecordIsTombstone", (), _record_is_tombstone),
+)

@@ -1,0 +1,71 @@
+"""Regular expressions of Java: checked without a Java, applied by Spark, whose expressions are Java's."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import Column, DataFrame, functions as F
+
+from penstock.connect.transforms.state import State
+from penstock.errors import PenstockError
+
+# What Java has and Python writes differently or lacks, as something alike; only whether it is well formed matters.
+_ALIKE: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
+    (re.compile(r"\\Q(.*?)(\\E|$)", re.DOTALL), lambda found: re.escape(found[1])),
+    (re.compile(r"\(\?<([A-Za-z]\w*)>"), r"(?P<\1>"),
+    (re.compile(r"\\k<(\w+)>"), r"(?P=\1)"),
+    (re.compile(r"\\[pP](\{\w+\}|\w)"), r"\\w"),
+    (re.compile(r"\\[hHvVRXzGe]"), r"\\s"),
+    (re.compile(r"\(\?[a-zA-Z]*(-[a-zA-Z]+)?\)"), ""),
+)
+
+
+def problem(pattern: str) -> str | None:
+    """What is wrong with a regular expression of Java, or None."""
+    for java, alike in _ALIKE:
+        pattern = java.sub(alike, pattern)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # Java's && in classes.
+            re.compile(pattern)
+    except re.error as error:
+        # Java takes some of those.
+        return None if "look-behind" in str(error) else f"Invalid regex: {error}"
+    return None
+
+
+def matches(state: State, pattern: str) -> Column | bool:
+    """Whether the pattern matches the whole topic: known at once where all records have one topic."""
+    if isinstance(state.topic, str):
+        return bool(_matcher(state.frame, pattern, state.topic).matches())
+    return F.coalesce(state.topic.rlike(_whole(pattern)), F.lit(False))
+
+
+def replaced(state: State, pattern: str, replacement: str) -> str | Column:
+    """The topic with the replacement, and its `$1`, for what the pattern matches; as it is where it does not match."""
+    if not isinstance(state.topic, str):
+        return F.regexp_replace(state.topic, _whole(pattern), replacement)
+    matcher = _matcher(state.frame, pattern, state.topic)
+    if not matcher.matches():
+        return state.topic
+    try:
+        return str(matcher.replaceFirst(replacement))
+    except Py4JJavaError as error:
+        raise PenstockError(
+            f"the replacement {replacement!r} does not fit the expression {pattern!r}: {error.java_exception}",
+            where=f"topic {state.topic}",
+            next="use $1 to $9 for groups that the expression has, and write \\$ for a dollar",
+        ) from None
+
+
+def _matcher(frame: DataFrame, pattern: str, text: str) -> Any:
+    jvm: Any = frame.sparkSession.sparkContext._jvm
+    return jvm.java.util.regex.Pattern.compile(pattern).matcher(text)
+
+
+def _whole(pattern: str) -> str:
+    return rf"\A(?:{pattern})\z"

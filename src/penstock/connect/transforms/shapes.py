@@ -1,0 +1,121 @@
+"""ExtractField, HoistField, Flatten and ValueToKey: values taken out of structs, and structs made of values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyspark.sql import functions as F
+
+from penstock.codec.typed_records import Part
+from penstock.connect.transforms.field_paths import problem, steps
+from penstock.connect.transforms.kind import (
+    DEFAULTS,
+    KAFKA,
+    Transformation,
+    Values,
+    needed,
+    on_key_and_value,
+    option,
+    some_names,
+)
+from penstock.connect.transforms.state import State, Step
+from penstock.connect.transforms.struct_edits import basics, fields, rebuilt, struct_schema
+from penstock.connect.transforms.struct_fields import on_each
+from penstock.errors import PenstockError
+
+SYNTAX = option(
+    "field.syntax.version",
+    "STRING",
+    "V1",
+    "V1: the name of a field. V2: a path such as after.id, with `backticks` around names that hold dots.",
+    lambda version: None if version.upper() in ("V1", "V2") else "String must be one of: V1, V2",
+    "HIGH",
+)
+
+
+def _field_at(part: Part, path: list[str], name: str) -> Part:
+    for step in path:
+        found = fields(part, f"the transform {name}")
+        if step not in found:
+            raise PenstockError(
+                f"Unknown field: {'.'.join(path)}",
+                where=f"the transform {name}",
+                next=f"name a field that the record has: {', '.join(found)}",
+            )
+        part = found[step]
+    return part
+
+
+def _extracted(part: Part, values: Values) -> Part:
+    return _field_at(part, steps(values["field"], values["field.syntax.version"]), "ExtractField")
+
+
+def _wrong_path(values: Values) -> str | None:
+    return problem(values["field"] or "", values["field.syntax.version"])
+
+
+def _hoisted(part: Part, values: Values) -> Part:
+    name = values["field"]
+    payload = F.when(part.payload.isNotNull(), F.struct(part.payload.alias(name)))
+    return Part(payload, struct_schema([(name, part.schema)]))
+
+
+def _flattened(part: Part, values: Values) -> Part:
+    return rebuilt(part, _leaves(part, "", values["delimiter"], part.schema["optional"]))
+
+
+def _leaves(part: Part, prefix: str, delimiter: str, optional: bool) -> Iterator[tuple[str, Part]]:
+    """The fields below a struct; one below an optional struct is optional itself."""
+    for name, field in fields(part, "the transform Flatten").items():
+        full = f"{prefix}{delimiter}{name}" if prefix else name
+        may_lack = optional or field.schema["optional"]
+        if field.schema["type"] == "struct":
+            yield from _leaves(field, full, delimiter, may_lack)
+        else:
+            yield full, Part(field.payload, {**field.schema, "optional": may_lack})
+
+
+def _value_to_key(values: Values) -> Step:
+    names = values["fields"]
+
+    def key(part: Part) -> Part:
+        members = [(name, _field_at(part, [name], "ValueToKey")) for name in names]
+        made = rebuilt(part, members)
+        return Part(made.payload, {name: made.schema[name] for name in made.schema if name not in basics(part.schema)})
+
+    def apply(state: State) -> State:
+        if not state.values:
+            return state
+        held = state.pinned("value")
+        keys = [key(part) for part in held.values]
+        if held.tombstones:
+            # A tombstone has no value to take a key from, and keeps its own.
+            keys += [Part(F.when(held.valueless, part.payload), part.schema) for part in held.keys]
+        return held.with_parts("key", keys)
+
+    return apply
+
+
+CLASSES = (
+    *on_key_and_value(
+        f"{KAFKA}ExtractField",
+        (needed("field", "STRING", "The field to put in the place of the struct.", None, "MEDIUM"), DEFAULTS, SYNTAX),
+        on_each(_extracted),
+        _wrong_path,
+    ),
+    *on_key_and_value(
+        f"{KAFKA}HoistField",
+        (needed("field", "STRING", "The only field of the new struct.", None, "MEDIUM"),),
+        on_each(_hoisted),
+    ),
+    *on_key_and_value(
+        f"{KAFKA}Flatten",
+        (option("delimiter", "STRING", ".", "What stands between the names of nested fields."),),
+        on_each(_flattened),
+    ),
+    Transformation(
+        f"{KAFKA}ValueToKey",
+        (needed("fields", "LIST", "Fields of the value that make up the new key.", some_names), DEFAULTS),
+        _value_to_key,
+    ),
+)

@@ -1,0 +1,140 @@
+"""Records on their way through a chain of transforms: what a step takes and gives.
+
+A step writes no value twice: before it takes a struct apart, the struct becomes a column of the frame (`pinned`).
+Otherwise each field would carry the whole expression of the record, and a chain would grow by a power a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_, or_
+
+from pyspark.sql import Column, DataFrame, functions as F
+
+from penstock.codec.connect_schema import nothing
+from penstock.codec.typed_records import Part, Records, Side
+
+NO_HEADERS = "array<struct<key: string, value: binary>>"
+
+
+@dataclass(frozen=True)
+class State:
+    """As `Records`, but keys are alternatives too; `tombstones` tells whether a kept row may have no value."""
+
+    frame: DataFrame
+    topic: str | Column
+    keys: tuple[Part, ...]
+    values: tuple[Part, ...]
+    headers: Column | None = None
+    keep: Column | None = None
+    tombstones: bool = True
+
+    def parts(self, side: Side) -> tuple[Part, ...]:
+        return self.keys if side == "key" else self.values
+
+    def with_parts(self, side: Side, parts: Iterable[Part]) -> State:
+        made = _merged(parts)
+        return replace(self, keys=made) if side == "key" else replace(self, values=made)
+
+    def pinned(self, side: Side) -> State:
+        """The same records, each key or value a column of the frame."""
+        if not self.parts(side):
+            return self
+        names = [f"penstock_part_{len(self.frame.columns) + i}" for i in range(len(self.parts(side)))]
+        columns = {name: part.payload for name, part in zip(names, self.parts(side), strict=True)}
+        pinned = [Part(F.col(name), part.schema) for name, part in zip(names, self.parts(side), strict=True)]
+        made = tuple(pinned)
+        held = replace(self, frame=self.frame.withColumns(columns))
+        return replace(held, keys=made) if side == "key" else replace(held, values=made)
+
+    def each(self, side: Side, change: Callable[[Part], Part]) -> State:
+        """Every key or value changed; what is null stays so."""
+        held = self.pinned(side)
+        return held.with_parts(side, map(change, held.parts(side)))
+
+    def only(self, condition: Column) -> State:
+        return replace(self, keep=condition if self.keep is None else self.keep & condition)
+
+    def settled(self) -> State:
+        """The same records, the dropped ones gone: no later step fails over one of them."""
+        return self if self.keep is None else replace(self, frame=self.frame.where(self.keep), keep=None)
+
+    def with_headers(self, added: Column) -> State:
+        """`added`, an array of headers, behind those that are there."""
+        return replace(self, headers=added if self.headers is None else F.concat(self.headers, added))
+
+    @property
+    def valueless(self) -> Column:
+        """Whether the row is a tombstone."""
+        return reduce(and_, (part.payload.isNull() for part in self.values), F.lit(True))
+
+
+Step = Callable[[State], State | None]
+"""One transform; None if it keeps no record at all."""
+
+
+def opened(records: Records) -> State:
+    keys = () if records.key is None else (records.key, *records.other_keys)
+    return State(records.frame, records.topic, keys, records.values, records.headers, records.keep)
+
+
+def closed(state: State, records: Records) -> Records:
+    """What became of `records`."""
+    values = state.values or tuple(Part(nothing(part.schema), part.schema) for part in records.values)
+    key, others = (state.keys[0], state.keys[1:]) if state.keys else (None, ())
+    return Records(state.frame, state.topic, key, values, state.headers, state.keep, others)
+
+
+def topic_column(topic: str | Column) -> Column:
+    return F.lit(topic) if isinstance(topic, str) else topic
+
+
+def joined(holds: Column, yes: State | None, no: State) -> State:
+    """`yes` where the condition holds and `no` elsewhere; `yes` was made from the frame of `no`."""
+    if yes is None:
+        return no.only(~holds)
+    frame, tombstones = yes.frame, yes.tombstones or no.tombstones
+    topic = yes.topic
+    if topic is not no.topic and not (isinstance(topic, str) and topic == no.topic):
+        topic = F.when(holds, topic_column(yes.topic)).otherwise(topic_column(no.topic))
+    return State(
+        frame,
+        topic,
+        _either(holds, yes.keys, no.keys),
+        _either(holds, yes.values, no.values),
+        _choice(holds, yes.headers, no.headers, F.array().cast(NO_HEADERS)),
+        _choice(holds, yes.keep, no.keep, F.lit(True)),
+        tombstones,
+    )
+
+
+def any_of(conditions: Sequence[Column]) -> Column:
+    return reduce(or_, conditions, F.lit(False))
+
+
+def _either(holds: Column, yes: tuple[Part, ...], no: tuple[Part, ...]) -> tuple[Part, ...]:
+    if yes is no:
+        return yes
+    gated = [Part(F.when(holds, part.payload), part.schema) for part in yes]
+    return _merged([*gated, *(Part(F.when(~holds, part.payload), part.schema) for part in no)])
+
+
+def _choice(holds: Column, yes: Column | None, no: Column | None, absent: Column) -> Column | None:
+    if yes is no:
+        return yes
+    return F.when(holds, absent if yes is None else yes).otherwise(absent if no is None else no)
+
+
+def _merged(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Alternatives of one schema become one."""
+    found: list[Part] = []
+    for part in parts:
+        for i, other in enumerate(found):
+            if other.schema == part.schema:
+                found[i] = Part(F.coalesce(other.payload, part.payload), part.schema)
+                break
+        else:
+            found.append(part)
+    return tuple(found)

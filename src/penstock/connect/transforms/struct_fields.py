@@ -1,0 +1,230 @@
+"""InsertField, ReplaceField, MaskField and SetSchemaMetadata: structs with other fields, values or names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import functions as F
+
+from penstock.codec.connect_schema import nothing, spark_type
+from penstock.codec.typed_records import Part, Side
+from penstock.connect.transforms import dates
+from penstock.connect.transforms.kind import (
+    DEFAULTS,
+    KAFKA,
+    Values,
+    needed,
+    not_empty,
+    on_key_and_value,
+    option,
+    some_names,
+)
+from penstock.connect.transforms.state import State, Step, topic_column
+from penstock.connect.transforms.struct_edits import fields, optional_text, rebuilt
+from penstock.errors import PenstockError
+
+NEEDED_MARK = "A name that ends in ! makes the field required, in ? optional, which it is without either."
+UNSET = "records of a source have no {} yet when transforms run; take the ! away, and the field is null"
+INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+
+
+def on_each(change: Callable[[Part, Values], Part]) -> Callable[[Side, Values], Step]:
+    """A step that changes each key or value by itself."""
+    return lambda side, values: lambda state: state.each(side, lambda part: change(part, values))
+
+
+def _named(spec: str) -> tuple[str, bool]:
+    """A field's name and whether it is optional."""
+    return (spec[:-1], spec[-1] == "?") if spec[-1:] in ("!", "?") else (spec, True)
+
+
+def _insert_field(side: Side, values: Values) -> Step:
+    def apply(state: State) -> State:
+        return state.each(side, lambda part: rebuilt(part, [*fields(part, "InsertField").items(), *added(state)]))
+
+    def added(state: State) -> list[tuple[str, Part]]:
+        found = []
+        if values["topic.field"]:
+            name, optional = _named(values["topic.field"])
+            found.append((name, Part(topic_column(state.topic), optional_text(optional))))
+        if values["partition.field"]:
+            schema = {"type": "int32", "optional": True}
+            found.append((_named(values["partition.field"])[0], Part(nothing(schema), schema)))
+        if values["timestamp.field"]:
+            schema = {"type": "int64", "optional": True, "name": dates.TIMESTAMP, "version": 1}
+            found.append((_named(values["timestamp.field"])[0], Part(nothing(schema), schema)))
+        if values["static.field"]:
+            name, optional = _named(values["static.field"])
+            found.append((name, Part(F.lit(values["static.value"]), optional_text(optional))))
+        return found
+
+    return apply
+
+
+def _nothing_inserted(values: Values) -> str | None:
+    names = ("topic.field", "partition.field", "offset.field", "timestamp.field", "static.field")
+    if not any(values[name] for name in names):
+        return "No field insertion configured"
+    if values["static.field"] and values["static.value"] is None:
+        return f"No value specified for static field: {values['static.field']}"
+    return None
+
+
+def _may_be_null(what: str) -> Callable[[str], str | None]:
+    return lambda spec: UNSET.format(what) if spec.endswith("!") else None
+
+
+def _replaced(part: Part, values: Values) -> Part:
+    exclude, include = values["exclude"] or values["blacklist"], values["include"] or values["whitelist"]
+    renames = dict(pair.split(":") for pair in values["renames"])
+    return rebuilt(
+        part,
+        (
+            (renames.get(name, name), field)
+            for name, field in fields(part, "ReplaceField").items()
+            if name not in exclude and (not include or name in include)
+        ),
+    )
+
+
+def _pairs(names: list[str]) -> str | None:
+    wrong = [pair for pair in names if len([half for half in pair.split(":") if half]) != 2 or pair.count(":") != 1]
+    return f"Invalid rename mapping: {wrong[0]}" if wrong else None
+
+
+def _masked(part: Part, values: Values) -> Part:
+    masked = {
+        name: _mask(name, field, values["replacement"]) if name in values["fields"] else field
+        for name, field in fields(part, "MaskField").items()
+    }
+    return rebuilt(part, masked.items(), optional=part.schema["optional"])
+
+
+def _mask(name: str, field: Part, replacement: str | None) -> Part:
+    kind = field.schema["type"]
+    wrong = PenstockError(
+        f"a field of type {field.schema.get('name', kind)} cannot be masked"
+        + ("" if replacement is None else f" by {replacement!r}"),
+        where=f"the transform MaskField, field {name}",
+        next="take the field away by ReplaceField, or mask it without a replacement of another type",
+    )
+    instead = _replacement(field, replacement) if replacement is not None else _empty(kind)
+    if instead is None:
+        raise wrong
+    return Part(F.when(field.payload.isNotNull(), F.lit(instead).cast(spark_type(field.schema))), field.schema)
+
+
+def _empty(kind: str) -> object:
+    if kind in ("struct", "bytes"):
+        return None
+    if kind == "array":
+        return F.array()
+    return {"string": "", "boolean": False}.get(kind, 0)
+
+
+def _replacement(field: Part, text: str) -> object:
+    kind = field.schema["type"]
+    if kind == "string":
+        return text
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    if kind in ("float", "double"):
+        return number
+    if kind not in INTEGERS or dates.is_time(field.schema):
+        return None
+    # Java narrows an integer that is too large by its lowest bits.
+    half = 1 << (INTEGERS[kind] - 1)
+    whole = int(text) if text.lstrip("+-").isdigit() else int(number)
+    return (whole + half) % (2 * half) - half
+
+
+def _set_metadata(part: Part, values: Values) -> Part:
+    schema = dict(part.schema)
+    if values["schema.name"] is not None:
+        schema["name"] = values["schema.name"]
+    if values["schema.version"] is not None:
+        schema["version"] = values["schema.version"]
+    order = ("type", "items", "keys", "values", "fields", "optional", "name", "version", "parameters", "default")
+    return Part(part.payload, {name: schema[name] for name in order if name in schema})
+
+
+def _no_metadata(values: Values) -> str | None:
+    given = values["schema.name"] is not None or values["schema.version"] is not None
+    return None if given else "Neither schema name nor version configured"
+
+
+CLASSES = (
+    *on_key_and_value(
+        f"{KAFKA}InsertField",
+        (
+            option("topic.field", "STRING", None, f"The field for the topic's name. {NEEDED_MARK}"),
+            option(
+                "partition.field",
+                "STRING",
+                None,
+                "The field for the partition, which is null: the producer chooses it later.",
+                _may_be_null("partition"),
+            ),
+            option(
+                "offset.field",
+                "STRING",
+                None,
+                "The field for the offset, which only sink connectors know.",
+                lambda spec: "records of a source have no offset; only a sink connector can insert it",
+            ),
+            option(
+                "timestamp.field",
+                "STRING",
+                None,
+                "The field for the record's timestamp, which is null: the producer sets it later. "
+                "The time of a change is in its source.ts_ms.",
+                _may_be_null("timestamp"),
+            ),
+            option("static.field", "STRING", None, f"The field for static.value. {NEEDED_MARK}"),
+            option("static.value", "STRING", None, "The text in static.field."),
+            DEFAULTS,
+        ),
+        _insert_field,
+        _nothing_inserted,
+    ),
+    *on_key_and_value(
+        f"{KAFKA}ReplaceField",
+        (
+            option("exclude", "LIST", [], "Fields to take away, also if include names them."),
+            option("include", "LIST", [], "Fields to keep; all if empty."),
+            option("renames", "LIST", [], "Pairs old:new.", _pairs),
+            option("blacklist", "LIST", [], "The old name of exclude.", importance="LOW"),
+            option("whitelist", "LIST", [], "The old name of include.", importance="LOW"),
+            DEFAULTS,
+        ),
+        on_each(_replaced),
+    ),
+    *on_key_and_value(
+        f"{KAFKA}MaskField",
+        (
+            needed("fields", "LIST", "Fields to mask.", some_names),
+            option(
+                "replacement",
+                "STRING",
+                None,
+                "What masks numbers and texts; without it 0, an empty text, false or an empty array.",
+                not_empty,
+                "LOW",
+            ),
+            DEFAULTS,
+        ),
+        on_each(_masked),
+    ),
+    *on_key_and_value(
+        f"{KAFKA}SetSchemaMetadata",
+        (
+            option("schema.name", "STRING", None, "The schema's new name.", importance="HIGH"),
+            option("schema.version", "INT", None, "The schema's new version.", importance="HIGH"),
+            DEFAULTS,
+        ),
+        on_each(_set_metadata),
+        _no_metadata,
+    ),
+)

@@ -1,0 +1,176 @@
+"""The properties `transforms` and `predicates` of a connector: which classes there are, their options, their chain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import functions as F
+
+import penstock
+from penstock.codec.typed_records import Records, Transform
+from penstock.connect.definition import REQUIRED, Property, full_name, read_all
+from penstock.connect.transforms import (
+    cast,
+    debezium_transforms,
+    header_transforms,
+    predicates,
+    shapes,
+    struct_fields,
+    times,
+    topic_routing,
+)
+from penstock.connect.transforms.kind import Predicate, Transformation
+from penstock.connect.transforms.state import Step, closed, opened
+from penstock.errors import PenstockError
+
+Config = Mapping[str, str | None]
+Kinds = Mapping[str, Transformation] | Mapping[str, Predicate]
+
+TRANSFORMS: dict[str, Transformation] = {
+    kind.name: kind
+    for family in (
+        cast.CLASSES,
+        debezium_transforms.CLASSES,
+        struct_fields.CLASSES,
+        header_transforms.CLASSES,
+        topic_routing.CLASSES,
+        shapes.CLASSES,
+        times.CLASSES,
+    )
+    for kind in family
+}
+PREDICATES: dict[str, Predicate] = {kind.name: kind for kind in predicates.CLASSES}
+CLASSES: tuple[dict[str, str], ...] = tuple(
+    {"class": name, "type": kind, "version": penstock.__version__}
+    for kind, classes in (("transformation", TRANSFORMS), ("predicate", PREDICATES))
+    for name in sorted(classes)
+)
+"""Class, type and version, as Connect's REST API lists its plugins."""
+
+
+def definitions(config: Config) -> list[Property]:
+    """The properties that a configuration's `transforms` and `predicates` bring, their checks knowing each other."""
+    found = [_aliases("transforms", "transformation"), _aliases("predicates", "predicate")]
+    for alias in _listed(config, "transforms"):
+        found += _of_transform(config, alias)
+    for alias in _listed(config, "predicates"):
+        found += _of_class(config, f"predicates.{alias}.", f"Predicates: {alias}", "Predicate", PREDICATES)
+    return found
+
+
+def options(name: str) -> Sequence[Property] | None:
+    """Those of a transform's or a predicate's class; None if there is no such class."""
+    kind = TRANSFORMS.get(full_name(name, TRANSFORMS)) or PREDICATES.get(full_name(name, PREDICATES))
+    return kind.options if kind else None
+
+
+def chain(config: Config) -> list[Transform]:
+    """What changes records: the properties `transforms`, `predicates` and those of their aliases.
+
+    Raises `PenstockError` for wrong properties, and for records that do not fit when it is applied.
+    """
+    if wrong := read_all(definitions(config), config)[1]:
+        name, messages = next(iter(wrong.items()))
+        raise PenstockError(messages[0], where=name, next="correct this property; docs/connect-transforms.md has all")
+    steps = [_step(config, alias) for alias in _listed(config, "transforms")]
+    return [_together(steps)] if steps else []
+
+
+def _together(steps: Sequence[Step]) -> Transform:
+    """All steps as one: between them is more known of the records than `Records` tells."""
+
+    def transform(records: Records) -> Records:
+        state = opened(records).settled()
+        for step in steps:
+            changed = step(state)
+            if changed is None:
+                return records.only(F.lit(False))
+            state = changed.settled()
+        return closed(state, records)
+
+    return transform
+
+
+def _step(config: Config, alias: str) -> Step:
+    prefix = f"transforms.{alias}."
+    kind = TRANSFORMS[full_name(config[f"{prefix}type"], TRANSFORMS)]
+    step = kind.make(_values(config, prefix, kind.options)[0])
+    named = config.get(f"{prefix}predicate")
+    if not named:
+        return step
+    of_predicate = f"predicates.{named.strip()}."
+    predicate = PREDICATES[full_name(config[f"{of_predicate}type"], PREDICATES)]
+    test = predicate.make(_values(config, of_predicate, predicate.options)[0])
+    return predicates.where(test, (config.get(f"{prefix}negate") or "").strip().lower() == "true", step)
+
+
+def _aliases(name: str, what: str) -> Property:
+    def unique(aliases: list[str]) -> str | None:
+        return "Duplicate alias provided." if len(set(aliases)) < len(aliases) else None
+
+    doc = f"Aliases of the {what}s; the class of each is in {name}.<alias>.type."
+    return Property(name, "LIST", [], doc, unique, "LOW", name.capitalize(), name.capitalize())
+
+
+def _listed(config: Config, name: str) -> list[str]:
+    """The aliases, each once."""
+    items = (item.strip() for item in (config.get(name) or "").split(","))
+    return list(dict.fromkeys(item for item in items if item))
+
+
+def _of_transform(config: Config, alias: str) -> list[Property]:
+    prefix, group = f"transforms.{alias}.", f"Transforms: {alias}"
+    found = _of_class(config, prefix, group, "Transformation", TRANSFORMS)
+    known = _listed(config, "predicates")
+
+    def is_known(name: str) -> str | None:
+        return None if name in known else f"No predicate has this alias; predicates names {', '.join(known) or 'none'}."
+
+    predicate = Property(
+        f"{prefix}predicate", "STRING", None, "The alias of the predicate that tells which records to transform."
+    )
+    negate = Property(f"{prefix}negate", "BOOLEAN", False, "Whether to transform the other records instead.")
+    return [
+        found[0],
+        replace(predicate, check=is_known, group=group),
+        replace(negate, group=group),
+        *found[1:],
+    ]
+
+
+def _of_class(config: Config, prefix: str, group: str, what: str, kinds: Kinds) -> list[Property]:
+    """The type, and the options of the class that it names."""
+
+    def fits(name: str) -> str | None:
+        kind = kinds.get(full_name(name, kinds))
+        if kind is None:
+            return _unknown(name, kinds)
+        if what == "Transformation" and config.get(f"{prefix}negate") and not config.get(f"{prefix}predicate"):
+            return (
+                f"Config '{prefix}negate' was provided but there is no config '{prefix}predicate' "
+                "defining a predicate to be negated."
+            )
+        values, errors = _values(config, prefix, kind.options)
+        return None if errors else kind.problem(values)
+
+    kind = kinds.get(full_name(config.get(f"{prefix}type"), kinds))
+    doc = f"The class of this {what.lower()}."
+    found = [Property(f"{prefix}type", "CLASS", REQUIRED, doc, fits, "HIGH", group, allowed=tuple(sorted(kinds)))]
+    options = kind.options if kind else ()
+    return found + [replace(option, name=prefix + option.name, group=group) for option in options]
+
+
+def _values(config: Config, prefix: str, options: Sequence[Property]) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """The values of a class's options and their errors, by their names without the prefix."""
+    own = {name.removeprefix(prefix): text for name, text in config.items() if name.startswith(prefix)}
+    return read_all(options, own)
+
+
+def _unknown(name: str, kinds: Kinds) -> str:
+    name = name.strip()
+    sides = [full for full in kinds if full.partition("$")[0] == name]
+    if sides:
+        return f"This class is abstract and cannot be created. Did you mean {', '.join(sides)}?"
+    return f"Class {name} could not be found. Known are {', '.join(sorted(kinds))}."

@@ -1,0 +1,156 @@
+"""Debezium's ExtractNewRecordState and ScyllaDB's form of it: the row after a change in the place of its event.
+
+What becomes of a delete, which has no row after it, is told by the handling mode. A delete whose row before is not
+known is handled like one whose row is, in contrast to Debezium, which takes it for a truncated table and drops it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from pyspark.sql import Column, functions as F
+
+from penstock.codec.typed_records import Part
+from penstock.connect.transforms.header_text import header
+from penstock.connect.transforms.kind import Values
+from penstock.connect.transforms.references import Reference, headers, members, references
+from penstock.connect.transforms.state import NO_HEADERS, State, any_of, topic_column
+from penstock.connect.transforms.struct_edits import all_fields, fields, optional_text, rebuilt
+from penstock.errors import PenstockError
+
+DELETED = "__deleted"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`rewrite`: deletes become rows with a mark; `empty`: records without a value; neither: they are dropped."""
+
+    rewrite: bool
+    empty: bool
+    keep_tombstones: bool
+    fields: list[Reference]
+    headers: list[Reference]
+    route: str
+
+
+def settings(values: Values) -> Settings:
+    mode = values["delete.tombstone.handling.mode"]
+    if mode:
+        chosen = mode.lower()
+        rewrite, empty = chosen.startswith("rewrite"), chosen == "tombstone"
+        tombstones = chosen == "rewrite-with-tombstone"
+    else:
+        old = values["delete.handling.mode"].lower()
+        rewrite, empty, tombstones = old == "rewrite", old == "none", not values["drop.tombstones"]
+    return Settings(
+        rewrite,
+        empty,
+        tombstones,
+        references(values["add.fields.prefix"], values["add.fields"]),
+        references(values["add.headers.prefix"], values["add.headers"]),
+        values["route.by.field"],
+    )
+
+
+def unwrapped(state: State, chosen: Settings) -> State:
+    """The rows of all events; what is no event stays as it is."""
+    held = state.pinned("value").pinned("key")
+    held = replace(held, tombstones=state.tombstones)
+    tombstone = held.valueless
+    events = [part for part in held.values if is_event(part)]
+    ranges = [event for event in events if _is_range(event)]
+    events = [event for event in events if not _is_range(event)]
+    key = all_fields(held, "key")
+    made = held.with_parts("value", [part for part in held.values if not is_event(part)])
+    for event in events:
+        made = made.with_parts("value", [*made.values, *_rows(event, chosen, key)])
+    made = _with_headers(made, events, tombstone, chosen.headers)
+    made = _routed(made, events, chosen, key)
+    lost = [part.payload.isNotNull() for part in ranges] + [_rowless(event, chosen) for event in events]
+    if not chosen.keep_tombstones:
+        lost.append(tombstone)
+    return replace(made.only(~any_of(lost)), tombstones=chosen.empty or (chosen.keep_tombstones and held.tombstones))
+
+
+def is_event(part: Part) -> bool:
+    return str(part.schema.get("name", "")).endswith(".Envelope")
+
+
+def _is_range(event: Part) -> bool:
+    return any(field["field"] == "range" for field in event.schema["fields"])
+
+
+def _deletes(event: Part) -> Column:
+    return event.payload.getField("op") == "d"
+
+
+def _rowless(event: Part, chosen: Settings) -> Column:
+    """Whether it is an event that leaves no record: writes without an image, and deletes that are dropped."""
+    envelope = fields(event, "")
+    write = event.payload.isNotNull() & ~_deletes(event) & envelope["after"].payload.isNull()
+    if chosen.rewrite or chosen.empty:
+        return F.coalesce(write, F.lit(False))
+    return F.coalesce(write | _deletes(event), F.lit(False))
+
+
+def _rows(event: Part, chosen: Settings, key: dict[str, Part]) -> Iterable[Part]:
+    """The row after a write; and that before a delete, if such rows are wanted, with at least its key."""
+    after = fields(event, "")["after"]
+    after = Part(F.when(~_deletes(event), after.payload), after.schema)
+    rows = [rebuilt(after, [*fields(after, "").items(), *_mark(chosen, "false"), *members(event, chosen.fields)])]
+    if chosen.rewrite:
+        before = _before(event, key)
+        there = Part(F.when(_deletes(event), event.payload), fields(event, "")["before"].schema)
+        rows.append(rebuilt(there, [*before.items(), *_mark(chosen, "true"), *members(event, chosen.fields)]))
+    return rows
+
+
+def _mark(chosen: Settings, deleted: str) -> list[tuple[str, Part]]:
+    return [(DELETED, Part(F.lit(deleted), optional_text()))] if chosen.rewrite else []
+
+
+def _before(event: Part, key: dict[str, Part]) -> dict[str, Part]:
+    """The row before, its key columns also when nothing else is known."""
+    envelope = fields(event, "")
+    for name, member in envelope.items():
+        if name not in ("before", "after", "source") and str(member.schema.get("name", "")).endswith(".Key"):
+            key = fields(member, "") | key
+    found = fields(envelope["before"], "")
+    return {
+        name: Part(F.coalesce(field.payload, key[name].payload), field.schema)
+        if name in key and key[name].schema == field.schema
+        else field
+        for name, field in found.items()
+    }
+
+
+def _with_headers(state: State, events: list[Part], tombstone: Column, wanted: list[Reference]) -> State:
+    if not wanted:
+        return state
+    added = F.array().cast(NO_HEADERS)
+    for event in events:
+        added = F.when(event.payload.isNotNull(), headers(event, wanted)).otherwise(added)
+    operation = [header(each.name, F.lit("d")) for each in wanted if each.field == "op"]
+    if operation:
+        added = F.when(tombstone, F.array(*operation)).otherwise(added)
+    return state.with_headers(added)
+
+
+def _routed(state: State, events: list[Part], chosen: Settings, key: dict[str, Part]) -> State:
+    if not chosen.route or not events:
+        return state
+    topics = []
+    for event in events:
+        after, before = fields(fields(event, "")["after"], ""), _before(event, key)
+        if chosen.route not in before or before[chosen.route].schema["type"] != "string":
+            raise PenstockError(
+                f"rows have no text column {chosen.route!r} to route by",
+                where="route.by.field of ExtractNewRecordState",
+                next="name a column of type text",
+            )
+        deleted = F.when(_deletes(event), before[chosen.route].payload)
+        topics.append(F.coalesce(deleted, F.when(~_deletes(event), after[chosen.route].payload)))
+    named = F.coalesce(*topics)
+    topic = F.when(F.length(F.trim(named)) > 0, named).otherwise(topic_column(state.topic))
+    return replace(state, topic=topic)

@@ -1,0 +1,144 @@
+"""The worker's own settings: a properties file as Kafka Connect's workers have it, and what it means here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock.connect.converters import CONVERTERS, JSON
+from penstock.connect.definition import full_name
+from penstock.connect.providers import KINDS, SIDES, Provided, Provider, read_properties
+from penstock.connect.secrets import of_config
+from penstock.errors import PenstockError
+from penstock.kafka.security import SETTINGS as SECURITY, Security, require_servers
+from penstock.paths import is_file
+
+TOPIC = "connect-configs"
+ALLOWED = "penstock.allowed.hosts"
+DECOMPRESSED = "fetch.max.decompressed.bytes"
+LISTENER = re.compile(r"http://(\[[0-9A-Fa-f:.]+\]|[^:/\s]*):(\d{1,5})")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a worker needs to know; made by `read`."""
+
+    servers: str
+    host: str
+    port: int
+    topic: str
+    provided: Provided
+    producer: Mapping[str, str] = field(repr=False)
+    security: Security
+    allowed: tuple[str, ...] = ()
+    """Names by which callers may address the worker."""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What messages may not show, and what they show instead."""
+    max_decompressed: int | None = None
+    """Bytes that a record batch of the topic of configurations may decompress to."""
+
+    def client(self) -> dict[str, Any]:
+        """The options of our own Kafka client."""
+        return {"tls": self.security.tls(), "authenticate": self.security.authenticate()}
+
+
+def read(file: Path | None, servers: str | None, listen: str | None) -> Settings:
+    """The settings of a worker's file, if there is one; `servers` and `listen` come before what it says."""
+    if file is not None and not is_file(file):
+        raise PenstockError(f"there is no file {file}", next="give the worker's properties file, or leave it out")
+    where = str(file) if file else "penstock connect"
+    said = _said(file) if file else {}
+    resolved = Provided(_providers(said, where)).resolved(said)
+    for name, message in resolved.errors:
+        raise PenstockError(f"{name}: {message}", where=where, next="correct the reference, or what it names")
+    found = resolved.config
+    host, port = _listener(listen or found.get("listeners", "http://127.0.0.1:8083").split(",")[0], where)
+    chosen = servers or found.get("bootstrap.servers")
+    if not chosen:
+        raise PenstockError(
+            "no Kafka is named", where=where, next="set bootstrap.servers, or give --servers; `penstock up` starts one"
+        )
+    require_servers(chosen, where, next="correct bootstrap.servers")
+    security = {name: found[name] for name in SECURITY if name in found}
+    producer = {name.removeprefix("producer."): text for name, text in found.items() if name.startswith("producer.")}
+    return Settings(
+        chosen,
+        host,
+        port,
+        found.get("config.storage.topic", TOPIC),
+        # Connectors' answers show the worker's converters, so what these refer to is looked up for each.
+        Provided(_providers(found, where), {**_converters(found, where), **_converters_of(said)}),
+        {**security, **producer},
+        Security.of(security),
+        (host, *_allowed(found)),
+        of_config(resolved),
+        _bytes(found, DECOMPRESSED, where),
+    )
+
+
+def _allowed(found: Mapping[str, str]) -> list[str]:
+    """The names that the file gives the worker."""
+    names = f"{found.get('rest.advertised.host.name', '')},{found.get(ALLOWED, '')}".split(",")
+    return [name.strip() for name in names if name.strip()]
+
+
+def _said(file: Path) -> dict[str, str]:
+    try:
+        return read_properties(file.read_text())
+    except ValueError as error:
+        raise PenstockError(f"no Java properties file: {error}", where=str(file), next="correct this line") from error
+
+
+def _bytes(found: Mapping[str, str], name: str, where: str) -> int | None:
+    text = found.get(name)
+    if text is not None and (not text.isdecimal() or not int(text)):
+        raise PenstockError(f"{name} cannot be {text!r}", where=where, next="give a number of bytes above zero")
+    return None if text is None else int(text)
+
+
+def _listener(text: str, where: str) -> tuple[str, int]:
+    match = LISTENER.fullmatch(text.strip())
+    if not match or int(match[2]) > 65535:
+        raise PenstockError(
+            f"{text!r} is no address to listen at", where=where, next="write it as http://127.0.0.1:8083"
+        )
+    return match[1].strip("[]") or "0.0.0.0", int(match[2])
+
+
+def _converters(found: Mapping[str, str], where: str) -> dict[str, str]:
+    """The worker's converters, for connectors that name none."""
+    texts = _converters_of(found)
+    for side in SIDES:
+        name = texts.setdefault(side, JSON)
+        if full_name(name, CONVERTERS) not in CONVERTERS:
+            raise PenstockError(f"{side} cannot be {name}", where=where, next=f"use one of {', '.join(CONVERTERS)}")
+    return texts
+
+
+def _converters_of(found: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in found.items() if re.match(r"(key|value)\.converter(\.|$)", name)}
+
+
+def _providers(found: Mapping[str, str], where: str) -> dict[str, Provider]:
+    names = [name.strip() for name in found.get("config.providers", "").split(",") if name.strip()]
+    classes = {name: found.get(f"config.providers.{name}.class", "") for name in names}
+    for name, kind in classes.items():
+        if kind not in KINDS:
+            raise PenstockError(
+                f"config.providers.{name}.class cannot be {kind!r}", where=where, next=f"use one of {', '.join(KINDS)}"
+            )
+    return {
+        name: _provider(KINDS[kind], f"config.providers.{name}.param.", found, where) for name, kind in classes.items()
+    }
+
+
+def _provider(kind: str, prefix: str, found: Mapping[str, str], where: str) -> Provider:
+    paths, names = (found.get(f"{prefix}{param}", "").strip() for param in ("allowed.paths", "allowlist.pattern"))
+    try:
+        pattern = re.compile(names) if names else None
+    except re.error as error:
+        raise PenstockError(f"{prefix}allowlist.pattern cannot be {names!r}: {error}", where=where) from error
+    return Provider(kind, tuple(Path(path.strip()) for path in paths.split(",") if path.strip()), pattern)

@@ -1,0 +1,222 @@
+"""`cql.global_table`: a table of ScyllaDB or Cassandra that every worker has whole, kept fresh by its change log.
+
+A worker reads the table by token ranges, some at a time, and then follows the log from a moment before that. A change
+only tells a key: its row is read again, so that the order in which changes turn up does not matter, and one that the
+first reading has seen does no harm.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import types as st
+from pyspark.sql.pandas.types import to_arrow_type
+
+from penstock.cdc.cdc_options import Settings, settings
+from penstock.cdc.cdc_source import CdcStreamReader
+from penstock.cdc.change_rows import frame_schema
+from penstock.cdc.generations import FIRST_TOKEN
+from penstock.cdc.log_pages import fetch_pages
+from penstock.cdc.planner import describe as describe_logged, retrying
+from penstock.cdc.snapshot_plan import LAST_TOKEN, token_of_key
+from penstock.cdc.timeuuid import MICROSECOND, now_micros
+from penstock.config import duration, duration_text
+from penstock.database.access import Access
+from penstock.database.bad_values import decoded
+from penstock.database.cells import indexed
+from penstock.database.columns import Cells
+from penstock.database.cql_connection import connection
+from penstock.database.pages import Page
+from penstock.database.requests import Limits
+from penstock.database.row_fetch import Rows
+from penstock.database.table_catalog import base_name, describe, quoted, table_names
+from penstock.errors import PenstockError
+from penstock.schema import Table, spark_type
+from penstock.table.global_tables import GlobalTable
+from penstock.table.replica import Put
+
+WHERE = "cql.global_table"
+KEYS = ("text", "ascii", "varchar", "tinyint", "smallint", "int", "bigint", "uuid", "timeuuid")
+"""Types of a key whose text is the same in the database and in Spark."""
+RANGES, READERS = 64, 8
+"""Token ranges that the table is read in, and how many at a time."""
+PAGE_ROWS = 20_000
+
+
+@dataclass(frozen=True)
+class CqlTable:
+    """What a worker follows; made and checked by `global_table`. With `refresh` the table is read anew so often."""
+
+    settings: Settings
+    rows: Rows
+    logged: bool
+    every: timedelta
+    refresh: timedelta | None
+    memory: int
+    folder: str
+
+    @property
+    def name(self) -> str:
+        return f"table {self.rows.table.full_name}"
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.rows.schema
+
+    def decode(self, values: pa.Array, schema: pa.Schema) -> tuple[pa.Table, Any]:
+        """Values are the cells of the key and the columns, as they came."""
+        present = values.drop_null().to_pylist()
+        cells = _cells(Page(b"".join(present), len(present), True), 1 + len(schema), self.name)
+        table, key = self.rows.table, {self.rows.key[0]: cells[0]}
+        arrays = [decoded(table, one.name, some, one.type, key) for one, some in zip(schema, cells[1:], strict=True)]
+        return pa.Table.from_arrays(arrays, schema=schema), np.ones(len(values), bool)
+
+    def follow(self, put: Put, loaded: Callable[[], None]) -> None:
+        """See `replicas.Feed`."""
+        low, ends = now_micros() - self.settings.confidence // MICROSECOND, None
+        if self.refresh is not None:
+            ends = time.monotonic() + self.refresh.total_seconds()
+        with ThreadPoolExecutor(READERS) as pool:
+            for _ in pool.map(lambda part: self._read(part, put), _ranges()):
+                pass
+        loaded()
+        changes = self._changes(low) if self.logged else iter([None])
+        while ends is None or time.monotonic() < ends:
+            if changed := next(changes, None):
+                self._read_again(changed, put)
+            else:
+                time.sleep(self.every.total_seconds())
+
+    def _read(self, part: tuple[int, int], put: Put) -> None:
+        """The rows of a token range."""
+        token = token_of_key(self.rows.table)
+        names = ", ".join(map(quoted, (*self.rows.key, *self.rows.columns)))
+        text = f"SELECT {names} FROM {base_name(self.rows.table)} WHERE {token} > ? AND {token} <= ?"
+        for page in fetch_pages(self.settings, text, part):
+            if page.rows:
+                put(*self._keyed(page))
+
+    def _changes(self, low: int) -> Iterator[pa.Array | None]:
+        """Keys that changed, again and again; None when there is nothing for the moment."""
+        start = datetime.fromtimestamp(low / 1_000_000, UTC).isoformat()
+        table = retrying(self.settings, "describing the table", lambda: describe_logged(self.settings))
+        # The keys only: a value that cannot be read in a column that is not asked for does no harm.
+        keys = st.StructType([frame_schema(table)["key"]])
+        reader = CdcStreamReader(replace(self.settings, start=start), table, keys)
+        at = reader.initialOffset()
+        while True:
+            until = reader.latestOffset(at, reader.getDefaultReadLimit())
+            if until == at:
+                yield None
+                continue
+            for part in reader.partitions(at, until):
+                for batch in reader.read(part):
+                    yield batch.column("key").flatten()[0]
+            at = until
+
+    def _read_again(self, changed: pa.Array, put: Put) -> None:
+        """The rows of these keys as they are now, and which have none any more."""
+        changed = changed.unique()
+        cells, valid = self.rows.keys([changed])
+        gone = dict.fromkeys(_text(changed.filter(pa.array(valid))).to_pylist())
+        for page in self.rows.pages(cells.filter(pa.array(valid)).to_pylist()):
+            if page.rows:
+                keys, values = self._keyed(page)
+                for key in keys.to_pylist():
+                    gone.pop(key, None)
+                put(keys, values)
+        if gone:
+            put(pa.array(list(gone), pa.binary()), pa.nulls(len(gone), pa.binary()))
+
+    def _keyed(self, page: Page) -> tuple[pa.Array, pa.Array]:
+        """The keys of a page's rows as text, and the rows as bytes."""
+        (key,) = self.rows.table.partition_key
+        cells = _cells(page, 1 + len(self.rows.columns), self.name)
+        kind = to_arrow_type(spark_type(key.type), timezone="UTC")
+        keys = decoded(self.rows.table, key.name, cells[0], kind, {key.name: cells[0]})
+        ends = np.append(cells[0].starts - 4, len(page.data)).astype(np.int32)
+        buffers = [None, pa.py_buffer(ends), pa.py_buffer(page.data)]
+        return _text(keys), pa.Array.from_buffers(pa.binary(), page.rows, buffers)
+
+
+def global_table(
+    table: str,
+    *,
+    hosts: str,
+    columns: Sequence[str],
+    refresh: timedelta | str | None = None,
+    every: timedelta | str = "1 second",
+    confidence: timedelta | str = "30 seconds",
+    memory: int = 512 << 20,
+    folder: str = "",
+    **access: Any,
+) -> GlobalTable:
+    """A table "keyspace.table" whose primary key is one column, for `join.enrich`: its `columns` of the key's row.
+
+    Each Python worker, that is each core, reads the whole table before its first lookup, and then looks `every` so
+    often into the table's change log, which must be enabled; a write must be visible `confidence` after its timestamp.
+    Rows that end by their time to live are not in the log: `refresh` reads the table anew so often, also one without a
+    log. `memory` and `folder` are as in `table.global_table`, `access` as in `cql.sink`. A table that is not there,
+    without a log or with another key raises here.
+    """
+    Access.of(hosts, access, where=WHERE)
+    given = {name: str(value).lower() if isinstance(value, bool) else value for name, value in access.items()}
+    times = {"confidence": duration_text(duration(confidence, name="confidence"))}
+    about = {"table": table, "hosts": hosts, "latency": "low", "page_size": str(PAGE_ROWS)}
+    chosen = settings({**about, **times, **given})
+    found = retrying(chosen, "describing the table", lambda: describe(connection(chosen.access).rows, table))
+    logged = found.log_name in table_names(connection(chosen.access).rows, found.keyspace)
+    _require(found, columns, logged or refresh is not None)
+    if logged:
+        describe_logged(chosen)
+    rows = Rows(chosen.access, found, tuple(columns), Limits())
+    often = None if refresh is None else duration(refresh, name="refresh")
+    feed = CqlTable(chosen, rows, logged, duration(every, name="every"), often, memory, folder)
+    kinds = {column.name: spark_type(column.type) for column in found.columns}
+    return GlobalTable(feed, st.StructType([st.StructField(name, kinds[name]) for name in columns]))
+
+
+def _require(table: Table, columns: Sequence[str], fresh: bool) -> None:
+    known, where = [column.name for column in table.columns], f"{WHERE} of {table.full_name}"
+    if unknown := [name for name in columns if name not in known]:
+        raise PenstockError(
+            f"the table has no column {', '.join(unknown)}", where=where, next=f"it has {', '.join(known)}"
+        )
+    key = (*table.partition_key, *table.clustering_key)
+    if len(key) > 1 or key[0].type.name not in KEYS:
+        listed = ", ".join(f"{column.name} {column.type}" for column in key)
+        raise PenstockError(
+            f"the primary key is {listed}",
+            where=where,
+            next="a global table is found by one column of text, integers or UUIDs; for others use cql.lookup",
+        )
+    if not fresh:
+        raise PenstockError(
+            "the table has no change log, by which it could be kept fresh",
+            where=where,
+            next=f"ALTER TABLE {table.full_name} WITH cdc = {{'enabled': true}}, or give refresh= to read it anew "
+            "so often",
+        )
+
+
+def _ranges() -> list[tuple[int, int]]:
+    ends = [FIRST_TOKEN + (LAST_TOKEN - FIRST_TOKEN) * i // RANGES for i in range(RANGES + 1)]
+    return list(pairwise(ends))
+
+
+def _cells(page: Page, columns: int, where: str) -> list[Cells]:
+    buffer, starts, lengths = indexed(page.data, page.rows, columns, where=where)
+    return [Cells(buffer, starts[:, i], lengths[:, i]) for i in range(columns)]
+
+
+def _text(keys: pa.Array) -> pa.Array:
+    """As `GlobalTable.enrich` asks for them."""
+    return keys.cast(pa.string()).cast(pa.binary())

@@ -1,0 +1,223 @@
+"""Frames to tables of ScyllaDB or Cassandra: each row inserted, merged into what is there, or deleted.
+
+Writing a batch again changes nothing. Every write has a timestamp: the column that `timestamp` names, else the time of
+the batch plus the row's place in its task, in microseconds. Spark keeps a batch's time in the query's checkpoint, so
+a batch that is run again writes the same values at the same times, and the database knows them as the same.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as st
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from penstock.config import duration
+from penstock.cql.cql_writer import DELETE, MAX_TTL, TABLE, TIMESTAMP, TTL, Writer, check, require_kind, used_by
+from penstock.database.access import Access
+from penstock.database.cql_connection import connection
+from penstock.database.fitting import canonical
+from penstock.database.requests import Limits
+from penstock.database.retrying import retrying
+from penstock.database.table_catalog import describe
+from penstock.delivery import EXACTLY_ONCE
+from penstock.errors import PenstockError
+from penstock.query import Batch, KeyedFrame, batch_millis, in_batches
+from penstock.schema import Table
+from penstock.upsert import Newest, require_key
+
+MODES = ("insert", "upsert")
+WHERE = "cql.sink"
+
+
+@dataclass(frozen=True)
+class CqlSink:
+    """Which tables are written and how; made and checked by `sink`."""
+
+    table: str | Column
+    tables: tuple[Table, ...]
+    access: Access
+    mode: str
+    delete: str | Column | None
+    ttl: timedelta | str | Column | None
+    timestamp: str | Column | None
+    limits: Limits
+    delivery: str = EXACTLY_ONCE
+
+    @property
+    def target(self) -> tuple[str, str]:
+        """What a checkpoint knows the sink by."""
+        return "cql", ", ".join(sorted(table.full_name for table in self.tables))
+
+    def records(self, frame: DataFrame) -> DataFrame:
+        """The tables' columns in the types that hold theirs, and what is to be done with each row."""
+        controls = self._controls(frame)
+        wanted = check(frame, self.tables, ignored=used_by(frame, controls))
+        made = [canonical(frame, name, kind).alias(name) for name, kind in wanted.items()]
+        return frame.select(*made, *controls)
+
+    def stream(self, frame: DataFrame) -> DataStreamWriter:
+        """The write of a query that has only this sink."""
+        return in_batches(frame, self.save)
+
+    def save(self, frame: DataFrame, batch: Batch) -> None:
+        """Write the rows of one batch; when it is written again, that changes nothing."""
+        began = batch_micros(frame.sparkSession, batch) if self.timestamp is None else 0
+        writer = Writer(self.access, self.tables, self.mode, began, self.limits)
+        self.records(frame).mapInArrow(writer, "rows bigint").collect()
+
+    def keyed(self, table: KeyedFrame) -> Newest:
+        """The sink of a table's rows; see `write`."""
+        if isinstance(self.table, Column):
+            raise _not_keyed("a table goes into one table of the database", 'name it: cql.sink("keyspace.table", ...)')
+        target = self.tables[0]
+        key = [column.name for column in (*target.partition_key, *target.clustering_key)]
+        require_key("the database's", target.full_name, key, table, f"make the table of the stream by {', '.join(key)}")
+        if self.mode != "insert" or self.delete is not None:
+            raise _not_keyed("a table says what its rows are and which are deleted", "leave mode= and delete= out")
+        sink = replace(self, delete=F.col(table.deleted) if table.deleted else None)
+        known = {column.name for column in target.columns}
+        left_out = [] if table.version in known or self.timestamp == table.version else [table.version]
+        return Newest(sink, table, lambda frame: frame.drop(*left_out))
+
+    def _controls(self, frame: DataFrame) -> list[Column]:
+        found = []
+        if isinstance(self.table, Column):
+            found.append(self.table.cast("string").alias(TABLE))
+        if self.delete is not None:
+            sure = F.coalesce(require_kind(frame, self.delete, st.BooleanType, "delete", WHERE), F.lit(False))
+            found.append(sure.alias(DELETE))
+        if self.ttl is not None:
+            found.append(_ttl(frame, self.ttl).alias(TTL))
+        if self.timestamp is not None:
+            found.append(_micros(frame, self.timestamp).alias(TIMESTAMP))
+        return found
+
+
+def sink(
+    table: str | Column,
+    *,
+    hosts: str,
+    mode: str = "insert",
+    tables: Sequence[str] = (),
+    delete: str | Column | None = None,
+    ttl: timedelta | str | Column | None = None,
+    timestamp: str | Column | None = None,
+    in_flight: int = Limits.in_flight,
+    timeout: timedelta | str = Limits.timeout,
+    patience: timedelta | str = Limits.patience,
+    **access: Any,
+) -> CqlSink:
+    """A sink for `penstock.write` into "keyspace.table", or into the one of `tables` that the column `table` names.
+
+    The frame's columns go to the table's of the same name; docs/cql.md tells which types fit. `mode` "insert" makes a
+    row what the frame says, nulls too; "upsert" leaves columns that are null as they are. `delete` is a condition, as
+    a column or in SQL ("op = 'd'"): rows for which it is true are deleted by primary key. `ttl` is a duration or a
+    column of seconds (null: none), `timestamp` a column of timestamps or of microseconds; either may be named.
+    `access` are `user`, `password`, `local_dc`, `consistency`, and those of TLS. A table that is not there, counters,
+    and columns that do not fit raise here or in `penstock.write`.
+    """
+    _check_arguments(mode, table, tables)
+    reach = Access.of(hosts, access, where=WHERE)
+    limits = Limits(in_flight, duration(timeout, name="timeout"), duration(patience, name="patience"))
+    lifetime = _lifetime(ttl)
+    names = [table] if isinstance(table, str) else list(tables)
+    found = tuple(_described(reach, name, limits) for name in names)
+    return CqlSink(table, found, reach, mode, delete, lifetime, timestamp, limits)
+
+
+def _check_arguments(mode: str, table: str | Column, tables: Sequence[str]) -> None:
+    if mode not in MODES:
+        raise PenstockError(f"unknown mode {mode!r}", where=WHERE, next=f"use {' or '.join(map(repr, MODES))}")
+    if isinstance(table, str) == bool(tables):
+        raise PenstockError(
+            "tables= goes with a table that a column names, and only with one",
+            where=WHERE,
+            next='give "keyspace.table", or a column and tables=[...] with all that it may name',
+        )
+
+
+def _not_keyed(what: str, next: str) -> PenstockError:
+    return PenstockError(what, where=WHERE, next=next)
+
+
+def _lifetime(ttl: timedelta | str | Column | None) -> timedelta | str | Column | None:
+    """A column, by itself or by name, as it is; all else must be a duration."""
+    if ttl is None or isinstance(ttl, Column) or (isinstance(ttl, str) and not re.match(r"\s*\d", ttl)):
+        return ttl
+    return _fixed_ttl(duration(ttl, name="ttl"))
+
+
+def _fixed_ttl(value: timedelta) -> timedelta:
+    if not timedelta(seconds=1) <= value <= timedelta(seconds=MAX_TTL):
+        raise PenstockError(f"ttl cannot be {value}", where=WHERE, next="give from one second to 20 years")
+    return value
+
+
+def _described(access: Access, name: str, limits: Limits) -> Table:
+    table = retrying(
+        lambda: describe(connection(access).rows, name),
+        what="describing the table",
+        where=f"{name} at {access.hosts}",
+        patience=limits.patience,
+    )
+    if any(column.type.name == "counter" for column in table.columns):
+        raise PenstockError(
+            "cql.sink does not write counters: an increment that is repeated counts twice",
+            where=table.full_name,
+            next="keep the count in the query (groupBy(...).count()) and write it to a bigint column",
+        )
+    return table
+
+
+def _ttl(frame: DataFrame, ttl: timedelta | str | Column) -> Column:
+    if isinstance(ttl, timedelta):
+        return F.lit(int(ttl.total_seconds()))
+    return require_kind(frame, _named(frame, ttl, "ttl"), st.IntegralType, "ttl", WHERE).cast("int")
+
+
+def _micros(frame: DataFrame, timestamp: str | Column) -> Column:
+    column = _named(frame, timestamp, "timestamp")
+    if isinstance(frame.select(column).schema[0].dataType, st.TimestampType):
+        return F.unix_micros(column)
+    return require_kind(frame, column, st.IntegralType, "timestamp", WHERE).cast("bigint")
+
+
+def _named(frame: DataFrame, given: str | Column, argument: str) -> Column:
+    if isinstance(given, str) and given not in frame.columns:
+        raise PenstockError(
+            f"{argument} names no column of the frame: {given!r}",
+            where=f"columns {', '.join(frame.columns)}",
+            next="name one of these, or give a column",
+        )
+    return F.col(given) if isinstance(given, str) else given
+
+
+def batch_micros(spark: SparkSession, batch: Batch) -> int:
+    """The batch's time as the checkpoint of its query keeps it; now, if no running query has this id.
+
+    Raises `PenstockError` if it is not behind the time of the batch before: rows would be hidden by older ones.
+    """
+    query = batch.query.partition(".")[0]
+    planned = batch_millis(spark, query, batch.number)
+    if planned is None:
+        return time.time_ns() // 1000
+    before = batch_millis(spark, query, batch.number - 1) if batch.number else None
+    if before is not None and planned <= before:
+        raise PenstockError(
+            f"the clock of this machine went back by {before - planned} ms between two batches: rows of batch "
+            f"{batch.number} would be hidden by older ones, which were written at later times",
+            where=f"{WHERE}, query {batch.query}",
+            next=f"set the clock right and wait until it is past {_utc(before)}; then read again from before that with "
+            "`penstock checkpoints set NAME --to TIME`, which changes nothing in rows that are there already",
+        )
+    return planned * 1000
+
+
+def _utc(millis: int) -> str:
+    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds")

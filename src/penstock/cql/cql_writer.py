@@ -1,0 +1,228 @@
+"""Arrow batches of Spark to CQL statements: columns are encoded whole, rows are put together from their bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from cassandra.query import UNSET_VALUE
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, functions as F, types as st
+
+from penstock.database.access import Access
+from penstock.database.encode_cells import as_bytes, encode
+from penstock.database.fitting import require_fit
+from penstock.database.requests import Limits, Request, Values, send_all, together
+from penstock.database.table_catalog import base_name, quoted
+from penstock.database.token_ring import LONGEST_KEY, partition_key, too_long
+from penstock.errors import PenstockError
+from penstock.schema import CqlType, Table
+
+# Columns beside the tables' own; no column of a table is called so.
+TABLE, DELETE, TTL, TIMESTAMP = "penstock$table", "penstock$delete", "penstock$ttl", "penstock$timestamp"
+MAX_TTL = 20 * 365 * 86_400
+"""Seconds: the longest TTL that the databases take."""
+_BIGINT, _INT = CqlType("bigint"), CqlType("int")
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Writes the record batches of a task; `began` is the first row's write time in microseconds."""
+
+    access: Access
+    tables: tuple[Table, ...]
+    mode: str
+    began: int
+    limits: Limits
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        done = 0
+        for batch in batches:
+            for table, rows, times in self._by_table(batch, self._times(batch, done)):
+                statements = _Rows(table, rows, times, self.mode).statements()
+                requests = together(self.access, table.keyspace, statements, self.limits)
+                self._send(table, requests)
+            done += batch.num_rows
+        yield pa.RecordBatch.from_pydict({"rows": pa.array([done], pa.int64())})
+
+    def _send(self, table: Table, requests: Sequence[Request]) -> None:
+        where = table.full_name
+        send_all(self.access, table.keyspace, requests, self.limits, what="writing", where=where, table=table)
+
+    def _times(self, batch: pa.RecordBatch, done: int) -> pa.Array:
+        """When each row counts as written: later rows of a task after earlier ones, so that of two the last stays."""
+        if TIMESTAMP in batch.schema.names:
+            return _without_null(batch.column(TIMESTAMP), "timestamp")
+        return pa.array(self.began + done + np.arange(batch.num_rows, dtype=np.int64))
+
+    def _by_table(self, batch: pa.RecordBatch, times: pa.Array) -> Iterator[tuple[Table, pa.RecordBatch, pa.Array]]:
+        if TABLE not in batch.schema.names:
+            yield self.tables[0], batch, times
+            return
+        names = batch.column(TABLE)
+        known = {table.full_name: table for table in self.tables}
+        for name in pc.unique(names).to_pylist():
+            if name not in known:
+                raise PenstockError(
+                    f"a row goes to {name}, which the sink was not told of",
+                    where="cql.sink",
+                    next=f"name it in tables=, beside {', '.join(known)}; or filter such rows out",
+                )
+            chosen = pc.equal(names, name)
+            yield known[name], batch.filter(chosen), times.filter(chosen)
+
+
+class _Rows:
+    """Rows of one table, as statements."""
+
+    def __init__(self, table: Table, batch: pa.RecordBatch, times: pa.Array, mode: str) -> None:
+        self.table, self.batch, self.times = table, batch, times
+        kinds = {column.name: column.type for column in table.columns}
+        self.names = [name for name in batch.schema.names if name in kinds]
+        self.key = [column.name for column in (*table.partition_key, *table.clustering_key)]
+        for name in self.key:
+            _without_null(batch.column(name), name)
+        absent = None if mode == "insert" else UNSET_VALUE
+        self.cells = {name: self._cells(name, kinds[name], absent) for name in self.names}
+
+    def _cells(self, name: str, kind: CqlType, absent: object) -> list[bytes | None]:
+        try:
+            found = encode(kind, self.batch.column(name))
+            if name in self.key and (longest := int(found.lengths.max(initial=0))) > LONGEST_KEY:
+                raise too_long(longest)
+        except PenstockError as error:
+            raise PenstockError(error.what, where=f"{self.table.full_name}.{name}", next=error.next) from None
+        cells = as_bytes(found)
+        return [absent if cell is None else cell for cell in cells] if absent else cells  # type: ignore[misc]
+
+    def statements(self) -> Iterator[tuple[bytes, str, Values]]:
+        """Of each row its partition key, the statement and the values to bind."""
+        times = as_bytes(encode(_BIGINT, self.times))
+        partitions = map(partition_key, zip(*(self.cells[c.name] for c in self.table.partition_key), strict=True))
+        keys = zip(*(self.cells[name] for name in self.key), strict=True)
+        rows = zip(*self.cells.values(), strict=True)
+        insert, insert_ttl, delete = self._insert(ttl=False), self._insert(ttl=True), self._delete()
+        everything = zip(partitions, keys, rows, times, self._ttls(), self._deletes(), strict=True)
+        for partition, key, row, at, ttl, gone in everything:
+            if gone:
+                yield partition, delete, [at, *key]
+            elif ttl is None:
+                yield partition, insert, [*row, at]
+            else:
+                yield partition, insert_ttl, [*row, at, ttl]
+
+    def _ttls(self) -> list[bytes | None]:
+        if TTL not in self.batch.schema.names:
+            return [None] * self.batch.num_rows
+        seconds = self.batch.column(TTL)
+        bounds = pc.min_max(seconds).as_py()
+        if bounds["min"] is not None and not 0 <= bounds["min"] <= bounds["max"] <= MAX_TTL:
+            raise PenstockError(
+                f"a TTL is {bounds['min'] if bounds['min'] < 0 else bounds['max']} seconds",
+                where=self.table.full_name,
+                next="make it null (none) or keep it from 1 second to 20 years",
+            )
+        return as_bytes(encode(_INT, seconds))
+
+    def _deletes(self) -> Sequence[bool]:
+        if DELETE not in self.batch.schema.names:
+            return [False] * self.batch.num_rows
+        return list(self.batch.column(DELETE).to_pylist())
+
+    def _insert(self, *, ttl: bool) -> str:
+        columns, marks = ", ".join(map(quoted, self.names)), ", ".join("?" * len(self.names))
+        using = "USING TIMESTAMP ? AND TTL ?" if ttl else "USING TIMESTAMP ?"
+        return f"INSERT INTO {base_name(self.table)} ({columns}) VALUES ({marks}) {using}"
+
+    def _delete(self) -> str:
+        key = " AND ".join(f"{quoted(name)} = ?" for name in self.key)
+        return f"DELETE FROM {base_name(self.table)} USING TIMESTAMP ? WHERE {key}"
+
+
+def _without_null(values: pa.Array, name: str) -> pa.Array:
+    if values.null_count:
+        raise PenstockError(
+            f"{name} is null in {values.null_count} of {len(values)} rows",
+            where="cql.sink",
+            next=f"filter such rows out before the sink: frame.where('{name} IS NOT NULL')",
+        )
+    return values
+
+
+# Which columns of a frame go into which of a table, and as what type: found when the query is built.
+
+
+def check(frame: DataFrame, tables: tuple[Table, ...], *, ignored: set[str]) -> dict[str, CqlType]:
+    """The columns to write with their types; raises for a frame that does not fit the tables."""
+    known: dict[str, CqlType] = {}
+    for table in tables:
+        _require_key(frame, table)
+        for column in table.columns:
+            if known.setdefault(column.name, column.type) != column.type:
+                raise PenstockError(
+                    f"column {column.name} is {known[column.name]} in one table and {column.type} in another",
+                    where=", ".join(each.full_name for each in tables),
+                    next="give each table a sink of its own",
+                )
+    unknown = [name for name in frame.columns if name not in known and name not in ignored]
+    if unknown:
+        raise _unknown(unknown[0], known, tables)
+    for name in frame.columns:
+        if name in known:
+            require_fit(frame, name, known[name], ", ".join(table.full_name for table in tables))
+    return {name: known[name] for name in frame.columns if name in known}
+
+
+def _require_key(frame: DataFrame, table: Table) -> None:
+    key = [column.name for column in (*table.partition_key, *table.clustering_key)]
+    missing = [name for name in key if name not in frame.columns]
+    if missing:
+        raise PenstockError(
+            f"the frame has no column {', '.join(missing)}, of the table's primary key",
+            where=f"{table.full_name}, key {', '.join(key)}; frame {', '.join(frame.columns)}",
+            next="add or rename columns: frame.withColumnRenamed(...)",
+        )
+
+
+def _unknown(name: str, known: dict[str, CqlType], tables: tuple[Table, ...]) -> PenstockError:
+    close = get_close_matches(name, known, 1)
+    place = ", ".join(table.full_name for table in tables)
+    return PenstockError(
+        f"the table has no column {name}",
+        where=place,
+        next=(f"did you mean {close[0]}? Else " if close else "")
+        + f"frame.drop({name!r}), or ALTER TABLE {tables[0].full_name} ADD {name} ...",
+    )
+
+
+def require_kind(frame: DataFrame, column: str | Column, kind: type[st.DataType], argument: str, where: str) -> Column:
+    """The column, which may be in SQL, if the frame can have it and it is of this kind of type."""
+    try:
+        made = F.expr(column) if isinstance(column, str) else column
+        given = frame.select(made).schema[0].dataType
+    except PySparkException as error:
+        raise PenstockError(
+            f"{argument} does not fit the frame: {str(error).strip().splitlines()[0]}",
+            where=f"{where}, columns {', '.join(frame.columns)}",
+            next=f"correct {argument}=",
+        ) from error
+    if not isinstance(given, kind):
+        raise PenstockError(
+            f"{argument} is {given.simpleString()}", where=where, next=f"give a column of {kind.__name__[:-4].lower()}s"
+        )
+    return made
+
+
+def used_by(frame: DataFrame, columns: list[Column]) -> set[str]:
+    """The frame's columns that these are made of."""
+    if not columns:
+        return set()
+    found = frame.select(*columns)._jdf.queryExecution().analyzed().references().toSeq().iterator()
+    names = set()
+    while found.hasNext():
+        names.add(str(found.next().name()))
+    return names

@@ -1,0 +1,243 @@
+"""Arrow batches through matching, and what a process remembers between them.
+
+Events whose identities a process knows to be one person's need no database: they are told apart by whole columns.
+The others go through the rules of `linking`, the events of an Arrow batch together.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from operator import itemgetter
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.cql.matching.executor import Steps
+from penstock.cql.matching.id_store import HUB, Identity, IdStore, PersonList, Tables
+from penstock.cql.matching.linking import Node, node_of
+from penstock.cql.row_cache import RowCache
+from penstock.database.columns import decode
+from penstock.database.encode_cells import encode
+from penstock.keyed_state.arrow_keys import taken
+from penstock.keyed_state.query_metrics import MEASURED, Measures
+from penstock.native import Array
+from penstock.schema import CqlType
+
+UNSEEN, NOBODY = -1, -2
+"""Numbers of what is no person: an identity that nothing is known of, and one that is known to have none."""
+SEPARATOR = b"\0"
+KEY = "penstock$ids"
+"""The column of the identities, a struct, on the way."""
+MEASURES = Measures(("rows", "hits", "identities", "created", "merged", "requests", "wait_ms", "cached"))
+_IDS = pa.map_(pa.string(), pa.list_(pa.string()))
+_PERSON = pa.schema([("person", pa.binary())])
+_LISTS = pa.schema([("ids", _IDS)])
+
+
+@dataclass(frozen=True)
+class Match:
+    """Adds the person to the record batches of a task."""
+
+    store: IdStore
+    kinds: tuple[str, ...]
+    into: str
+    create: bool
+    ttl: int
+    fresh: timedelta
+    limit: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        process = PROCESSES.setdefault(self, Process(self))
+        for batch in batches:
+            if batch.num_rows:
+                yield process.matched(batch)
+
+
+class Process:
+    """What a process knows: the persons of identities, and the identities of persons, each for a while."""
+
+    def __init__(self, match: Match) -> None:
+        self.match = match
+        self.tables = Tables(match.store, match.ttl)
+        self.steps = Steps(self.tables)
+        self.own: dict[Node, list[Identity]] = {}
+        self.persons = RowCache(_PERSON, match.limit, match.fresh.total_seconds())
+        self.lists = RowCache(_LISTS, match.limit, match.fresh.total_seconds())
+
+    def matched(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        began, self.tables.requests = time.monotonic(), 0
+        events = Events.of(self.match.kinds, batch.column(KEY).flatten())
+        places = self.persons.find(events.identities, began)
+        persons = taken(self.persons.table, places).column(0).combine_chunks()
+        cold, created, merged = events.unsettled(persons), 0, 0
+        if cold.any():
+            persons, created, merged = self._resolve(events, persons.to_pylist(), cold, began)
+        codes, names = events.persons(persons)
+        lists = self._lists(names, began)
+        self.steps.forget()
+        added = [_uuids(names).take(codes), lists.take(codes)]
+        numbers = [
+            batch.num_rows,
+            int(np.count_nonzero(events.codes.max(axis=1, initial=-1) >= 0)) - int(cold.sum()),
+            len(events.identities),
+            created,
+            merged,
+            self.tables.requests,
+            round((time.monotonic() - began) * 1000) if self.tables.requests else 0,
+            len(self.persons),
+        ]
+        plain = [(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True) if name != KEY]
+        named = [*(name for name, _ in plain), self.match.into, f"{self.match.into}_ids", MEASURED]
+        columns = [*(column for _, column in plain), *added, MEASURES.column(numbers, batch.num_rows)]
+        return pa.RecordBatch.from_arrays(columns, named)
+
+    def _resolve(
+        self, events: Events, persons: list[bytes | None], cold: Array, now: float
+    ) -> tuple[pa.Array, int, int]:
+        """Find the persons of the events that are `cold`; all persons with these, and how many are new and merged."""
+        groups = np.unique(events.codes[cold], axis=0).tolist()
+        places = sorted({code for group in groups for code in group if code >= 0})
+        of_place = {place: events.identity(place) for place in places}
+        nodes = {place: node_of(*identity) for place, identity in of_place.items()}
+        identities = {nodes[place]: identity for place, identity in of_place.items()}
+        together = [tuple(dict.fromkeys(nodes[code] for code in group if code >= 0)) for group in groups]
+        found = self.steps.run(together, identities, self.match.create)
+        for place, person in enumerate(persons):
+            # Another event's person may have been merged just now.
+            if person:
+                persons[place] = found.persons.get(person, person)
+        for place, node in nodes.items():
+            persons[place] = found.persons[node] if self.match.create or node in found.known else b""
+        self.own = {}
+        for node, identity in sorted(identities.items(), key=itemgetter(1)):
+            self.own.setdefault(found.persons[node], []).append(identity)
+        fresh = pa.table({"person": pa.array([persons[place] for place in places], pa.binary())})
+        # What is read is as old as the batch: a database that is waited for in between must not make it seem newer.
+        self.persons.add(events.identities.take(pa.array(places)), fresh, now)
+        return pa.array(persons, pa.binary()), found.created, found.merged
+
+    def _lists(self, persons: pa.Array, now: float) -> pa.Array:
+        """The identities of each person as a map; read anew for those that this batch has changed."""
+        places = self.lists.find(persons, now)
+        touched = pc.is_in(persons, pa.array(list(self.steps.touched), pa.binary()))
+        old = (places < 0) | touched.to_numpy(zero_copy_only=False)
+        table = self.lists.table
+        if old.any():
+            wanted = persons.filter(pa.array(old))
+            fresh = pa.table({"ids": _as_maps(self._read_lists(wanted.to_pylist()))})
+            places[old] = np.arange(table.num_rows, table.num_rows + len(wanted))
+            table = pa.concat_tables([table, fresh])
+            self.lists.add(wanted, fresh, now)
+        return taken(table, places).column(0).combine_chunks()
+
+    def _read_lists(self, persons: list[Node]) -> list[list[Identity]]:
+        """The identities of persons: of those that came up in this batch what it brought, all others read."""
+        own = {person: self.own[person] for person in persons if person in self.steps.new}
+        others = [person for person in persons if person not in own]
+        own.update(zip(others, read_lists(self.tables, others), strict=True))
+        return [own[person] for person in persons]
+
+
+def _uuids(persons: pa.Array) -> pa.Array:
+    return decode(CqlType("uuid"), encode(CqlType("blob"), persons), pa.string())
+
+
+def _as_maps(lists: Iterable[Iterable[Identity]]) -> pa.Array:
+    """Lists of identities as maps of kind to values."""
+    made = []
+    for identities in lists:
+        kinds: dict[str, list[str]] = {}
+        for kind, value in identities:
+            kinds.setdefault(kind, []).append(value)
+        made.append(list(kinds.items()))
+    return pa.array(made, _IDS)
+
+
+PROCESSES: dict[Match, Process] = {}
+"""Of this Python process: the tasks that come after one another in it find them here."""
+
+
+# The events of an Arrow batch by their identities, in whole columns: which need the rules, whose the others are.
+
+
+@dataclass(frozen=True)
+class Events:
+    """The events of an Arrow batch: their distinct identities, and in each row the places of its own (-1: none).
+
+    An identity is the kind, a zero byte and the value. Persons are given for each identity: the empty name for one that
+    has none, null where nothing is known.
+    """
+
+    identities: pa.Array
+    codes: Array
+
+    @classmethod
+    def of(cls, kinds: Sequence[str], columns: Sequence[pa.Array]) -> Events:
+        identities: list[pa.Array] = []
+        codes, known = [], 0
+        for kind, column in zip(kinds, columns, strict=True):
+            coded = column.dictionary_encode()
+            found = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+            codes.append(np.where(found < 0, -1, found + known))
+            values = coded.dictionary.cast(pa.binary())
+            identities.append(pc.binary_join_element_wise(kind.encode(), values, SEPARATOR))
+            known += len(values)
+        return cls(pa.concat_arrays(identities), np.column_stack(codes))
+
+    def identity(self, place: int) -> Identity:
+        kind, _, value = self.identities[place].as_py().decode().partition("\0")
+        return kind, value
+
+    def unsettled(self, persons: pa.Array) -> Array:
+        """The events with an identity that nothing is known of, or with those of two persons."""
+        of_event = _numbered(persons)[self.codes]
+        none = (self.codes < 0) | (of_event == NOBODY)
+        low = np.where(none, np.iinfo(np.int64).max, of_event).min(axis=1)
+        high = np.where(none, -1, of_event).max(axis=1)
+        cold: Array = (of_event == UNSEEN).any(axis=1, where=~none) | ((high >= 0) & (low != high))
+        return cold
+
+    def persons(self, persons: pa.Array) -> tuple[pa.Array, pa.Array]:
+        """The distinct persons of the events in order, and for each event the place of its own among them."""
+        names = pc.unique(persons.filter(pc.greater(pc.binary_length(persons), 0)))
+        names = names.take(pc.sort_indices(names))
+        ranks = pc.index_in(persons, names).fill_null(len(names)).to_numpy(zero_copy_only=False)
+        rank = np.append(ranks, len(names))[self.codes].min(axis=1)
+        return pa.array(rank, mask=rank == len(names)), names
+
+
+def _numbered(persons: pa.Array) -> Array:
+    """A number for each person, the same for the same; one more behind the last, for the place -1."""
+    coded = persons.dictionary_encode()
+    numbers = coded.indices.fill_null(UNSEEN).to_numpy(zero_copy_only=False).astype(np.int64)
+    nobody = coded.dictionary.index(b"").as_py()
+    return np.append(np.where((numbers == nobody) & (numbers >= 0), NOBODY, numbers), NOBODY)
+
+
+# All identities of persons, read along the notes from list to list.
+
+
+def read_lists(tables: Tables, persons: Sequence[Node]) -> list[list[Identity]]:
+    """The identities of each person in order of kind and value; of a person with more than `HUB`, some of them."""
+    known: dict[Node, PersonList] = {}
+    wanted = list(persons)
+    while wanted:
+        known |= tables.lists(wanted)
+        wanted = sorted({note for person in wanted for note in known[person].notes if note not in known})
+    return [_all(person, known)[:HUB] for person in persons]
+
+
+def _all(person: Node, known: dict[Node, PersonList]) -> list[Identity]:
+    found: set[Identity] = set()
+    ways, gone = [person], {person}
+    while ways:
+        here = known[ways.pop()]
+        found.update(here.identities)
+        new = [note for note in here.notes if note not in gone]
+        gone.update(new)
+        ways += new
+    return sorted(found)

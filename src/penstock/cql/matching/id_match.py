@@ -1,0 +1,103 @@
+"""`cql.match`: the person, and all identities of the person, beside each event that carries any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+
+from pyspark.sql import DataFrame, functions as F, types as st
+
+from penstock.config import duration
+from penstock.cql.matching.id_batches import KEY, MEASURES, Match
+from penstock.cql.matching.id_store import TABLES, WHERE, IdStore
+from penstock.cql.matching.identity_text import identity
+from penstock.database.cql_connection import connection
+from penstock.database.retrying import retrying
+from penstock.database.table_catalog import describe
+from penstock.errors import PenstockError
+from penstock.keyed_state.query_metrics import measured
+from penstock.schema import Table
+
+UNKNOWN = ("create", "ignore")
+MAX_TTL = timedelta(days=20 * 365)
+
+
+def match(
+    frame: DataFrame,
+    *,
+    store: IdStore,
+    ids: Sequence[str],
+    into: str,
+    unknown: str,
+    ttl: timedelta | str,
+    fresh: timedelta | str = timedelta(seconds=10),
+    cache: int = 200_000,
+    name: str = "match",
+) -> DataFrame:
+    """The frame with the person of each event in the column `into`, and all of the person's in `<into>_ids`.
+
+    `ids` are the columns that hold identities, which are known by the column's name and their text; null, the empty
+    text, more than 4096 bytes and what is no UTF-8 are none. Those of one event become one person's. `unknown` says
+    what comes of an identity that is not in the store: "create" writes it, with all that was seen with it, for `ttl`
+    since it was last seen (a tenth of it less at most); "ignore" only reads. `into` is text, null for an event without
+    identities; `<into>_ids` a map of kind to values, at most 1000 of them, with the person's own. Each Python process
+    of Spark trusts what it has read for `fresh`, for up to `cache` identities; merges by other processes show after
+    that. `name` is that of the metrics in the query's progress (`observedMetrics`). Missing tables and columns, and a
+    wrong `ttl`, raise here.
+    """
+    lives = duration(ttl, name="ttl")
+    if not timedelta(seconds=1) <= lives <= MAX_TTL:
+        raise PenstockError(f"ttl cannot be {lives}", where=WHERE, next="give from one second to 20 years")
+    if unknown not in UNKNOWN:
+        raise PenstockError(f"unknown cannot be {unknown!r}", where=WHERE, next="use 'create' or 'ignore'")
+    _check_columns(frame, ids, into)
+    require_tables(store)
+    made = Match(
+        store, tuple(ids), into, unknown == "create", int(lives.total_seconds()), duration(fresh, name="fresh"), cache
+    )
+    keys = F.struct(*(F.nullif(identity(F.col(each).cast("string")), F.lit("")).alias(each) for each in ids))
+    lists = st.MapType(st.StringType(), st.ArrayType(st.StringType()))
+    added = [st.StructField(into, st.StringType()), st.StructField(f"{into}_ids", lists)]
+    fields = [*frame.schema.fields, *added, MEASURES.field]
+    return measured(frame.withColumn(KEY, keys).mapInArrow(made, st.StructType(fields)), name, MEASURES)
+
+
+def _check_columns(frame: DataFrame, ids: Sequence[str], into: str) -> None:
+    for name in ids:
+        if name not in frame.columns:
+            raise PenstockError(
+                f"the frame has no column {name}",
+                where=f"{WHERE}, columns {', '.join(frame.columns)}",
+                next="check ids=",
+            )
+        if not isinstance(frame.schema[name].dataType, st.StringType | st.IntegralType):
+            raise PenstockError(
+                f"the identity {name} is {frame.schema[name].dataType.simpleString()}",
+                where=WHERE,
+                next="make it a text: frame.withColumn(...)",
+            )
+    if not ids:
+        raise PenstockError("ids names no column", where=WHERE, next='give those with identities: ids=["cookie", ...]')
+    if taken := {into, f"{into}_ids"} & set(frame.columns):
+        raise PenstockError(f"the frame has a column {taken.pop()} already", where=WHERE, next="give another into=")
+
+
+def _describe(store: IdStore, name: str) -> Table:
+    return describe(connection(store.access).rows, store.table(name))
+
+
+def require_tables(store: IdStore) -> None:
+    """Raise unless the store's tables are there as `create` makes them."""
+    for name, columns in TABLES.items():
+        table = retrying(
+            partial(_describe, store, name),
+            what="describing the table",
+            where=f"{store.table(name)} at {store.access.hosts}",
+            patience=store.limits.patience,
+        )
+        wanted = {column.split()[0] for column in columns.split(", PRIMARY")[0].split(", ")}
+        if {column.name for column in table.columns} != wanted:
+            raise PenstockError(
+                f"{table.full_name} is no table of matching", where=WHERE, next="give cql.ids a keyspace of its own"
+            )

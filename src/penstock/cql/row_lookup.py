@@ -1,0 +1,177 @@
+"""`cql.lookup`: columns of a table's row beside each row of a frame, found by primary key in the database.
+
+Each Arrow batch asks once for each key that its process does not know, all keys at once, and waits: what Spark reads
+meanwhile is bounded by its batch. A process keeps what it has found for the batches that follow.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, functions as F, types as st
+
+from penstock.config import duration
+from penstock.cql.row_cache import RowCache
+from penstock.database.access import Access
+from penstock.database.cql_connection import connection
+from penstock.database.fitting import canonical, require_fit
+from penstock.database.requests import Limits
+from penstock.database.retrying import retrying
+from penstock.database.row_fetch import Rows
+from penstock.database.table_catalog import describe
+from penstock.errors import PenstockError
+from penstock.keyed_state.arrow_keys import taken
+from penstock.keyed_state.query_metrics import MEASURED, Measures, measured
+from penstock.schema import Table, spark_type
+
+WHERE = "cql.lookup"
+KEY = "penstock$key"
+"""The column of the keys, in the table's types, on the way."""
+MEASURES = Measures(("rows", "hits", "keys", "found", "requests", "wait_ms", "cached"))
+
+
+def lookup(
+    frame: DataFrame,
+    table: str,
+    *,
+    hosts: str,
+    on: str | Sequence[str] | Mapping[str, str],
+    columns: Sequence[str] | Mapping[str, str],
+    ttl: timedelta | str,
+    name: str,
+    cache: int = 100_000,
+    in_flight: int = Limits.in_flight,
+    timeout: timedelta | str = Limits.timeout,
+    patience: timedelta | str = Limits.patience,
+    **access: Any,
+) -> DataFrame:
+    """The frame with `columns` of the row of `table` ("keyspace.table") whose primary key is in `on`; else null.
+
+    `on` names the frame's columns that hold the key: as the table names them, or {table's: frame's}. `columns` are the
+    table's, or {table's: name in the frame}. A row, or that there is none, is remembered for `ttl` in each Python
+    process of Spark, `cache` of them at most. `name` is that of the metrics in the progress (`observedMetrics`):
+    rows, hits (rows served from memory), keys asked for, found, requests, wait_ms, slowest_ms and cached. A
+    table that is not there, keys that are not its primary key and types that do not fit raise here.
+    """
+    reach = Access.of(hosts, access, where=WHERE)
+    limits = Limits(in_flight, duration(timeout, name="timeout"), duration(patience, name="patience"))
+    found = retrying(
+        lambda: describe(connection(reach).rows, table),
+        what="describing the table",
+        where=f"{table} at {reach.hosts}",
+        patience=limits.patience,
+    )
+    key = _key(frame, found, on)
+    added = _added(frame, found, columns)
+    rows = Rows(reach, found, tuple(added), limits)
+    kept = duration(ttl, name="ttl").total_seconds()
+    made = Lookup(rows, tuple(added.values()), cache, kept)
+    return measured(_joined(frame, found, key, added, made), name, MEASURES)
+
+
+def _key(frame: DataFrame, table: Table, on: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+    """The frame's column for each of the table's primary key, in the key's order."""
+    names = [on] if isinstance(on, str) else on
+    given = dict(names) if isinstance(names, Mapping) else {each: each for each in names}
+    key = [column.name for column in (*table.partition_key, *table.clustering_key)]
+    if sorted(given) != sorted(key):
+        raise PenstockError(
+            f"{', '.join(given)} is not the primary key",
+            where=table.full_name,
+            next=f"give on= its key {', '.join(key)}: names, or {{table's: frame's}}",
+        )
+    for column in (*table.partition_key, *table.clustering_key):
+        if given[column.name] not in frame.columns:
+            raise PenstockError(
+                f"the frame has no column {given[column.name]}",
+                where=f"{WHERE} of {table.full_name}, columns {', '.join(frame.columns)}",
+                next=f"give on={{{column.name!r}: ...}} the name of one of these",
+            )
+        require_fit(frame, given[column.name], column.type, table.full_name)
+    return {name: given[name] for name in key}
+
+
+def _added(frame: DataFrame, table: Table, columns: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+    """The name in the frame of each of the table's columns that are wanted."""
+    wanted = dict(columns) if isinstance(columns, Mapping) else {each: each for each in columns}
+    known = [column.name for column in table.columns]
+    if unknown := [each for each in wanted if each not in known]:
+        raise PenstockError(
+            f"the table has no column {unknown[0]}", where=table.full_name, next=f"its columns are {', '.join(known)}"
+        )
+    if taken := [each for each in wanted.values() if each in frame.columns]:
+        raise PenstockError(
+            f"the frame has a column {taken[0]} already",
+            where=f"{WHERE} of {table.full_name}",
+            next=f"give columns= another name for it: {{{taken[0]!r}: 'new_name'}}",
+        )
+    return wanted
+
+
+def _joined(frame: DataFrame, table: Table, key: dict[str, str], added: dict[str, str], made: Lookup) -> DataFrame:
+    kinds = {column.name: column.type for column in table.columns}
+    keys = F.struct(*(canonical(frame, column, kinds[name]).alias(name) for name, column in key.items()))
+    fields = [st.StructField(name, spark_type(kinds[column])) for column, name in added.items()]
+    return frame.withColumn(KEY, keys).mapInArrow(made, st.StructType([*frame.schema.fields, *fields, MEASURES.field]))
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Adds the columns to the record batches of a task; `names` are theirs in the frame."""
+
+    rows: Rows
+    names: tuple[str, ...]
+    limit: int
+    seconds: float
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        cache = _caches.setdefault(self, RowCache(self.rows.schema.append(FOUND), self.limit, self.seconds))
+        for batch in batches:
+            if batch.num_rows:
+                yield self._joined(batch, cache)
+
+    def _joined(self, batch: pa.RecordBatch, cache: RowCache) -> pa.RecordBatch:
+        began = time.monotonic()
+        keys, valid = self.rows.keys(batch.column(KEY).flatten())
+        places = np.where(valid, cache.find(keys, began), -1)
+        asked = valid & (places < 0)
+        table, wanted, requests = cache.table, 0, 0
+        if asked.any():
+            coded = keys.filter(pa.array(asked)).dictionary_encode()
+            fresh, requests = self._fetched(coded.dictionary)
+            places[asked] = table.num_rows + coded.indices.to_numpy()
+            table, wanted = pa.concat_tables([table, fresh]), fresh.num_rows
+            cache.add(coded.dictionary, fresh, began)
+        rows = taken(table, places)
+        numbers = [
+            len(places),
+            int(np.count_nonzero(valid & ~asked)),
+            wanted,
+            pc.sum(rows.column(FOUND.name)).as_py() or 0,
+            requests,
+            round((time.monotonic() - began) * 1000) if requests else 0,
+            len(cache),
+        ]
+        plain = [(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True) if name != KEY]
+        added = [rows.column(each.name).combine_chunks() for each in self.rows.schema]
+        return pa.RecordBatch.from_arrays(
+            [*(column for _, column in plain), *added, MEASURES.column(numbers, len(places))],
+            [*(name for name, _ in plain), *self.names, MEASURED],
+        )
+
+    def _fetched(self, keys: pa.Array) -> tuple[pa.Table, int]:
+        """The row of each key, and how many requests that took."""
+        rows, found, requests = self.rows.fetch(keys.to_pylist())
+        return rows.append_column(FOUND, pa.array(found)), requests
+
+
+FOUND = pa.field("penstock$found", pa.bool_())
+_caches: dict[Lookup, RowCache] = {}
+"""Of this process, by what is looked up: a task's batches, and the tasks after it, find them here."""

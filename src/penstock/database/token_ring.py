@@ -1,0 +1,149 @@
+"""Which node owns a partition: the first on the ring from its token on, in the local data centre if one is named.
+
+Whoever has many partitions to ask for parts them by owner first, so that a request is for one node and no node
+passes on what another one holds. What is known of the ring is kept until the driver learns of another.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import numpy as np
+
+from penstock.database.access import Access
+from penstock.database.cql_connection import Connection, connection
+from penstock.database.retrying import retrying
+from penstock.errors import PenstockError
+from penstock.native import Array
+
+T = TypeVar("T")
+
+LONGEST_KEY = 0xFFFF
+"""Bytes of a partition key, and of all clustering columns together: what their lengths on the wire hold."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ring:
+    """The nodes that share a keyspace's partitions; none if there is nothing to choose, as each node has all.
+
+    `ends` are the last tokens of the ranges, ascending, and `numbers` says which of `hosts` owns each.
+    """
+
+    token_map: Any
+    ends: Array
+    numbers: Array
+    hosts: tuple[Any, ...]
+
+    def owners(self, partitions: Iterable[bytes]) -> Array:
+        """For each partition the number of the host that owns it."""
+        tokens = np.array([*map(self.token_map.token_class.hash_fn, partitions)], self.ends.dtype)
+        return self.numbers[np.searchsorted(self.ends, tokens) % len(self.ends)]
+
+    def parted(self, items: Sequence[T], partitions: Iterable[bytes]) -> list[list[T]]:
+        """The items of each owner, in their order."""
+        made: list[list[T]] = [[] for _ in self.hosts]
+        for item, number in zip(items, self.owners(partitions).tolist(), strict=True):
+            made[number].append(item)
+        return [each for each in made if each]
+
+
+def owners(link: Connection, keyspace: str, partitions: Sequence[bytes]) -> list[Any]:
+    """The owner of each partition; None where any node will do, or the owner is not known to be up and reached."""
+    found = ring(link, keyspace)
+    if not found.hosts:
+        return [None] * len(partitions)
+    # A process that has just connected reaches one node first.
+    reached = {pool.host for pool in link.pages.get_pools()}
+    named = [host if host.is_up and host in reached else None for host in found.hosts]
+    return [named[number] for number in found.owners(partitions).tolist()]
+
+
+def by_owner(
+    access: Access, keyspace: str, items: Sequence[T], partition: Callable[[T], bytes], *, patience: timedelta
+) -> list[Sequence[T]]:
+    """The items in parts, each with partitions of one node only; all together where any node will do."""
+    found = known_ring(access, keyspace, patience)
+    if not found.hosts:
+        return [items] if items else []
+    return list(found.parted(items, map(partition, items)))
+
+
+def known_ring(access: Access, keyspace: str, patience: timedelta) -> Ring:
+    """The ring of a cluster that may have to be waited for."""
+    return retrying(
+        lambda: ring(connection(access), keyspace), what="asking who owns what", where=access.hosts, patience=patience
+    )
+
+
+def ring(link: Connection, keyspace: str) -> Ring:
+    """Who owns the keyspace's partitions; the same object until the cluster has changed."""
+    token_map = link.cluster.metadata.token_map
+    kept = link.rings.get(keyspace)
+    # The driver makes another map when a node joins, leaves or moves.
+    if kept is None or kept.token_map is not token_map:
+        kept = link.rings[keyspace] = _ring(link, keyspace, token_map)
+    return kept
+
+
+def _ring(link: Connection, keyspace: str, token_map: Any) -> Ring:
+    hosts = _sharing(link, keyspace, token_map)
+    numbers = {host: number for number, host in enumerate(hosts)}
+    owned = [
+        (token.value, numbers[host])
+        for token in (token_map.ring if hosts else ())
+        if (host := token_map.token_to_host_owner[token]) in numbers
+    ]
+    ends, owner = zip(*owned, strict=True) if owned else ((), ())
+    return Ring(token_map, np.array(ends), np.array(owner, np.int64), hosts)
+
+
+def _sharing(link: Connection, keyspace: str, token_map: Any) -> tuple[Any, ...]:
+    """The nodes of which each holds a part; none without tokens, or if all hold all."""
+    everyone = set(token_map.token_to_host_owner.values()) if token_map else set()
+    if len(everyone) < 2:
+        return ()
+    select = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = %s"
+    row = link.rows.execute(select, (keyspace,)).one()
+    near = {host for host in everyone if link.access.local_dc in ("", host.datacenter)}
+    holding = holders(everyone, dict(row[0]) if row else {})
+    return tuple(sorted(near & holding, key=lambda host: str(host.endpoint)))
+
+
+def holders(hosts: set[Any], replication: Mapping[str, str]) -> set[Any]:
+    """The nodes that hold a part of a keyspace; none if none holds less than all."""
+    copies = {name: _copies(text) for name, text in replication.items() if name != "class"}
+    if "replication_factor" in copies:
+        return hosts if copies["replication_factor"] < len(hosts) else set()
+    sizes = Counter(host.datacenter for host in hosts)
+    if all(copies.get(datacenter, 0) >= size for datacenter, size in sizes.items()):
+        return set()
+    return {host for host in hosts if copies.get(host.datacenter)}
+
+
+def _copies(text: str) -> int:
+    """Of "3", of "3/1" with transient ones, or of a list of racks with a copy each."""
+    number = re.match(r"\d+", text)
+    return int(number[0]) if number else text.count(",") + 1
+
+
+def partition_key(cells: Sequence[bytes]) -> bytes:
+    """The bytes that a token is made of: the only cell, or each behind its 2-byte length and before a zero."""
+    if len(cells) == 1:
+        return cells[0]
+    try:
+        return b"".join(struct.pack(">H", len(cell)) + cell + b"\0" for cell in cells)
+    except struct.error:
+        raise too_long(max(map(len, cells))) from None
+
+
+def too_long(size: int) -> PenstockError:
+    return PenstockError(
+        f"a value of the primary key has {size} bytes, and databases take {LONGEST_KEY}",
+        next="filter such rows out, or make the key of something shorter",
+    )

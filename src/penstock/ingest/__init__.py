@@ -1,0 +1,1 @@
+"""`penstock ingest`: events by HTTP into the topics of Kafka."""

@@ -1,0 +1,123 @@
+"""The body of a request, within the bounds of size, memory and time, unpacked if it is gzip."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from penstock.ingest.responses import Refused
+
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+
+GZIP = 16 + zlib.MAX_WBITS
+WINDOW = 16 << 10
+"""Bytes that are unpacked at a time: what follows the end of a member is copied, up to a window for each."""
+MEMBERS = 10_000
+"""Of gzip in a body. A member costs some microseconds and may be empty: 8 MB have room for 400 000."""
+FULL = 1
+"""Seconds after which callers may try again when the memory for requests is taken."""
+
+
+class Disconnected(Exception):
+    """The caller is gone before the body was complete."""
+
+
+class InFlight:
+    """Counts the bytes of requests that are not answered yet."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.bytes = most, 0
+
+    def require_room(self) -> None:
+        if self.bytes >= self.most:
+            raise Refused(429, f"{self.bytes} bytes of requests are under way; send again later", retry_after=FULL)
+
+
+class Share:
+    """What one request takes, until its end."""
+
+    __slots__ = ("_all", "_size")
+
+    def __init__(self, all: InFlight) -> None:
+        self._all, self._size = all, 0
+
+    def __enter__(self) -> Share:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.give_back()
+
+    def give_back(self) -> None:
+        self._all.bytes -= self._size
+        self._size = 0
+
+    def take(self, size: int) -> None:
+        self._size += size
+        self._all.bytes += size
+        if self._all.bytes > self._all.most and self._all.bytes > self._size:
+            raise Refused(429, "the memory for requests is taken; send again later", retry_after=FULL)
+
+
+async def read(receive: Receive, share: Share, *, most: int) -> bytes:
+    """The whole body; `Disconnected` if the caller went away, or was sent away because it took too long."""
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    share.take(len(body))
+    if message["type"] == "http.request" and not message["more_body"]:
+        return _within(body, most)
+    parts, size = [body], len(body)
+    while message["type"] == "http.request" and message["more_body"]:
+        message = await receive()
+        parts.append(message.get("body", b""))
+        share.take(len(parts[-1]))
+        size += len(parts[-1])
+        if size > most:
+            raise too_large(most)
+    if message["type"] != "http.request":
+        raise Disconnected
+    return b"".join(parts)
+
+
+def _within(body: bytes, most: int) -> bytes:
+    if len(body) > most:
+        raise too_large(most)
+    return body
+
+
+def too_large(most: int) -> Refused:
+    return Refused(413, f"a request may have {most} bytes; send fewer events in each")
+
+
+def unpack(body: bytes, encoding: bytes, *, most: int) -> bytes:
+    """The body without its Content-Encoding; never more than `most` bytes are unpacked.
+
+    Raises `Refused` for another encoding, for what is not gzip, and for more bytes or members than a request may have.
+    """
+    coding = encoding.strip().lower()
+    if coding in (b"", b"identity"):
+        return body
+    if coding not in (b"gzip", b"x-gzip"):
+        raise Refused(415, f"the content encoding {encoding.decode('latin-1')!r} is not known; use gzip or none")
+    out: list[bytes] = []
+    size, members, at, member = 0, 0, 0, None
+    while at < len(body):
+        if member is None:  # members may follow one another (RFC 1952, section 2.2)
+            member, members = zlib.decompressobj(GZIP), members + 1
+            if members > MEMBERS:
+                raise Refused(400, f"the body has more than {MEMBERS} members of gzip; send it as one")
+        window = body[at : at + WINDOW]
+        try:
+            # Never more than `most` + 1 in all, so that nothing of the window is left over but behind the member's end.
+            out.append(member.decompress(window, most - size + 1))
+        except zlib.error as error:
+            raise Refused(400, f"the body is no gzip: {error}") from None
+        size += len(out[-1])
+        if size > most:
+            raise too_large(most)
+        at += len(window) - len(member.unused_data)
+        if member.eof:
+            member = None
+    if member is not None:
+        raise Refused(400, "the body is no gzip: it ends too early")
+    return b"".join(out)

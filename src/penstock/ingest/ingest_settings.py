@@ -1,0 +1,367 @@
+"""What the server is told, by a TOML file and by the command line, checked before anything starts."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from penstock.config import duration
+from penstock.errors import PenstockError
+from penstock.ingest.origins import NOWHERE, ApiKey, Origins
+from penstock.kafka.security import require_servers
+from penstock.paths import is_file
+
+Form = TypeVar("Form", bound=msgspec.Struct)
+
+TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+"""What Kafka allows as a topic's name."""
+LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:/\s\[\]]+)):(\d{1,5})")
+DIGEST = re.compile(r"[0-9a-f]{64}")
+DEFAULT_LISTEN = "127.0.0.1:8080"
+WORKERS_PER_CORE = 4
+"""At most; one takes about a core when it is busy."""
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic that takes events; `schema` is the file of its JSON schema, `key` the path of the field with the key."""
+
+    name: str
+    schema: Path | None = None
+    key: tuple[str, ...] = ()
+    origins: Origins = NOWHERE
+    """Of web pages that may send events with a secret key, or without one where there are no keys."""
+    pixel: bool = False
+    """Whether events also come as `GET /pixel/NAME`."""
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bytes, but `events`, `headers` and those of connections, which are numbers of them."""
+
+    body: int = 8 << 20
+    """Of a request, as it comes and unpacked."""
+    event: int = 1_000_000
+    """Of one event. Brokers take record batches of 1 048 588 bytes unless they are told otherwise."""
+    events: int = 10_000
+    """In a request."""
+    in_flight: int = 64 << 20
+    """Of all requests that are not answered yet."""
+    spool: int = 1 << 30
+    """On disk."""
+    head: int = 64 << 10
+    """Of a request: its first line and its headers."""
+    headers: int = 100
+    """Lines in a head."""
+    url: int = 8 << 10
+    connections: int = 10_000
+    """Open at a time; fewer if the process may not have so many open files."""
+    connections_per_address: int | None = None
+    """Of these; half of them if it is not given."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """`body`: until a request is complete; `kafka`: until Kafka has its events; `idle`: between two of a connection."""
+
+    body: timedelta = timedelta(seconds=10)
+    kafka: timedelta = timedelta(seconds=15)
+    idle: timedelta = timedelta(seconds=75)
+
+
+class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """PEM files; `clients` has the authorities of those who may come in, all may without it."""
+
+    certificate: str
+    key: str
+    password: str | None = None
+    clients: str | None = None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All of it; made by `read`."""
+
+    servers: str
+    host: str
+    port: int
+    topics: Mapping[str, Topic]
+    keys: tuple[ApiKey, ...]
+    limits: Limits
+    times: Times
+    tls: Tls | None
+    spool: Path | None
+    workers: int
+    kafka: Mapping[str, str]
+    """Settings of Kafka's clients by their usual names."""
+    origins: Origins
+    """Of web pages that may send events, unless their topic says otherwise."""
+    hosts: tuple[str, ...]
+    """Names by which callers may address the server, beside those that are always taken."""
+    preflight: timedelta
+    """How long browsers remember that a page may send events."""
+
+    def share(self) -> Settings:
+        """Those of one worker: limits for the whole server are divided."""
+        limits, count = self.limits, self.workers
+        parts = {name: max(1, getattr(limits, name) // count) for name in ("in_flight", "spool", "connections")}
+        if limits.connections_per_address is not None:
+            parts["connections_per_address"] = max(1, limits.connections_per_address // count)
+        keys = tuple(replace(key, rate=key.rate / count) if key.rate else key for key in self.keys)
+        return replace(self, limits=msgspec.structs.replace(limits, **parts), keys=keys)
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the command line says; it comes before the file."""
+
+    servers: str | None = None
+    listen: str | None = None
+    topics: Sequence[str] = ()
+    schemas: Path | None = None
+    spool: Path | None = None
+    workers: int | None = None
+    hosts: Sequence[str] = ()
+    origins: Sequence[str] = ()
+
+
+class _Topic(msgspec.Struct, forbid_unknown_fields=True):
+    schema: str | None = None
+    key: str | None = None
+    origins: list[str] | None = None
+    pixel: bool = False
+
+
+class _Key(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    sha256: str
+    topics: list[str]
+    publishable: bool = False
+    origins: list[str] = []
+    rate: float | None = None
+
+
+class _Cors(msgspec.Struct, forbid_unknown_fields=True):
+    origins: list[str] = []
+    max_age: str = "2 hours"
+
+
+class _Times(msgspec.Struct, forbid_unknown_fields=True):
+    body: str | None = None
+    kafka: str | None = None
+    idle: str | None = None
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    servers: str | None = None
+    listen: str | None = None
+    schemas: str | None = None
+    spool: str | None = None
+    workers: int = 1
+    topics: dict[str, dict[str, Any]] = {}
+    keys: list[dict[str, Any]] = []
+    limits: dict[str, Any] = {}
+    timeouts: dict[str, Any] = {}
+    tls: dict[str, Any] | None = None
+    kafka: dict[str, str | int | bool] = {}
+    allowed_hosts: list[str] = []
+    cors: dict[str, Any] = {}
+
+
+def read(file: Path | None, given: Given) -> Settings:
+    """The settings of a file, if there is one, and of the command line; paths in a file start from its folder."""
+    where, folder = (str(file), file.parent) if file else ("penstock ingest", Path())
+    found = _form(_load(file) if file else {}, _File, where)
+    host, port = _listen(given.listen or found.listen or DEFAULT_LISTEN, where)
+    schemas = given.schemas or (folder / found.schemas if found.schemas else None)
+    cors = _form(found.cors, _Cors, f"{where}, [cors]")
+    origins = Origins.of([*cors.origins, *given.origins], f"{where}, [cors]")
+    topics = _topics(found.topics, given.topics, schemas, folder, origins, where)
+    limits = _limits(found.limits, f"{where}, [limits]")
+    tls = _form(found.tls, Tls, f"{where}, [tls]") if found.tls is not None else None
+    return Settings(
+        servers=_servers(given.servers or found.servers, where),
+        host=host,
+        port=port,
+        topics=topics,
+        keys=tuple(_keys(found.keys, topics, where)),
+        limits=limits,
+        times=_times(found.timeouts, f"{where}, [timeouts]"),
+        tls=_beside(tls, folder, f"{where}, [tls]") if tls else None,
+        spool=given.spool or (folder / found.spool if found.spool else None),
+        workers=_workers(found.workers if given.workers is None else given.workers, limits, where),
+        kafka={
+            name: str(value).lower() if value is True or value is False else str(value)
+            for name, value in found.kafka.items()
+        },
+        origins=origins,
+        hosts=(*found.allowed_hosts, *given.hosts),
+        preflight=duration(cors.max_age, name=f"{where}, [cors]: max_age"),
+    )
+
+
+def _load(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except OSError as error:
+        raise PenstockError(f"{file} cannot be read: {error.strerror}", next="give the path of a TOML file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise PenstockError(f"{file} is no TOML: {error}", next="see docs/ingest.md for an example") from error
+
+
+def _form(found: Any, form: type[Form], where: str) -> Form:
+    try:
+        return msgspec.convert(found, form)
+    except msgspec.ValidationError as error:
+        known = ", ".join(field.name for field in msgspec.structs.fields(form))
+        raise PenstockError(f"a setting is wrong: {error}", where=where, next=f"there are {known}") from None
+
+
+def _servers(servers: str | None, where: str) -> str:
+    if not servers:
+        raise PenstockError(
+            "no Kafka is named",
+            where=where,
+            next='set servers = "host:9092", or give --servers; `penstock up` starts one',
+        )
+    require_servers(servers, where)
+    return servers
+
+
+def _listen(text: str, where: str) -> tuple[str, int]:
+    match = LISTEN.fullmatch(text.strip())
+    if not match or int(match[3]) > 65535:
+        raise PenstockError(f"{text!r} is no address to listen at", where=where, next=f"write it as {DEFAULT_LISTEN}")
+    return match[1] or match[2], int(match[3])
+
+
+def _topics(
+    found: Mapping[str, dict[str, Any]],
+    more: Sequence[str],
+    schemas: Path | None,
+    folder: Path,
+    origins: Origins,
+    where: str,
+) -> dict[str, Topic]:
+    """Those that are named, and those that have a file in the folder of schemas."""
+    topics = {name: Topic(name, origins=origins) for name in more}
+    for name, table in found.items():
+        place = f"{where}, [topics.{name}]"
+        told = _form(table, _Topic, place)
+        key = tuple(told.key.split(".")) if told.key else ()
+        own = origins if told.origins is None else Origins.of(told.origins, place)
+        topics[name] = Topic(name, folder / told.schema if told.schema else None, key, own, told.pixel)
+    for file in _schema_files(schemas, where) if schemas else ():
+        one = topics.get(file.stem, Topic(file.stem, origins=origins))
+        topics[file.stem] = replace(one, schema=one.schema or file)
+    if not topics:
+        raise PenstockError("no topic is named", where=where, next="write [topics.NAME] for each, or give --topics a,b")
+    for name in topics:
+        if not TOPIC.fullmatch(name) or name in (".", ".."):
+            raise PenstockError(f"{name!r} is no name of a topic", where=where, next="use letters, digits, . _ and -")
+    return topics
+
+
+def _schema_files(folder: Path, where: str) -> list[Path]:
+    if not folder.is_dir():
+        raise PenstockError(f"there is no folder {folder}", where=where, next="give the folder with TOPIC.json files")
+    return sorted(folder.glob("*.json"))
+
+
+def _keys(found: Sequence[dict[str, Any]], topics: Mapping[str, Topic], where: str) -> list[ApiKey]:
+    made: dict[str, ApiKey] = {}
+    for number, table in enumerate(found, 1):
+        one = _form(table, _Key, f"{where}, [[keys]] number {number}")
+        place = f"{where}, key {one.name!r}"
+        if not DIGEST.fullmatch(one.sha256.lower()):
+            raise PenstockError(
+                "sha256 is not 64 hexadecimal digits", where=place, next="make one: penstock ingest --new-key NAME"
+            )
+        if unknown := set(one.topics) - {*topics, "*"}:
+            raise PenstockError(
+                f"no topic {', '.join(sorted(unknown))}", where=place, next=f"there are {', '.join(topics)}, or *"
+            )
+        if one.name in made:
+            raise PenstockError("two keys have this name", where=place, next="give each its own")
+        names = None if "*" in one.topics else frozenset(one.topics)
+        made[one.name] = ApiKey(one.name, bytes.fromhex(one.sha256), names, _bound(one, place), one.rate)
+    return list(made.values())
+
+
+def _bound(key: _Key, where: str) -> Origins | None:
+    """The origins of a publishable key; None for a secret one."""
+    if key.rate is not None and not 0 < key.rate < math.inf:
+        raise PenstockError(f"rate is {key.rate}", where=where, next="give requests a second, more than 0")
+    if not key.publishable:
+        if key.origins:
+            raise PenstockError(
+                "it has origins and is secret", where=where, next="add publishable = true if it stands in web pages"
+            )
+        return None
+    if "*" in key.topics or not key.topics:
+        raise PenstockError(
+            "everybody can read a publishable key, and this one is not for named topics", where=where, next="name them"
+        )
+    if not key.origins:
+        raise PenstockError(
+            "a publishable key has no origins",
+            where=where,
+            next='name those of its pages, origins = ["https://shop.example"], or all: ["*"]',
+        )
+    return Origins.of(key.origins, where)
+
+
+def _limits(found: dict[str, Any], where: str) -> Limits:
+    limits = _form(found, Limits, where)
+    for name in limits.__struct_fields__:
+        value = getattr(limits, name)
+        if value is not None and value < 1:
+            raise PenstockError(f"{name} is {getattr(limits, name)}", where=where, next="give a number of 1 or more")
+    if limits.event > limits.body:
+        limits = msgspec.structs.replace(limits, event=limits.body)
+    if limits.in_flight < limits.body:
+        raise PenstockError(
+            "in_flight is less than body", where=where, next="no request of that size could ever come in; raise it"
+        )
+    return limits
+
+
+def _workers(count: int, limits: Limits, where: str) -> int:
+    cores = os.cpu_count() or 1
+    if not 1 <= count <= WORKERS_PER_CORE * cores:
+        told = f"a worker takes about a core, and there are {cores}; give 1 to {WORKERS_PER_CORE * cores}"
+        raise PenstockError(f"workers is {count}", where=where, next=told)
+    if limits.in_flight // count < limits.body:
+        raise PenstockError(
+            f"in_flight of {limits.in_flight} bytes is for {count} workers, which leaves each less than body",
+            where=f"{where}, [limits]",
+            next="raise in_flight, or give fewer workers",
+        )
+    return count
+
+
+def _times(found: dict[str, Any], where: str) -> Times:
+    texts = _form(found, _Times, where)
+    given = {name: getattr(texts, name) for name in texts.__struct_fields__ if getattr(texts, name) is not None}
+    times = {name: duration(text, name=f"{where}: {name}") for name, text in given.items()}
+    for name, time in times.items():
+        if not time:
+            raise PenstockError(f"{name} is zero", where=where, next='give a time, as "10 seconds"')
+    return Times(**times)
+
+
+def _beside(tls: Tls, folder: Path, where: str) -> Tls:
+    """With the paths from the file's folder, and all of them there."""
+    paths = {name: str(folder / getattr(tls, name)) for name in ("certificate", "key", "clients") if getattr(tls, name)}
+    for name, path in paths.items():
+        if not is_file(path):
+            raise PenstockError(f"there is no file {path}", where=where, next=f"give the PEM file for {name}")
+    return msgspec.structs.replace(tls, **paths)

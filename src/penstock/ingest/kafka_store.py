@@ -1,0 +1,177 @@
+"""What the server needs of a place that keeps events, and the first of two such places: Kafka itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import NamedTuple, Protocol
+
+from penstock.ingest.batching import Gather, Waiting, settle
+from penstock.ingest.events import Events, table
+from penstock.ingest.responses import Refused
+from penstock.wire import Producer, Reader, TableFailed
+from penstock.wire.errors import (
+    AuthenticationFailed,
+    ClusterAuthorizationFailed,
+    DeliveryTimeout,
+    InvalidRecord,
+    KafkaError,
+    MessageTooLarge,
+    TopicAuthorizationFailed,
+)
+
+TABLE = 800_000
+"""Bytes of events that go together at most: with what records have besides, a batch."""
+AT_ONCE = 2
+"""Tables of a topic under way: one is being encoded while the other is being written."""
+STALLED = 5.0
+"""Seconds after which Kafka counts as gone if nothing that was handed over has come back."""
+LOOK = 0.1
+"""Seconds for which a look at what is under way is good."""
+ASK = 1.0
+"""Seconds between two questions whether Kafka is back."""
+RETRY = 5
+"""Seconds after which callers may try again when Kafka is gone."""
+NEVER = (MessageTooLarge, InvalidRecord)
+"""Errors of an event that sending it again cannot heal."""
+FORBIDDEN = (TopicAuthorizationFailed, ClusterAuthorizationFailed)
+"""Errors that sending again cannot heal, and no caller is to blame for."""
+
+
+class Facts(NamedTuple):
+    """How a store is: whether it takes events, Kafka "ok" or "away" and why, and the bytes on disk if it uses one.
+
+    `waiting` are the bytes of topics that Kafka does not take, while it takes others.
+    """
+
+    takes: bool
+    kafka: str
+    problem: str
+    spool: int | None = None
+    waiting: dict[str, int] = {}  # noqa: RUF012
+
+
+class Store(Protocol):
+    """The future of `put` is done when the events are safe; it, or `put` itself, raises `Refused`."""
+
+    status: int
+    """Of an answer: 200 if Kafka has the events, 202 if they are safe elsewhere."""
+
+    def put(self, topic: str, events: Events) -> asyncio.Future[None]: ...
+
+    def require_ready(self) -> None:
+        """Refuse early what could not be kept now."""
+
+    def facts(self) -> Facts: ...
+
+    async def close(self) -> None: ...
+
+
+class KafkaStore:
+    """Done when all in-sync replicas have the events."""
+
+    status = 200
+
+    def __init__(self, producer: Producer, reader: Reader, topics: Iterable[str]) -> None:
+        """`reader` asks Kafka whether it is back."""
+        self._producer, self._reader = producer, reader
+        self._out = {topic: Gather(self._carry, largest=TABLE, at_once=AT_ONCE) for topic in topics}
+        self._problem = ""
+        """Why events failed last; empty once Kafka has answered since."""
+        self._asking: asyncio.Task[None] | None = None
+        self._looked_at, self._found = 0.0, ""
+
+    async def open(self) -> None:
+        """Find out whether Kafka is there; if not, callers are refused until it is."""
+        try:
+            await self._reader.topics()
+        except KafkaError as error:
+            self._away(error)
+
+    def put(self, topic: str, events: Events) -> asyncio.Future[None]:
+        return self._out[topic].put((topic, events), events.size)
+
+    def require_ready(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now > self._looked_at + LOOK:
+            self._looked_at, self._found = now, self.problem()
+        if problem := self._problem or self._found:
+            raise Refused(503, f"nothing was stored: {problem}", retry_after=RETRY)
+
+    def problem(self) -> str:
+        """Why events would not be taken now."""
+        now = asyncio.get_running_loop().time()
+        oldest = min((since for one in self._out.values() if (since := one.oldest()) is not None), default=now)
+        return self._problem or ("Kafka does not answer" if now - oldest > STALLED else "")
+
+    def facts(self) -> Facts:
+        problem = self.problem()
+        return Facts(not problem, "away" if problem else "ok", problem)
+
+    async def close(self) -> None:
+        for one in self._out.values():
+            await one.finish()
+        if self._asking:
+            self._asking.cancel()
+        await self._producer.close()
+
+    async def _carry(self, lot: Sequence[Waiting[tuple[str, Events]]]) -> None:
+        topic, events = lot[0].item[0], [one.item[1] for one in lot]
+        try:
+            if all(one.keys is None for one in events):
+                await self._producer.send_values(topic, [one.values for one in events])
+            else:
+                await self._producer.send_table(topic, table(events))
+        except TableFailed as error:
+            _refuse_failed(lot, error)
+            reasons = [why for _, _, why in error.failed]
+        except KafkaError as error:
+            settle(lot, refusal(error))
+            reasons = [error]
+        else:
+            return
+        # What is wrong with an event or a topic says nothing about the others.
+        if away := next(filter(_is_away, reasons), None):
+            self._away(away)
+            # They would only wait as long again.
+            self._out[topic].fail_waiting(refusal(away))
+
+    def _away(self, why: KafkaError) -> None:
+        self._problem = str(why)
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._ask())
+
+    async def _ask(self) -> None:
+        while self._problem:
+            await asyncio.sleep(ASK)
+            with suppress(KafkaError):
+                await self._reader.topics()
+                self._problem = ""
+
+
+def _is_away(error: KafkaError) -> bool:
+    return error.retriable or isinstance(error, DeliveryTimeout | AuthenticationFailed)
+
+
+def _refuse_failed(lot: Sequence[Waiting[tuple[str, Events]]], error: TableFailed) -> None:
+    """Refuse the requests that have a row among those that failed."""
+    end = 0
+    for one in lot:
+        first, end = end, end + one.item[1].count
+        why = next((why for a, b, why in error.failed if a < end and b >= first), None)
+        if why and not one.done.done():
+            one.done.set_exception(refusal(why))
+
+
+def refusal(error: KafkaError) -> Refused:
+    """The answer to a request whose events Kafka did not take."""
+    if isinstance(error, MessageTooLarge):
+        return Refused(413, f"an event is larger than the topic takes: {error}")
+    if isinstance(error, InvalidRecord):
+        return Refused(400, f"the topic does not take an event, others may be stored: {error}")
+    if isinstance(error, FORBIDDEN):
+        return Refused(500, f"this server may not write to the topic, tell who runs it: {error}")
+    return Refused(
+        503, f"Kafka did not confirm all events; some may be stored, send them again: {error}", retry_after=RETRY
+    )

@@ -1,0 +1,229 @@
+"""The server's description in OpenAPI 3.1, in which the topics' JSON schemas stand as they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from penstock import __version__
+from penstock.ingest.events import LINES, Reading
+from penstock.ingest.ingest_settings import Settings
+from penstock.ingest.kafka_store import Store
+
+STYLE = """
+body{font:16px/1.5 system-ui,sans-serif;max-width:56rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}
+h1{margin-bottom:0}
+h2{margin-top:2.5rem;border-top:1px solid #ccc;padding-top:1rem}code,pre{font:14px/1.45 ui-monospace,monospace}
+pre{background:#f4f4f2;padding:.8rem;overflow-x:auto}table{border-collapse:collapse;width:100%}
+th,td{text-align:left;vertical-align:top;padding:.3rem .6rem .3rem 0;border-bottom:1px solid #e5e5e5}
+@media(prefers-color-scheme:dark){body{background:#161616;color:#e8e8e8}pre{background:#222}th,td{border-color:#333}}
+"""
+ALWAYS = ("408", "413", "415", "429", "500", "503")
+ANY = {"type": "object", "description": "Any JSON object: this topic has no schema."}
+
+
+def document(settings: Settings, readings: Mapping[str, Reading], store: Store) -> dict[str, Any]:
+    paths = {f"/events/{name}": {"post": _post(name, settings, store.status)} for name in readings}
+    images = [name for name, topic in settings.topics.items() if topic.pixel]
+    paths |= {f"/pixel/{name}": {"get": _pixel(name, settings, store.status)} for name in images}
+    made: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Penstock ingest",
+            "version": __version__,
+            "description": "Takes events for Kafka's topics. An answer of 2xx means that they are safe.",
+        },
+        "paths": paths | _pages(),
+        "components": {"schemas": _schemas(readings), "responses": _responses()},
+    }
+    if settings.keys:
+        made["components"]["securitySchemes"] = {
+            "bearer": {"type": "http", "scheme": "bearer"},
+            "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+            "publishableKey": {"type": "apiKey", "in": "query", "name": "api_key"},
+        }
+    return made
+
+
+def _post(topic: str, settings: Settings, status: int) -> dict[str, Any]:
+    event = {"$ref": f"#/components/schemas/{topic}"}
+    many = {"type": "array", "items": event, "minItems": 1, "maxItems": settings.limits.events}
+    kinds: dict[str, Any] = {"application/json": {"schema": {"anyOf": [event, many]}}}
+    kinds |= {kind: {"schema": {"type": "string", "description": "An event on each line."}} for kind in sorted(LINES)}
+    where = "Kafka has all events." if status == 200 else "All events are on disk, and go to Kafka in order."
+    answers = {str(status): {"description": where, "content": _json("Accepted")}}
+    refused = ["400", "401", "403"] if settings.keys else ["400", "403"]
+    answers |= {one: {"$ref": f"#/components/responses/{one}"} for one in [*refused, *ALWAYS]}
+    return {
+        "operationId": f"send-{topic}",
+        "summary": f"Send events to {topic}",
+        "tags": ["events"],
+        "parameters": [
+            _parameter("key", "query", {"type": "string"}, "The key of all events: it decides their partition."),
+            _parameter("X-Event-Key", "header", {"type": "string"}, "The same as `key`, which comes first."),
+            _parameter(
+                "partial",
+                "query",
+                {"type": "boolean", "default": False},
+                "Keep the good events of a request with bad ones.",
+            ),
+        ],
+        "requestBody": {"required": True, "content": kinds},
+        "responses": answers,
+        **_security(settings),
+    }
+
+
+def _pixel(topic: str, settings: Settings, status: int) -> dict[str, Any]:
+    image: dict[str, Any] = {"content": {"image/gif": {}}}
+    texts = {str(status): "The event is safe.", "default": "It is not; the header X-Penstock-Problem says why."}
+    fields = {"type": "object", "additionalProperties": {"type": "string"}}
+    event = {"name": "fields", "in": "query", "style": "form", "explode": True, "schema": fields}
+    return {
+        "operationId": f"pixel-{topic}",
+        "summary": f"Send an event to {topic} as the parameters of an image",
+        "tags": ["events"],
+        "parameters": [
+            event | {"description": "The fields of the event."},
+            _parameter("key", "query", {"type": "string"}, "The key of the event: it decides its partition."),
+        ],
+        "responses": {code: {"description": text, **image} for code, text in texts.items()},
+        **_security(settings),
+    }
+
+
+def _security(settings: Settings) -> dict[str, Any]:
+    return {"security": [{"bearer": []}, {"apiKey": []}, {"publishableKey": []}]} if settings.keys else {}
+
+
+def _parameter(name: str, place: str, schema: dict[str, Any], text: str) -> dict[str, Any]:
+    return {"name": name, "in": place, "required": False, "schema": schema, "description": text}
+
+
+def _pages() -> dict[str, Any]:
+    def get(text: str, kind: str) -> dict[str, Any]:
+        return {
+            "get": {
+                "summary": text,
+                "tags": ["server"],
+                "responses": {"200": {"description": text, "content": {kind: {}}}},
+            }
+        }
+
+    health = get("How the server and its Kafka are", "application/json")
+    health["get"]["responses"]["503"] = {
+        "description": "Events are not taken now.",
+        "content": {"application/json": {}},
+    }
+    return {
+        "/health": health,
+        "/metrics": get("Metrics for Prometheus", "text/plain"),
+        "/openapi.json": get("This document", "application/json"),
+        "/docs": get("This document as a page", "text/html"),
+    }
+
+
+def _json(schema: str) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": f"#/components/schemas/penstock.{schema}"}}}
+
+
+def _schemas(readings: Mapping[str, Reading]) -> dict[str, Any]:
+    errors = {
+        "type": "array",
+        "description": "The first 100 problems.",
+        "items": {
+            "type": "object",
+            "required": ["index", "path", "reason"],
+            "properties": {
+                "index": {"type": "integer", "minimum": 0, "description": "The event's place in the request."},
+                "path": {"type": "string", "description": "The place in the event, a JSON pointer."},
+                "reason": {"type": "string"},
+            },
+        },
+    }
+    bad = {"type": "integer", "description": "How many events are bad."}
+    accepted = {"type": "integer", "description": "How many events were stored."}
+    problem = {"title": {"type": "string"}, "status": {"type": "integer"}, "detail": {"type": "string"}}
+    parts = {"accepted": accepted, "bad": bad, "errors": errors}
+    return {
+        "penstock.Accepted": {"type": "object", "required": ["accepted"], "properties": parts},
+        "penstock.Problem": {"type": "object", "required": list(problem), "properties": problem | parts},
+    } | {name: _schema(name, one) for name, one in readings.items()}
+
+
+def _schema(topic: str, reading: Reading) -> Any:
+    """With an identity of its own, so that references in it stay within it."""
+    if not reading.schema or not isinstance(reading.schema.document, dict):
+        return reading.schema.document if reading.schema else ANY
+    return {"$id": f"urn:penstock:{topic}"} | reading.schema.document
+
+
+def _responses() -> dict[str, Any]:
+    texts = {
+        "400": "The body, or some of its events, are not what they should be, or not what the topic takes.",
+        "401": "There is no API key, or it is not known.",
+        "403": "The API key is not for this topic, or the web page that sends is not one of those that may.",
+        "408": "The body did not come in time.",
+        "413": "The request or an event is too large.",
+        "415": "The content type or encoding is not known.",
+        "429": "Too much is under way; try again after the seconds in Retry-After.",
+        "500": "A fault of the server, which may lack the right to write to the topic.",
+        "503": "Kafka did not confirm the events; try again after the seconds in Retry-After.",
+    }
+    content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/penstock.Problem"}}}
+    retry = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds."}}
+    return {
+        code: {"description": text, "content": content, **({"headers": retry} if code in ("429", "503") else {})}
+        for code, text in texts.items()
+    }
+
+
+# The description as one page of HTML, which needs nothing from elsewhere.
+
+
+def page(document: Mapping[str, Any]) -> str:
+    """A page of an OpenAPI document as `openapi.document` makes it."""
+    info, schemas = document["info"], document["components"]["schemas"]
+    posts = {path: item["post"] for path, item in document["paths"].items() if "post" in item}
+    parts = [
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(info['title'])}</title>",
+        f"<style>{STYLE}</style>",
+        "<meta name=viewport content='width=device-width'>",
+        f"<h1>{escape(info['title'])}</h1><p>{escape(info['description'])} <a href=openapi.json>openapi.json</a></p>",
+        *(_topic(path, post, schemas, document) for path, post in posts.items()),
+        "<h2>The server</h2><table>",
+        *(
+            _row(f"<code>GET {path}</code>", item["get"]["summary"])
+            for path, item in document["paths"].items()
+            if "get" in item
+        ),
+        "</table></html>",
+    ]
+    return "\n".join(parts)
+
+
+def _topic(path: str, post: Mapping[str, Any], schemas: Mapping[str, Any], document: Mapping[str, Any]) -> str:
+    schema = schemas[path.removeprefix("/events/")]
+    key = "  -H 'Authorization: Bearer KEY' \\\n" if "security" in post else ""
+    example = (
+        f"curl -X POST \\\n{key}  -H 'Content-Type: application/json' \\\n  --data-binary @events.json \\\n  HOST{path}"
+    )
+    answers = document["components"]["responses"]
+    texts = {code: (answers[code] if "$ref" in one else one)["description"] for code, one in post["responses"].items()}
+    return "\n".join(
+        [
+            f"<h2><code>POST {escape(path)}</code></h2>",
+            f"<p>{escape(post['summary'])}: one event, an array of events, or an event on each line.</p>",
+            f"<pre>{escape(example)}</pre><h3>Parameters</h3><table>",
+            *(_row(f"<code>{one['name']}</code> ({one['in']})", one["description"]) for one in post["parameters"]),
+            f"</table><h3>An event</h3><pre>{escape(json.dumps(schema, indent=2))}</pre><h3>Answers</h3><table>",
+            *(_row(f"<code>{code}</code>", text) for code, text in texts.items()),
+            "</table>",
+        ]
+    )
+
+
+def _row(head: str, text: str) -> str:
+    return f"<tr><td>{head}<td>{escape(text)}"

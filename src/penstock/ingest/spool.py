@@ -1,0 +1,140 @@
+"""Keeps events on disk until Kafka has them: acknowledged after an fsync, which all requests that wait at a time share.
+
+Everything goes through the disk, also while Kafka is there: so events keep their order, and Kafka's speed is no
+caller's business. `Carrier` brings them there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+
+from penstock.ingest.batching import Gather, Waiting
+from penstock.ingest.events import Events
+from penstock.ingest.kafka_store import RETRY, Facts
+from penstock.ingest.responses import Refused
+from penstock.ingest.spool_carrier import Ask, Carrier
+from penstock.ingest.spool_files import Folder, Place, Writer, frame
+from penstock.wire import Producer
+
+log = logging.getLogger(__name__)
+
+LOT = 16 << 20
+"""Bytes that are written together at most."""
+SEGMENT = 64 << 20
+"""Bytes after which a new file is begun, unless the bound of the spool is less than 8 of these."""
+LAST = 1.0
+"""Seconds for the producer to end after that: it would wait as long as Kafka is away."""
+DRAIN = 5.0
+"""Seconds that the end waits for Kafka to take what is left; the rest is replayed after the next start."""
+
+
+class Spool:
+    """The locks of its folder and of those that are `left` are the caller's to hold, from `open` to `close`."""
+
+    status = 202
+
+    def __init__(self, folder: Folder, producer: Producer, most: int, ask: Ask, left: Sequence[Folder] = ()) -> None:
+        """`left` are folders of others whose events go to Kafka, too; `ask` asks whether Kafka is there."""
+        self._folder, self._producer, self._most, self._ask, self._left = folder, producer, most, ask, left
+        self._segment_size = min(SEGMENT, max(1, most // 8))
+        self._gather: Gather[bytes] = Gather(self._write, largest=LOT, at_once=1)
+        self._coming = 0
+        self._carriers: list[Carrier] = []
+
+    async def open(self) -> None:
+        """Cut off what a dead process left unfinished, begin a segment, and start replay.
+
+        Raises PenstockError if a file is damaged; then there is nothing to close.
+        """
+        loop = asyncio.get_running_loop()
+        folders = (self._folder, *self._left)
+        next_free = [await loop.run_in_executor(None, one.recover) for one in folders]
+        for apart in [one.of_topic(topic) for one in folders for topic in one.topics()]:
+            await loop.run_in_executor(None, apart.recover)
+        self._writer = Writer(self._folder, next_free[0], self._segment_size)
+        self._own = Carrier(self._folder, self._producer, lambda: self._writer.end, self._ask)
+        self._carriers = [self._own]
+        for one, segment in zip(self._left, next_free[1:], strict=True):
+            self._carriers.append(Carrier(one, self._producer, partial(Place, segment, 0), self._ask))
+        for carrier in self._carriers:
+            carrier.start()
+
+    def put(self, topic: str, events: Events) -> asyncio.Future[None]:
+        data = frame(topic, time.time_ns() // 1_000_000, events)
+        self._require_room(topic, len(data))
+        self._coming += len(data)
+        done = self._gather.put(data, len(data))
+        done.add_done_callback(lambda _: self._came(len(data)))
+        return done
+
+    def _require_room(self, topic: str, size: int) -> None:
+        if apart := self._own.apart.get(topic):
+            waiting = sum(one.size() for one in self._own.apart.values())
+            if waiting + size > self._most // 2:  # the rest is for the other topics
+                told = f"the events for {topic} wait, and have no more room; nothing was stored: {apart.problem}"
+                raise Refused(503, told, retry_after=RETRY)
+        if self.size() + self._coming + size > self._most:
+            away = " and Kafka does not answer" if self._problem() else ""
+            raise Refused(503 if away else 429, f"the spool is full{away}; nothing was stored", retry_after=RETRY)
+
+    def _came(self, size: int) -> None:
+        self._coming -= size
+
+    def size(self) -> int:
+        """What lies on disk."""
+        return sum(one.size() for one in self._carriers)
+
+    def _problem(self) -> str:
+        """Why nothing goes on."""
+        return next((one.problem for one in self._carriers if one.problem), "")
+
+    def _waiting(self) -> dict[str, int]:
+        """The bytes of topics that Kafka does not take, while it takes others."""
+        found: Counter[str] = Counter()
+        for carrier in self._carriers:
+            found.update({topic: one.size() for topic, one in carrier.apart.items()})
+        return dict(found)
+
+    def _reason(self) -> str:
+        """Why a topic waits."""
+        waiting = ((topic, one.problem) for carrier in self._carriers for topic, one in carrier.apart.items())
+        return next((f"events for {topic} wait: {reason}" for topic, reason in waiting if reason), "")
+
+    def require_ready(self) -> None:
+        if self._writer.broken:
+            raise Refused(503, f"the spool cannot be written: {self._writer.broken}", retry_after=RETRY)
+
+    def facts(self) -> Facts:
+        problem, broken = self._problem(), self._writer.broken
+        said = broken or problem or self._reason()
+        return Facts(not broken, "away" if problem else "ok", said, self.size(), self._waiting())
+
+    async def close(self) -> None:
+        await self._gather.finish()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN):
+                for one in self._carriers:
+                    await one.drained()
+        if not all(one.is_drained() for one in self._carriers):
+            log.warning("%d bytes stay in the spool %s", self.size(), self._folder.path)
+        for one in self._carriers:
+            await one.stop()
+        self._writer.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST):
+                await self._producer.close()
+
+    async def _write(self, lot: Sequence[Waiting[bytes]]) -> None:
+        data = b"".join(one.item for one in lot)
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, self._writer.append, data)
+        except OSError as error:
+            log.error("the spool %s cannot be written: %s", self._folder.path, error)
+            raise Refused(503, f"the spool cannot be written: {error.strerror}", retry_after=RETRY) from error
+        self._own.more()

@@ -1,0 +1,412 @@
+"""Carries the frames of a spool's folder into Kafka, where one topic that does not take its events holds up no other.
+
+Whatever may pass is tried again for ever. When Kafka refuses a topic (no right to write, a topic that is gone), or is
+there and has not taken its events for `PATIENCE`, that topic's events go to a folder of their own, `topic-NAME`, in the
+order in which they came, and from there to Kafka as soon as it takes them; until that folder is empty, later ones go
+there, too. So each topic keeps its order, and the others go on. What is moved is on disk in both places for a moment.
+
+An event that the topic will never take (it is too large, or lacks a key) goes to `refused.ndjson` in the folder, so
+that it neither stops the others nor is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from shutil import rmtree
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from penstock.ingest.events import table
+from penstock.ingest.kafka_store import NEVER, STALLED
+from penstock.ingest.spool_files import Folder, Frame, Place, Writer, damaged, frame, private
+from penstock.wire import Producer, TableFailed
+from penstock.wire.errors import AuthenticationFailed, ClusterAuthorizationFailed, DeliveryTimeout, KafkaError
+
+SOME = 4 << 20
+"""Bytes of frames that are handed on together."""
+log = logging.getLogger(__name__)
+
+PAUSE = 1.0
+"""Seconds until what failed is sent again; the producer itself has tried for long by then."""
+LONGEST_PAUSE = 60.0
+"""Seconds between two tries for a topic that is kept apart; they begin with `PAUSE` and double."""
+PATIENCE = 15.0
+"""Seconds that the events of a topic may hold up the others while Kafka is there."""
+ASK = 5.0
+"""Seconds between two looks at whether Kafka has taken them, and is there."""
+LOOK = 0.01
+"""Seconds between two looks whether an append has ended."""
+SEGMENT = 16 << 20
+"""Bytes after which a new file of a topic is begun."""
+REFUSED = "refused.ndjson"
+ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
+"""JSON has line feeds between its tokens only."""
+
+Ask = Callable[[], Awaitable[object]]
+"""Returns if Kafka is there; raises KafkaError if not."""
+
+
+class Left(NamedTuple):
+    """Rows that were not written, and why; without an error, none are left."""
+
+    rows: pa.RecordBatch
+    error: KafkaError | None
+
+
+class Sender:
+    """Sends the rows of a topic, once, and writes away those that never can be."""
+
+    def __init__(self, producer: Producer, refused: Folder) -> None:
+        self._producer, self._refused = producer, refused
+
+    async def send(self, topic: str, rows: pa.RecordBatch) -> Left:
+        try:
+            await self._producer.send_table(topic, rows)
+        except TableFailed as error:
+            return self._left(topic, rows, error)
+        except KafkaError as error:
+            return Left(rows, error)
+        return Left(rows.slice(0, 0), None)
+
+    def _left(self, topic: str, rows: pa.RecordBatch, error: TableFailed) -> Left:
+        again: list[int] = []
+        why_again: KafkaError | None = None
+        for first, last, why in error.failed:
+            if isinstance(why, NEVER):
+                self._refuse(topic, rows.slice(first, last - first + 1), str(why))
+            else:
+                again += range(first, last + 1)
+                why_again = why
+        return Left(rows.take(pa.array(again, pa.int64())), why_again)
+
+    def _refuse(self, topic: str, rows: pa.RecordBatch, why: str) -> None:
+        file = self._refused.path / REFUSED
+        log.error("%d events for %s were refused, see %s: %s", rows.num_rows, topic, file, why)
+        with open(file, "ab", opener=private) as out:
+            for row in rows.to_pylist():
+                key = (row.get("key") or b"").decode(errors="replace")
+                told = {
+                    "topic": topic,
+                    "time": row["timestamp"],
+                    "key": key,
+                    "reason": why,
+                    "event": msgspec.Raw(row["value"].translate(ONE_LINE)),
+                }
+                out.write(msgspec.json.encode(told) + b"\n")
+            out.flush()
+            os.fsync(out.fileno())
+
+
+class Apart:
+    """The events of one topic that wait for Kafka to take them, in a folder of their own."""
+
+    def __init__(self, folder: Folder, topic: str, sender: Sender, ended: Callable[[], None]) -> None:
+        """`ended` is called when Kafka has all of them, and the folder is gone."""
+        self._folder, self._topic, self._sender, self._ended = folder, topic, sender, ended
+        self.reason = ""
+        """Why Kafka does not take them; empty while it does."""
+        self._is_open = False
+        self._append: asyncio.Future[None] | None = None
+
+    async def begin(self, lot: Sequence[Frame], attempt: asyncio.Future[Left]) -> None:
+        """Take the first frames, whose rows `attempt` has tried to send, or is still trying to; raises OSError."""
+        if not self._is_open:
+            self._open()
+        await self.add(lot)
+        behind = self._writer.end
+
+        async def finish() -> Place:
+            left = await attempt
+            await self._send(left.rows, left.error)
+            return behind
+
+        self._start(finish)
+
+    def go_on(self) -> None:
+        """With what a process that ended has left; raises PenstockError if it is damaged."""
+        self._open()
+        self.reason = "it has not been tried since the start"
+        self._start(None)
+
+    async def add(self, lot: Sequence[Frame]) -> None:
+        """Returns when they are on disk; raises OSError."""
+        data = b"".join(frame(one.topic, one.time, one.events()) for one in lot)
+        self._append = asyncio.get_running_loop().run_in_executor(None, self._writer.append, data)
+        await asyncio.shield(self._append)  # its thread cannot be stopped
+        self._replay.more()
+
+    @property
+    def problem(self) -> str:
+        return self._replay.problem or self.reason
+
+    def size(self) -> int:
+        return self._replay.size()
+
+    async def stop(self) -> None:
+        self._watch.cancel()
+        await self._replay.stop()
+        if self._append:
+            await asyncio.wait([self._append])
+        self._writer.close()
+
+    def _open(self) -> None:
+        self._folder.make()
+        self._writer = Writer(self._folder, self._folder.recover(), SEGMENT)
+        self._replay = Replay(self._folder, lambda: self._writer.end, self._deliver)
+        self._is_open = True
+
+    def _start(self, first: Callable[[], Awaitable[Place]] | None) -> None:
+        self._replay.start(first)
+        self._watch = asyncio.create_task(self._until_empty())
+
+    async def _until_empty(self) -> None:
+        await self._replay.drained()
+        while (self._append and not self._append.done()) or not self._replay.is_empty():
+            await asyncio.sleep(LOOK)
+            await self._replay.drained()
+        # All of it before anything else may run: the topic may begin such a folder again at once.
+        self._ended()
+        self._writer.close()
+        for segment in self._folder.segments():  # before the place, without which they would be replayed
+            self._folder.file(segment).unlink()
+        rmtree(self._folder.path)
+        await self._replay.stop()
+
+    async def _deliver(self, found: list[Frame]) -> None:
+        await self._send(table([one.events() for one in found], [one.time for one in found]), None)
+
+    async def _send(self, rows: pa.RecordBatch, error: KafkaError | None) -> None:
+        """Try until none is left."""
+        pause = PAUSE
+        while rows.num_rows:
+            if error:
+                self.reason = str(error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+            rows, error = await self._sender.send(self._topic, rows)
+        self.reason = ""
+
+
+class Carrier:
+    """Of one folder, from `start` to `stop`; `end` tells how far its newest segment may be read."""
+
+    def __init__(self, folder: Folder, producer: Producer, end: Callable[[], Place], ask: Ask) -> None:
+        """The folder is recovered."""
+        self._folder, self._sender, self._ask = folder, Sender(producer, folder), ask
+        self._replay = Replay(folder, end, self._deliver)
+        self._sent_at: float | None = None
+        self._said = ""
+        self.apart: dict[str, Apart] = {}
+        """By topic."""
+
+    def start(self) -> None:
+        """Raises PenstockError if a folder of a topic is damaged."""
+        for topic in self._folder.topics():
+            self.apart[topic] = self._new(topic)
+            self.apart[topic].go_on()
+        self._replay.start()
+
+    @property
+    def problem(self) -> str:
+        """Why nothing goes on; empty while something does."""
+        if self._replay.problem or self._said or self._sent_at is None:
+            return self._replay.problem or self._said
+        waited = asyncio.get_running_loop().time() - self._sent_at
+        return f"Kafka has not answered for {waited:.0f} s" if waited > STALLED else ""
+
+    def size(self) -> int:
+        """What lies on disk."""
+        return self._replay.size() + sum(one.size() for one in self.apart.values())
+
+    def more(self) -> None:
+        """Something was written."""
+        self._replay.more()
+
+    async def drained(self) -> None:
+        """Wait until Kafka has everything, but what is kept apart."""
+        await self._replay.drained()
+
+    def is_drained(self) -> bool:
+        """Whether Kafka has everything."""
+        return self._replay.is_empty() and not self.apart
+
+    async def stop(self) -> None:
+        await self._replay.stop()
+        for one in list(self.apart.values()):
+            await one.stop()
+
+    async def _deliver(self, found: list[Frame]) -> None:
+        by_topic: dict[str, list[Frame]] = defaultdict(list)
+        for one in found:
+            by_topic[one.topic].append(one)
+        self._sent_at = asyncio.get_running_loop().time()
+        await asyncio.gather(*(self._carry(topic, lot) for topic, lot in by_topic.items()))
+        self._sent_at = None
+
+    async def _carry(self, topic: str, lot: list[Frame]) -> None:
+        while (apart := self.apart.get(topic)) is not None:
+            if await self._is_written(topic, apart.add(lot)):
+                return
+        attempt = self._attempt(topic, table([one.events() for one in lot], [one.time for one in lot]))
+        began, there = asyncio.get_running_loop().time(), 0
+        try:
+            while there < 2:
+                await asyncio.wait([attempt], timeout=ASK)
+                error = attempt.result().error if attempt.done() else None
+                if attempt.done() and not error:
+                    self._said = ""
+                    return
+                if error and _is_of_topic(error):
+                    break
+                # Twice, so that a Kafka that has just come back has time to take them.
+                is_late = asyncio.get_running_loop().time() - began > PATIENCE
+                there = there + 1 if is_late and await self._is_there() else 0
+                if error and there < 2:
+                    log.warning("the spool's events for %s wait: %s", topic, error)
+                    self._said = str(error)
+                    await asyncio.sleep(PAUSE)
+                    attempt = self._attempt(topic, attempt.result().rows)
+        except BaseException:
+            attempt.cancel()
+            raise
+        await self._put_apart(topic, lot, attempt, str(error) if error else f"not taken for {PATIENCE:.0f} s")
+
+    def _attempt(self, topic: str, rows: pa.RecordBatch) -> asyncio.Future[Left]:
+        return asyncio.ensure_future(self._sender.send(topic, rows))
+
+    async def _is_there(self) -> bool:
+        try:
+            await self._ask()
+        except KafkaError:
+            return False
+        return True
+
+    async def _put_apart(self, topic: str, lot: list[Frame], attempt: asyncio.Future[Left], reason: str) -> None:
+        one = self._new(topic)
+        one.reason = reason
+        while not await self._is_written(topic, one.begin(lot, attempt)):
+            pass
+        self._said = ""
+        self.apart[topic] = one
+        where = self._folder.of_topic(topic).path
+        log.warning("the spool's events for %s wait in %s, the others go on: %s", topic, where, reason)
+
+    def _new(self, topic: str) -> Apart:
+        return Apart(self._folder.of_topic(topic), topic, self._sender, partial(self._together, topic))
+
+    def _together(self, topic: str) -> None:
+        del self.apart[topic]
+        log.warning("Kafka has all events for %s that waited", topic)
+
+    async def _is_written(self, topic: str, writing: Awaitable[None]) -> bool:
+        """Whether the disk took it; if not, after a while."""
+        try:
+            await writing
+        except OSError as error:
+            log.error("the spool's events for %s cannot be put apart: %s", topic, error)
+            self._said = f"the spool cannot be written: {error.strerror}"
+            await asyncio.sleep(PAUSE)
+            return False
+        return True
+
+
+def _is_of_topic(error: KafkaError) -> bool:
+    """Whether sending it again at once cannot help, while other topics may be all right."""
+    return not error.retriable and not isinstance(
+        error, AuthenticationFailed | ClusterAuthorizationFailed | DeliveryTimeout
+    )
+
+
+# Reads a spool's frames in their order, hands them on, and forgets them when that is done.
+
+
+class Replay:
+    """Runs from `start` to `stop`; `end` tells how far the newest segment may be read.
+
+    `deliver` returns when the frames are elsewhere; what cannot be handed on now, it tries for ever.
+    """
+
+    def __init__(
+        self, folder: Folder, end: Callable[[], Place], deliver: Callable[[list[Frame]], Awaitable[None]]
+    ) -> None:
+        """The folder is recovered."""
+        first = Place(min(folder.segments(), default=0), 0)
+        self._folder, self._place, self._end, self._deliver = folder, max(folder.place(), first), end, deliver
+        self._sizes = {number: folder.file(number).stat().st_size for number in folder.segments()}
+        self._more = asyncio.Event()
+        self._empty = asyncio.Event()
+        self.problem = ""
+        """Why nothing is read any more; empty while it is."""
+
+    def size(self) -> int:
+        """What lies on disk; a segment counts until all of it is handed on."""
+        end = self._end()
+        return sum(size for number, size in self._sizes.items() if number < end.segment) + end.offset
+
+    def start(self, first: Callable[[], Awaitable[Place]] | None = None) -> None:
+        """`first` hands on what lies before the place that it returns, which was not read from here."""
+        self._task = asyncio.create_task(self._run(first))
+
+    def more(self) -> None:
+        """Something was written."""
+        end = self._end()
+        self._sizes[end.segment] = end.offset
+        self._empty.clear()
+        self._more.set()
+
+    def is_empty(self) -> bool:
+        """Whether all is handed on."""
+        return self._place == self._end()
+
+    async def drained(self) -> None:
+        """Wait until all is handed on."""
+        while not self.is_empty():
+            self._empty.clear()
+            self._more.set()
+            await self._empty.wait()
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _run(self, first: Callable[[], Awaitable[Place]] | None) -> None:
+        try:
+            if first:
+                await self._reached(await first())
+            await self._carry()
+        except Exception as error:
+            # Nobody waits for this task: the server would go on until the spool is full, and nobody know why.
+            log.exception("the spool %s is not replayed any more", self._folder.path)
+            self.problem = f"the spool is not replayed any more: {error}; start again"
+
+    async def _carry(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            end = self._end()
+            if self._place == end:
+                self._empty.set()
+                self._more.clear()
+                await self._more.wait()
+                continue
+            until = end.offset if end.segment == self._place.segment else None
+            if until is None and self._place.offset >= self._sizes.get(self._place.segment, 0):
+                await self._reached(Place(self._place.segment + 1, 0))
+                continue
+            found, place = await loop.run_in_executor(None, self._folder.read, self._place, until, SOME)
+            if not found:
+                raise damaged(self._folder.file(self._place.segment), self._place.offset)
+            await self._deliver(found)
+            await self._reached(place)
+
+    async def _reached(self, place: Place) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, self._folder.note, place)
+        self._place = place
+        for number in [number for number in self._sizes if number < place.segment]:
+            del self._sizes[number]

@@ -1,0 +1,355 @@
+"""The files of a spool: segments of frames, each with its length and checksum, and the place that replay reached.
+
+A frame is one request. Frames are appended and synced before they are acknowledged, and how far they are is noted in
+`synced`, which costs no sync of its own: it outlives the process, and mostly a power cut. So bytes that are not whole
+frames were damaged later if they lie before that place or before whole frames, and end the start; if they begin at that
+place, they were never acknowledged. Of others this is not known: they are kept aside.
+
+The place of replay is written after Kafka has what lies before it: whoever dies in between replays that part again.
+All files are readable by their owner only, whatever the umask.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.errors import PenstockError
+from penstock.ingest.events import Events
+from penstock.native.crc32c import crc32c
+from penstock.native.text_slices import Texts
+
+log = logging.getLogger(__name__)
+
+HEAD = struct.Struct("<II")
+"""Bytes of the payload, and their CRC32C."""
+SUFFIX = ".spool"
+PLACE = "place.json"
+SYNCED = "synced"
+_SYNCED = struct.Struct("<QQI")
+"""Segment, offset, and the CRC32C of both."""
+TOPIC = "topic-"
+DAMAGED = ".damaged"
+WORKER = "worker-"
+FIRST = b"\x94"
+"""With which each payload begins: msgpack's array of four."""
+
+
+class Frame(msgspec.Struct, array_like=True):
+    """The events of one request; `time` is milliseconds since 1970."""
+
+    topic: str
+    time: int
+    keys: list[bytes | None] | bytes | None
+    values: list[bytes]
+
+    def events(self) -> Events:
+        return Events.of(self.values, self.keys, 0)
+
+
+class Place(NamedTuple):
+    """Before which byte of which segment all is in Kafka."""
+
+    segment: int
+    offset: int
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Frame).decode
+
+
+def frame(topic: str, time: int, events: Events) -> bytes:
+    """One request as it stands in a file."""
+    keys = events.keys.listed() if isinstance(events.keys, Texts) else events.keys
+    payload = _encode((topic, time, keys, events.values.listed()))  # a Frame
+    return HEAD.pack(len(payload), crc32c(payload)) + payload
+
+
+def frames(data: bytes) -> Iterator[tuple[Frame, int]]:
+    """The whole frames at the start of `data`, each with the offset of its end; ends at the first that is not whole."""
+    at = 0
+    while payload := _payload(data, at):
+        at += HEAD.size + len(payload)
+        yield _decode(payload), at
+
+
+def _payload(data: bytes, at: int) -> bytes:
+    """That of the frame at this place; empty if it is not whole."""
+    if at + HEAD.size > len(data):
+        return b""
+    size, checksum = HEAD.unpack_from(data, at)
+    if at + HEAD.size + size > len(data):
+        return b""
+    payload = data[at + HEAD.size : at + HEAD.size + size]
+    return payload if crc32c(payload) == checksum else b""
+
+
+def _is_torn(data: bytes, at: int) -> bool:
+    """Whether there is no whole frame behind the one at this place, which is not whole; its length may be wrong too."""
+    found = data.find(FIRST, at + HEAD.size + 1)
+    while found >= 0:
+        if _payload(data, found - HEAD.size):
+            return False
+        found = data.find(FIRST, found + 1)
+    return True
+
+
+class Folder:
+    """The files of one spool."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def file(self, segment: int) -> Path:
+        return self.path / f"{segment:012d}{SUFFIX}"
+
+    def segments(self) -> list[int]:
+        return sorted(int(file.stem) for file in self.path.glob(f"*{SUFFIX}"))
+
+    def make(self) -> None:
+        """The folder, if it is not there, and those above it."""
+        missing = [one for one in (self.path, *self.path.parents) if not one.exists()]
+        for one in reversed(missing):
+            one.mkdir(mode=0o700, exist_ok=True)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder alone; the lock falls with the process."""
+        try:
+            self.make()
+            file = os.fdopen(private(str(self.path / "lock"), os.O_WRONLY | os.O_CREAT), "w")
+        except OSError as error:
+            raise PenstockError(
+                f"the spool cannot be used: {error.strerror}",
+                where=str(self.path),
+                next="give a folder that can be written",
+            ) from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise PenstockError(
+                    "another process uses this spool",
+                    where=str(self.path),
+                    next="stop it, or give each its own --spool",
+                ) from None
+            yield
+
+    def topics(self) -> list[str]:
+        """Those whose events are kept apart, in a folder each."""
+        parts = sorted(self.path.glob(f"{TOPIC}*"))
+        return [one.name.removeprefix(TOPIC) for one in parts if Folder(one).segments()]
+
+    def of_topic(self, topic: str) -> Folder:
+        return Folder(self.path / f"{TOPIC}{topic}")
+
+    def has_events(self) -> bool:
+        return bool(self.segments() or self.topics())
+
+    def place(self) -> Place:
+        """Where replay goes on."""
+        try:
+            data = (self.path / PLACE).read_bytes()
+        except FileNotFoundError:
+            return Place(0, 0)
+        try:
+            segment, offset, *checksum = msgspec.json.decode(data, type=list[int])
+        except (msgspec.DecodeError, ValueError):
+            raise self._lost_place() from None
+        place = Place(segment, offset)
+        # The first version wrote no checksum.
+        if min(place) < 0 or checksum not in ([], [_checksum(place)]):
+            raise self._lost_place()
+        return place
+
+    def _lost_place(self) -> PenstockError:
+        return PenstockError(
+            "the place up to which Kafka has the spool cannot be read",
+            where=str(self.path / PLACE),
+            next="remove this file and start again: some events will come to Kafka a second time",
+        )
+
+    def note(self, place: Place) -> None:
+        """Remember the place, whole or not at all, and drop the segments before it."""
+        new = self.path / f"{PLACE}.new"
+        with open(new, "wb", opener=private) as file:
+            file.write(msgspec.json.encode([*place, _checksum(place)]))
+            file.flush()
+            os.fsync(file.fileno())
+        new.rename(self.path / PLACE)
+        for segment in self.segments():
+            if segment < place.segment:
+                self.file(segment).unlink()
+
+    def synced(self) -> Place | None:
+        """Before which all is known to be acknowledged; None if nothing is known."""
+        try:
+            data = (self.path / SYNCED).read_bytes()
+        except FileNotFoundError:
+            return None
+        if len(data) != _SYNCED.size:
+            return None
+        segment, offset, checksum = _SYNCED.unpack(data)
+        place = Place(segment, offset)
+        return place if checksum == _checksum(place) else None
+
+    def recover(self) -> int:
+        """Cut off what was never acknowledged, drop what Kafka has; the number of the next segment."""
+        place, segments = self.place(), self.segments()
+        if segments and place.segment > segments[-1] + 1:
+            raise self._lost_place()
+        for segment in segments:
+            if segment < place.segment:  # it died before it could
+                self.file(segment).unlink()
+            else:
+                start = place.offset if segment == place.segment else 0
+                self._check(segment, start, last=segment == segments[-1])
+        # Behind the place, too, if its file was moved away.
+        return max([place.segment - (place.offset == 0), *segments]) + 1
+
+    def read(self, place: Place, end: int | None, most: int) -> tuple[list[Frame], Place]:
+        """Some frames from a place on, and the place behind them; `end` is how far this segment may be read."""
+        with self.file(place.segment).open("rb") as file:
+            size = os.fstat(file.fileno()).st_size if end is None else end
+            file.seek(place.offset)
+            data = file.read(min(most, size - place.offset))
+            found = list(frames(data))
+            if not found and data:  # one frame that is larger than `most`
+                file.seek(place.offset)
+                found = list(frames(file.read(size - place.offset)))[:1]
+        ends = found[-1][1] if found else 0
+        return [one for one, _ in found], Place(place.segment, place.offset + ends)
+
+    def sync(self) -> None:
+        """Make the names of new files safe."""
+        directory = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def _check(self, segment: int, start: int, *, last: bool) -> None:
+        """Raises PenstockError if acknowledged events of a file cannot be read; `start` is where replay goes on."""
+        data, file, synced = self.file(segment).read_bytes(), self.file(segment), self.synced()
+        acknowledged = synced.offset if synced and synced.segment == segment else None
+        whole = start + max((end for _, end in frames(data[start:])), default=0)
+        if min(whole, len(data)) < (acknowledged or 0) > start:
+            raise damaged(file, min(whole, len(data)))
+        if whole >= len(data):
+            return
+        if not (last and _is_torn(data, whole)):
+            raise damaged(file, whole)
+        if whole != acknowledged:
+            self._keep_aside(file, data, whole)
+        os.truncate(file, whole)
+
+    def _keep_aside(self, file: Path, data: bytes, at: int) -> None:
+        kept = file.with_name(f"{file.stem}-{at}{DAMAGED}")
+        with open(kept, "wb", opener=private) as out:
+            out.write(data[at:])
+            out.flush()
+            os.fsync(out.fileno())
+        self.sync()
+        log.warning(
+            "%s: its last %d bytes, from byte %d on, are no whole request. They were cut short before they were"
+            " acknowledged, or damaged since; they are kept in %s",
+            *(file, len(data) - at, at, kept),
+        )
+
+
+class Writer:
+    """Appends to a folder, whose files it begins anew when they are full; `end` is up to where all is on disk."""
+
+    def __init__(self, folder: Folder, segment: int, largest: int) -> None:
+        """Begins that segment; the folder is there."""
+        self._folder, self._largest = folder, largest
+        self._mark = private(str(folder.path / SYNCED), os.O_WRONLY | os.O_CREAT)
+        self.end = Place(segment, 0)
+        self._file = self._begin(segment)
+        self.broken = ""
+        """Why nothing more can be appended."""
+
+    def append(self, data: bytes) -> None:
+        """Returns when it is safe; raises OSError."""
+        if self.broken:
+            raise OSError(errno.EIO, self.broken)
+        if self.end.offset >= self._largest:
+            full = self._file
+            self._file = self._begin(self.end.segment + 1)
+            os.close(full)
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[os.write(self._file, left) :]
+        except OSError:
+            os.ftruncate(self._file, self.end.offset)  # a full disk may get room again
+            raise
+        try:
+            os.fdatasync(self._file)
+        except OSError as error:
+            # What the disk has of it is unknown, and a second fsync would not tell (Linux forgets the error).
+            self.broken = f"{error.strerror}; look at the disk, then start again"
+            raise
+        self.end = Place(self.end.segment, self.end.offset + len(data))
+        os.pwrite(self._mark, _SYNCED.pack(*self.end, _checksum(self.end)), 0)
+
+    def close(self) -> None:
+        os.close(self._file)
+        os.close(self._mark)
+
+    def _begin(self, segment: int) -> int:
+        file = private(str(self._folder.file(segment)), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._folder.sync()
+        self.end = Place(segment, 0)
+        return file
+
+
+def private(path: str, flags: int) -> int:
+    """Opens a file that nobody else may read, one that is there included."""
+    file = os.open(path, flags, 0o600)
+    os.fchmod(file, 0o600)
+    return file
+
+
+def _checksum(place: Place) -> int:
+    return crc32c(b"%d %d" % place)
+
+
+def folders(path: Path, worker: int, workers: int) -> tuple[Folder, list[Folder]]:
+    """The folder of one of `workers` that share a spool, and those with events that it takes over.
+
+    These are of workers that are no more, as there were others: one alone has `path` itself, several have one each in
+    it. What each takes over follows from the numbers, so that no two want the same.
+    """
+    parts = {number: Folder(path / f"{WORKER}{number}") for number in _numbers(path)}
+    left = {number: one for number, one in parts.items() if workers == 1 or number >= workers}
+    if workers == 1:
+        own = Folder(path)
+    else:
+        own = Folder(path / f"{WORKER}{worker}")
+        left[0] = Folder(path)
+    return own, [one for number, one in sorted(left.items()) if number % workers == worker and one.has_events()]
+
+
+def _numbers(path: Path) -> list[int]:
+    names = (one.name.removeprefix(WORKER) for one in path.glob(f"{WORKER}*"))
+    return [int(name) for name in names if name.isdecimal()]
+
+
+def damaged(file: Path, at: int) -> PenstockError:
+    marks = file.with_name(SYNCED)
+    return PenstockError(
+        f"the spool is damaged at byte {at}",
+        where=str(file),
+        next=f"keep a copy of this file; then `truncate -s {at} {file} && rm -f {marks}`, and start again: "
+        "events behind that byte are in the copy only",
+    )

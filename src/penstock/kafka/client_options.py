@@ -1,0 +1,85 @@
+"""The options of `format("penstock-kafka")`: its own, and Kafka's by their names, with "kafka." before them or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from penstock.delivery import DELIVERIES, EXACTLY_ONCE
+from penstock.errors import PenstockError
+from penstock.kafka.security import SAME, SETTINGS, Security, by_name
+from penstock.wire import Producer
+from penstock.wire.records.batch_header import HEADER_SIZE
+from penstock.wire.records.compression import CODECS, MAX_SIZE
+
+SINK = "the sink penstock-kafka"
+OWN = ("servers", "topic", "delivery", "compression", "query", "batch")
+LEAST = {
+    "linger.ms": 0,
+    "batch.size": HEADER_SIZE + 1,
+    "delivery.timeout.ms": 1,
+    "request.timeout.ms": 1,
+    "transaction.timeout.ms": 1,
+}
+"""The settings that are numbers."""
+KNOWN = tuple(dict.fromkeys((*OWN, *LEAST, *SAME.values(), *SAME, *SETTINGS)))
+
+
+@dataclass(frozen=True)
+class Options:
+    """Where and how to write; `topic` is empty when each row names its own, `tuning` is of `Producer`.
+
+    `batch` is the number of the batch of `query` that a frame is; a stream has its own.
+    """
+
+    servers: str
+    topic: str
+    delivery: str
+    tuning: Mapping[str, Any]
+    security: Security
+    query: str = ""
+    batch: int = 0
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Options:
+        """Refuses what is missing, unknown or no value of its kind."""
+        options = by_name(given, KNOWN, SINK)
+        if not options.get("servers"):
+            raise wrong("no servers", '.option("servers", "host:9092")')
+        delivery, compression = options.get("delivery", EXACTLY_ONCE), options.get("compression.type", "lz4")
+        if delivery not in DELIVERIES:
+            raise wrong(f"no delivery {delivery!r}", f"use {' or '.join(map(repr, DELIVERIES))}")
+        if compression not in CODECS:
+            raise wrong(f"no compression {compression!r}", f"use one of {', '.join(CODECS)}")
+        tuning = {"compression": compression} | dict(_number(name, options[name]) for name in LEAST if name in options)
+        security = Security.of({name: options[name] for name in SETTINGS if name in options})
+        query, batch = options.get("query", ""), options.get("batch", "")
+        if bool(query) != batch.isdecimal():
+            raise wrong(f"no batch {batch!r} of a query {query!r}", "give both, the batch as its number")
+        return cls(options["servers"], options.get("topic", ""), delivery, tuning, security, query, int(batch or 0))
+
+    def producer(self, **more: Any) -> Producer:
+        """To be called where it is used: it can no more be sent elsewhere."""
+        return Producer(
+            self.servers,
+            client_id="penstock-spark",
+            tls=self.security.tls(),
+            authenticate=self.security.authenticate(),
+            **self.tuning,
+            **more,
+        )
+
+
+def wrong(what: str, next: str) -> PenstockError:
+    return PenstockError(f"{SINK} has {what}", next=next)
+
+
+def _number(name: str, text: str) -> tuple[str, timedelta | int]:
+    """Kafka's setting as the producer's argument: "linger.ms" is `linger`, a timedelta."""
+    if not (text.isdecimal() and LEAST[name] <= int(text) <= MAX_SIZE):
+        unit = "milliseconds" if name.endswith(".ms") else "bytes"
+        raise wrong(f"no {name} {text!r}", f"give {unit}, {LEAST[name]} to {MAX_SIZE}")
+    argument = name.removesuffix(".ms").replace(".", "_")
+    return argument, timedelta(milliseconds=int(text)) if name.endswith(".ms") else int(text)

@@ -1,0 +1,213 @@
+"""`format("penstock-kafka")`: Arrow batches of Spark to Kafka through our own client, exactly once in a stream.
+
+Each task of a micro-batch is one transaction. With its records it commits a marker: the number of the batch, as the
+offset of a consumer group that is named after the query, and beside it what the batch covers (`markers`). A task that
+runs again, after whatever crash, takes over the transactional id, which ends or fences what an older attempt has left
+open, and reads the markers: if its batch was committed before, it writes nothing. So a reader of committed records sees
+each row of each batch once, provided that a batch that is run again gives each task the same rows, which Spark's
+replayable sources do. Before it writes, a task looks at the markers of all tasks: of a later batch, of another one with
+the same number, or of the same one in another number of tasks, each is an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from math import ceil
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    DataSourceWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from penstock.delivery import AT_LEAST_ONCE, EXACTLY_ONCE
+from penstock.kafka.client_options import Options, wrong
+from penstock.markers import Marker, is_written
+from penstock.query import Batch, offsets_in_checkpoint
+from penstock.wire.producer.table_receipts import by_topic
+from penstock.wire.producer.transactions import Committed, Transactions
+from penstock.wire.records.record_encoder import COLUMNS
+
+MARKERS = "__consumer_offsets"
+"""The topic under which markers are kept, a task's under a partition: any that exists will do, as this one does."""
+QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
+"""What Spark calls the query and the micro-batch in the properties of a task."""
+TASKS = "penstock.tasks"
+"""What we call the number of a batch's tasks there."""
+GATHERED = 4 << 20
+"""Bytes of rows that are encoded together."""
+
+
+class PenstockKafka(DataSource):
+    """The sink by its name."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "penstock-kafka"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        options = Options.of(dict(self.options))
+        check(schema, options)
+        return StreamWriter(options, self.options.get("checkpointLocation", ""))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        options = Options.of(dict(self.options))
+        check(schema, options)
+        return BatchWriter(options)
+
+
+def check(schema: StructType, options: Options) -> None:
+    """Raises `PenstockError` if these columns cannot be written."""
+    names = set(schema.names)
+    if unknown := names - {*COLUMNS, "topic"}:
+        raise wrong(f"no place for the columns {', '.join(sorted(unknown))}", f"select topic, {', '.join(COLUMNS)}")
+    if "value" not in names:
+        raise wrong("no column `value` to write", "select one")
+    if bool(options.topic) == ("topic" in names):
+        raise wrong("no topic, or two", 'give .option("topic", ...) or a column `topic`, and not both')
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes the part of a micro-batch that is one task's; `checkpoint` is where its query keeps its offsets."""
+
+    def __init__(self, options: Options, checkpoint: str) -> None:
+        self.options, self.checkpoint = options, checkpoint
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        task = TaskContext.get()
+        assert task
+        query, batch = task.getLocalProperty(QUERY), task.getLocalProperty(BATCH)
+        if self.options.delivery == AT_LEAST_ONCE or query is None or batch is None:
+            asyncio.run(_write(self.options, iterator))
+        else:
+            number = int(batch)
+            write_once(self.options, iterator, Batch(query, number, *offsets_in_checkpoint(self.checkpoint, number)))
+        return WriterCommitMessage()
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Each task has committed its own."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """What tasks have committed stays; they skip it when the batch is run again."""
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes a batch frame: with its query and number as a stream does, else without transactions.
+
+    Without them, what a failed task has written stays, and a repeat repeats it.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        options = self.options
+        if options.delivery == EXACTLY_ONCE and options.query:
+            write_once(options, iterator, Batch(options.query, options.batch))
+        else:
+            asyncio.run(_write(options, iterator))
+        return WriterCommitMessage()
+
+
+async def _write(options: Options, batches: Iterator[pa.RecordBatch]) -> None:
+    async with options.producer() as producer:
+        await producer.send_tables(_parts(batches, options.topic))
+
+
+def save(records: DataFrame, options: Options, batch: Batch) -> None:
+    """Write a batch of a query, each of its tasks in a transaction."""
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        write_once(options, batches, batch)
+        return iter(())
+
+    check(records.schema, options)
+    written = records.mapInArrow(write, "rows bigint")
+    context = records.sparkSession.sparkContext
+    # Known before they run, and told to each: the plan that is counted is the one that is then run.
+    context.setLocalProperty(TASKS, str(written._jdf.queryExecution().toRdd().getNumPartitions()))
+    try:
+        written.collect()
+    finally:
+        context.setLocalProperty(TASKS, None)  # type: ignore[arg-type]
+
+
+def write_once(options: Options, batches: Iterator[pa.RecordBatch], batch: Batch) -> None:
+    """Write the running task's part of a batch, unless it was written before."""
+    task = TaskContext.get()
+    assert task
+    tasks = int(task.getLocalProperty(TASKS) or 0)
+    asyncio.run(_write_once(options, batches, batch, task.partitionId(), tasks))
+
+
+async def _write_once(options: Options, batches: Iterator[pa.RecordBatch], batch: Batch, task: int, tasks: int) -> None:
+    async with (
+        options.producer(transactional_id=f"{_group(batch)}-{task}") as producer,
+        producer.transaction() as transaction,
+    ):
+        place = await unwritten(transaction, batch, task, tasks)
+        if place and await producer.send_tables(_parts(batches, options.topic)):
+            made = Committed(batch.number + 1, Marker.for_batch(batch, tasks).text())
+            await transaction.add_offsets(place.group, {(MARKERS, place.partition): made})
+
+
+class Place(NamedTuple):
+    """Where the marker of a task is."""
+
+    group: str
+    partition: int
+
+
+def _group(batch: Batch, number: int = 0) -> str:
+    return f"penstock-{batch.query}" + (f"-{number}" if number else "")
+
+
+async def unwritten(transaction: Transactions, batch: Batch, task: int, tasks: int) -> Place | None:
+    """Where the marker of this task goes; None if the task has committed its part.
+
+    A broker takes no offsets of partitions that there are not: each group has the markers of so many tasks.
+    """
+    # Asked for a group's offsets, a new cluster makes the topic whose partitions are counted next.
+    first = await transaction.all_committed(_group(batch), MARKERS)
+    width = await transaction.partitions(MARKERS)
+    place = Place(_group(batch, task // width), task % width)
+    more = range(1, ceil(max(tasks, task + 1) / width))
+    own, others = await asyncio.gather(
+        transaction.committed(place.group, MARKERS, place.partition),
+        asyncio.gather(*(transaction.all_committed(_group(batch, number), MARKERS) for number in more)),
+    )
+    all = {n * width + p: found for n, group in enumerate([first, *others]) for p, found in group.items()}
+    if own is not None:
+        all[task] = own
+    done = {number: is_written(_marker(found), batch, "Kafka", tasks=tasks) for number, found in all.items()}
+    return None if done.get(task, False) else place
+
+
+def _marker(found: Committed) -> Marker:
+    return Marker.read(found.offset - 1, found.metadata)
+
+
+def _parts(batches: Iterator[pa.RecordBatch], topic: str) -> Iterator[tuple[str, pa.RecordBatch]]:
+    some = _gathered(batches)
+    return ((topic, batch) for batch in some) if topic else by_topic(some)
+
+
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Spark's batches of some thousand rows, joined until they fill several of Kafka's."""
+    some: list[pa.RecordBatch] = []
+    for batch in batches:
+        if batch.num_rows:
+            some.append(batch)
+        if sum(one.nbytes for one in some) >= GATHERED:
+            yield pa.concat_batches(some)
+            some = []
+    if some:
+        yield pa.concat_batches(some)

@@ -1,0 +1,145 @@
+"""Members of JSON objects as Arrow columns, of the objects that the loop of `json_kernel` is sure of."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import types as st
+
+from penstock.kafka.json_kernel import (
+    DATE,
+    DECIMAL,
+    ESCAPED,
+    FLOAT,
+    MOST_SECONDS,
+    TEXT,
+    TIME,
+    TRUTH,
+    WHOLE,
+    plain_rows,
+    take,
+    texts,
+)
+from penstock.native import Array
+from penstock.native.byte_loads import WIDE
+from penstock.wire.records.arrays import cells, read_only
+
+MOST_MEMBERS = 62
+"""A word has a bit for each."""
+_WORD = (1 << 63) - 1
+_KINDS: dict[type[st.DataType], tuple[int, int, pa.DataType]] = {
+    st.StringType: (TEXT, 0, pa.string()),
+    st.ByteType: (WHOLE, (1 << 7) - 1, pa.int8()),
+    st.ShortType: (WHOLE, (1 << 15) - 1, pa.int16()),
+    st.IntegerType: (WHOLE, (1 << 31) - 1, pa.int32()),
+    st.LongType: (WHOLE, _WORD, pa.int64()),
+    st.FloatType: (FLOAT, 0, pa.float32()),
+    st.DoubleType: (DECIMAL, 0, pa.float64()),
+    st.BooleanType: (TRUTH, 0, pa.bool_()),
+    st.DateType: (DATE, 0, pa.date32()),
+    st.TimestampType: (TIME, MOST_SECONDS, pa.timestamp("us", "UTC")),
+}
+"""Of each type that is read here: its kind, the largest number, and the type in Arrow."""
+
+
+class Members(NamedTuple):
+    """What is read of each object, as arrays for the loop and as Arrow's types."""
+
+    kinds: Array
+    bounds: Array
+    names: Array
+    text: Array
+    types: tuple[pa.DataType, ...]
+
+
+def members(schema: st.StructType) -> Members | None:
+    """None for a schema with other types than those that are read here, or names with anything but plain ASCII."""
+    if not 0 < len(schema) <= MOST_MEMBERS or not all(_readable(field) for field in schema):
+        return None
+    found = [_KINDS[type(field.dataType)] for field in schema]
+    text = "".join(schema.names).encode()
+    lengths = [len(name) for name in schema.names]
+    starts = np.cumsum([0, *lengths[:-1]])
+    return Members(
+        read_only(np.array([kind for kind, _, _ in found])),
+        read_only(np.array([(-most - (most < _WORD), most) for _, most, _ in found])),
+        read_only(np.stack([starts, lengths], axis=1)),
+        read_only(np.frombuffer(text + bytes(WIDE), np.uint8)),
+        tuple(kind for _, _, kind in found),
+    )
+
+
+def columns(values: pa.BinaryArray, wanted: Members) -> tuple[pa.BooleanArray, list[pa.Array]]:
+    """Which values are read, and the members of these; null in values that are not read, as where there is none."""
+    offsets, data, _ = cells(values, "value")
+    rows = len(values)
+    found = np.empty((len(wanted.kinds), 2, rows), np.int64)
+    decimals = np.zeros((len(wanted.kinds), rows))
+    good = np.zeros(rows, np.bool_)
+    take(data, offsets, _usable(data, offsets), *wanted[:-1], found, decimals, good)
+    made = []
+    for member, kind in enumerate(wanted.types):
+        starts, lengths = found[member]
+        there = good & (lengths >= 0)
+        if wanted.kinds[member] == TEXT:
+            made.append(_texts(data, starts, np.where(there, lengths, -1)))
+        else:
+            numbers = decimals[member] if wanted.kinds[member] >= DECIMAL else starts
+            made.append(_numbers(numbers, there, kind))
+    return pa.array(good), made
+
+
+def warm() -> None:
+    """Compile, or load, the loops, so that the first batch of a query need not wait for it."""
+    wanted = members(st.StructType().add("a", st.StringType()))
+    assert wanted
+    columns(pa.array([b'{"a": "\\n"}']), wanted)
+
+
+def _readable(field: st.StructField) -> bool:
+    # A text with a collation is a type of its own.
+    plain = type(field.dataType) in _KINDS and field.dataType == type(field.dataType)()
+    return plain and field.name.isascii() and field.name.isprintable() and not set(field.name) & set('"\\')
+
+
+def _usable(data: Array, offsets: Array) -> Array:
+    """All rows; without those that are no ASCII if any row is no UTF-8."""
+    rows = len(offsets) - 1
+    if data[offsets[0] : offsets[-1]].max(initial=0) < 0x80 or _is_text(data, offsets):
+        return np.ones(rows, np.bool_)
+    usable = np.empty(rows, np.bool_)
+    plain_rows(data, offsets, usable)
+    return usable
+
+
+def _is_text(data: Array, offsets: Array) -> bool:
+    text = pa.Array.from_buffers(pa.string(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _texts(data: Array, starts: Array, lengths: Array) -> pa.StringArray:
+    ends = np.zeros(len(starts) + 1, np.int32)
+    # Escapes make a text longer than what it says.
+    out = np.empty(int(np.sum(np.where(lengths > 0, lengths & (ESCAPED - 1), 0))), np.uint8)
+    texts(data, starts, lengths, ends, out)
+    return pa.Array.from_buffers(
+        pa.string(), len(starts), [_validity(lengths >= 0), pa.py_buffer(ends), pa.py_buffer(out)]
+    )
+
+
+def _numbers(numbers: Array, there: Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_boolean(kind):
+        return pa.array(numbers == 1, mask=~there)
+    width = kind.bit_width // 8
+    plain = numbers if width == 8 else numbers.astype(f"f{width}" if pa.types.is_floating(kind) else f"i{width}")
+    return pa.Array.from_buffers(kind, len(there), [_validity(there), pa.py_buffer(plain)])
+
+
+def _validity(there: Array) -> pa.Buffer | None:
+    return None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))

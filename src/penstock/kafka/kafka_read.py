@@ -1,0 +1,265 @@
+"""Kafka topics as frames: the columns of the records, and what is wrong with one.
+
+A record that cannot be read stays in the frame, with its columns null and `problem` telling why; it stops nothing. What
+our own source has not read of JSON, and all other formats, Spark's expressions decode.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as st
+
+from penstock.codec.decode_avro import Avro
+from penstock.codec.decode_columns import Csv, Decoder, Json, missing, struct_of
+from penstock.codec.decode_protobuf import Protobuf
+from penstock.codec.problem import PROBLEM, problem
+from penstock.codec.registry import Registry
+from penstock.config import duration, duration_text
+from penstock.errors import PenstockError
+from penstock.kafka.kafka_schema import FORMAT, READ, UNREADABLE, member
+
+REGISTERED = ("avro", "protobuf")
+FORMATS = ("json", "csv", "json-schema", *REGISTERED)
+OURS, SPARKS = "penstock", "spark"
+"""Clients that read topics."""
+META = ("key", "topic", "partition", "offset", "timestamp")
+"""Kafka's columns, which stand behind those of the schema."""
+KAFKAS = (*META, "value", "headers")
+REFUSED = {
+    "subscribe": "give the topic",
+    "subscribePattern": "give the topic",
+    "assign": "give the topic",
+    "kafka.bootstrap.servers": "give servers=",
+    "startingOffsets": "give start=",
+    "maxOffsetsPerTrigger": "give batch=",
+    "includeHeaders": "they are in `problem` of a bad record",
+}
+LOSS = "failOnDataLoss"
+"""The option of both clients; `fail_on_data_loss` is its name in Python."""
+EPOCH = re.compile(r"timestamp_(seconds|millis|micros)\(\s*(\w+)\s*\)", re.IGNORECASE)
+MOST_SECONDS = 62_135_596_800
+"""From 1970 back to the year 1, and as far ahead."""
+NO_VALUE = "no value (a tombstone)"
+
+
+def read(
+    spark: SparkSession,
+    topic: str,
+    *,
+    servers: str,
+    name: str,
+    schema: str | st.StructType | None = None,
+    format: str = "json",
+    at: str | None = None,
+    late: timedelta | str | None = None,
+    ahead: timedelta | str = "1 day",
+    registry: Registry | str | None = None,
+    subject: str | None = None,
+    start: str = "earliest",
+    batch: int | None = None,
+    prefix: str = "",
+    client: str = OURS,
+    fail_on_data_loss: bool = True,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """The records of a topic as a stream with the columns of `schema`, Kafka's own, and `problem`.
+
+    Columns: those of `schema` (a StructType or "id int NOT NULL, name string"); `key binary, topic string, partition
+    int, offset long, timestamp timestamp`, with `prefix` before their names; `problem struct` (null for a good record,
+    else reason, topic, partition, offset, timestamp, key, value, headers). `format` is "json", "csv", "json-schema",
+    "avro" or "protobuf"; the last three have Confluent's wire format, and the last two take the columns from `registry`
+    unless given. `at` is the column of the event's time, or an SQL expression, which becomes the column `at` and must
+    not fail (try_to_timestamp, not to_timestamp); `late` is how long after newer events an event may come. A record
+    without a time, or whose time is by `ahead` after its arrival in Kafka, has a problem and does not move the
+    watermark. `batch` bounds the records of one batch. `client` is who reads: "penstock", or "spark" for Spark's own
+    connector. When records, partitions or the topic are gone before they were read, the query stops; with
+    `fail_on_data_loss` false it logs which, and goes on with what there is. `options` are Kafka's, by their names: of
+    TLS and SASL, and those of docs/streams.md; with "spark", that connector's.
+
+    Metrics of the query, under `name`: `records` and `problems`. Errors: `PenstockError`, when the frame is built.
+    """
+    if (at is None) != (late is None):
+        raise _wrong("at and late belong together", 'give both, as in at="ts", late="10 minutes"', topic)
+    decoder = decoder_of(format, topic, schema, registry, subject)
+    time = None if at is None else _time(at, decoder.schema)
+    fields = [*decoder.schema.names, *([time.column] if time and time.made else [])]
+    _require_distinct([*fields, PROBLEM, *(prefix + column for column in META)], topic)
+    _require_allowed(options or {}, topic)
+    given = dict(options or {})
+    if not fail_on_data_loss:
+        given = {name: value for name, value in given.items() if name.lower() != LOSS.lower()} | {LOSS: "false"}
+    if client == OURS:
+        raw = _ours(spark, topic, servers, start, batch, decoder, given)
+    elif client == SPARKS:
+        raw = _sparks(spark, topic, servers, start, batch, given)
+    else:
+        raise _wrong(f"no client {client!r}", f"use {OURS!r} or {SPARKS!r}", topic)
+    decoded = _decoded(raw, decoder)
+    checked = _checked(decoded, decoder.schema, time, duration(ahead, name="ahead"))
+    meta = [F.col(_raw(column)).alias(prefix + column) for column in META]
+    frame = checked.select(*(_field(name, time) for name in fields), *meta, PROBLEM)
+    if time is not None and late is not None:
+        frame = frame.withWatermark(time.column, duration_text(duration(late, name="late")))
+    problems = F.count_if(F.col(PROBLEM).isNotNull())
+    return frame.observe(name, F.count(F.lit(1)).alias("records"), problems.alias("problems"))
+
+
+@dataclass(frozen=True)
+class _Time:
+    """Where an event's time comes from: a column of the schema, or an expression that makes the column `at`."""
+
+    column: str
+    expression: Column
+    made: bool
+    text: str
+
+
+def _time(at: str, schema: st.StructType) -> _Time:
+    if at not in schema.names:
+        return _Time("at", _safe(at).try_cast("timestamp"), True, at)
+    kind = schema[at].dataType
+    if not isinstance(kind, st.TimestampType):
+        raise PenstockError(
+            f"the column {at} is no timestamp but {kind.simpleString()}",
+            where="kafka.read",
+            next=f'say what it means, as in at="timestamp_millis({at})" or at="try_to_timestamp({at})"',
+        )
+    return _Time(at, F.col(at), False, at)
+
+
+def _safe(at: str) -> Column:
+    """The expression; of a number out of range null, where Spark's function would stop the query."""
+    found = EPOCH.fullmatch(at.strip())
+    if not found:
+        return F.expr(at)
+    most = MOST_SECONDS * {"seconds": 1, "millis": 1_000, "micros": 1_000_000}[found[1].lower()]
+    return F.when(F.abs(F.col(found[2]).cast("double")) <= most, F.expr(at))
+
+
+def _require_allowed(options: Mapping[str, str], topic: str) -> None:
+    for option in options:
+        if option in REFUSED:
+            raise _wrong(f"the option {option} cannot be set", REFUSED[option], topic)
+
+
+def _ours(
+    spark: SparkSession,
+    topic: str,
+    servers: str,
+    start: str,
+    batch: int | None,
+    decoder: Decoder,
+    options: Mapping[str, str],
+) -> DataFrame:
+    """The columns of Spark's source, and members of JSON values as far as our source reads them."""
+    # Here, since both take what is compiled, for which nobody else should wait.
+    from penstock.kafka.json_columns import members
+    from penstock.kafka.kafka_settings import Settings
+
+    given = {"servers": servers, "topic": topic, "start": start, "tasks": str(spark.sparkContext.defaultParallelism)}
+    if batch is not None:
+        given["batch"] = str(batch)
+    if isinstance(decoder, Json) and not decoder.framed and members(decoder.schema):
+        given["members"] = decoder.schema.json()
+    Settings.of(given | dict(options))
+    reader = spark.readStream.format(FORMAT).options(**given).options(**options)
+    return reader.load().withColumn("topic", F.lit(topic))
+
+
+def _sparks(
+    spark: SparkSession, topic: str, servers: str, start: str, batch: int | None, options: Mapping[str, str]
+) -> DataFrame:
+    from penstock.kafka.kafka_settings import start_of
+
+    start_of(start, topic)
+    reader = spark.readStream.format("kafka").options(**options).option("kafka.bootstrap.servers", servers)
+    reader = reader.option("subscribe", topic).option("startingOffsets", start).option("includeHeaders", "true")
+    return (reader if batch is None else reader.option("maxOffsetsPerTrigger", batch)).load()
+
+
+def _decoded(raw: DataFrame, decoder: Decoder) -> DataFrame:
+    """The columns of the schema, Kafka's under the names of `_raw`, and a first reason, null for good records."""
+    value, record = F.col(_raw("value")), F.col(_raw("record"))
+    renamed = raw.select(*(F.col(name).alias(_raw(name)) for name in raw.columns))
+    decode, fields = decoder.decode(value), decoder.fields(record)
+    reason = F.when(value.isNull(), NO_VALUE).otherwise(decoder.reason(record, value))
+    if UNREADABLE in raw.columns:
+        reason = F.coalesce(F.col(_raw(UNREADABLE)), reason)
+    if READ in raw.columns:
+        read = F.col(_raw(READ))
+        decode, reason = F.when(~read, decode), F.when(~read, reason)
+        pairs = enumerate(zip(decoder.schema.names, fields, strict=True))
+        fields = [F.when(read, F.col(_raw(member(n)))).otherwise(field).alias(name) for n, (name, field) in pairs]
+    kafka = [_raw(name) for name in KAFKAS]
+    return renamed.withColumn(_raw("record"), decode).select(*fields, *kafka, reason.alias(_raw("reason")))
+
+
+def _checked(decoded: DataFrame, schema: st.StructType, time: _Time | None, ahead: timedelta) -> DataFrame:
+    """With `problem`, and the column of the time if it is made."""
+    reasons = [F.col(_raw("reason")), missing(schema)]
+    if time is not None:
+        if time.made:
+            decoded = decoded.withColumn(time.column, time.expression)
+        reasons.append(_wrong_time(F.col(time.column), time, ahead))
+    return decoded.withColumn(PROBLEM, problem(F.coalesce(*reasons), _raw))
+
+
+def _wrong_time(time: Column, of: _Time, ahead: timedelta) -> Column:
+    arrived = F.col(_raw("timestamp"))
+    said = F.concat(F.lit(f"the time {of.text} is ahead of its arrival: "), time.cast("string"))
+    # Of numbers: Spark adds an interval to a timestamp by way of calendar objects, a tenth of what a record costs.
+    limit = F.unix_micros(arrived) + ahead // timedelta(microseconds=1)
+    return F.when(time.isNull(), f"no time in {of.text}").when(F.unix_micros(time) > limit, said)
+
+
+def _field(name: str, time: _Time | None) -> Column:
+    """A column of the record; the time of one with a problem must not move the watermark."""
+    if time is None or name != time.column:
+        return F.col(name)
+    return F.when(F.col(PROBLEM).isNull(), F.col(name)).alias(name)
+
+
+def decoder_of(
+    format: str,
+    topic: str,
+    schema: str | st.StructType | None,
+    registry: Registry | str | None,
+    subject: str | None = None,
+) -> Decoder:
+    """What reads the values of a topic."""
+    if format not in FORMATS:
+        raise _wrong(f"unknown format {format!r}", f"use {' or '.join(map(repr, FORMATS))}", topic)
+    if registry is not None and format not in REGISTERED:
+        raise _wrong(f"the format {format!r} has no use for a schema registry", "leave registry= out", topic)
+    if format == "avro" and isinstance(schema, str) and schema.lstrip().startswith("{"):
+        return Avro.plain(schema)
+    wanted = None if schema is None else struct_of(schema, f"kafka.read of {topic}")
+    if format in REGISTERED:
+        if registry is None:
+            next = 'give registry="http://host:8081"; plain Avro takes the text of its schema in schema='
+            raise _wrong(f"the format {format!r} needs a schema registry", next, topic)
+        known = registry if isinstance(registry, Registry) else Registry(registry)
+        kind = Avro if format == "avro" else Protobuf
+        return kind.of_subject(known, subject or f"{topic}-value", wanted)
+    if wanted is None:
+        raise _wrong("no schema", 'give the columns: schema="id int NOT NULL, name string"', topic)
+    return Csv(wanted) if format == "csv" else Json(wanted, framed=format == "json-schema")
+
+
+def _require_distinct(names: Sequence[str], topic: str) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        next = 'give prefix="kafka_", which then stands before the names of Kafka\'s columns'
+        raise _wrong(f"two columns have the name {', '.join(twice)}", next, topic)
+
+
+def _raw(name: str) -> str:
+    return f"_penstock_{name}"
+
+
+def _wrong(what: str, next: str, topic: str) -> PenstockError:
+    return PenstockError(what, where=f"kafka.read of {topic}", next=next)

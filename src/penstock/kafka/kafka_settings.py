@@ -1,0 +1,130 @@
+"""The settings of the source that reads topics with our own client, checked when they are given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from pyspark.sql import types as st
+
+from penstock.errors import PenstockError
+from penstock.kafka.security import SETTINGS, Security, by_name, require_servers
+from penstock.wire import Reader
+from penstock.wire.consumer.topic_records import MAX_BYTES, MORE_DECOMPRESSED
+
+SUBJECT = "kafka.read"
+EARLIEST, LATEST = "earliest", "latest"
+OWN = ("servers", "topic", "start", "batch", "tasks", "members")
+DECOMPRESSED = "fetch.max.decompressed.bytes"
+KAFKAS = (
+    *("isolation.level", "request.timeout.ms", "fetch.max.bytes", DECOMPRESSED, "ssl.truststore.location"),
+    *SETTINGS,
+)
+KNOWN = (*OWN, "failondataloss", "failonunreadablebatch", *KAFKAS)
+COMMITTED = "read_committed"
+ISOLATIONS = (COMMITTED, "read_uncommitted")
+AT_END, AT_START = -1, -2
+"""Offsets in Spark's JSON that mean the end and the beginning."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to read, from where and how.
+
+    start: "earliest", "latest", or an offset for each partition. batch: how many records a batch takes when there are
+    more, None for all. tasks: how many read at the same time. members: what is read of JSON values, None for nothing.
+    lossy: go on with what there is, instead of failing, when retention has deleted what was to be read next.
+    max_decompressed: bytes that a record batch may decompress to. tolerant: a batch that cannot be read becomes a row
+    with a problem, instead of failing.
+    patience: how long brokers may be away before the query fails.
+    """
+
+    servers: str
+    topic: str
+    start: str | tuple[tuple[int, int], ...]
+    batch: int | None
+    tasks: int
+    members: st.StructType | None
+    committed: bool
+    lossy: bool
+    request_timeout: timedelta
+    max_bytes: int
+    max_decompressed: int
+    tolerant: bool
+    security: Security
+    patience: timedelta = timedelta(minutes=5)
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Settings:
+        """Refuses what is missing, unknown or no value of its kind."""
+        options = by_name(given, KNOWN, SUBJECT)
+        members = options.get("members")
+        require_servers(options["servers"], f"{SUBJECT} of {options['topic']}")
+        isolation = _one_of(options, "isolation.level", *ISOLATIONS)
+        max_bytes = _count(options, "fetch.max.bytes", MAX_BYTES)
+        return cls(
+            servers=options["servers"],
+            topic=options["topic"],
+            start=start_of(options.get("start", EARLIEST), options["topic"]),
+            batch=_count(options, "batch", 0) or None,
+            tasks=_count(options, "tasks", 1),
+            members=st.StructType.fromJson(json.loads(members)) if members else None,
+            committed=isolation == COMMITTED,
+            lossy=_one_of(options, "failondataloss", "true", "false") == "false",
+            request_timeout=timedelta(milliseconds=_count(options, "request.timeout.ms", 30_000)),
+            max_bytes=max_bytes,
+            max_decompressed=_count(options, DECOMPRESSED, max_bytes + MORE_DECOMPRESSED),
+            tolerant=_one_of(options, "failonunreadablebatch", "true", "false") == "false",
+            security=Security.of({name: options[name] for name in SETTINGS if name in options}),
+        )
+
+    def reader(self) -> Reader:
+        """To be called in the event loop where it is used."""
+        return Reader(
+            self.servers,
+            committed=self.committed,
+            client_id="penstock-spark",
+            request_timeout=self.request_timeout,
+            patience=self.patience,
+            tls=self.security.tls(),
+            authenticate=self.security.authenticate(),
+        )
+
+
+def start_of(text: str, topic: str) -> str | tuple[tuple[int, int], ...]:
+    """A start as Spark writes it: a word, or JSON such as {"clicks": {"0": 12, "1": -2}}, -2 being the beginning."""
+    if text in (EARLIEST, LATEST):
+        return text
+    try:
+        found = json.loads(text)[topic]
+        return tuple(sorted((int(partition), _offset(at)) for partition, at in found.items()))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise PenstockError(
+            f"no start {text!r}",
+            where=f"{SUBJECT} of {topic}",
+            next=f"use 'earliest', 'latest', or an offset of each partition: {json.dumps({topic: {'0': 12}})}",
+        ) from None
+
+
+def _offset(at: Any) -> int:
+    if not isinstance(at, int) or at < AT_START:
+        raise ValueError(at)
+    return at
+
+
+def _one_of(options: Mapping[str, str], name: str, *values: str) -> str:
+    """The option's value, the first if it is not given."""
+    value = options.get(name, values[0])
+    if value not in values:
+        raise PenstockError(f"{SUBJECT} has no {name} {value!r}", next=f"use {' or '.join(values)}")
+    return value
+
+
+def _count(options: Mapping[str, str], name: str, default: int) -> int:
+    text = options.get(name, str(default))
+    if not text.isdecimal() or (name in options and not int(text)):
+        raise PenstockError(f"{SUBJECT} has no {name} {text!r}", next="give a whole number above zero")
+    return int(text)

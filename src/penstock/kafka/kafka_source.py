@@ -1,0 +1,170 @@
+"""Kafka topics as a Spark streaming source of our own, `format("penstock-kafka-topic")`, for `kafka.read`.
+
+Offsets have the form of Spark's own source (`kafka_offsets`), so that a query may change from one to the other. Each
+task reads some partitions, each of them in order.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import types as st
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from penstock.errors import PenstockError
+from penstock.kafka.kafka_offsets import TopicOffsets, topics
+from penstock.kafka.kafka_resume import Resume
+from penstock.kafka.kafka_schema import FORMAT, schema
+from penstock.kafka.kafka_settings import AT_END, AT_START, EARLIEST, Settings
+from penstock.kafka.topic_reader import Topic, topic
+
+PAUSE = 0.02
+"""Seconds that a look for new records takes at least when there are none: Spark looks again at once."""
+
+Offsets = dict[int, int]
+
+
+@dataclass
+class Ranges(InputPartition):
+    """What one task reads."""
+
+    start: Offsets
+    end: Offsets
+
+
+class KafkaTopic(DataSource):
+    """The source by its name; its options are described with `Settings`."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self.settings = Settings.of(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> st.StructType:
+        return schema(self.settings.members, tolerant=self.settings.tolerant)
+
+    def streamReader(self, schema: st.StructType) -> TopicStreamReader:
+        return TopicStreamReader(self.settings)
+
+
+class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans batches in a process beside the driver, and reads them in the executors' Python workers."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.target: Offsets | None = None
+
+    @cached_property
+    def topic(self) -> Topic:
+        return topic(self.settings)
+
+    @cached_property
+    def resume(self) -> Resume:
+        return Resume(self.settings, self.topic)
+
+    def initialOffset(self) -> dict[str, Any]:
+        start = self.settings.start
+        if isinstance(start, str):
+            return self._told(self.topic.earliest() if start == EARLIEST else self.topic.latest())
+        given, meant = dict(start), {AT_START: self.topic.earliest(), AT_END: self.topic.latest()}
+        if given.keys() != meant[AT_END].keys():
+            raise self._wrong(
+                f"start has the partitions {_listed(given)}", f"give the offset of each of {_listed(meant[AT_END])}"
+            )
+        return self._told({p: meant[at][p] if at in meant else at for p, at in given.items()})
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        begin = self._offsets(start)
+        latest = self.topic.latest()
+        if moved := self.resume.moved(begin, latest, self.target):
+            return moved.offset()
+        at, end = begin.at, latest if self.target is None else self.target
+        if all(end[p] == at.get(p) for p in end):
+            if self.target is None:
+                time.sleep(PAUSE)
+            return start
+        if isinstance(limit, ReadMaxRows):
+            end = limited(self._begun(at, end), end, limit.max_rows)
+        return self._told(end)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable() if self.settings.batch is None else ReadMaxRows(self.settings.batch)
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        return self._told(self.topic.latest())
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.target = self.topic.latest()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        planned = self._offsets(end)
+        if not self.resume.check(self._offsets(start), planned):
+            return []
+        until = planned.at
+        begin = self._begun(self._offsets(start).at, until)
+        if self.settings.lossy:
+            first = self.topic.earliest()
+            begin = {p: first[p] if at < first[p] or at > until[p] else at for p, at in begin.items()}
+        tasks = split(begin, until, planned.tasks or self.settings.tasks)
+        return [Ranges({p: begin[p] for p in some}, {p: until[p] for p in some}) for some in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Here, since Spark makes a process for each plan and each frame, and only the workers decode.
+        from penstock.kafka.kafka_records import batches
+
+        assert isinstance(partition, Ranges)
+        return batches(self.settings, partition.start, partition.end)
+
+    def _begun(self, start: Mapping[int, int], end: Mapping[int, int]) -> Offsets:
+        """Where each partition of `end` begins; those that are new, at their beginning."""
+        if new := end.keys() - start.keys():
+            first = self.topic.earliest()
+            return dict(start) | {p: first[p] for p in new}
+        return dict(start)
+
+    def _offsets(self, told: dict[str, Any]) -> TopicOffsets:
+        try:
+            return TopicOffsets.of(told, self.settings.topic)
+        except ValueError:
+            given = ", ".join(topics(told))
+            raise self._wrong(f"the checkpoint is of {given}", "start the query with a checkpoint of its own") from None
+
+    def _told(self, offsets: Mapping[int, int]) -> dict[str, Any]:
+        return TopicOffsets(self.settings.topic, offsets, self.topic.id(), tasks=self.settings.tasks).offset()
+
+    def _wrong(self, what: str, next: str) -> PenstockError:
+        return PenstockError(what, where=f"kafka.read of {self.settings.topic}", next=next)
+
+
+def split(begin: Mapping[int, int], end: Mapping[int, int], most: int) -> list[list[int]]:
+    """The partitions that have records, for so many tasks at most; the largest ones apart."""
+    sizes = {p: end[p] - begin[p] for p in end if end[p] > begin[p]}
+    tasks: list[list[int]] = [[] for _ in range(min(most, len(sizes)))]
+    for p in sorted(sizes, key=lambda p: (-sizes[p], p)):
+        min(tasks, key=lambda some: sum(sizes[each] for each in some)).append(p)
+    return tasks
+
+
+def limited(start: Mapping[int, int], end: Mapping[int, int], most: int) -> Offsets:
+    """Offsets on the way to `end` with so many between, each partition as much as its share of what is left."""
+    left = {p: max(end[p] - start[p], 0) for p in end}
+    total = sum(left.values())
+    if total <= most:
+        return dict(end)
+    taken = {p: left[p] * most // total for p in left}
+    for p in sorted(left, key=lambda p: -left[p])[: most - sum(taken.values())]:
+        taken[p] += taken[p] < left[p]
+    return {p: start[p] + taken[p] for p in end}
+
+
+def _listed(partitions: Mapping[int, int] | set[int]) -> str:
+    return ", ".join(map(str, sorted(partitions)))

@@ -1,0 +1,145 @@
+"""A topic for those who are not in an event loop: its offsets, and its records from some to others."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from penstock.errors import DataLost, PenstockError
+from penstock.kafka.kafka_settings import DECOMPRESSED, Settings
+from penstock.wire import Reader
+from penstock.wire.consumer.fetcher import RecordsTooLarge, RecordsUnreadable, TopicReplaced, Unreadable
+from penstock.wire.errors import KafkaError, OffsetOutOfRange
+
+T = TypeVar("T")
+Records = tuple[int, pa.Table] | Unreadable
+"""A partition and some of its records in the columns of `wire.read.SCHEMA`, or a batch that cannot be read."""
+
+
+class BrokersAway(PenstockError):
+    """Brokers refused what they may do later, or did not answer for as long as the source waits."""
+
+    retriable = True
+
+
+class LostWhileRead(DataLost):
+    """What was lost while a task read; started again, a query that is to go on without it does."""
+
+    retriable = True
+
+
+class Topic:
+    """Our reader of one topic in an event loop of its own, which ends with the process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name=f"reader of {settings.topic}", daemon=True).start()
+        self._reader = self._run(self._made())
+
+    def id(self) -> str:
+        """The id that the topic got when it was made, as it was some seconds ago at most."""
+        return self._run(self._reader.topic_id(self._settings.topic))
+
+    def at_time(self, ms: int) -> dict[int, int]:
+        """The first offset of each partition with this time (milliseconds since 1970) or a later one, else its end."""
+        return self._run(self._reader.at_time(self._settings.topic, ms))
+
+    def earliest(self) -> dict[int, int]:
+        """The first offset of each partition."""
+        return self._run(self._reader.earliest(self._settings.topic))
+
+    def latest(self) -> dict[int, int]:
+        """Where each partition ends."""
+        return self._run(self._reader.latest(self._settings.topic))
+
+    def read(self, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[Records]:
+        """The records of these partitions, in order within each; the next ones come while some are used.
+
+        Batches that cannot be read are among them if the settings are tolerant, else they raise a PenstockError.
+        """
+        found: asyncio.Queue[Records | Exception | None] = asyncio.Queue(1)
+        reading = asyncio.run_coroutine_threadsafe(self._fill(found, start, end), self._loop)
+        try:
+            while (records := self._run(found.get())) is not None:
+                if isinstance(records, Exception):
+                    raise self._told(records)
+                yield records
+        finally:
+            reading.cancel()
+
+    async def _made(self) -> Reader:
+        return self._settings.reader()
+
+    async def _fill(
+        self, found: asyncio.Queue[Records | Exception | None], start: Mapping[int, int], end: Mapping[int, int]
+    ) -> None:
+        """Put the records, and at last None or what went wrong."""
+        unreadable: list[Unreadable] = []
+        tables = self._reader.read(
+            self._settings.topic,
+            start=start,
+            end=end,
+            max_bytes=self._settings.max_bytes,
+            max_decompressed_bytes=self._settings.max_decompressed,
+            pass_over=unreadable.append if self._settings.tolerant else None,
+        )
+        try:
+            async with aclosing(tables) as reading:
+                async for records in reading:
+                    while unreadable:
+                        await found.put(unreadable.pop(0))
+                    await found.put(records)
+                while unreadable:
+                    await found.put(unreadable.pop(0))
+        except Exception as error:
+            await found.put(error)
+        else:
+            await found.put(None)
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        except KafkaError as error:
+            raise self._told(error) from error
+
+    def _told(self, error: Exception) -> Exception:
+        if not isinstance(error, KafkaError):
+            return error
+        kind: type[PenstockError] = BrokersAway if error.retriable else PenstockError
+        if isinstance(error, OffsetOutOfRange | TopicReplaced):
+            kind = LostWhileRead if self._settings.lossy else DataLost
+        where = f"{self._settings.topic} at {self._settings.servers}"
+        return kind(str(error), where=where, next=_next(error, self._settings))
+
+
+def _next(error: KafkaError, settings: Settings) -> str:
+    if isinstance(error, OffsetOutOfRange | TopicReplaced):
+        return (
+            "start the query again: it says which offsets it misses, and passes over them with fail_on_data_loss=False"
+        )
+    if not isinstance(error, RecordsUnreadable):
+        return ""
+    past = 'pass over such batches with options={"failOnUnreadableBatch": "false"}: each is a row with its `problem`'
+    if not isinstance(error, RecordsTooLarge):
+        return past
+    more = settings.max_decompressed * 4
+    return f'if this producer is to be trusted, give options={{"kafka.{DECOMPRESSED}": "{more}"}}; else {past}'
+
+
+_topics: dict[tuple[int, Settings], Topic] = {}
+
+
+def topic(settings: Settings) -> Topic:
+    """The one of this process, so that a task finds the connections of the task before."""
+    # A forked process has the dictionary and not the thread.
+    place = (os.getpid(), settings)
+    if place not in _topics:
+        _topics[place] = Topic(settings)
+    return _topics[place]

@@ -1,0 +1,144 @@
+"""Aggregates as text, `count(*)`, `sum(price * n)`: computed in parts, and the parts merged. Knows no windows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame, functions as F, types as st
+from pyspark.sql.pandas.types import to_arrow_type
+
+from penstock.errors import PenstockError
+
+MERGES = {"count": "sum", "sum": "sum", "min": "min", "max": "max"}
+"""How the parts of each function are merged."""
+FUNCTIONS = (*MERGES, "avg")
+ORDERED = (
+    *(st.NumericType, st.StringType, st.BinaryType, st.BooleanType),
+    *(st.DateType, st.TimestampType, st.TimestampNTZType),
+)
+"""Types that have a min and max."""
+OF = "_of_"
+"""Before the name of an aggregate: the column with its argument."""
+_CALL = re.compile(r"\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A column of partial results: of the column `source` by Arrow's function, merged by another."""
+
+    column: str
+    source: str
+    function: str
+    type: pa.DataType
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """A column of the result, made of one part, or for a mean of a sum and a count."""
+
+    column: str
+    parts: tuple[Part, ...]
+    type: st.DataType
+
+    def value(self, merged: pa.Table) -> pa.ChunkedArray:
+        first = merged[self.parts[0].column]
+        if len(self.parts) == 1:
+            return first
+        count = merged[self.parts[1].column]
+        return pc.divide(first, pc.if_else(pc.equal(count, 0), None, count).cast(pa.float64()))
+
+
+def parse(frame: DataFrame, wanted: Mapping[str, str]) -> tuple[DataFrame, tuple[Aggregate, ...]]:
+    """The frame with a column for each argument, and the aggregates over these columns."""
+    if not wanted:
+        raise _wrong("no aggregate", "")
+    made = []
+    for name, text in wanted.items():
+        call = _CALL.fullmatch(text) if isinstance(text, str) else None
+        if not call or call[1].lower() not in FUNCTIONS:
+            raise _wrong(f"no aggregate {text!r}", name)
+        function, argument = call[1].lower(), call[2].strip()
+        source = OF + name
+        frame = _with_argument(frame, source, argument, name)
+        made.append(_aggregate(name, function, source, frame.schema[source].dataType, text))
+        if function == "avg":
+            # A sum of integers above 2**53 is no double to Arrow.
+            frame = frame.withColumn(source, F.col(source).cast("double"))
+    return frame, tuple(made)
+
+
+def _with_argument(frame: DataFrame, source: str, argument: str, name: str) -> DataFrame:
+    """The frame with a column for the argument; `count(*)` counts rows: a constant is never null."""
+    try:
+        return frame.withColumn(source, F.expr("true" if argument == "*" else argument))
+    except (AnalysisException, ParseException) as error:
+        said = next(filter(None, map(str.strip, str(error).splitlines())), "")
+        raise _wrong(f"Spark refuses {argument!r}: {said}", name) from None
+
+
+def _aggregate(name: str, function: str, source: str, kind: st.DataType, text: str) -> Aggregate:
+    numeric = isinstance(kind, st.NumericType) and not isinstance(kind, st.DecimalType)
+    if function in ("sum", "avg") and not numeric:
+        raise _wrong(f"no {function} of {kind.simpleString()}: {text!r}", name)
+    if function in ("min", "max") and not isinstance(kind, ORDERED):
+        raise _wrong(f"no {function} of {kind.simpleString()}: {text!r}", name)
+    wide: st.DataType = st.LongType() if isinstance(kind, st.IntegralType) else st.DoubleType()
+    count = Part(f"{name}_count", source, "count", pa.int64())
+    if function == "count":
+        return Aggregate(name, (count,), st.LongType())
+    if function == "avg":
+        return Aggregate(name, (Part(f"{name}_sum", source, "sum", pa.float64()), count), st.DoubleType())
+    result = wide if function == "sum" else kind
+    part = Part(f"{name}_{function}", source, function, to_arrow_type(result, timezone="UTC"))
+    return Aggregate(name, (part,), result)
+
+
+def partial(rows: pa.Table, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> pa.Table:
+    """One row for each key: the keys and the parts."""
+    parts = _parts(aggregates)
+    made = rows.group_by(list(keys), use_threads=False).aggregate([(part.source, part.function) for part in parts])
+    return _named(made, rows, keys, parts, {part.column: f"{part.source}_{part.function}" for part in parts})
+
+
+def merged(rows: pa.Table, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> pa.Table:
+    """The same of partial results; of one row a key they stay as they are."""
+    parts = _parts(aggregates)
+    how = {part.column: MERGES[part.function] for part in parts}
+    made = rows.group_by(list(keys), use_threads=False).aggregate(list(how.items()))
+    return _named(made, rows, keys, parts, {column: f"{column}_{function}" for column, function in how.items()})
+
+
+def fields(aggregates: Sequence[Aggregate]) -> list[pa.Field]:
+    """The columns of the parts."""
+    return [pa.field(part.column, part.type) for part in _parts(aggregates)]
+
+
+def parts_of(aggregates: Sequence[Aggregate]) -> dict[str, list[str]]:
+    """The columns of which each result is made."""
+    return {aggregate.column: [part.column for part in aggregate.parts] for aggregate in aggregates}
+
+
+def _parts(aggregates: Sequence[Aggregate]) -> list[Part]:
+    return [part for aggregate in aggregates for part in aggregate.parts]
+
+
+def _named(
+    made: pa.Table, rows: pa.Table, keys: Sequence[str], parts: Sequence[Part], names: Mapping[str, str]
+) -> pa.Table:
+    columns = {key: made[key] for key in keys} | {
+        part.column: made[names[part.column]].cast(part.type) for part in parts
+    }
+    return pa.table(columns)
+
+
+def _wrong(what: str, name: str) -> PenstockError:
+    return PenstockError(
+        what,
+        where=f"{name}=" if name else "",
+        next=f'write it as in n="count(*)"; there are {", ".join(FUNCTIONS)} of numbers, min, max of texts and times',
+    )

@@ -1,0 +1,296 @@
+"""Keyed state in Arrow tables: one state call for a bucket of keys and batch, instead of one for each key.
+
+Spark calls a Python processor once for each key, row by row, which costs three times a native operator. Here keys are
+hashed into a fixed number of buckets and Spark's key is the bucket:
+
+ 1. before the shuffle, in Arrow batches, `Logic.before` shrinks the rows (sums, newest versions), which are packed into
+    one blob for each bucket;
+ 2. the processor gets a bucket's blobs, and `Logic.step` changes the bucket's state, a table, by array arithmetic;
+ 3. Spark keeps the state as a log of changes, a blob a batch, which is replaced by the whole table now and then. The
+    table itself stays in memory that the Python workers of an executor share (`bucket_memory`), where of the log is
+    read only what is not known yet: an executor never had the bucket, or had it some batches ago.
+
+Each blob has a random token, so that a table that comes from a batch that failed is never taken for the right one.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, Row, functions as F, types as st
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from penstock.errors import PenstockError
+from penstock.keyed_state.arrow_keys import arrow_schema, concat, packed, positions, unpacked
+from penstock.keyed_state.bucket_memory import Known, place
+from penstock.keyed_state.description import HEAD, TABLES, About
+from penstock.native.shared_memory import query
+
+BUCKETS = 32
+"""How many; fixed at the first start of a query. A query runs on at most so many cores."""
+BUCKET, BLOB, GONE = "_bucket", "_blob", "_gone"
+ROWS = 1 << 17
+"""So many rows are shrunk together before the shuffle."""
+END_OF_TIME = 10**15
+"""Milliseconds: a watermark that is behind all times, and below zero one that is before them."""
+LOG_FACTOR, LOG_LEAST, LOG_BLOBS = 2, 1 << 16, 100
+"""The log is replaced by the whole table when it is so many times its size (or so many bytes), or has so many blobs."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a batch does to a bucket: changed rows of the state with a column `_gone`, rows to send on, and when to be
+    called again even if no rows come: when the watermark, in milliseconds, has reached `wake`. `state` is the state
+    with the changes, if it is at hand."""
+
+    changed: pa.Table | None = None
+    output: pa.Table | None = None
+    wake: int | None = None
+    state: pa.Table | None = None
+
+    def after(self, state: pa.Table, key: Sequence[str]) -> pa.Table:
+        """The state with the changes."""
+        if self.state is not None:
+            return self.state
+        return state if self.changed is None else upserted(state, self.changed, key)
+
+
+class Logic(Protocol):
+    """What a stage does; pickled to the workers."""
+
+    @property
+    def state(self) -> pa.Schema:
+        """The columns of the state."""
+
+    @property
+    def state_key(self) -> tuple[str, ...]:
+        """Those by which a row of the state is found."""
+
+    @property
+    def made(self) -> Mapping[str, Sequence[str]]:
+        """Columns that readers of the state are shown instead of others: see `stored.About`."""
+
+    def before(self, rows: pa.Table) -> pa.Table:
+        """Rows before the shuffle, perhaps fewer; they must keep the column `_bucket`."""
+
+    def step(self, state: pa.Table, rows: pa.Table | None, watermark: int, number: int) -> Step:
+        """One batch of a bucket, or None when a time has come; `number` grows from batch to batch of the bucket."""
+
+
+def stateful(
+    frame: DataFrame, logic: Logic, *, name: str, key: Sequence[str], output: st.StructType, timed: bool
+) -> DataFrame:
+    """The rows that `logic` makes of the frame's, in buckets of the columns `key`; `timed` needs a watermark."""
+    require_name(name)
+    _require_columns(frame, logic, key, output, f"state {name}")
+    bucketed = frame.withColumn(BUCKET, F.pmod(F.hash(*key), F.lit(BUCKETS)))
+    blobs = bucketed.mapInArrow(_Pack(logic), f"{BUCKET} int, {BLOB} binary")
+    if not frame.isStreaming:
+        rows = blobs.groupBy(BUCKET).applyInArrow(_once(logic), f"{BLOB} binary")
+        return rows.mapInArrow(_Unpack(arrow_schema(output)), output)
+    made = blobs.groupBy(BUCKET).transformWithState(
+        Bucket(logic, name, key), f"{BLOB} binary", "append", "eventTime" if timed else "none"
+    )
+    return made.mapInArrow(_Unpack(arrow_schema(output)), output)
+
+
+def require_name(name: str) -> None:
+    if not name.isidentifier():
+        raise PenstockError(
+            f"{name!r} is no name for a state",
+            next="use letters, digits and underscores; the name stays when the code around it changes",
+        )
+
+
+def _require_columns(frame: DataFrame, logic: Logic, key: Sequence[str], output: st.StructType, where: str) -> None:
+    for names in (output.names, logic.state.names):
+        if twice := [one for one, count in Counter(names).items() if count > 1]:
+            raise PenstockError(
+                f"two columns would have the name {', '.join(twice)}",
+                where=where,
+                next="give the aggregate or the column another name; it may be one that the result has by itself",
+            )
+    for kind in (frame.schema[one] for one in key):
+        if isinstance(kind.dataType, st.ArrayType | st.MapType | st.StructType | st.VariantType):
+            raise PenstockError(
+                f"the column {kind.name} is {kind.dataType.simpleString()} and can be no key",
+                where=where,
+                next="take a value out of it, or its text: F.to_json(...)",
+            )
+
+
+@dataclass(frozen=True)
+class _Pack:
+    """Arrow batches to blobs, one for each bucket."""
+
+    logic: Logic
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        waiting: list[pa.RecordBatch] = []
+        for batch in batches:
+            waiting.append(batch)
+            if sum(map(len, waiting)) >= ROWS:
+                yield self._packed(waiting)
+                waiting = []
+        if any(map(len, waiting)):
+            yield self._packed(waiting)
+
+    def _packed(self, batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+        rows = self.logic.before(nullable(pa.Table.from_batches(batches)).combine_chunks())
+        bucket = rows[BUCKET].to_numpy()
+        order = np.argsort(bucket, kind="stable")
+        sorted_rows = rows.drop_columns([BUCKET]).take(pa.array(order)).combine_chunks()
+        numbers, starts = np.unique(bucket[order], return_index=True)
+        ends = [*starts[1:], len(rows)]
+        blobs = [packed(sorted_rows.slice(a, b - a)) for a, b in zip(starts, ends, strict=True)]
+        return pa.RecordBatch.from_arrays([pa.array(numbers, pa.int32()), pa.array(blobs, pa.binary())], [BUCKET, BLOB])
+
+
+@dataclass(frozen=True)
+class _Unpack:
+    """Blobs to the rows in them."""
+
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for blob in batch.column(0):
+                yield from unpacked(blob.as_buffer()).cast(self.schema).to_batches()
+
+
+def _once(logic: Logic) -> Callable[[pa.Table], pa.Table]:
+    """All rows of a bucket at once, for a frame that is no stream: as one batch, after which time has run out."""
+
+    # A function, because Spark counts the arguments, and an object has `self`.
+    def run(blobs: pa.Table) -> pa.Table:
+        rows = pa.concat_tables([unpacked(blob.as_buffer()) for blob in blobs[BLOB]]).combine_chunks()
+        state = logic.state.empty_table()
+        first = logic.step(state, rows, -END_OF_TIME, 1)
+        last = logic.step(first.after(state, logic.state_key), None, END_OF_TIME, 2)
+        made = [packed(step.output) for step in (first, last) if step.output is not None]
+        return pa.table({BLOB: pa.array(made, pa.binary())})
+
+    return run
+
+
+class Bucket(StatefulProcessor):
+    """Spark's processor of one stage, in buckets of the columns `key`."""
+
+    def __init__(self, logic: Logic, name: str, key: Sequence[str]) -> None:
+        self._logic, self._name = logic, name
+        self._about = About(tuple(key), logic.state_key, logic.made).metadata
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._handle, self._query = handle, query()
+        self._head = handle.getValueState(
+            self._name + HEAD, "version long, base long, token string, size long, wake long"
+        )
+        self._log = handle.getMapState(self._name + TABLES, "version long", "token string, change binary")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        tables = [unpacked(row[BLOB]) for row in rows]
+        yield from self._step(key[0], pa.concat_tables(tables).combine_chunks(), timerValues)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
+        yield from self._step(key[0], None, timerValues)
+
+    def close(self) -> None:
+        pass
+
+    def _step(self, bucket: int, rows: pa.Table | None, times: Any) -> Iterator[Row]:
+        with place(f"{self._query}/{self._name}/{bucket}") as own:
+            own.kept, output = self._stepped(own.kept, rows, times)
+        if output is not None:
+            yield Row(**{BLOB: output})
+
+    def _stepped(self, known: Known | None, rows: pa.Table | None, times: Any) -> tuple[Known | None, bytes | None]:
+        """What is known after a batch, and what it sends on."""
+        head = self._head.get()
+        version, base, token, size, wake = head if head else (0, 0, "", 0, None)
+        known = self._current(known, version, base, token)
+        state = known.table if known else self._logic.state.empty_table()
+        step = self._logic.step(state, rows, times.getCurrentWatermarkInMs(), version + 1)
+        if step.wake is not None and step.wake != wake:
+            self._handle.registerTimer(step.wake)
+        if step.changed is not None and len(step.changed):
+            known = Known(version + 1, uuid.uuid4().hex, step.after(state, self._logic.state_key))
+            base, size = self._write(known, base, size, step.changed)
+            self._head.update((known.version, base, known.token, size, step.wake))
+        elif step.wake != wake:
+            self._head.update((version, base, token, size, step.wake))
+        return known, packed(step.output) if step.output is not None and len(step.output) else None
+
+    def _current(self, known: Known | None, version: int, base: int, token: str) -> Known | None:
+        """The bucket's table after the change `version`, from memory as far as that is right."""
+        if known and known.table.column_names != self._logic.state.names:
+            # Of the query before a restart.
+            known = None
+        if not version or (known and known.token == token):
+            return known if version else None
+        after, table = base - 1, self._logic.state.empty_table()
+        if known and base <= known.version < version and self._logged(known.version)[0] == known.token:
+            after, table = known.version, known.table
+        for number in range(after + 1, version + 1):
+            table = upserted(table, self._change(number), self._logic.state_key)
+        return Known(version, token, concat([table], self._logic.state))
+
+    def _change(self, version: int) -> pa.Table:
+        """A change that the log has, if its columns are those of now."""
+        change = unpacked(self._logged(version)[1])
+        had, has = (
+            [name for name in names if name != GONE] for names in (change.column_names, self._logic.state.names)
+        )
+        if set(had) != set(has):
+            raise PenstockError(
+                f"the state has the columns {', '.join(had)}, and this query those of {', '.join(has)}",
+                where=f"the state {self._name} of the checkpoint",
+                next="give the stage another name=, which begins anew, or the columns and aggregates that it had",
+            )
+        return change
+
+    def _logged(self, version: int) -> tuple[Any, ...]:
+        """Token and change of a version that the log has."""
+        found = self._log.getValue((version,))
+        assert found is not None, f"the state {self._name} lacks its change {version}"
+        return found
+
+    def _write(self, known: Known, base: int, size: int, changed: pa.Table) -> tuple[int, int]:
+        """Add a change to the log, or begin a new one with the whole table; its first version, and its size."""
+        version, state = known.version, known.table
+        blob = packed(changed.replace_schema_metadata(self._about))
+        full = size + len(blob) > max(LOG_LEAST, LOG_FACTOR * state.nbytes) or version - base >= LOG_BLOBS
+        if base and not full:
+            self._log.updateValue((version,), (known.token, blob))
+            return base, size + len(blob)
+        whole = packed(with_gone(state, False).replace_schema_metadata(self._about))
+        for number in range(base, version) if base else ():
+            self._log.removeKey((number,))
+        self._log.updateValue((version,), (known.token, whole))
+        return version, 0
+
+
+def nullable(rows: pa.Table) -> pa.Table:
+    """The rows with columns that may all be null, so that they go together with those of other tables."""
+    return pa.table(rows.columns, pa.schema([pa.field(one.name, one.type) for one in rows.schema]))
+
+
+def upserted(state: pa.Table, changed: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The state with the changed rows in the place of those of the same key, and without those that are gone."""
+    places = positions(state, changed, key)
+    kept = np.ones(len(state), bool)
+    kept[places[places >= 0]] = False
+    fresh = changed.filter(pc.invert(changed[GONE])).drop_columns([GONE])
+    return concat([state.filter(pa.array(kept)), fresh], state.schema)
+
+
+def with_gone(rows: pa.Table, gone: Any) -> pa.Table:
+    """Rows of a state as a change; `gone` is one value for all, or an array."""
+    values = np.full(len(rows), gone) if isinstance(gone, bool) else gone
+    return rows.append_column(GONE, pa.array(values))

@@ -1,0 +1,172 @@
+"""An index of byte strings: each gets a number when it is first met, and is found again by compiled loops.
+
+Open addressing over 64-bit FNV-1a hashes; equal hashes are told apart by the bytes themselves.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.keyed_state.arrow_keys import Numbers
+from penstock.native import Array
+from penstock.native.jit import compiled
+
+EMPTY = -1
+FILL = 0.5
+"""The part of the slots that is used at most."""
+
+
+class KeyIndex:
+    """Byte strings by number, 0, 1, 2 ... in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self._slots = np.full(1 << 12, EMPTY, np.int64)
+        self._hashes = np.zeros(1 << 11, np.uint64)
+        self._offsets = np.zeros((1 << 11) + 1, np.int64)
+        self._arena = np.zeros(1 << 16, np.uint8)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in (self._slots, self._hashes, self._offsets, self._arena))
+
+    def find(self, keys: pa.Array) -> Numbers:
+        """The number of each key, -1 if it was never added or is null."""
+        starts, data, valid = _cells(keys)
+        found = np.empty(len(keys), np.int64)
+        _find(self._slots, self._hashes, self._offsets, self._arena, data, starts, valid, found)
+        return found
+
+    def add(self, keys: pa.Array) -> Numbers:
+        """The number of each key, new ones for those that were not there; none may be null."""
+        starts, data, _ = _cells(keys)
+        self._grow(len(keys), int(starts[-1] - starts[0]))
+        found = np.empty(len(keys), np.int64)
+        arrays = (self._slots, self._hashes, self._offsets, self._arena)
+        self._count = int(_add(*arrays, self._count, data, starts, found))
+        return found
+
+    def only(self, numbers: Numbers) -> KeyIndex:
+        """A new index of these of the keys, which are 0, 1, 2 ... in it."""
+        buffers = [None, pa.py_buffer(self._offsets), pa.py_buffer(self._arena)]
+        keys = pa.Array.from_buffers(pa.large_binary(), self._count, buffers)
+        made = KeyIndex()
+        made.add(keys.take(pa.array(numbers)))
+        return made
+
+    def _grow(self, keys: int, size: int) -> None:
+        need = self._count + keys
+        if need > len(self._hashes):
+            self._hashes = _longer(self._hashes, need)
+            self._offsets = _longer(self._offsets, need + 1)
+        used = int(self._offsets[self._count])
+        if used + size > len(self._arena):
+            self._arena = _longer(self._arena, used + size)
+        if need > FILL * len(self._slots):
+            slots = 1 << int(np.ceil(np.log2(need / FILL)) + 1)
+            self._slots = np.full(slots, EMPTY, np.int64)
+            _place(self._slots, self._hashes, self._count)
+
+
+def warm() -> None:
+    """Compile, or load, the loops."""
+    keys, index = pa.array(["a"]), KeyIndex()
+    index.add(keys)
+    index.find(keys)
+
+
+def _cells(keys: pa.Array) -> tuple[Array, Array, Array]:
+    """Where each key begins (and the last one ends), all bytes, and which are not null."""
+    if not len(keys):
+        return np.zeros(1, np.int64), np.zeros(0, np.uint8), np.zeros(0, bool)
+    wide = keys.cast(pa.large_binary())
+    _, offsets, data = wide.buffers()
+    starts = np.frombuffer(offsets, np.int64, len(wide) + 1, wide.offset * 8)
+    content = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)
+    return starts, content, wide.is_valid().to_numpy(zero_copy_only=False)
+
+
+def _longer(array: Array, least: int) -> Array:
+    made = np.zeros(max(least, 2 * len(array)), array.dtype)
+    made[: len(array)] = array
+    return made
+
+
+@compiled
+def _hash(data: Array, start: int, end: int) -> np.uint64:
+    value = np.uint64(14695981039346656037)
+    for at in range(start, end):
+        value = (value ^ np.uint64(data[at])) * np.uint64(1099511628211)
+    return value ^ (value >> np.uint64(32))
+
+
+@compiled
+def _same(arena: Array, at: int, end: int, data: Array, start: int, stop: int) -> bool:
+    if end - at != stop - start:
+        return False
+    for i in range(end - at):  # noqa: SIM110 - this is compiled
+        if arena[at + i] != data[start + i]:
+            return False
+    return True
+
+
+@compiled
+def _slot(
+    slots: Array, hashes: Array, offsets: Array, arena: Array, value: np.uint64, data: Array, start: int, end: int
+) -> int:
+    """The slot of a key, or the empty one where it would stand."""
+    mask = np.uint64(len(slots) - 1)
+    slot = value & mask
+    while slots[slot] >= 0:
+        number = slots[slot]
+        if hashes[number] == value and _same(arena, offsets[number], offsets[number + 1], data, start, end):
+            break
+        slot = (slot + np.uint64(1)) & mask
+    return int(slot)
+
+
+@compiled
+def _find(
+    slots: Array, hashes: Array, offsets: Array, arena: Array, data: Array, starts: Array, valid: Array, found: Array
+) -> None:
+    for row in range(len(found)):
+        if not valid[row]:
+            found[row] = -1
+            continue
+        value = _hash(data, starts[row], starts[row + 1])
+        found[row] = slots[_slot(slots, hashes, offsets, arena, value, data, starts[row], starts[row + 1])]
+
+
+@compiled
+def _add(
+    slots: Array, hashes: Array, offsets: Array, arena: Array, count: int, data: Array, starts: Array, found: Array
+) -> int:
+    for row in range(len(found)):
+        start, end = starts[row], starts[row + 1]
+        value = _hash(data, start, end)
+        slot = _slot(slots, hashes, offsets, arena, value, data, start, end)
+        if slots[slot] < 0:
+            slots[slot] = count
+            hashes[count] = value
+            used = offsets[count]
+            for at in range(end - start):
+                arena[used + at] = data[start + at]
+            offsets[count + 1] = used + end - start
+            count += 1
+        found[row] = slots[slot]
+    return count
+
+
+@compiled
+def _place(slots: Array, hashes: Array, count: int) -> None:
+    """Put the numbers of all keys into empty slots."""
+    mask = np.uint64(len(slots) - 1)
+    for number in range(count):
+        slot = hashes[number] & mask
+        while slots[slot] >= 0:
+            slot = (slot + np.uint64(1)) & mask
+        slots[slot] = number

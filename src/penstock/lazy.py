@@ -1,0 +1,34 @@
+"""The public names of a package, loaded at first use: a process that needs one part does not load the others."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+
+def names(
+    package: str, homes: Mapping[str, Sequence[str]], modules: Sequence[str] = ()
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """`__all__`, `__getattr__` and `__dir__` (PEP 562) of `package`, from the modules that define its public names.
+
+    `modules` are public modules of the package itself. No other public name may be that of a module of the package:
+    importing the module would replace it.
+    """
+    home = {name: module for module, names in homes.items() for name in names}
+    public = sorted({*home, *modules})
+
+    def load(name: str) -> Any:
+        if name in modules:
+            return import_module(f"{package}.{name}")
+        if name not in home:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(home[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def listed() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *public})
+
+    return public, load, listed

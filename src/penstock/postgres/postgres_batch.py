@@ -1,0 +1,225 @@
+"""One batch into a PostgreSQL table, exactly once.
+
+Tasks copy their rows side by side into a staging table; then one transaction brings them into the table and notes the
+batch: its number and what it covers (`markers`), also of one without rows. A batch that is noted is not written again,
+and a batch that is not the next one is an error. Whatever fails before the end of that transaction has changed nothing
+in the table: rows of failed tasks lie in the staging table under numbers that nobody asks for, and are removed with the
+next batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.markers import Marker, is_written, require_next
+from penstock.postgres.postgres_columns import Layout
+from penstock.postgres.postgres_session import Session, connected, literal, quoted
+from penstock.query import Batch
+
+SCHEMA = "penstock"
+APPLIED = f"{SCHEMA}.applied"
+# Two that create it at once would fail over each other.
+LOCK = f"SELECT pg_advisory_xact_lock({int.from_bytes(b'penstock')})::text"
+CREATE = f"""\
+CREATE TABLE IF NOT EXISTS {APPLIED} (
+    query text PRIMARY KEY, target text NOT NULL, batch bigint NOT NULL, at timestamptz NOT NULL DEFAULT now(),
+    marker text)"""
+EXTEND = f"ALTER TABLE {APPLIED} ADD COLUMN IF NOT EXISTS marker text"
+"""For tables of builds that noted numbers only."""
+IS_MADE = (
+    f"SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass('{APPLIED}') "
+    "AND attname = 'marker' AND NOT attisdropped)"
+)
+LOADED = "load long"
+"""What tasks give back: the number under which their rows lie in the staging table."""
+PATIENCE = "1min"
+PART = 1 << 40
+"""Rows of a task, at most; in a batch, those of a later task count as later."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A batch and where it goes; `key` and `version` are names of columns in the table.
+
+    `table` is what the user calls it, `into` what SQL does.
+    """
+
+    table: str
+    into: str
+    plan: Layout
+    key: tuple[str, ...]
+    version: str | None
+    batch: Batch
+
+    @property
+    def columns(self) -> str:
+        """Those of the staging table."""
+        columns = [f"{column.alias} {column.travel.type}" for column in self.plan.columns]
+        if self.plan.version:
+            columns.append(f"version {self.plan.version.type}")
+        if self.plan.deleted:
+            columns.append("deleted boolean")
+        return ", ".join([*columns, "load bigint", *(["row bigint"] if self.key else [])])
+
+    @property
+    def stage(self) -> str:
+        """The staging table's name: one for each query, table and set of columns."""
+        identity = repr((self.batch.query, self.table, self.columns))
+        return f"stage_{hashlib.sha256(identity.encode()).hexdigest()[:20]}"
+
+
+def prepare(session: Session) -> None:
+    """Make the table of applied batches, unless it is there."""
+    if session.rows(IS_MADE) != [(True,)]:
+        session.rows(LOCK)
+        session.run(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+        session.run(CREATE)
+        session.run(EXTEND)
+    session.commit()
+
+
+def is_applied(session: Session, batch: Batch, table: str) -> bool:
+    """Whether the database has this batch.
+
+    Raises `PenstockError` if it has a later one, another one with this number, or lacks earlier ones.
+    """
+    found = session.rows(f"SELECT batch, marker FROM {APPLIED} WHERE query = {literal(batch.query)}")
+    session.commit()
+    marker = Marker.read(int(found[0][0]), found[0][1]) if found else None
+    sink = f"PostgreSQL table {table}"
+    forget = f"or, if these rows may be missing, run in it: DELETE FROM {APPLIED} WHERE query = {literal(batch.query)}"
+    require_next(marker, batch, sink, next=forget)
+    return is_written(marker, batch, sink)
+
+
+def make_stage(session: Session, work: Work) -> None:
+    """An empty staging table, for this session alone; a crash of the server empties it, and the batch is repeated."""
+    name = f"{SCHEMA}.{work.stage}"
+    # A run that was killed may not be gone yet. The lock is given back when the session ends.
+    session.run(f"SET LOCAL lock_timeout = '{PATIENCE}'")
+    session.rows(f"SELECT pg_advisory_lock({int(work.stage[-15:], 16)})::text")
+    session.run(f"CREATE UNLOGGED TABLE IF NOT EXISTS {name} ({work.columns}) WITH (autovacuum_enabled = false)")
+    if session.rows(f"SELECT EXISTS (SELECT FROM {name})") == [(True,)]:
+        session.run(f"TRUNCATE {name}")
+    session.commit()
+
+
+def copy(
+    url: str, work: Work, task: Callable[[], int]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What a Spark task does with its Arrow batches; `task` gives its number."""
+    stage, keyed, where = work.stage, bool(work.key), f"staging of batch {work.batch.number} for {work.table}"
+
+    def copied(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        some = (batch for batch in batches if batch.num_rows)
+        first = next(some, None)
+        if first is None:
+            return
+        load = secrets.randbits(63)
+        rows = _numbered(chain([first], some), load, task() * PART if keyed else None)
+        one = next(rows)
+        with connected(url, where) as session:
+            session.copy(SCHEMA, stage, pa.RecordBatchReader.from_batches(one.schema, chain([one], rows)))
+            session.commit()
+        yield pa.record_batch({"load": pa.array([load], pa.int64())})
+
+    return copied
+
+
+def _numbered(batches: Iterator[pa.RecordBatch], load: int, row: int | None) -> Iterator[pa.RecordBatch]:
+    """The batches with the number of their task, and with keys with the place of each row."""
+    for batch in batches:
+        batch = batch.append_column("load", pa.array(np.full(batch.num_rows, load)))
+        if row is not None:
+            batch = batch.append_column("row", pa.array(np.arange(row, row + batch.num_rows)))
+            row += batch.num_rows
+        yield batch
+
+
+def merge(session: Session, work: Work, loads: Sequence[int]) -> None:
+    """From the staging table into the table, with the note that this batch is applied.
+
+    Raises `PenstockError` if the database has another batch under its number by now.
+    """
+    if not note(session, work.batch, work.table):
+        session.rollback()
+        # Another run of the query was quicker: with this batch, or with another one.
+        is_applied(session, work.batch, work.table)
+        return
+    if loads:
+        staged = f"SELECT * FROM {SCHEMA}.{work.stage} WHERE load IN ({', '.join(map(str, loads))})"
+        session.run(_upsert(work, staged) if work.key else _insert(work, staged))
+        session.run(f"TRUNCATE {SCHEMA}.{work.stage}")
+    session.commit()
+
+
+def note(session: Session, batch: Batch, table: str) -> bool:
+    """Note in the open transaction that a batch is applied; False if it was by now."""
+    values = f"{literal(batch.query)}, {literal(table)}, {batch.number}, {literal(Marker.for_batch(batch).text())}"
+    noted = session.rows(
+        f"INSERT INTO {APPLIED} AS a (query, target, batch, marker) VALUES ({values}) "
+        "ON CONFLICT (query) DO UPDATE SET "
+        "target = excluded.target, batch = excluded.batch, at = now(), marker = excluded.marker "
+        "WHERE a.batch < excluded.batch RETURNING batch"
+    )
+    return bool(noted)
+
+
+def _insert(work: Work, staged: str) -> str:
+    return f"INSERT INTO {work.into} ({_names(work)}) SELECT {_values(work)} FROM ({staged}) s"
+
+
+def _upsert(work: Work, staged: str) -> str:
+    """Of the rows of a key only the latest counts; what it deletes and what it writes are different rows."""
+    keys = [column for column in work.plan.columns if column.name in work.key]
+    # As the table has them: texts that differ may be one uuid or number there, which no statement upserts twice.
+    by = ", ".join(f"{column.alias}::{column.cast}" for column in keys)
+    order = "".join(f"{column} DESC NULLS LAST, " for column in filter(None, [_version(work)]))
+    latest = f"SELECT DISTINCT ON ({by}) * FROM ({staged}) s ORDER BY {by}, {order}row DESC"
+    steps = [f"latest AS MATERIALIZED ({latest})"]
+    if work.plan.deleted:
+        same = " AND ".join(f"t.{quoted(column.name)} = s.{column.alias}::{column.cast}" for column in keys)
+        newer = _newer(work, f"s.{_version(work)}")
+        steps.append(f"gone AS (DELETE FROM {work.into} t USING latest s WHERE s.deleted AND {same}{newer})")
+    alive = " WHERE NOT deleted" if work.plan.deleted else ""
+    return (
+        f"WITH {', '.join(steps)} INSERT INTO {work.into} AS t ({_names(work)}) "
+        f"SELECT {_values(work)} FROM latest{alive} ON CONFLICT ({', '.join(map(quoted, work.key))}) DO {_change(work)}"
+    )
+
+
+def _change(work: Work) -> str:
+    others = [quoted(column.name) for column in work.plan.columns if column.name not in work.key]
+    if not others:
+        return "NOTHING"
+    newer = _newer(work, f"excluded.{quoted(work.version or '')}").replace(" AND ", " WHERE ", 1)
+    return f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}{newer}"
+
+
+def _newer(work: Work, version: str) -> str:
+    """A condition that the row's version is not older than the table's, if the table has one."""
+    if work.version is None or work.plan.version:
+        return ""
+    return f" AND (t.{quoted(work.version)} IS NULL OR t.{quoted(work.version)} <= {version})"
+
+
+def _version(work: Work) -> str | None:
+    """What of the staging table tells rows of a key apart."""
+    if work.version is None or work.plan.version:
+        return "version" if work.version else None
+    return next(f"{column.alias}::{column.cast}" for column in work.plan.columns if column.name == work.version)
+
+
+def _names(work: Work) -> str:
+    return ", ".join(quoted(column.name) for column in work.plan.columns)
+
+
+def _values(work: Work) -> str:
+    return ", ".join(f"{column.alias}::{column.cast}" for column in work.plan.columns)

@@ -1,0 +1,283 @@
+"""A frame laid beside a PostgreSQL table: what fits, what is missing, and as what each column travels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, functions as F, types as st
+
+from penstock.errors import PenstockError
+
+Types = tuple[type[st.DataType], ...]
+
+# PostgreSQL's type: the Spark types that fit into it, and the Spark type as which they travel.
+PLAIN: Mapping[str, tuple[Types, st.DataType]] = {
+    "bool": ((st.BooleanType,), st.BooleanType()),
+    "int2": ((st.ByteType, st.ShortType), st.ShortType()),
+    "int4": ((st.ByteType, st.ShortType, st.IntegerType), st.IntegerType()),
+    "int8": ((st.ByteType, st.ShortType, st.IntegerType, st.LongType), st.LongType()),
+    "float4": ((st.FloatType,), st.FloatType()),
+    "float8": ((st.FloatType, st.DoubleType), st.DoubleType()),
+    "bytea": ((st.BinaryType,), st.BinaryType()),
+    "date": ((st.DateType,), st.DateType()),
+    "timestamptz": ((st.TimestampType,), st.TimestampType()),
+    "timestamp": ((st.TimestampNTZType,), st.TimestampNTZType()),
+}
+INTEGERS: Types = (st.ByteType, st.ShortType, st.IntegerType, st.LongType)
+STRINGS: Types = (st.StringType,)
+NESTED: Types = (st.StructType, st.ArrayType, st.MapType)
+JSON = ("json", "jsonb")
+# The names of the types as which columns travel.
+NAMES: Mapping[type[st.DataType], str] = {type(spark): name for name, (_, spark) in PLAIN.items()} | {
+    st.StringType: "text"
+}
+# A domain takes what its type takes, and so does an array of it: `plain` ends with the type below all domains.
+# A cast to a type of characters or bits with a length would cut what an assignment refuses, so it leaves the length
+# out; other modifiers round as the assignment does, which keys must, to be compared as the table compares them.
+COLUMNS = """\
+WITH RECURSIVE plain AS (
+    SELECT attnum AS place, atttypid AS type, atttypmod AS modifier, 0 AS depth
+    FROM pg_attribute WHERE attrelid = to_regclass({table}) AND attnum > 0 AND NOT attisdropped
+    UNION ALL
+    SELECT p.place, coalesce(b.typarray, t.typbasetype), coalesce(e.typtypmod, t.typtypmod), p.depth + 1
+    FROM plain p JOIN pg_type t ON t.oid = p.type
+    LEFT JOIN pg_type e ON e.typarray = t.oid AND e.typtype = 'd' LEFT JOIN pg_type b ON b.oid = e.typbasetype
+    WHERE t.typtype = 'd' OR b.typarray <> 0)
+SELECT DISTINCT ON (a.attnum) a.attname::text, t.typname::text, format_type(a.atttypid, a.atttypmod)::text,
+       format_type(t.oid, CASE WHEN ltrim(t.typname, '_') IN ('varchar', 'bpchar', 'bit', 'varbit') THEN -1
+                               ELSE p.modifier END)::text,
+       a.attnotnull AND NOT a.atthasdef AND a.attidentity = '', a.attgenerated <> '' OR a.attidentity = 'a'
+FROM plain p JOIN pg_type t ON t.oid = p.type
+JOIN pg_attribute a ON a.attrelid = to_regclass({table}) AND a.attnum = p.place
+ORDER BY a.attnum, p.depth DESC"""
+# As SQL names it: `to_regclass` takes reserved words, such as user, without quotes, and statements do not.
+NAME = "SELECT to_regclass({table})::text"
+UNIQUE = """\
+SELECT array_agg(a.attname::text) AS columns, bool_and(a.attnotnull) AS certain
+FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])
+WHERE i.indrelid = to_regclass({table}) AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL
+GROUP BY i.indexrelid"""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A column that is written: its name in the table, its name and type on the way, and what it is cast to there."""
+
+    name: str
+    alias: str
+    travel: Travel
+    cast: str
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All that goes into the staging table: the table's columns, and with keys perhaps `version` and `deleted`."""
+
+    columns: tuple[Written, ...]
+    version: Travel | None = None
+    deleted: bool = False
+
+
+def layout(
+    frame: DataFrame,
+    table: str,
+    targets: Sequence[Target],
+    unique: Sequence[tuple[frozenset[str], bool]],
+    key: Sequence[str],
+    version: str | None,
+    deleted: str | None,
+) -> Layout:
+    """Raises for a frame that the table cannot take."""
+    known = {target.name: target for target in targets}
+    if not known:
+        raise PenstockError(
+            f"there is no table {table}", where="PostgreSQL", next="create it, or name it with its schema"
+        )
+    _require_key(frame, table, unique, key)
+    for extra in filter(None, (version, deleted)):
+        _require_column(frame, extra, table)
+    if deleted and not isinstance(frame.schema[deleted].dataType, st.BooleanType):
+        raise PenstockError(f"the column {deleted} is not boolean", where="postgres.sink", next="make it true or false")
+    aside = {deleted} | ({version} if version not in known else set())
+    names = [name for name in frame.columns if name not in aside]
+    _require_known(names, known, table)
+    _require_all(names, targets, table)
+    columns = tuple(_written(frame, known[name], f"c{place}", table) for place, name in enumerate(names))
+    return Layout(columns, _version(frame, version, known, table), deleted is not None)
+
+
+def rows_of(frame: DataFrame, plan: Layout, deleted: str | None) -> DataFrame:
+    """The frame as it travels."""
+    columns = [column.travel.column.alias(column.alias) for column in plan.columns]
+    if plan.version:
+        columns.append(plan.version.column.alias("version"))
+    if deleted:
+        columns.append(F.coalesce(F.col(_quoted(deleted)), F.lit(False)).alias("deleted"))
+    return frame.select(*columns)
+
+
+def _written(frame: DataFrame, target: Target, alias: str, table: str) -> Written:
+    kind = frame.schema[target.name].dataType
+    way = travel(F.col(_quoted(target.name)), kind, target)
+    if way is None:
+        raise misfit(target.name, kind, target, table)
+    return Written(target.name, alias, way, target.cast)
+
+
+def _version(frame: DataFrame, version: str | None, known: dict[str, Target], table: str) -> Travel | None:
+    """A version that is no column of the table travels beside the columns."""
+    if version is None or version in known:
+        return None
+    kind = frame.schema[version].dataType
+    for name in ("int8", "timestamptz", "timestamp", "float8", "date", "text"):
+        if way := travel(F.col(_quoted(version)), kind, Target(version, name, name, name, False, False)):
+            return way
+    raise PenstockError(
+        f"the version {version} is {kind.simpleString()}, which has no order here",
+        where=f"PostgreSQL table {table}",
+        next="give a number, a time or a string",
+    )
+
+
+def _require_key(
+    frame: DataFrame, table: str, unique: Sequence[tuple[frozenset[str], bool]], key: Sequence[str]
+) -> None:
+    for name in key:
+        _require_column(frame, name, table)
+    if not key or (frozenset(key), True) in unique:
+        return
+    listed = ", ".join(f'"{name}"' for name in key)
+    raise PenstockError(
+        f"the key {', '.join(key)} is no primary key of the table, nor unique and NOT NULL",
+        where=f"PostgreSQL table {table}",
+        next=f"run: ALTER TABLE {table} ADD PRIMARY KEY ({listed})",
+    )
+
+
+def _require_column(frame: DataFrame, name: str, table: str) -> None:
+    if name not in frame.columns:
+        raise PenstockError(
+            f"the frame has no column {name}",
+            where=f"columns {', '.join(frame.columns)}, for PostgreSQL table {table}",
+            next="select it, or correct key=, version= or deleted=",
+        )
+
+
+def _require_known(names: Sequence[str], known: dict[str, Target], table: str) -> None:
+    if strange := [name for name in names if name not in known or known[name].generated]:
+        raise PenstockError(
+            f"the table has no place for {', '.join(strange)}",
+            where=f"PostgreSQL table {table} with {', '.join(n for n, t in known.items() if not t.generated)}",
+            next="drop or rename these columns in the frame, or add them to the table",
+        )
+
+
+def _require_all(names: Sequence[str], targets: Sequence[Target], table: str) -> None:
+    missing = [target.name for target in targets if target.required and target.name not in names]
+    if missing:
+        raise PenstockError(
+            f"the frame lacks {', '.join(missing)}, which must not be null",
+            where=f"PostgreSQL table {table}",
+            next="select these columns, or give them a default in the table",
+        )
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def targets_of(rows: Sequence[Sequence[Any]]) -> list[Target]:
+    return [Target(*row) for row in rows]
+
+
+def unique_of(rows: Sequence[Sequence[Any]]) -> list[tuple[frozenset[str], bool]]:
+    return [(frozenset(columns), bool(certain)) for columns, certain in rows]
+
+
+# Which Spark column goes into which PostgreSQL column, and as what it travels.
+#
+# A column travels in COPY's binary form as one of few types and gets its own by a cast in the database: text becomes
+# uuid, jsonb, numeric or an enum there. Nothing is narrowed: what could lose digits is refused when the query is built,
+# and a text that is too long when it is written. Only what Spark's types do not tell is rounded there: a time to its
+# column's precision, a number in a text to its column's scale.
+
+
+@dataclass(frozen=True)
+class Target:
+    """A column of the table; `type` is its short name, an array's with "_" in front, `full` as one would declare it.
+
+    `cast` is the type that a value is cast to before it is assigned: of a domain the one below, never one that cuts.
+    """
+
+    name: str
+    type: str
+    full: str
+    cast: str
+    required: bool
+    generated: bool
+
+
+@dataclass(frozen=True)
+class Travel:
+    """How a column travels: what Spark hands over, and the type of that in the staging table."""
+
+    column: Column
+    type: str
+
+
+def travel(source: Column, kind: st.DataType, target: Target) -> Travel | None:
+    """The way of a Spark column of this type into the target; None when it does not fit."""
+    if target.type.startswith("_"):
+        return _array(source, kind, target)
+    if target.type in JSON and isinstance(kind, NESTED):
+        return Travel(F.to_json(source), "text")
+    chosen = _transport(kind, target.type, target.cast)
+    return Travel(source.cast(chosen), NAMES[type(chosen)]) if chosen else None
+
+
+def _transport(kind: st.DataType, wanted: str, cast: str) -> st.DataType | None:
+    if wanted in PLAIN:
+        accepted, chosen = PLAIN[wanted]
+        return chosen if isinstance(kind, accepted) else None
+    exact = wanted == "numeric" and isinstance(kind, (*INTEGERS, st.DecimalType)) and not _rounds(kind, cast)
+    return st.StringType() if exact or isinstance(kind, STRINGS) else None
+
+
+def _rounds(kind: st.DataType, cast: str) -> bool:
+    """Whether the column has fewer digits behind the point than the values."""
+    scale = _scale(cast)
+    return scale is not None and scale < (kind.scale if isinstance(kind, st.DecimalType) else 0)
+
+
+def _scale(cast: str) -> int | None:
+    """Of "numeric(precision,scale)", also of an array of it."""
+    declared = re.match(r"numeric\(\d+,(-?\d+)\)", cast)
+    return int(declared[1]) if declared else None
+
+
+def _array(source: Column, kind: st.DataType, target: Target) -> Travel | None:
+    if not isinstance(kind, st.ArrayType):
+        return None
+    chosen = _transport(kind.elementType, target.type[1:], target.cast)
+    return Travel(source.cast(st.ArrayType(chosen)), f"{NAMES[type(chosen)]}[]") if chosen else None
+
+
+def misfit(name: str, kind: st.DataType, target: Target, table: str) -> PenstockError:
+    return PenstockError(
+        f"the column {name} is {kind.simpleString()} and does not fit into {target.full}",
+        where=f"PostgreSQL table {table}",
+        next=f"{_advice(kind, target)}, or change the table's column",
+    )
+
+
+def _advice(kind: st.DataType, target: Target) -> str:
+    if target.type == "timestamp" and isinstance(kind, st.TimestampType):
+        return f'cast it: F.col("{target.name}").cast("timestamp_ntz"), or declare the column timestamptz'
+    if (scale := _scale(target.cast)) is not None and scale >= 0:
+        return f"cast it in the frame to a decimal with {scale} digits behind the point"
+    accepted = PLAIN.get(target.type, ((st.StringType,), None))[0]
+    names = " or ".join(one().simpleString() for one in accepted)
+    return f"cast it in the frame to {names}"

@@ -1,0 +1,129 @@
+"""Frames into PostgreSQL tables: appended, or upserted and deleted by key; each batch exactly once.
+
+Rows travel as Arrow batches in COPY's binary form into a staging table, and from there in one transaction into the
+table (see `postgres_batch`). A reader sees all of a batch or nothing of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from penstock.delivery import EXACTLY_ONCE
+from penstock.errors import PenstockError
+from penstock.postgres import postgres_batch as batches
+from penstock.postgres.postgres_batch import Work
+from penstock.postgres.postgres_columns import COLUMNS, NAME, UNIQUE, Layout, layout, rows_of, targets_of, unique_of
+from penstock.postgres.postgres_session import Session, connected, literal
+from penstock.query import Batch, KeyedFrame, in_batches
+from penstock.upsert import require_key
+
+CONNECTIONS = 8
+
+
+@dataclass(frozen=True)
+class PostgresSink:
+    """Where and how rows are written; made and checked by `sink`."""
+
+    table: str
+    url: str = field(repr=False)  # there may be a password in it
+    key: tuple[str, ...] = ()
+    version: str | None = None
+    deleted: str | None = None
+    connections: int = CONNECTIONS
+    delivery: str = EXACTLY_ONCE
+
+    @property
+    def target(self) -> tuple[str, str]:
+        """What a checkpoint knows the sink by."""
+        return "postgres", self.table
+
+    def records(self, frame: DataFrame) -> DataFrame:
+        """The rows as they travel; asks the database whether its table takes them."""
+        with connected(self.url, f"table {self.table}") as session:
+            batches.prepare(session)
+            return rows_of(frame, self._layout(frame, session), self.deleted)
+
+    def stream(self, frame: DataFrame) -> DataStreamWriter:
+        """The write of a query that has only this sink."""
+        return in_batches(frame, self.save)
+
+    def save(self, frame: DataFrame, batch: Batch) -> None:
+        """Write one batch, unless it was written before."""
+        with connected(self.url, f"batch {batch.number} for table {self.table}") as session:
+            batches.prepare(session)
+            if batches.is_applied(session, batch, self.table):
+                return
+            plan = self._layout(frame, session)
+            work = Work(self.table, self._name(session), plan, self.key, self.version, batch)
+            batches.make_stage(session, work)
+            rows = rows_of(frame, work.plan, self.deleted).coalesce(self.connections)
+            staged = rows.mapInArrow(batches.copy(self.url, work, _task), batches.LOADED).collect()
+            batches.merge(session, work, [row.load for row in staged])
+
+    def keyed(self, table: KeyedFrame) -> PostgresSink:
+        """The sink of a table's rows; see `write`."""
+        given = ", ".join(f'"{name}"' for name in table.key)
+        require_key("postgres.sink", f"PostgreSQL table {self.table}", self.key, table, f"give key=[{given}]")
+        for name, ours, theirs in (("version", self.version, table.version), ("deleted", self.deleted, table.deleted)):
+            if ours not in (None, theirs):
+                raise PenstockError(
+                    f"{name}= is {ours}, and the table's is {theirs}",
+                    where="postgres.sink",
+                    next=f"leave {name}= out: the table says it",
+                )
+        return replace(self, version=table.version, deleted=table.deleted)
+
+    def _name(self, session: Session) -> str:
+        found = session.rows(NAME.format(table=literal(self.table)))
+        session.commit()
+        return str(found[0][0])
+
+    def _layout(self, frame: DataFrame, session: Session) -> Layout:
+        table = literal(self.table)
+        targets = targets_of(session.rows(COLUMNS.format(table=table)))
+        unique = unique_of(session.rows(UNIQUE.format(table=table)))
+        session.commit()
+        return layout(frame, self.table, targets, unique, self.key, self.version, self.deleted)
+
+
+def sink(
+    table: str,
+    *,
+    url: str,
+    key: str | Sequence[str] | None = None,
+    version: str | None = None,
+    deleted: str | None = None,
+    connections: int = CONNECTIONS,
+) -> PostgresSink:
+    """A PostgreSQL sink for `penstock.write`.
+
+    `url` is "postgresql://user@host:5432/database", with libpq's parameters and environment (PGPASSWORD, sslmode).
+    Without `key` rows are appended. With it they are upserted: of several rows of a key the one with the highest
+    `version` counts, and in a table that has this column it replaces no higher one; without `version` the last one of
+    the frame. `deleted` names a boolean column: where it is true, the row of that key is deleted. At most `connections`
+    tasks write at a time.
+    """
+    keys = (key,) if isinstance(key, str) else tuple(key or ())
+    if not re.match(r"postgres(ql)?://", url):
+        raise PenstockError(
+            "url is no address of PostgreSQL",
+            where="postgres.sink",
+            next='write "postgresql://user@host:5432/database"',
+        )
+    if not keys and (version or deleted):
+        raise PenstockError("version and deleted need a key", where="postgres.sink", next="give key=")
+    if connections < 1:
+        raise PenstockError(f"connections is {connections}", where="postgres.sink", next="give 1 or more")
+    return PostgresSink(table, url, keys, version, deleted, connections)
+
+
+def _task() -> int:
+    """The number of the running task."""
+    context = TaskContext.get()
+    return context.partitionId() if context else 0

@@ -1,1 +1,0 @@
-"""Tables of databases that every worker has whole."""

@@ -1,0 +1,160 @@
+"""Deliveries over HTTP: `POST /segments/{name}/deliveries` begins one; its receipt is read where the answer says."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from typing import Any
+from uuid import UUID
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from penstock.errors import PenstockError
+from penstock.ingest.api_keys import Access
+from penstock.ingest.ingest_settings import TOPIC
+from penstock.ingest.responses import Refused
+from penstock.rest import told
+from penstock.segment.member_tables.delivery_sync import MODES, Receipt, Run, Sync
+
+AT_ONCE = 4
+"""Deliveries; others wait."""
+KEPT = 1000
+"""Errors of the past."""
+MOST = 10_000
+"""Bytes of a request."""
+
+
+def app(deliveries: Deliveries, access: Access) -> Starlette:
+    """The application; `access` tells whose keys may deliver to which topics."""
+
+    async def begin(request: Request) -> Response:
+        name = request.path_params["name"]
+        wanted = _wanted(await _body(request))
+        _require(access, request, wanted["to"])
+        made = await run_in_threadpool(deliveries.begin, name, wanted["to"], wanted["mode"])
+        return JSONResponse(made, 202, {"location": f"/segments/{name}/deliveries/{wanted['to']}/{made['run']}"})
+
+    async def receipt(request: Request) -> Response:
+        name, to, run = (request.path_params[part] for part in ("name", "to", "run"))
+        _require(access, request, to)
+        found = await run_in_threadpool(deliveries.find, name, to, run)
+        if found is None:
+            return told(PenstockError("there was no such delivery", where=f"{name} to {to}, {run}"), 404)
+        return Response(json.dumps(found, default=lambda time: time.isoformat()), media_type="application/json")
+
+    routes = [
+        Route("/segments/{name}/deliveries", _answered(begin), methods=["POST"]),
+        Route("/segments/{name}/deliveries/{to}/{run:uuid}", _answered(receipt)),
+    ]
+    return Starlette(routes=routes)
+
+
+def _answered(answer: Callable[[Request], Any]) -> Callable[[Request], Any]:
+    async def endpoint(request: Request) -> Response:
+        try:
+            response: Response = await answer(request)
+        except Refused as why:
+            return told(PenstockError(why.detail, where=request.url.path), why.status)
+        except PenstockError as error:
+            return told(error, 409 if isinstance(error, Busy) else None)
+        return response
+
+    return endpoint
+
+
+def _require(access: Access, request: Request, topic: str) -> None:
+    shown = (request.headers.get(name) for name in ("authorization", "x-api-key"))
+    access.require(topic, *(text.encode() if text is not None else None for text in shown))
+
+
+async def _body(request: Request) -> bytes:
+    found = b""
+    async for some in request.stream():
+        found += some
+        if len(found) > MOST:
+            raise Refused(413, f"the request is larger than {MOST} bytes")
+    return found
+
+
+def _wanted(body: bytes) -> dict[str, str]:
+    next = 'send {"to": TOPIC, "mode": "full"}, or "changes" for what changed since the last delivery'
+    try:
+        found = json.loads(body)
+    except ValueError as error:
+        raise PenstockError(f"the request is no JSON: {error}", next=next) from None
+    if not isinstance(found, dict) or found.keys() != {"to", "mode"} or found["mode"] not in MODES:
+        raise PenstockError("the request does not say what to deliver", where=str(found)[:100], next=next)
+    if not isinstance(found["to"], str) or not TOPIC.fullmatch(found["to"]):
+        raise PenstockError(f"{found['to']!r} is no name of a topic", where="to", next="use letters, digits, . _ and -")
+    return found
+
+
+# Deliveries that are asked for from outside: begun at once, done in the background, one at a time for a segment and
+# destination; what became of each is in the database, and what ended it in memory.
+
+
+class Busy(PenstockError):
+    """Another delivery of the same segment to the same destination is under way."""
+
+
+@dataclass
+class Deliveries:
+    """What is under way; `sync` makes the delivery of a segment to a destination."""
+
+    sync: Callable[[str, str], Sync]
+    _running: dict[tuple[str, str], Run] = field(default_factory=dict)
+    _failed: dict[UUID, str] = field(default_factory=dict)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(AT_ONCE, "delivery"))
+
+    def begin(self, segment: str, to: str, mode: str) -> dict[str, Any]:
+        """Begin one, or go on with one that was interrupted; of one that is under way what it is."""
+        sync = self.sync(segment, to)
+        with self._lock:
+            run = self._running.get((segment, to))
+            if run is not None and run.mode != mode:
+                raise Busy(
+                    f"a delivery of {segment} to {to} is under way, with mode {run.mode}",
+                    where=f"delivery {run.id}",
+                    next="wait until it is done, and ask again",
+                )
+            if run is None:
+                run = self._running[segment, to] = sync.begin(mode)
+                self._pool.submit(sync.finish, run).add_done_callback(lambda done: self._done(sync, run, done))
+        return self._told(sync, run.id, "running")
+
+    def find(self, segment: str, to: str, run: UUID) -> dict[str, Any] | None:
+        """The receipt of one that is done, or how it stands; None if there was none."""
+        sync = self.sync(segment, to)
+        with self._lock:
+            running, error = self._running.get((segment, to)), self._failed.get(run)
+        if running is not None and running.id == run:
+            return self._told(sync, run, "running")
+        found = sync.find(run)
+        if isinstance(found, Receipt):
+            return {"state": "done", **asdict(found)}
+        if found is None:
+            return None
+        return {**self._told(sync, run, "failed"), "error": error} if error else self._told(sync, run, "interrupted")
+
+    def close(self) -> None:
+        """Wait for what is under way."""
+        self._pool.shutdown()
+
+    def _done(self, sync: Sync, run: Run, done: Future[Receipt]) -> None:
+        with self._lock:
+            del self._running[sync.segment, sync.destination]
+            if error := done.exception():
+                self._failed[run.id] = str(error)
+                for old in list(self._failed)[:-KEPT]:
+                    del self._failed[old]
+
+    def _told(self, sync: Sync, run: UUID, state: str) -> dict[str, Any]:
+        return {"state": state, "segment": sync.segment, "destination": sync.destination, "run": str(run)}

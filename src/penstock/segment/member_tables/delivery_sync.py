@@ -1,0 +1,229 @@
+"""Delivers a segment's members to a destination's topic: all of them, or what changed since the last delivery.
+
+What a destination has is a table of its own, `delivered`. Bucket by bucket the members are compared with it; the
+difference goes to the topic, and once the brokers have it, to `delivered`, with a step of the run. A run that was
+killed is taken up where its steps end: a bucket that was sent but not noted is compared, and perhaps sent, again; a
+record says what is, by person, so that a repeat does no harm. A removal can be told for `REMOVALS_KEPT` after the end
+of a membership; later the row is gone, and so, by its `until`, is the member at the destination.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid1
+
+import pyarrow as pa
+from cassandra.concurrent import execute_concurrent_with_args
+
+from penstock.database.access import Access
+from penstock.database.cql_connection import connection
+from penstock.errors import PenstockError
+from penstock.kafka.security import require_servers
+from penstock.segment.member_tables.member_schema import BUCKETS, RECEIPTS_KEPT, explained
+from penstock.wire.producer.blocking import BlockingProducer
+
+MODES = ("full", "changes")
+REMOVALS_KEPT = timedelta(days=30)
+READERS = 8
+"""Buckets at a time."""
+WRITES_AT_ONCE = 64
+SIGNED = 1 << 63
+
+RUNS = "SELECT run, mode, began, ended, added, removed, digest FROM {ks}.syncs WHERE destination = %s AND segment = %s"
+Members = Mapping[str, datetime]
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What a run delivered; `digest` is the sum modulo 2^64 of the first eight bytes of SHA-256 of each value sent."""
+
+    segment: str
+    destination: str
+    run: str
+    mode: str
+    began: datetime
+    ended: datetime
+    added: int
+    removed: int
+    digest: str
+
+    def as_json(self) -> str:
+        """An object of these fields; times are texts in ISO 8601."""
+        return json.dumps(asdict(self), default=lambda time: time.isoformat())
+
+
+@dataclass(frozen=True)
+class Run:
+    """A delivery under way; `done` has counts and digest of the buckets that were delivered."""
+
+    id: UUID
+    mode: str
+    began: datetime
+    done: dict[int, tuple[int, int, int]]
+
+
+@dataclass(frozen=True)
+class Sync:
+    """One delivery of a segment; made by `sync`."""
+
+    segment: str
+    destination: str
+    keyspace: str
+    access: Access
+    servers: str
+
+    def run(self, mode: str) -> Receipt:
+        """Deliver, or finish the delivery that was interrupted, and keep the receipt."""
+        return self.finish(self.begin(mode))
+
+    def finish(self, run: Run) -> Receipt:
+        """Deliver the buckets that are left."""
+        left = [bucket for bucket in range(BUCKETS) if bucket not in run.done]
+        with (
+            explained(self.keyspace, self.access.hosts, self.servers),
+            BlockingProducer(self.servers) as producer,
+            ThreadPoolExecutor(READERS) as pool,
+        ):
+            for bucket, step in pool.map(lambda bucket: (bucket, self._deliver(run, bucket, producer)), left):
+                run.done[bucket] = step
+        added, removed, digest = (sum(step[i] for step in run.done.values()) for i in range(3))
+        ended, sums = _now(), f"{digest % (1 << 64):016x}"
+        self._execute(
+            "UPDATE {ks}.syncs USING TTL %s SET ended = %s, added = %s, removed = %s, digest = %s"
+            " WHERE destination = %s AND segment = %s AND run = %s",
+            (RECEIPTS_KEPT, ended, added, removed, sums, self.destination, self.segment, run.id),
+        )
+        return Receipt(self.segment, self.destination, str(run.id), run.mode, run.began, ended, added, removed, sums)
+
+    def receipts(self) -> list[Receipt]:
+        """Those of all finished runs, the latest first."""
+        rows = self._execute(f"{RUNS} ORDER BY run DESC", (self.destination, self.segment))
+        return [self._receipt(row) for row in rows if row[3]]
+
+    def find(self, run: UUID) -> Receipt | UUID | None:
+        """The receipt of a run, its id again if it is not finished, None if there was none."""
+        rows = self._execute(f"{RUNS} AND run = %s", (self.destination, self.segment, run))
+        return None if not rows else self._receipt(rows[0]) if rows[0][3] else run
+
+    def _receipt(self, row: tuple[Any, ...]) -> Receipt:
+        times = _aware(row[2]), _aware(row[3])
+        return Receipt(self.segment, self.destination, str(row[0]), row[1], *times, *row[4:])
+
+    def begin(self, mode: str) -> Run:
+        """The run that was not finished, or a new one."""
+        rows = self._execute(
+            "SELECT run, mode, began, ended FROM {ks}.syncs WHERE destination = %s AND segment = %s"
+            " ORDER BY run DESC LIMIT 1",
+            (self.destination, self.segment),
+        )
+        if rows and rows[0][3] is None and rows[0][1] == mode:
+            run, _, began, _ = rows[0]
+            steps = self._execute(
+                "SELECT bucket, added, removed, digest FROM {ks}.sync_steps"
+                " WHERE destination = %s AND segment = %s AND run = %s",
+                (self.destination, self.segment, run),
+            )
+            return Run(
+                run, mode, _aware(began), {bucket: (added, removed, sums) for bucket, added, removed, sums in steps}
+            )
+        run, began = uuid1(), _now()
+        self._execute(
+            "INSERT INTO {ks}.syncs (destination, segment, run, mode, began) VALUES (%s, %s, %s, %s, %s) USING TTL %s",
+            (self.destination, self.segment, run, mode, began, RECEIPTS_KEPT),
+        )
+        return Run(run, mode, began, {})
+
+    def _deliver(self, run: Run, bucket: int, producer: BlockingProducer) -> tuple[int, int, int]:
+        """One bucket: compare, send, note what the destination has now. Counts and digest of what was sent."""
+        members, had = self._members(bucket), self._had(bucket)
+        added = {p: until for p, until in members.items() if run.mode == "full" or had.get(p) != until}
+        removed = had.keys() - members.keys()
+        values = [record(self.segment, "add", person, until) for person, until in added.items()]
+        values += [record(self.segment, "remove", person, None) for person in removed]
+        if values:
+            keys = [person.encode() for person in (*added, *removed)]
+            producer.send_table(self.destination, pa.table({"key": keys, "value": values}))
+        self._note(bucket, added, removed)
+        step = len(added), len(removed), sum(map(_hash, values)) % (1 << 64)
+        signed = (step[2] + SIGNED) % (1 << 64) - SIGNED
+        self._execute(
+            "INSERT INTO {ks}.sync_steps (destination, segment, run, bucket, added, removed, digest)"
+            " VALUES (%s, %s, %s, %s, %s, %s, %s) USING TTL %s",
+            (self.destination, self.segment, run.id, bucket, step[0], step[1], signed, RECEIPTS_KEPT),
+        )
+        return step
+
+    def _members(self, bucket: int) -> Members:
+        """Those whose time is not over; rows stay longer, as theirs is counted from when they were written."""
+        now = _now()
+        rows = self._execute(
+            "SELECT person, until FROM {ks}.members WHERE segment = %s AND bucket = %s", (self.segment, bucket)
+        )
+        return {person: _aware(until) for person, until in rows if until and _aware(until) > now}
+
+    def _had(self, bucket: int) -> Members:
+        rows = self._execute(
+            "SELECT person, until FROM {ks}.delivered WHERE destination = %s AND segment = %s AND bucket = %s",
+            (self.destination, self.segment, bucket),
+        )
+        return {person: _aware(until) for person, until in rows if until}
+
+    def _note(self, bucket: int, added: Members, removed: Iterable[str]) -> None:
+        session, place, now = connection(self.access).rows, (self.destination, self.segment, bucket), _now()
+        put = session.prepare(
+            f"INSERT INTO {self.keyspace}.delivered (destination, segment, bucket, person, until)"
+            " VALUES (?, ?, ?, ?, ?) USING TTL ?"
+        )
+        drop = session.prepare(
+            f"DELETE FROM {self.keyspace}.delivered WHERE destination = ? AND segment = ? AND bucket = ? AND person = ?"
+        )
+        puts = [(*place, person, until, _ttl(until, now)) for person, until in added.items()]
+        drops = [(*place, person) for person in removed]
+        for statement, rows in ((put, puts), (drop, drops)):
+            execute_concurrent_with_args(session, statement, rows, concurrency=WRITES_AT_ONCE)
+
+    def _execute(self, statement: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        with explained(self.keyspace, self.access.hosts):
+            return list(connection(self.access).rows.execute(statement.format(ks=self.keyspace), values) or ())
+
+
+def sync(segment: str, *, to: str, mode: str, keyspace: str, hosts: str, servers: str, **access: Any) -> Receipt:
+    """Deliver the members of `segment` to the topic `to`: "full", or "changes" since the last delivery to it.
+
+    Records are JSON with person, segment, event ("add", or "remove" for members that are none any more) and until, the
+    person is the key. One run at a time for a segment and topic; a run that was interrupted goes on.
+    """
+    if mode not in MODES:
+        raise PenstockError(f"unknown mode {mode!r}", where="segment.sync", next=f"use {' or '.join(MODES)}")
+    require_servers(servers, "segment.sync")
+    return Sync(segment, to, keyspace, Access.of(hosts, access, where="segment.sync"), servers).run(mode)
+
+
+def record(segment: str, event: str, person: str, until: datetime | None) -> bytes:
+    """What a destination gets about a person."""
+    told = {"person": person, "segment": segment, "event": event}
+    return json.dumps(told | ({"until": until.isoformat()} if until else {})).encode()
+
+
+def _hash(value: bytes) -> int:
+    return int.from_bytes(hashlib.sha256(value).digest()[:8], "big")
+
+
+def _ttl(until: datetime, now: datetime) -> int:
+    return max(1, int((until - now + REMOVALS_KEPT).total_seconds()))
+
+
+def _aware(time: datetime) -> datetime:
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def _now() -> datetime:
+    """With the precision that CQL keeps."""
+    now = datetime.now(UTC)
+    return now.replace(microsecond=now.microsecond // 1000 * 1000)

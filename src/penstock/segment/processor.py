@@ -1,0 +1,295 @@
+"""The stage with the state: one key for each bucket of persons, whose records live in the workers' memory.
+
+What Spark keeps for a bucket is a snapshot of its records and a log of what came since: the packed events as they
+are, and the clock. A batch appends one entry. A worker that holds the records as they were after entry n only replays
+the entries after n; tokens, which each entry draws at random and chains to the one before, tell whether what it holds
+is of this history, so that a batch that is run again, another worker or a restart find the right state. When the log
+outgrows the snapshot, a new snapshot replaces both, but for a mark of it and the last entries before: Spark gives a
+bucket to any of its workers, and one that missed these plays them instead of building all records anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from penstock.errors import PenstockError
+from penstock.keyed_state import description
+from penstock.native import shared_memory
+from penstock.segment.event_packing import joined, unpack
+from penstock.segment.membership_events import as_bytes
+from penstock.segment.record_layout import LAYOUT
+from penstock.segment.record_store import ARRAYS, Changes, Store, migrated
+from penstock.segment.rule_definitions import Rule, spec
+from penstock.segment.rule_files import rule_of
+from penstock.segment.rule_plan import Plan, plan
+
+_TOKEN, _LAST, _RULES, _SIZES = 1, 2, slice(3, 7), slice(7, 12)
+"""Where it stands in the notes of a slot."""
+SCHEMA = "changes binary"
+HEAD = "first long, next long, token long, timer long, rules string, logged long, kept long"
+ENTRY = "previous long, token long, clock long, latest long, rules binary, data binary"
+FAR = 1 << 60
+LOG_BYTES = 1 << 20
+"""A log may be this long, or as long as the snapshot if that is longer."""
+LOG_ENTRIES = 4096
+SNAPSHOT = -1
+"""The number under which the snapshot stands; its place in the log has a mark."""
+REACH = 8
+"""Entries before a snapshot that stay in the log."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """Where the log of a bucket stands: entry `first` marks the snapshot, `next` is the one to be written; sizes in
+    bytes."""
+
+    first: int = 0
+    next: int = 0
+    token: int = 0
+    timer: int = 0
+    rules: str = ""
+    logged: int = 0
+    kept: int = 0
+
+
+class Entry(NamedTuple):
+    """What came in a batch; or the mark of a snapshot, with the digest of its rules: there the records were compacted;
+    or the snapshot, which has the rules and the token of its mark."""
+
+    previous: int
+    token: int
+    clock: int
+    latest: int
+    rules: bytes | None
+    data: bytes
+
+
+class Segments(StatefulProcessor):
+    """Touches of one of so many buckets in, membership events out; `late` in milliseconds, `by_events`: time is the
+    watermark."""
+
+    def __init__(self, plan: Plan, name: str, buckets: int, late: int, by_events: bool) -> None:
+        self.plan, self.name, self.buckets, self.late, self.by_events = plan, name, buckets, late, by_events
+        self.rules = hashlib.sha256(_as_text(plan).encode()).hexdigest()
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.handle, self.query = handle, shared_memory.query()
+        self.head = handle.getValueState(self.name + description.HEAD, HEAD)
+        self.log = handle.getMapState(self.name + description.SEGMENTS, "number long", ENTRY)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        return self._step(key[0], [bytes(row.events) for row in rows], timerValues, fired=False)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
+        return self._step(key[0], [], timerValues, fired=True)
+
+    def close(self) -> None:
+        pass
+
+    def _step(self, bucket: int, parts: Sequence[bytes], timer_values: Any, fired: bool) -> Iterator[Row]:
+        if self.by_events:
+            now = timer_values.getCurrentWatermarkInMs()
+            clock, latest = now, FAR
+        else:
+            now = timer_values.getCurrentProcessingTimeInMs()
+            clock, latest = now - self.late, now
+        with place(f"{self.query}/{self.name}/{bucket}", self.plan, self.rules) as own:
+            head, own.kept, changes = self._stepped(own.kept, parts, clock, latest)
+            head = self._timed(head, own.kept.store.due, now, fired)
+            self.head.update(tuple(asdict(head).values()))
+        if found := as_bytes(changes, None if self.by_events else now):
+            yield Row(changes=found)
+
+    def _stepped(
+        self, held: Held | None, parts: Sequence[bytes], clock: int, latest: int
+    ) -> tuple[Head, Held, list[Changes]]:
+        """The records brought up to date and taken on by a batch, and what it changed."""
+        head = Head(*(self.head.get() or ()))
+        held, changes = self._current(head, held), []
+        if held.rules != self.rules:
+            held.store, left = migrated(held.store, self.plan, clock)
+            held.rules = self.rules
+            changes.append(left)
+            head = self._snapshot(head, held, clock)
+        changes += _apply(held.store, parts, clock, latest)
+        head = self._logged(head, held, parts, clock, latest)
+        if head.logged > max(LOG_BYTES, head.kept) or head.next - head.first > LOG_ENTRIES:
+            held.store.compact(clock)
+            head = self._snapshot(head, held, clock)
+        return head, held, changes
+
+    def _current(self, head: Head, held: Held | None) -> Held:
+        """The records as the state has them: those at hand, brought up to date, or built anew."""
+        if head.next == 0:
+            return Held(Store(self.plan), -1, 0, self.rules)
+        if held and held.token == head.token:
+            return held
+        missed = self._missed(head, held) if held else None
+        if held is None or missed is None:
+            store = replayed(map(self._entry, (SNAPSHOT, *range(head.first, head.next))))
+            return Held(store, head.next - 1, head.token, head.rules)
+        _replay(held.store, missed)
+        held.last, held.token = head.next - 1, head.token
+        return held
+
+    def _missed(self, head: Head, held: Held) -> list[Entry] | None:
+        """What leads from what a worker holds to now; None if the log does not, or if rules changed in between."""
+        number = held.last + 1
+        first = self.log.getValue((number,)) if number < head.next else None
+        if first is None or Entry(*first).previous != held.token:
+            return None
+        found = [Entry(*first), *map(self._entry, range(number + 1, head.next))]
+        others = any(entry.rules is not None and bytes(entry.rules) != held.rules.encode() for entry in found)
+        return None if others else found
+
+    def _entry(self, number: int) -> Entry:
+        found = self.log.getValue((number,))
+        assert found, f"entry {number} of the log"
+        return Entry(*found)
+
+    def _snapshot(self, head: Head, held: Held, clock: int) -> Head:
+        """Replace the log by the records, but for its last entries."""
+        rules, data = _described(held.store.plan, self.buckets), held.store.save()
+        for number in range(max(head.first - REACH, 0), head.next - REACH):
+            self.log.removeKey((number,))
+        head = replace(head, first=head.next, logged=0, kept=len(data), rules=held.rules)
+        head = self._append(head, held, (clock, 0, held.rules.encode(), b""))
+        self.log.updateValue((SNAPSHOT,), (head.token, head.token, clock, 0, rules, data))
+        return head
+
+    def _logged(self, head: Head, held: Held, parts: Sequence[bytes], clock: int, latest: int) -> Head:
+        """Append what came; the first of a bucket after an empty snapshot."""
+        if head.next == 0:
+            empty = Held(Store(self.plan), -1, 0, self.rules)
+            head = self._snapshot(head, empty, clock)
+        data = _joined(parts)
+        head = self._append(head, held, (clock, latest, None, data))
+        return replace(head, logged=head.logged + len(data))
+
+    def _append(self, head: Head, held: Held, content: tuple[int, int, bytes | None, bytes]) -> Head:
+        token = secrets.randbits(62) + 1
+        self.log.updateValue((head.next,), (head.token, token, *content))
+        held.last, held.token = head.next, token
+        return replace(head, next=head.next + 1, token=token)
+
+    def _timed(self, head: Head, due: int | None, now: int, fired: bool) -> Head:
+        """See that the bucket is looked at when something is due; earlier than needed does no harm."""
+        timer = 0 if fired else head.timer
+        wanted = 0 if due is None else max(due + self.late, now) + 1
+        if timer and (timer <= now or (wanted and wanted < timer)):
+            self.handle.deleteTimer(timer)
+            timer = 0
+        if not timer and wanted:
+            self.handle.registerTimer(wanted)
+            timer = wanted
+        return replace(head, timer=timer)
+
+
+def replayed(log: Iterable[Entry]) -> Store:
+    """The records that a log tells: the snapshot is first, and counts from its mark on."""
+    entries = iter(log)
+    snapshot = next(entries)
+    next(entry for entry in entries if entry.token == snapshot.token)
+    rules, _ = described(snapshot)
+    store = Store(plan(rules))
+    store.load(snapshot.data)
+    _replay(store, entries)
+    return store
+
+
+def described(snapshot: Entry) -> tuple[list[Rule], int]:
+    """The rules with which a snapshot was made, and how many buckets there are."""
+    found = json.loads(zlib.decompress(snapshot.rules or b""))
+    if found.get("layout") != LAYOUT:
+        raise PenstockError(
+            "an earlier build kept the records of this state, in a form that is read no more",
+            where="the checkpoint of segment.match",
+            next="start the query with a checkpoint of its own",
+        )
+    return [rule_of(one, "the state") for one in found["rules"]], found["buckets"]
+
+
+def _described(plan: Plan, buckets: int) -> bytes:
+    return zlib.compress(f'{{"layout": {LAYOUT}, "buckets": {buckets}, "rules": {_as_text(plan)}}}'.encode())
+
+
+def _replay(store: Store, entries: Iterable[Entry]) -> None:
+    for entry in entries:
+        if entry.rules is None:
+            _apply(store, _parts(entry.data), entry.clock, entry.latest)
+        else:
+            store.compact(entry.clock)
+
+
+def _as_text(plan: Plan) -> str:
+    return json.dumps([spec(rule) for rule in plan.source])
+
+
+def _apply(store: Store, parts: Sequence[bytes], clock: int, latest: int) -> list[Changes]:
+    """Events, then the clock."""
+    taken = [store.take(joined([unpack(part) for part in parts]), latest=latest)] if parts else []
+    return [*taken, store.tick(clock)]
+
+
+def _joined(parts: Sequence[bytes]) -> bytes:
+    return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+
+
+def _parts(data: bytes) -> list[bytes]:
+    found, at = [], 0
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 8], "little")
+        found.append(data[at + 8 : at + 8 + size])
+        at += 8 + size
+    return found
+
+
+# What workers hold between batches: the records of a bucket, in memory that an executor's workers share.
+
+
+@dataclass
+class Held:
+    """The records of a bucket after entry `last` of its log, which has this token, and the digest of their rules."""
+
+    store: Store
+    last: int
+    token: int
+    rules: str
+
+
+_HELD: dict[str, Held] = {}
+"""What a worker holds that shares nothing, by the name of the state and the bucket."""
+
+
+def place(name: str, plan: Plan, rules: str) -> AbstractContextManager[shared_memory.Place[Held]]:
+    """The place of a bucket of records (see `shared.place`). `rules` is the digest of the plan's."""
+
+    def take(slot: shared_memory.Slot) -> Held | None:
+        notes = slot.notes
+        # Records under other rules are read from the log, which knows these.
+        if notes[_RULES].tobytes() != bytes.fromhex(rules):
+            return None
+        store = Store(plan, slot)
+        store.words, store.index, store.heap = map(slot.array, ARRAYS)
+        store.sizes[:] = notes[_SIZES]
+        return Held(store, int(notes[_LAST]), int(notes[_TOKEN]), rules)
+
+    return shared_memory.place(name, _HELD, take, _put)
+
+
+def _put(slot: shared_memory.Slot, held: Held) -> None:
+    held.store.move(slot)
+    notes = slot.notes
+    notes[_LAST], notes[_TOKEN], notes[_SIZES] = held.last, held.token, held.store.sizes
+    notes[_RULES] = np.frombuffer(bytes.fromhex(held.rules), np.int64)

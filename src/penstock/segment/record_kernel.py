@@ -1,0 +1,351 @@
+"""The compiled loops of segmentation: events touch records, clocks advance them (see `record_layout`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock.native import Array
+from penstock.native.jit import copy, prefetch, uncounted
+from penstock.segment.condition_kernel import add_event, is_true, next_due
+from penstock.segment.record_layout import (
+    ENTER,
+    EXPIRE,
+    ID_HEAD,
+    INDEXED,
+    LEAVE,
+    MARKED,
+    MOST,
+    OUT,
+    PROLONG,
+    QUEUED,
+    USED,
+)
+from penstock.segment.rule_plan import (
+    ABSENCE,
+    AT,
+    BEGIN,
+    BIT,
+    FIRST_TERM,
+    HEAD,
+    KIND,
+    LAST_TERM,
+    STEP,
+    TTL,
+    UNTIL_FALSE,
+    WIDTH,
+    WITHIN,
+)
+
+
+@uncounted
+def new_id(
+    words: Array, index: Array, sizes: Array, at: int, key: int, ids: Array, start: int, stop: int, marks: int
+) -> Any:
+    """Write a person's id, whose place in the hash table is `at`; where it stands."""
+    o, size = sizes[USED], stop - start
+    text = o + ID_HEAD + marks
+    width = ID_HEAD + marks + (size + 7) // 8
+    words[o], words[o + 1], words[o + 2], words[o + 3], words[o + 4] = width, key, -1, size, 0
+    words[o + ID_HEAD : o + width] = 0
+    copy(words.view(np.uint8), 8 * text, ids, start, size)
+    index[at], index[at + 1], index[at + 2] = key, -1, o
+    sizes[INDEXED] += 1
+    sizes[USED] = o + width
+    return o
+
+
+@uncounted
+def new_record(words: Array, index: Array, sizes: Array, width: int, key: int, rule: int, person: int) -> Any:
+    """Make an empty record; where it stands."""
+    o, at = sizes[USED], find(index, key, rule)
+    words[o : o + width] = 0
+    words[o], words[o + 1], words[o + 2], words[o + 3] = width, key, rule, person
+    words[person + ID_HEAD + rule // MARKED] |= np.int64(1) << (rule % MARKED)
+    index[at], index[at + 1], index[at + 2] = key, rule, o
+    sizes[INDEXED] += 1
+    sizes[USED] = o + width
+    return o
+
+
+@uncounted
+def locate(
+    words: Array, index: Array, key: int, person: int, touched: Array, first: int, stop: int, found: Array
+) -> None:
+    """Where the person's records of the rules `touched[first:stop]` stand, zero for none.
+
+    They lie all over memory: first the processor is told which entries of the index it will need, then which records.
+    """
+    for i in range(first, stop):
+        rule = touched[i]
+        known = person and (words[person + ID_HEAD + rule // MARKED] >> (rule % MARKED)) & 1
+        found[i - first] = known
+        if known:
+            prefetch(index, 3 * first_entry(index, key, rule))
+    for i in range(first, stop):
+        if found[i - first]:
+            o = index[find(index, key, touched[i]) + 2]
+            found[i - first] = o
+            prefetch(words, o)
+            prefetch(words, o + HEAD)
+
+
+@uncounted
+def take(
+    words: Array,
+    index: Array,
+    heap: Array,
+    sizes: Array,
+    rules: Array,
+    terms: Array,
+    limits: Array,
+    program: Array,
+    keys: Array,
+    times: Array,
+    id_offsets: Array,
+    ids: Array,
+    touch_ends: Array,
+    touched: Array,
+    masks: Array,
+    values: Array,
+    order: Array,
+    first: int,
+    stop: int,
+    latest: int,
+    found: Array,
+    out: Array,
+) -> int:
+    """Events `order[first:stop]` into the state; stops early when `out` is nearly full: returns the next one.
+
+    A time after `latest` is taken as `latest`. `found` is room for as many numbers as there are rules.
+    """
+    marks = marks_of(rules)
+    for at in range(first, stop):
+        row = order[at]
+        begin = touch_ends[row - 1] if row else 0
+        if sizes[OUT] + (touch_ends[row] - begin) * sizes[MOST] > len(out):
+            return at
+        key, t = keys[row], max(1, min(times[row], latest))
+        place = find(index, key, -1)
+        person = index[place + 2]
+        locate(words, index, key, person, touched, begin, touch_ends[row], found)
+        for i in range(begin, touch_ends[row]):
+            rule, o = touched[i], found[i - begin]
+            if o == 0:
+                if masks[i] & rules[rule, BEGIN] == 0:
+                    continue
+                if person == 0:
+                    start, end = id_offsets[row], id_offsets[row + 1]
+                    person = new_id(words, index, sizes, place, key, ids, start, end, marks)
+                o = new_record(words, index, sizes, rules[rule, WIDTH], key, rule, person)
+            touch(words, rules, terms, limits, program, values, out, sizes, o, masks[i], t, row)
+            queue(words, heap, sizes, o)
+    return stop
+
+
+@uncounted
+def tick(
+    words: Array,
+    heap: Array,
+    sizes: Array,
+    rules: Array,
+    terms: Array,
+    limits: Array,
+    program: Array,
+    clock: int,
+    out: Array,
+) -> bool:
+    """What is due by the clock happens; false when `out` is nearly full and there is more."""
+    while sizes[QUEUED] and heap[0] <= clock:
+        if sizes[OUT] + sizes[MOST] > len(out):
+            return False
+        due, o = heap[0], heap[1]
+        drop_first(heap, sizes)
+        if words[o + 7] == due:
+            words[o + 7] = 0
+            advance(words, rules, terms, limits, program, out, sizes, o, clock)
+            queue(words, heap, sizes, o)
+    return True
+
+
+# A record in time: what is due happens, an event touches it, and memberships begin, go on and end.
+
+
+@uncounted
+def emit(words: Array, out: Array, sizes: Array, o: int, kind: int, at: int) -> None:
+    row = sizes[OUT]
+    sizes[OUT] += 1
+    out[row, 0], out[row, 1], out[row, 2], out[row, 3] = words[o + 3], words[o + 2], kind, at
+    out[row, 4] = words[o + 4]
+
+
+@uncounted
+def judge(
+    words: Array, rules: Array, terms: Array, limits: Array, program: Array, out: Array, sizes: Array, o: int, t: int
+) -> None:
+    """The record was matched at `t`: if the condition holds, the person enters or stays longer."""
+    if not is_true(words, rules, terms, limits, program, o, t):
+        return
+    rule, until = words[o + 2], words[o + 4]
+    step = rules[rule, STEP]
+    new = -(-(t + rules[rule, TTL]) // step) * step
+    if new > until:
+        words[o + 4] = new
+        emit(words, out, sizes, o, PROLONG if until else ENTER, t)
+
+
+@uncounted
+def leave(words: Array, out: Array, sizes: Array, o: int, kind: int, at: int) -> None:
+    if words[o + 4]:
+        emit(words, out, sizes, o, kind, at)
+        words[o + 4] = 0
+
+
+@uncounted
+def advance(
+    words: Array, rules: Array, terms: Array, limits: Array, program: Array, out: Array, sizes: Array, o: int, t: int
+) -> None:
+    """What is due by `t` happens, one after another."""
+    rule = words[o + 2]
+    while words[o + 6] != 0 and words[o + 6] <= t:
+        due = words[o + 6]
+        words[o + 5] = max(words[o + 5], due)
+        fired = False
+        for i in range(rules[rule, FIRST_TERM], rules[rule, LAST_TERM]):
+            s = o + terms[i, AT]
+            if terms[i, KIND] == ABSENCE and words[s] and words[s] + terms[i, WITHIN] <= due:
+                words[s + 2] = words[s] + terms[i, WITHIN]
+                words[s] = words[s + 1] if words[s + 1] > words[s] else 0
+                fired = True
+        if fired:
+            judge(words, rules, terms, limits, program, out, sizes, o, due)
+        if words[o + 4] and words[o + 4] <= due:
+            leave(words, out, sizes, o, EXPIRE, words[o + 4])
+        if words[o + 4] and rules[rule, UNTIL_FALSE] and not is_true(words, rules, terms, limits, program, o, due):
+            leave(words, out, sizes, o, LEAVE, due)
+        words[o + 6] = next_due(words, rules, terms, limits, o)
+
+
+@uncounted
+def touch(
+    words: Array,
+    rules: Array,
+    terms: Array,
+    limits: Array,
+    program: Array,
+    values: Array,
+    out: Array,
+    sizes: Array,
+    o: int,
+    mask: int,
+    t: int,
+    row: int,
+) -> None:
+    """One event for one record. An event that is late is counted when it was, and judged at the record's last time."""
+    rule = words[o + 2]
+    advance(words, rules, terms, limits, program, out, sizes, o, t)
+    now = max(t, words[o + 5])
+    words[o + 5] = now
+    if mask & 1:
+        leave(words, out, sizes, o, LEAVE, now)
+        words[o + HEAD : o + rules[rule, WIDTH]] = 0
+        words[o + 6] = 0
+        return
+    matched = False
+    for i in range(rules[rule, FIRST_TERM], rules[rule, LAST_TERM]):
+        bits = mask >> terms[i, BIT]
+        if bits and add_event(words, terms, values, i, o, mask, t, row):
+            matched = True
+    if words[o + 4] and rules[rule, UNTIL_FALSE] and not is_true(words, rules, terms, limits, program, o, now):
+        leave(words, out, sizes, o, LEAVE, now)
+    elif matched:
+        judge(words, rules, terms, limits, program, out, sizes, o, now)
+    words[o + 6] = next_due(words, rules, terms, limits, o)
+
+
+# Where records stand, in a hash table, and which is due first, in a heap (see `record_layout`).
+
+
+@uncounted
+def marks_of(rules: Array) -> Any:
+    """Words of the marks of an id under so many rules."""
+    return (len(rules) + MARKED - 1) // MARKED
+
+
+@uncounted
+def first_entry(index: Array, key: int, rule: int) -> Any:
+    """The first entry of the hash table in which (key, rule) can stand."""
+    mixed = (np.uint64(key) ^ (np.uint64(rule + 2) * np.uint64(0x9E3779B97F4A7C15))) * np.uint64(0xBF58476D1CE4E5B9)
+    return np.int64((mixed ^ (mixed >> np.uint64(29))) & np.uint64(len(index) // 3 - 1))
+
+
+@uncounted
+def find(index: Array, key: int, rule: int) -> Any:
+    """Where (key, rule) stands in the hash table, or the free place for it."""
+    at, mask = first_entry(index, key, rule), len(index) // 3 - 1
+    while index[3 * at + 2] != 0 and (index[3 * at] != key or index[3 * at + 1] != rule):
+        at = (at + 1) & mask
+    return 3 * at
+
+
+@uncounted
+def rehash(old: Array, new: Array) -> None:
+    """The entries of a hash table in a larger, empty one."""
+    for i in range(0, len(old), 3):
+        if old[i + 2]:
+            at = find(new, old[i], old[i + 1])
+            new[at], new[at + 1], new[at + 2] = old[i], old[i + 1], old[i + 2]
+
+
+@uncounted
+def push(heap: Array, sizes: Array, due: int, record: int) -> None:
+    at = sizes[QUEUED]
+    sizes[QUEUED] += 1
+    while at > 0 and heap[2 * ((at - 1) // 2)] > due:
+        up = (at - 1) // 2
+        heap[2 * at], heap[2 * at + 1] = heap[2 * up], heap[2 * up + 1]
+        at = up
+    heap[2 * at], heap[2 * at + 1] = due, record
+
+
+@uncounted
+def drop_first(heap: Array, sizes: Array) -> None:
+    sizes[QUEUED] -= 1
+    size = sizes[QUEUED]
+    due, record = heap[2 * size], heap[2 * size + 1]
+    at = 0
+    while True:
+        down = 2 * at + 1
+        if down + 1 < size and heap[2 * (down + 1)] < heap[2 * down]:
+            down += 1
+        if down >= size or heap[2 * down] >= due:
+            break
+        heap[2 * at], heap[2 * at + 1] = heap[2 * down], heap[2 * down + 1]
+        at = down
+    heap[2 * at], heap[2 * at + 1] = due, record
+
+
+@uncounted
+def queue(words: Array, heap: Array, sizes: Array, o: int) -> None:
+    """See that the heap knows when the record is due, or a time before that."""
+    due, queued = words[o + 6], words[o + 7]
+    if due != 0 and (queued == 0 or due < queued):
+        push(heap, sizes, due, o)
+        words[o + 7] = due
+
+
+@uncounted
+def rebuild(words: Array, index: Array, heap: Array, sizes: Array) -> None:
+    """Index and heap of the records that stand in `words`."""
+    sizes[INDEXED], sizes[QUEUED] = 0, 0
+    index[:] = 0
+    o = 1
+    while o < sizes[USED]:
+        at = find(index, words[o + 1], words[o + 2])
+        index[at], index[at + 1], index[at + 2] = words[o + 1], words[o + 2], o
+        sizes[INDEXED] += 1
+        if words[o + 2] >= 0:
+            words[o + 7] = 0
+            queue(words, heap, sizes, o)
+        o += words[o]

@@ -1,0 +1,329 @@
+"""The state of one bucket of persons in memory: the arrays of `record_layout`, which grow, and their copy as bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.native import Array
+from penstock.native.jit import copy, uncounted
+from penstock.segment import record_kernel, record_kernel as places
+from penstock.segment.event_packing import Touches
+from penstock.segment.record_kernel import marks_of
+from penstock.segment.record_layout import ID_HEAD, INDEXED, LEAVE, MARKED, MOST, OUT, QUEUED, USED
+from penstock.segment.rule_definitions import Rule
+from penstock.segment.rule_plan import ABSENCE, FIRST_TERM, HEAD, KEEP, KIND, LAST_TERM, WIDTH, Plan
+
+WORD = 8
+"""Bytes."""
+GONE, CARRIED, SAME = 0, 1, 2
+"""What becomes of the records of a rule."""
+COLUMNS = 5
+"""Of a membership event: place of the id, rule, kind, at, until."""
+TOGETHER = 4096
+"""Events between two looks at the space: what each of them could need must be free."""
+SMALLEST = 1024
+ARRAYS = WORDS, INDEX, HEAP = 0, 1, 2
+
+
+class Memory(Protocol):
+    """Where the arrays of a store lie, by their places."""
+
+    def zeros(self, place: int, length: int) -> Array:
+        """An array that takes the place of the one there."""
+
+    def longer(self, place: int, array: Array, used: int, length: int) -> Array:
+        """The array with more room; what is not used takes no memory until it is."""
+
+
+class Own:
+    """Memory of this process."""
+
+    def zeros(self, place: int, length: int) -> Array:
+        return np.zeros(length, np.int64)
+
+    def longer(self, place: int, array: Array, used: int, length: int) -> Array:
+        new = self.zeros(place, length)
+        new[:used] = array[:used]
+        return new
+
+
+OWN = Own()
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Membership events in their order for each person: ids as UTF-8, kinds as in `record_layout`."""
+
+    ids: list[bytes]
+    rows: Array
+    source: tuple[Rule, ...]
+
+
+class Store:
+    """The records of a bucket under one plan."""
+
+    def __init__(self, plan: Plan, memory: Memory = OWN) -> None:
+        self.plan, self.memory = plan, memory
+        self.words: Array = OWN.zeros(WORDS, SMALLEST)
+        self.index: Array = OWN.zeros(INDEX, 3 * SMALLEST)
+        self.heap: Array = OWN.zeros(HEAP, 2 * SMALLEST)
+        self.sizes: Array = np.zeros(5, np.int64)
+        self.sizes[USED] = 1
+        self.sizes[MOST] = _most(plan)
+        self._id_head = ID_HEAD + places.marks_of(plan.rules)
+        self._found = np.empty(len(plan.rules), np.int64)
+        self._widest = int(plan.rules[:, WIDTH].max())
+
+    @property
+    def due(self) -> int | None:
+        """When the store must be looked at again, in milliseconds; it may turn out to be too early."""
+        return int(self.heap[0]) if self.sizes[QUEUED] else None
+
+    @property
+    def nbytes(self) -> int:
+        """Of the records in use."""
+        return int(8 * self.sizes[USED])
+
+    def take(self, events: Touches, *, latest: int) -> Changes:
+        """Put events into the records, by time; times after `latest` count as `latest`."""
+        order = np.argsort(events.times, kind="stable")
+        at, found = 0, [self._out(len(events.rules))]
+        while at < len(order):
+            stop = min(at + TOGETHER, len(order))
+            self._require(events, order[at:stop])
+            at = self._take(events, order, at, stop, latest, found[-1])
+            if at < stop:
+                self._close(found, int(np.diff(events.ends, prepend=0)[order[at]]))
+        return self._all(found)
+
+    def tick(self, clock: int) -> Changes:
+        """Let happen what is due by then."""
+        found = [self._out(0)]
+        plan = self.plan
+        arrays = self.words, self.heap, self.sizes, plan.rules, plan.terms, plan.limits, plan.program
+        while not record_kernel.tick(*arrays, clock, found[-1]):
+            self._close(found, 0)
+        return self._all(found)
+
+    def compact(self, clock: int) -> None:
+        """Drop the records that no longer matter at `clock`."""
+        used = int(self.sizes[USED])
+        to = np.zeros(used, np.int64)
+        self.fill(to[: keep_alive(self.words, used, self.plan.rules, clock, to)])
+
+    def save(self) -> bytes:
+        """The records as bytes."""
+        used = int(self.sizes[USED])
+        return used.to_bytes(8, "little") + bytes(pa.compress(self.words[:used].tobytes(), "zstd", asbytes=True))
+
+    def load(self, data: bytes) -> None:
+        """Become what `save` gave."""
+        count = int.from_bytes(data[:8], "little")
+        self.fill(np.frombuffer(pa.decompress(data[8:], 8 * count, "zstd"), np.int64))
+
+    def fill(self, words: Array) -> None:
+        """Become the records that stand in `words`."""
+        self.words = self.memory.zeros(WORDS, _power(max(len(words), SMALLEST)))
+        self.words[: len(words)] = words
+        self.sizes[USED] = len(words)
+        least = -(-len(words) // ID_HEAD)
+        self.index = self.memory.zeros(INDEX, 3 * _power(max(2 * least, SMALLEST)))
+        self.heap = self.memory.zeros(HEAP, 2 * _power(max(least, SMALLEST)))
+        places.rebuild(self.words, self.index, self.heap, self.sizes)
+
+    def move(self, memory: Memory) -> None:
+        """Lie in this memory from now on."""
+        if memory is self.memory:
+            return
+        self.memory = memory
+        self.words = self._moved(WORDS, self.words, int(self.sizes[USED]))
+        self.index = self._moved(INDEX, self.index, len(self.index))
+        self.heap = self._moved(HEAP, self.heap, 2 * int(self.sizes[QUEUED]))
+
+    def records(self) -> tuple[list[bytes], Array]:
+        """Of all records the ids, and the columns place of the id, rule, member until, last time, due; zero is none."""
+        rows = np.empty((int(self.sizes[INDEXED]), COLUMNS), np.int64)
+        rows = rows[: listed(self.words, int(self.sizes[USED]), rows)]
+        return self._ids(rows), rows
+
+    def _moved(self, place: int, array: Array, used: int) -> Array:
+        new = self.memory.zeros(place, len(array))
+        new[:used] = array[:used]
+        return new
+
+    def _take(self, events: Touches, order: Array, at: int, stop: int, latest: int, out: Array) -> int:
+        plan = self.plan
+        own = self.words, self.index, self.heap, self.sizes, plan.rules, plan.terms, plan.limits, plan.program
+        given = events.keys, events.times, events.offsets, events.ids, events.ends, events.rules, events.masks
+        return int(record_kernel.take(*own, *given, events.values, order, at, stop, latest, self._found, out))
+
+    def _require(self, events: Touches, rows: Array) -> None:
+        """Room for what these events can add at most."""
+        counts = np.diff(events.ends, prepend=0)[rows]
+        touches = int(counts.sum())
+        text = int((events.offsets[rows + 1] - events.offsets[rows]).sum())
+        words = len(rows) * (self._id_head + 1) + text // 8 + touches * self._widest
+        if self.sizes[USED] + words > len(self.words):
+            used = int(self.sizes[USED])
+            self.words = self.memory.longer(WORDS, self.words, used, _power(used + words))
+        if 2 * self.sizes[QUEUED] + 2 * touches > len(self.heap):
+            used = 2 * int(self.sizes[QUEUED])
+            self.heap = self.memory.longer(HEAP, self.heap, used, _power(used + 2 * touches))
+        if 2 * (self.sizes[INDEXED] + touches + len(rows)) > len(self.index) // 3:
+            entries = 2 * (int(self.sizes[INDEXED]) + touches + len(rows))
+            old = self.index.copy()
+            self.index = self.memory.zeros(INDEX, 3 * _power(entries))
+            places.rehash(old, self.index)
+
+    def _out(self, touches: int) -> Array:
+        rows = max(SMALLEST, touches) + int(self.sizes[MOST])
+        return np.empty((rows, COLUMNS), np.int64)
+
+    def _close(self, found: list[Array], touches: int) -> None:
+        """The output is full: keep it, and go on with a larger one."""
+        found[-1] = found[-1][: self.sizes[OUT]]
+        self.sizes[OUT] = 0
+        found.append(self._out(max(2 * len(found[-1]), touches * int(self.sizes[MOST]))))
+
+    def _all(self, found: list[Array]) -> Changes:
+        found[-1] = found[-1][: self.sizes[OUT]]
+        self.sizes[OUT] = 0
+        return self.changes(np.concatenate(found))
+
+    def changes(self, rows: Array) -> Changes:
+        """Rows of output with the ids to which they point."""
+        return Changes(self._ids(rows), rows, self.plan.source)
+
+    def _ids(self, rows: Array) -> list[bytes]:
+        text = self.words.view(np.uint8)
+        starts, sizes = 8 * (rows[:, 0] + self._id_head), self.words[rows[:, 0] + 3]
+        spans = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
+        return [text[start:stop].tobytes() for start, stop in spans]
+
+
+def _most(plan: Plan) -> int:
+    """The membership events that one touch or tick can cause for a record."""
+    absences = [int((plan.terms[rule[FIRST_TERM] : rule[LAST_TERM], KIND] == ABSENCE).sum()) for rule in plan.rules]
+    return 4 + 6 * max(absences)
+
+
+def _power(number: int) -> int:
+    """The power of two that is at least this."""
+    return 1 << max(1, number - 1).bit_length()
+
+
+# Records copied to other words: those that still matter, or under other rules; and listed (see `record_layout`).
+
+
+@uncounted
+def with_id(words: Array, person: int, marks: int, to: Array, end: int, new_marks: int) -> Any:
+    """Copy a person's id, without marks, unless its new place is known; where the copy ends."""
+    if words[person + 4]:
+        return end
+    text, new_text = person + ID_HEAD + marks, end + ID_HEAD + new_marks
+    size = words[person] - ID_HEAD - marks
+    words[person + 4] = end
+    copy(to, end, words, person, WORD * ID_HEAD)
+    to[end], to[end + 4] = ID_HEAD + new_marks + size, 0
+    to[end + ID_HEAD : new_text] = 0
+    copy(to, new_text, words, text, WORD * size)
+    return new_text + size
+
+
+@uncounted
+def mark(to: Array, person: int, rule: int) -> None:
+    """Tell with a person's id that there is a record for the rule."""
+    to[person + ID_HEAD + rule // MARKED] |= np.int64(1) << (rule % MARKED)
+
+
+@uncounted
+def keep_alive(words: Array, used: int, rules: Array, clock: int, to: Array) -> int:
+    """Copy the records that still matter, and the ids they need; where the copy ends. Moves the ids in `words`."""
+    o, end, marks = 1, 1, marks_of(rules)
+    while o < used:
+        rule = words[o + 2]
+        if rule >= 0 and (words[o + 4] or words[o + 6] or words[o + 5] + rules[rule, KEEP] > clock):
+            person = words[o + 3]
+            end = with_id(words, person, marks, to, end, marks)
+            copy(to, end, words, o, WORD * words[o])
+            to[end + 3] = words[person + 4]
+            mark(to, to[end + 3], rule)
+            end += words[o]
+        o += words[o]
+    return end
+
+
+@uncounted
+def move(
+    words: Array, used: int, new_of: Array, how: Array, rules: Array, clock: int, to: Array, out: Array
+) -> tuple[int, int]:
+    """Copy records with their new rules; where the copy ends, and how many members left."""
+    o, end, left, marks, new_marks = 1, 1, 0, marks_of(how), marks_of(rules)
+    while o < used:
+        rule = words[o + 2]
+        if rule >= 0 and how[rule] == GONE and words[o + 4]:
+            out[left, 0], out[left, 1], out[left, 2] = words[o + 3], rule, LEAVE
+            out[left, 3], out[left, 4] = max(clock, words[o + 5]), words[o + 4]
+            left += 1
+        if rule >= 0 and (how[rule] == SAME or (how[rule] == CARRIED and words[o + 4])):
+            person = words[o + 3]
+            end = with_id(words, person, marks, to, end, new_marks)
+            width = rules[new_of[rule], WIDTH]
+            copied = width if how[rule] == SAME else HEAD
+            to[end : end + width] = 0
+            copy(to, end, words, o, WORD * copied)
+            to[end], to[end + 2], to[end + 3] = width, new_of[rule], words[person + 4]
+            mark(to, to[end + 3], new_of[rule])
+            if how[rule] == CARRIED:
+                to[end + 6] = words[o + 4]
+            end += width
+        o += words[o]
+    return end, left
+
+
+@uncounted
+def listed(words: Array, used: int, out: Array) -> int:
+    """Of each record the place of its id, rule, member until, last time, due, as rows of `out`; how many."""
+    o, row = 1, 0
+    while o < used:
+        if words[o + 2] >= 0:
+            out[row, 0], out[row, 1] = words[o + 3], words[o + 2]
+            out[row, 2], out[row, 3], out[row, 4] = words[o + 4], words[o + 5], words[o + 6]
+            row += 1
+        o += words[o]
+    return row
+
+
+# Records made under other rules: those of rules that stayed stay, the others' members are carried over or leave.
+#
+# A rule stays what it is while its digest does. One whose condition changed keeps its members, by its name, until their
+# time is over, and counts anew. The members of a rule that is gone leave.
+
+
+def migrated(old: Store, plan: Plan, clock: int) -> tuple[Store, Changes]:
+    """A store under `plan` with the records of `old`, and the leavings of those whose rule is gone."""
+    by_digest = {(rule.digest, rule.name): i for i, rule in enumerate(plan.source)}
+    by_name = {rule.name: i for i, rule in enumerate(plan.source)}
+    new_of, how = [], []
+    for rule in old.plan.source:
+        same = by_digest.get((rule.digest, rule.name))
+        carried = by_name.get(rule.name)
+        new_of.append(same if same is not None else carried if carried is not None else -1)
+        how.append(SAME if same is not None else CARRIED if carried is not None else GONE)
+    used = int(old.sizes[USED])
+    to = np.zeros(used * 2 + len(plan.rules) * int(plan.rules[:, WIDTH].max()) + _room(old, plan), np.int64)
+    out = np.empty((int(old.sizes[INDEXED]) + 1, COLUMNS), np.int64)
+    end, left = move(old.words, used, np.array(new_of), np.array(how), plan.rules, clock, to, out)
+    changes = old.changes(out[:left])
+    store = Store(plan)
+    store.fill(to[:end])
+    return store, changes
+
+
+def _room(old: Store, plan: Plan) -> int:
+    """Words that carried records and ids can need beyond what they have."""
+    return int(old.sizes[INDEXED]) * int(plan.rules[:, WIDTH].max() + marks_of(plan.rules))

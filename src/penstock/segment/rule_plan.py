@@ -1,0 +1,153 @@
+"""Rules as arrays of numbers, for the compiled loops of `record_kernel`.
+
+Each rule has a row in `rules`, each term of its condition one in `terms`; `program` is the condition in postfix order.
+A person's record for a rule has `HEAD` words and then those of its terms. An event touches a rule with a mask: bit 0 is
+the rule's `leave`, the others are the predicates of its terms, one after another. `BEGIN` are the bits of the first
+predicates: a touch without one of these means nothing to somebody whom the rule does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import numpy as np
+
+from penstock.errors import PenstockError
+from penstock.native import Array
+from penstock.segment.rule_definitions import (
+    MILLISECOND,
+    Absence,
+    All,
+    Any_,
+    Chain,
+    Condition,
+    Count,
+    Latest,
+    Rule,
+    Term,
+    Total,
+    check_names,
+    predicates,
+    terms,
+)
+
+HEAD = 8
+"""Words of a record before its terms': see `record_layout`."""
+BINS = 64
+"""Parts into which the sliding time of a total is divided; counts up to this are exact times instead."""
+COUNT, TOTAL, CHAIN, ABSENCE, LATEST = range(5)
+AND, OR = -1, -2
+# Columns of `rules` and of `terms`.
+WIDTH, TTL, STEP, UNTIL_FALSE, FIRST_TERM, LAST_TERM, FIRST_CODE, LAST_CODE, KEEP, BEGIN = range(10)
+KIND, AT, N, WITHIN, RESOLUTION, VALUE, BIT = range(7)
+BITS = 62
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The arrays, and the predicates and values that the events must be asked for.
+
+    `uses[p]` are the (rule, bit) that predicate p sets; value columns are numbered as in `values`.
+    """
+
+    source: tuple[Rule, ...]
+    rules: Array
+    terms: Array
+    limits: Array
+    program: Array
+    predicates: tuple[str, ...]
+    uses: tuple[tuple[tuple[int, int], ...], ...]
+    values: tuple[str, ...]
+
+
+def plan(rules: Sequence[Rule]) -> Plan:
+    """What `rules` mean for the loops; raises for rules that do not fit."""
+    check_names(rules)
+    made = _Builder({}, {})
+    for number, rule in enumerate(rules):
+        made.add(number, rule)
+    return Plan(
+        tuple(rules),
+        np.array(made.rules, np.int64),
+        np.array(made.terms, np.int64),
+        np.array(made.limits, np.float64),
+        np.array(made.program, np.int64),
+        tuple(made.uses),
+        tuple(tuple(some) for some in made.uses.values()),
+        tuple(made.values),
+    )
+
+
+class _Builder:
+    """Gathers the rows; equal predicates and values of all rules are shared."""
+
+    def __init__(self, uses: dict[str, list[tuple[int, int]]], values: dict[str, int]) -> None:
+        self.uses, self.values = uses, values
+        self.rules: list[list[int]] = []
+        self.terms: list[list[int]] = []
+        self.limits: list[float] = []
+        self.program: list[int] = []
+
+    def add(self, number: int, rule: Rule) -> None:
+        if rule.leave:
+            self.uses.setdefault(_normal(rule.leave), []).append((number, 0))
+        first_term, first_code = len(self.terms), len(self.program)
+        at, bit, keep, begin = HEAD, 1, 0, 0
+        for term in terms(rule.condition):
+            within = _ms(rule.ttl if isinstance(term, Latest) else term.within)
+            for offset, predicate in enumerate(predicates(term)):
+                self.uses.setdefault(_normal(predicate), []).append((number, bit + offset))
+            row, width = self._term(term, at, bit, within)
+            self.terms.append(row)
+            begin |= 1 << bit
+            # The parts of a sum are whole units of time, and cover a little more than was asked for.
+            lasts = BINS * row[RESOLUTION] if row[KIND] == TOTAL else within
+            at, bit, keep = at + width, bit + len(predicates(term)), max(keep, lasts)
+        if bit > BITS:
+            raise PenstockError(
+                f"{bit - 1} predicates in one rule", where=rule.where, next=f"divide it: at most {BITS}"
+            )
+        self._code(rule.condition, first_term)
+        times = [_ms(rule.ttl), _ms(rule.prolong), int(rule.until_false)]
+        self.rules.append([at, *times, first_term, len(self.terms), first_code, len(self.program), keep, begin])
+
+    def _term(self, term: Term, at: int, bit: int, within: int) -> tuple[list[int], int]:
+        """A term's row, and the words of its state."""
+        resolution, limit, value, n = 1, 0.0, -1, 0
+        match term:
+            case Count(at_least=at_least) if at_least <= BINS:
+                kind, n, width = COUNT, at_least, at_least
+            case Count(at_least=at_least):
+                kind, limit, resolution, width = TOTAL, float(at_least), -(-within // BINS), BINS + 1
+            case Total(of=of, at_least=least):
+                kind, limit, resolution, width = TOTAL, float(least), -(-within // BINS), BINS + 1
+                value = self.values.setdefault(_normal(of), len(self.values))
+            case Chain(steps=steps):
+                kind, n, width = CHAIN, len(steps), 2 * len(steps)
+            case Absence():
+                kind, width = ABSENCE, 3
+            case Latest():
+                kind, width = LATEST, 2
+        self.limits.append(limit)
+        return [kind, at, n, within, resolution, value, bit], width
+
+    def _code(self, condition: Condition, term: int) -> int:
+        """Append a condition in postfix order; the number of the term after its last one."""
+        if not isinstance(condition, All | Any_):
+            self.program.append(term)
+            return term + 1
+        for number, part in enumerate(condition.parts):
+            term = self._code(part, term)
+            if number:
+                self.program.append(AND if isinstance(condition, All) else OR)
+        return term
+
+
+def _normal(text: str) -> str:
+    return text.strip()
+
+
+def _ms(time: timedelta) -> int:
+    return max(1, time // MILLISECOND)

@@ -1,0 +1,166 @@
+"""`segment.match`: a stream of events and rules become a stream of membership events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame, functions as F
+
+from penstock.config import duration
+from penstock.errors import PenstockError
+from penstock.keyed_state.buckets import require_name
+from penstock.keyed_state.event_time import require_no_window
+from penstock.segment import event_packing, membership_events, processor as stage
+from penstock.segment.predicate_index import index
+from penstock.segment.rule_definitions import MILLISECOND, Rule, Total, predicates, terms
+from penstock.segment.rule_files import RuleFile
+from penstock.segment.rule_plan import Plan, plan
+from penstock.segment.rule_reload import stay, watching
+
+WATERMARK = "spark.watermarkDelayMs"
+CLOCKS = ("now", "events")
+STATE = {
+    # The state store that has timers and several variables.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    # A batch uploads what it changed, and not the files of the store.
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+
+
+def match(
+    frame: DataFrame,
+    rules: Sequence[Rule] | RuleFile,
+    *,
+    key: str,
+    name: str,
+    at: str | None = None,
+    late: timedelta | str = "0 seconds",
+    clock: str = "now",
+    buckets: int = 64,
+) -> DataFrame:
+    """Who enters which segment, stays longer, leaves, or is a member no more because the time is over.
+
+    `key` is the column with the person, `at` the one with the time of the event (that of the watermark, if the frame
+    has one). The columns of the result: person, segment, event ("enter", "prolong", "leave", "expire"), at, until
+    (timestamps), ttl (seconds until then; zero for events that end a membership) and `to`. With clock "now" time passes
+    by itself and events from the future count as of now; with "events" it is the watermark's, for data of the past.
+    What is due waits `late` for events that are under way. `buckets` bounds parallelism; it and `name` belong to the
+    state, and stay as they are while a checkpoint is used.
+    """
+    if clock not in CLOCKS:
+        raise PenstockError(f"unknown clock {clock!r}", where=name, next=f"use {' or '.join(map(repr, CLOCKS))}")
+    require_name(name)
+    delay = duration(late, name="late")
+    if not isinstance(buckets, int) or buckets < 1:
+        raise PenstockError(f"buckets is {buckets}", where=f"segment.match {name!r}", next="give one or more")
+    time = at or _time_of(frame, name)
+    for column in (key, time):
+        if column not in frame.columns:
+            raise PenstockError(
+                f"no column {column!r}", where=f"segment.match {name!r}", next=f"choose of {', '.join(frame.columns)}"
+            )
+    _check_time(frame, time, name)
+    rules, made = _planned(frame, rules, key, name)
+    for option, value in STATE.items():
+        frame.sparkSession.conf.set(option, value)
+    found = index(made.predicates, frame.schema)
+    packing = watching(rules, event_packing.packer(made, found, buckets))
+    packed = event_packing.projected(frame, made, found, key, time).mapInArrow(packing, event_packing.SCHEMA)
+    by_events = clock == "events"
+    if by_events:
+        require_no_window(frame, f"segment.match {name!r}")
+        packed = packed.withWatermark("newest", f"{delay // MILLISECOND} milliseconds")
+    # The watermark lags already.
+    processor = stage.Segments(made, name, buckets, 0 if by_events else delay // MILLISECOND, by_events)
+    mode = "EventTime" if by_events else "ProcessingTime"
+    changed = packed.groupBy("bucket").transformWithState(processor, stage.SCHEMA, "Append", mode)
+    return changed.mapInArrow(membership_events.rows, membership_events.SCHEMA)
+
+
+def _time_of(frame: DataFrame, name: str) -> str:
+    marked = [field.name for field in frame.schema if WATERMARK in (field.metadata or {})]
+    if len(marked) != 1:
+        raise PenstockError(
+            "which column is the time of an event?", where=f"segment.match {name!r}", next='give at=, such as at="ts"'
+        )
+    return marked[0]
+
+
+_LAST: dict[tuple[str, str], RuleFile] = {}
+"""The rules that a stream of this process was made of last, by its name and their file."""
+
+
+def _planned(
+    frame: DataFrame, rules: Sequence[Rule] | RuleFile, key: str, name: str
+) -> tuple[Sequence[Rule] | RuleFile, Plan]:
+    """The rules, and their plan; those from before if a file has come to have rules that Spark refuses."""
+    if isinstance(rules, str):
+        raise PenstockError(
+            f"{rules!r} is no list of rules", where=f"segment.match {name!r}", next="give segment.rules(file)"
+        )
+    if not isinstance(rules, RuleFile):
+        return rules, _checked(frame, rules, key)
+    place = name, str(rules.path.resolve())
+    try:
+        made = _checked(frame, rules.rules, key)
+    except PenstockError as error:
+        if place not in _LAST:
+            raise
+        stay(error)
+        # As of this text: the query is not started again before there is another.
+        rules = replace(_LAST[place], text=rules.text)
+        made = _checked(frame, rules.rules, key)
+    _LAST[place] = rules
+    return rules, made
+
+
+def _checked(frame: DataFrame, rules: Sequence[Rule], key: str) -> Plan:
+    made = plan(tuple(rules))
+    _check(frame, made, key)
+    return made
+
+
+def _check_time(frame: DataFrame, time: str, name: str) -> None:
+    try:
+        frame.select(F.unix_millis(F.col(time)))
+    except AnalysisException:
+        raise PenstockError(
+            f"the time {time} is {frame.schema[time].dataType.simpleString()}",
+            where=f"segment.match {name!r}",
+            next="make it a timestamp, such as with F.timestamp_millis",
+        ) from None
+
+
+def _check(frame: DataFrame, made: Plan, key: str) -> None:
+    """Let Spark read all predicates and values as they will stand beside each other; the error names the rule."""
+    texts = [*map(event_packing.flag, made.predicates), *map(event_packing.amount, made.values)]
+    try:
+        frame.select(key, *map(F.expr, texts))
+    except (AnalysisException, ParseException) as error:
+        for rule in made.source:
+            _check_rule(frame, rule, key)
+        raise PenstockError(f"Spark refuses the rules: {_reason(error)}", next="correct their predicates") from None
+
+
+def _check_rule(frame: DataFrame, rule: Rule, key: str) -> None:
+    every = list(terms(rule.condition))
+    texts = [(text, event_packing.flag(text)) for term in every for text in predicates(term)]
+    texts += [(term.of, event_packing.amount(term.of)) for term in every if isinstance(term, Total)]
+    for text, written in [*texts, *([(rule.leave, event_packing.flag(rule.leave))] if rule.leave else [])]:
+        try:
+            frame.select(key, F.expr(written))
+        except (AnalysisException, ParseException) as error:
+            raise PenstockError(
+                f"Spark refuses {text!r}: {_reason(error)}",
+                where=rule.where,
+                next=f"correct it; the columns are {', '.join(frame.columns)}",
+            ) from None
+
+
+def _reason(error: Exception) -> str:
+    return next((line for line in str(error).strip().splitlines() if line.strip()), "")

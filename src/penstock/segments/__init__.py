@@ -1,1 +1,0 @@
-"""Segments in the database: their members, how many there were when, and their delivery to destinations."""

@@ -1,1 +1,0 @@
-"""Where frames come from: change logs, topics, HTTP."""

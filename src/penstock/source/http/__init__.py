@@ -1,1 +1,0 @@
-"""HTTP ingest: events that come as requests, acknowledged when Kafka, or a spool on disk, has them."""

@@ -1,1 +1,0 @@
-"""What happens between source and sink: plain functions from frames to frames."""

@@ -1,0 +1,193 @@
+"""The latest row of each key, in memory or, when that gets too large, in RocksDB on disk."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import PenstockError
+from penstock.keyed_state.arrow_keys import Numbers, taken
+from penstock.keyed_state.byte_index import KeyIndex
+from penstock.table.json_rows import decoded
+
+PREFIX = "penstock-replica-"
+MOST_CHUNKS = 8
+LEAST_ROWS = 1 << 16
+
+
+Decode: TypeAlias = Callable[[pa.Array, pa.Schema], tuple[pa.Table, Any]]
+"""The rows of values that are neither null nor bad, in order, and which of all values are not bad."""
+
+
+class Rows(Protocol):
+    """Rows by key."""
+
+    def put(self, keys: pa.Array, values: pa.Array) -> None:
+        """The newest records, in order; null for a key that is no more."""
+
+    def get(self, keys: pa.Array) -> tuple[Any, pa.Table]:
+        """Which keys have a row, and the rows of all, null where there is none."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+class InMemory:
+    """Arrow columns, and an index of the keys into them."""
+
+    def __init__(self, schema: pa.Schema, decode: Decode = decoded) -> None:
+        self._schema, self._decode, self._index = schema, decode, KeyIndex()
+        self._row = np.zeros(0, np.int64)  # of each key's number, -1 if it is no more
+        self._table = schema.empty_table()
+        self._live = 0
+        self.bad = 0
+
+    @property
+    def nbytes(self) -> int:
+        return int(self._table.nbytes) + self._index.nbytes + self._row.nbytes
+
+    def put(self, keys: pa.Array, values: pa.Array) -> None:
+        rows, good = self._decode(values, self._schema)
+        self.bad += int((~good).sum())
+        number = self._index.add(keys)
+        self._row = np.concatenate([self._row, np.full(len(self._index) - len(self._row), -1, np.int64)])
+        at = np.full(len(keys), -1, np.int64)
+        present = good & values.is_valid().to_numpy(zero_copy_only=False)
+        at[present] = len(self._table) + np.arange(present.sum())
+        # The row before a record that cannot be read stays.
+        touched = np.unique(number[good])
+        self._live -= int((self._row[touched] >= 0).sum())
+        self._row[number[good]] = at[good]
+        self._live += int((self._row[touched] >= 0).sum())
+        self._table = pa.concat_tables([self._table, rows])
+        if max(len(self._table), len(self._index)) > max(LEAST_ROWS, 2 * self._live):
+            self._compact()
+        elif self._table.num_columns and self._table.column(0).num_chunks > MOST_CHUNKS:
+            self._table = self._table.combine_chunks()
+
+    def get(self, keys: pa.Array) -> tuple[Any, pa.Table]:
+        number = self._index.find(keys)
+        row = np.full(len(keys), -1, np.int64)
+        row[number >= 0] = self._row[number[number >= 0]]
+        return row >= 0, taken(self._table, row)
+
+    def _compact(self) -> None:
+        """Without the rows that newer ones replaced, and the keys that are no more."""
+        live = np.flatnonzero(self._row >= 0)
+        self._table = self._table.take(pa.array(self._row[live])).combine_chunks()
+        self._index, self._row = self._index.only(live), np.arange(len(live))
+
+
+@dataclass
+class OnDisk:
+    """RocksDB, with the records as they came, in a folder that goes with it."""
+
+    schema: pa.Schema
+    folder: str
+    decode: Decode = decoded
+
+    def __post_init__(self) -> None:
+        self.bad = 0
+        rocksdb, folder = _rocksdb(), claimed(self.folder)
+        self._database = rocksdb.Rdict(str(folder.path))
+        weakref.finalize(self, _removed, self._database, folder)
+
+    @property
+    def nbytes(self) -> int:
+        return 0
+
+    def put(self, keys: pa.Array, values: pa.Array) -> None:
+        _, good = self.decode(values, self.schema)
+        self.bad += int((~good).sum())
+        # The row before a record that cannot be read stays.
+        kept = pa.array(good)
+        for key, value in zip(keys.filter(kept).to_pylist(), values.filter(kept).to_pylist(), strict=True):
+            if value is None:
+                del self._database[key]
+            else:
+                self._database[key] = value
+
+    def get(self, keys: pa.Array) -> tuple[Any, pa.Table]:
+        asked = [key or b"" for key in keys.to_pylist()]
+        values = pa.array(self._database[asked], pa.binary())
+        rows, good = self.decode(values, self.schema)
+        found = good & values.is_valid().to_numpy(zero_copy_only=False) & keys.is_valid().to_numpy(zero_copy_only=False)
+        place: Numbers = np.full(len(keys), -1, np.int64)
+        present = good & values.is_valid().to_numpy(zero_copy_only=False)
+        place[present] = np.arange(present.sum())
+        place[~found] = -1
+        return found, taken(rows, place)
+
+
+def _removed(database: Any, folder: Folder) -> None:
+    database.close()
+    folder.remove()
+
+
+def _rocksdb() -> Any:
+    try:
+        import rocksdict
+    except ImportError as missing:
+        raise PenstockError(
+            "a global table is larger than its memory, and RocksDB is not installed",
+            where="global_table",
+            next="give it more memory=, or run: pip install penstock[rocksdb]",
+        ) from missing
+    return rocksdict
+
+
+# Folders for what a process need not keep: it removes them, or if it was killed, the next that makes one does.
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of this process, as long as its lock is open."""
+
+    path: Path
+    lock: int
+    process: int
+
+    def remove(self) -> None:
+        # A forked process has the object too.
+        if os.getpid() == self.process:
+            shutil.rmtree(self.path, ignore_errors=True)
+            os.close(self.lock)
+
+
+def claimed(parent: str) -> Folder:
+    """A new folder below `parent`, which is the system's for temporary files if empty."""
+    place = Path(parent or tempfile.gettempdir())
+    for left in place.glob(f"{PREFIX}*"):
+        if found := _locked(left):
+            found.remove()
+    while True:
+        made = _locked(Path(tempfile.mkdtemp(prefix=PREFIX, dir=place)))
+        # Before it had its lock, another process may have taken it for one that was left.
+        if made and made.path.exists():
+            return made
+        if made:
+            made.remove()
+
+
+def _locked(path: Path) -> Folder | None:
+    """The folder, if no process has it."""
+    try:
+        lock = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        return None
+    return Folder(path, lock, os.getpid())

@@ -1,0 +1,146 @@
+"""Tables over streams: a frame that means "the latest row of each key", and what is counted over its rows.
+
+    users = Table(kafka_rows, key=("id",), version="offset")
+    per_region = table.aggregate(users, by="region", name="regions", people="count(*)", total="sum(balance)")
+
+A table is a stream of its rows' revisions; whoever reads it keeps the row of the highest version of each key. Only
+operations hold state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, functions as F, types as st
+
+from penstock.codec.decode_columns import struct_of
+from penstock.errors import PenstockError
+from penstock.keyed_state.aggregates import parse
+from penstock.keyed_state.arrow_keys import arrow_schema
+from penstock.keyed_state.buckets import stateful
+from penstock.table.revisions import DELETED, SIGN, VERSION, Revisions
+from penstock.table.totals import Fold, Totals
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """The latest row by `key`: of the rows of a key the one of the highest `version` (integer or timestamp) counts, of
+    equal ones the last. `deleted` names a boolean column that is true for a row that says that its key is no more.
+    """
+
+    df: DataFrame
+    key: tuple[str, ...]
+    version: str
+    deleted: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", (self.key,) if isinstance(self.key, str) else tuple(self.key))
+        named = [*self.key, self.version, *([self.deleted] if self.deleted else [])]
+        if missing := [name for name in named if name not in self.df.columns]:
+            has = ", ".join(self.df.columns)
+            raise PenstockError(f"the table has no column {', '.join(missing)}", where="Table", next=f"it has {has}")
+        kind = self.df.schema[self.version].dataType
+        if not isinstance(kind, st.IntegralType | st.TimestampType):
+            raise PenstockError(
+                f"the version {self.version} is {kind.simpleString()}",
+                where="Table",
+                next="give a column of integers or timestamps that grows with each change, such as Kafka's offset",
+            )
+
+    @property
+    def values(self) -> list[str]:
+        """The columns besides key, version and deleted."""
+        about = {*self.key, self.version, self.deleted}
+        return [name for name in self.df.columns if name not in about]
+
+
+def to_stream(table: Table) -> DataFrame:
+    """The revisions of the rows, one a row: what the table's frame holds."""
+    return table.df
+
+
+def count(table: Table, *, by: str | Sequence[str], name: str) -> Table:
+    """How many rows the table has for each value of the columns `by`, in a column `count`."""
+    return aggregate(table, by=by, name=name, count="count(*)")
+
+
+def aggregate(table: Table, *, by: str | Sequence[str], name: str, **aggregates: str) -> Table:
+    """Counts and sums over the present rows of a table: a new row is added, the one before it subtracted.
+
+    `aggregates` are columns by name: `n="count(*)"`, `total="sum(price)"`; functions that can be subtracted are count,
+    sum and avg. The result is a table by the columns `by` with the columns `version` and `deleted`; a group without
+    rows is deleted. For other functions see `fold`.
+    """
+    by = [by] if isinstance(by, str) else list(by)
+    frame, made = parse(table.df, aggregates)
+    for one in made:
+        if any(part.function not in ("count", "sum") for part in one.parts):
+            raise PenstockError(
+                f"{one.column} cannot be subtracted", where=f"table {name}", next="use count, sum or avg, or table.fold"
+            )
+    sources = list(dict.fromkeys(part.source for one in made for part in one.parts))
+    signed = _revisions(table, frame, by, sources, name)
+    logic = Totals(arrow_schema(_types(frame, by)), made)
+    output = _types(frame, by)
+    for one in made:
+        output.add(one.column, one.type)
+    return _totals(signed, logic, by, output, name)
+
+
+def fold(
+    table: Table,
+    *,
+    by: str | Sequence[str],
+    name: str,
+    initial: Row,
+    add: Callable[[Row, Row], Row],
+    subtract: Callable[[Row, Row], Row],
+    returns: str,
+) -> Table:
+    """A total of your own over the present rows: `add(total, row)` for each new row, `subtract(total, row)` for the one
+    before it.
+
+    Totals are dicts with the columns that `returns` declares ("n long, names array<string>") and begin as a copy of
+    `initial`; rows are dicts of the table's key and values. The two functions run row by row in Python. The result is
+    as in `aggregate`.
+    """
+    by = [by] if isinstance(by, str) else list(by)
+    columns = list(dict.fromkeys([*by, *table.key, *table.values]))
+    kinds = struct_of(returns, f"table.fold {name}")
+    signed = _revisions(table, table.df, by, [column for column in columns if column not in by], name)
+    logic = Fold(arrow_schema(_types(table.df, by)), arrow_schema(kinds), initial, add, subtract)
+    output = st.StructType([*_types(table.df, by), *kinds])
+    return _totals(signed, logic, by, output, name)
+
+
+def _revisions(table: Table, frame: DataFrame, by: Sequence[str], values: Sequence[str], name: str) -> DataFrame:
+    """Each new row with the sign 1, and the one that it replaces with -1: `by`, values and sign."""
+    sent = list(dict.fromkeys([*by, *values]))
+    rows = versioned(table, frame, list(dict.fromkeys([*table.key, *sent])))
+    kinds = arrow_schema(_types(frame, list(dict.fromkeys([*table.key, *sent]))))
+    output = _types(frame, sent).add(SIGN, st.LongType())
+    logic = Revisions(kinds, table.key, tuple(sent))
+    return stateful(rows, logic, name=f"{name}_rows", key=table.key, output=output, timed=False)
+
+
+def _totals(signed: DataFrame, logic: Any, by: list[str], output: st.StructType, name: str) -> Table:
+    output.add(VERSION, st.LongType()).add(DELETED, st.BooleanType())
+    made = stateful(signed, logic, name=name, key=by, output=output, timed=False)
+    return Table(made, tuple(by), VERSION, DELETED)
+
+
+def versioned(table: Table, frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Columns of a table's rows with `_version long` and `_deleted boolean`."""
+    version = F.col(table.version)
+    if isinstance(frame.schema[table.version].dataType, st.TimestampType):
+        version = F.unix_micros(version)
+    deleted = F.coalesce(F.col(table.deleted), F.lit(False)) if table.deleted else F.lit(False)
+    return frame.select(*columns, version.cast("long").alias(f"_{VERSION}"), deleted.alias(f"_{DELETED}"))
+
+
+def _types(frame: DataFrame, columns: Sequence[str]) -> st.StructType:
+    return st.StructType([st.StructField(name, frame.schema[name].dataType) for name in columns])

@@ -1,0 +1,60 @@
+"""Tables into sinks that know a key: of each batch the newest row of each key, and which keys are no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from penstock.errors import PenstockError
+from penstock.query import Batch, KeyedFrame, Sink, in_batches
+
+_PLACE, _ROW = "_place", "_row"
+
+
+@dataclass(frozen=True)
+class Newest:
+    """A sink that gets one row a key and batch, as `columns` makes them for it."""
+
+    sink: Sink
+    table: KeyedFrame
+    columns: Callable[[DataFrame], DataFrame]
+
+    @property
+    def delivery(self) -> str:
+        return self.sink.delivery
+
+    @property
+    def target(self) -> tuple[str, str]:
+        """What a checkpoint knows the sink by."""
+        return self.sink.target
+
+    def records(self, frame: DataFrame) -> DataFrame:
+        """The rows as they are written; raises for a frame that the sink cannot take."""
+        return self.sink.records(self.columns(frame))
+
+    def stream(self, frame: DataFrame) -> DataStreamWriter:
+        """The write of a query that has only this sink."""
+        return in_batches(frame, self.save)
+
+    def save(self, frame: DataFrame, batch: Batch) -> None:
+        """Write one batch."""
+        self.sink.save(self.columns(newest(frame, self.table.key, self.table.version)), batch)
+
+
+def newest(rows: DataFrame, key: Sequence[str], version: str) -> DataFrame:
+    """The row of the highest version of each key, of equal ones the last."""
+    placed = rows.withColumn(_PLACE, F.monotonically_increasing_id())
+    last = F.max_by(F.struct(*map(F.col, rows.columns)), F.struct(version, _PLACE)).alias(_ROW)
+    return placed.groupBy(*key).agg(last).select(f"{_ROW}.*")
+
+
+def require_key(sink: str, place: str, known: Sequence[str], table: KeyedFrame, next: str) -> None:
+    """Raise unless the sink's key is that of the table."""
+    if set(known) == set(table.key):
+        return
+    has = f"the key {', '.join(known)}" if known else "none"
+    what = f"the table's key is {', '.join(table.key)}, and {sink} has {has}"
+    raise PenstockError(what, where=place, next=next)

@@ -1,0 +1,1 @@
+"""Reading topics: fetches and their records."""

@@ -1,0 +1,329 @@
+"""One read of a topic under way: which partition has come how far, and which broker is asked for what.
+
+Each broker has one request under way, for all partitions that it leads and nothing else holds; a partition whose
+request failed is held by a task that waits and reads the metadata anew. The next requests are sent before the last
+answer is decoded, so that at most two answers a broker are in memory. An answer's batches are unpacked one by one.
+
+A partition's place is where its last batch ended, not its last record: compaction, markers of transactions and aborted
+records leave gaps in the offsets, at the end of the log too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from penstock.wire.errors import CorruptMessage, KafkaError, LeaderNotAvailable, OffsetOutOfRange, error_of
+from penstock.wire.net.cluster import Backoff, Cluster, Topic
+from penstock.wire.protocol import frames
+from penstock.wire.protocol.frames import Message
+from penstock.wire.records.batch_header import Header, read_headers
+from penstock.wire.records.compression import CODEC_NAMES, CorruptRecords, TooLarge
+
+BY_NAME = 12  # the last version of Fetch in which topics go by their name
+
+
+class RecordsDamaged(KafkaError):
+    """A batch is not what its producer wrote; other partitions and later offsets may be sound."""
+
+    name = "RECORDS_DAMAGED"
+    says = (
+        "the records are damaged; if that stays when read again, the broker's copy is: "
+        "restore it from a replica, or start behind this batch"
+    )
+
+
+class RecordsUnreadable(KafkaError):
+    """A batch has its checksum and yet cannot be read: its producer wrote it so, and it stays so."""
+
+    name = "RECORDS_UNREADABLE"
+    says = "the records of a batch are not in Kafka's format, though it has its checksum: start behind this batch"
+
+
+class RecordsTooLarge(RecordsUnreadable):
+    """A batch decompresses to more than the reader may take into memory."""
+
+    name = "RECORDS_TOO_LARGE"
+    says = "a record batch takes more memory than allowed; raise max_decompressed_bytes, or start behind this batch"
+
+
+class TopicReplaced(KafkaError):
+    """The topic was deleted and made again, so that its offsets mean other records than before."""
+
+    name = "TOPIC_REPLACED"
+    says = "the topic was deleted and made again while it was read; read it anew from its beginning"
+
+
+class Unreadable(NamedTuple):
+    """A batch that cannot be read: its first offset that was wanted, and its largest timestamp in milliseconds."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    error: RecordsUnreadable
+
+
+PassOver = Callable[[Unreadable], None]
+"""Is told of each batch that is left out."""
+
+
+class Limits(NamedTuple):
+    """What holds for all requests of a read; patience in seconds."""
+
+    committed: bool
+    max_bytes: int
+    max_wait_ms: int
+    patience: float
+
+
+@dataclass
+class Place:
+    """Where the reading of one partition has come to."""
+
+    partition: int
+    next: int
+    end: int | None
+    backoff: Backoff
+    failing_since: float | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self.end is not None and self.next >= self.end
+
+
+class _Asked(NamedTuple):
+    """What a task does: a request to a node, or, without one, the wait after a failure."""
+
+    node: int | None
+    places: list[Place]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Batches of one partition as they came, of which the records from `start` on and before `end` are wanted."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int | None
+    records: memoryview
+    aborted: list[tuple[int, int]] | None
+
+    def tables(self, max_size: int, pass_over: PassOver | None) -> Iterator[pa.Table]:
+        """The records in tables of some MiB, or of one larger record; none is empty.
+
+        Each batch may decompress to `max_size` bytes. What cannot be read goes to `pass_over`, in order with the
+        tables; without it, `RecordsUnreadable` is raised.
+        """
+        # Here, since it takes what is compiled, which those who only ask for offsets need not load.
+        from penstock.wire.records.record_decoder import PART, SCHEMA, data_batches
+
+        found: list[pa.RecordBatch] = []
+        size = 0
+        try:
+            for header in data_batches(self.records, aborted=self.aborted, max_size=max_size):
+                unreadable = None
+                try:
+                    for part in self._wanted(header, max_size):
+                        found.append(part)
+                        size += part.nbytes
+                        if size >= PART:
+                            yield pa.Table.from_batches(found, SCHEMA)
+                            found, size = [], 0
+                except CorruptRecords as error:
+                    unreadable = self._unreadable(header, error)
+                    if pass_over is None:
+                        raise unreadable.error from error
+                if unreadable and pass_over:
+                    if found:
+                        yield pa.Table.from_batches(found, SCHEMA)
+                        found, size = [], 0
+                    pass_over(unreadable)
+        except CorruptRecords as error:
+            raise self.damaged(error) from error
+        if found:
+            yield pa.Table.from_batches(found, SCHEMA)
+
+    def _wanted(self, header: Header, max_size: int) -> Iterator[pa.RecordBatch]:
+        from penstock.wire.records.record_decoder import parts
+
+        if header.last_offset < self.start or (self.end is not None and header.base_offset >= self.end):
+            return
+        for part in parts(self.records, header, max_size):
+            offsets = part["offset"].to_numpy()
+            first = offsets.searchsorted(self.start)
+            last = len(offsets) if self.end is None else offsets.searchsorted(self.end)
+            if first < last:
+                yield part.slice(first, last - first)
+
+    def _unreadable(self, header: Header, error: CorruptRecords) -> Unreadable:
+        detail = (
+            f"offsets {header.base_offset} to {header.last_offset}, {header.count} records in {header.length} bytes "
+            f"({CODEC_NAMES.get(header.codec, header.codec)}): {error}"
+        )
+        kind = RecordsTooLarge if isinstance(error, TooLarge) else RecordsUnreadable
+        offset = max(header.base_offset, self.start)
+        told = kind(detail, topic=self.topic, partition=self.partition)
+        return Unreadable(self.partition, offset, header.max_timestamp, told)
+
+    def following(self) -> int:
+        """The offset behind the last whole batch; it is not verified here, but when the table is made."""
+        after = self.start
+        try:
+            for header in read_headers(self.records, verify=False):
+                after = max(after, header.last_offset + 1)
+        except CorruptRecords as error:
+            raise self.damaged(error) from error
+        return after
+
+    def damaged(self, error: CorruptRecords) -> RecordsDamaged:
+        detail = f"read from offset {self.start}: {error}"
+        return RecordsDamaged(detail, topic=self.topic, partition=self.partition)
+
+
+class Reading:
+    """One `read` under way."""
+
+    def __init__(self, cluster: Cluster, topic: Topic, limits: Limits, places: list[Place]) -> None:
+        self._cluster, self._topic, self._limits = cluster, topic, limits
+        # Those that were served longest ago stand first: brokers fill an answer in the order of the request.
+        self._left = {place.partition: place for place in places if not place.finished}
+        self._tasks: dict[asyncio.Task[Message | None], _Asked] = {}
+
+    async def chunks(self) -> AsyncGenerator[Chunk, None]:
+        self._start()
+        while self._tasks:
+            done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+            found = [chunk for task in done for chunk in self._settle(task)]
+            self._start()
+            for chunk in found:
+                yield chunk
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _start(self) -> None:
+        """Ask each broker that is idle for all partitions that it leads and nobody holds."""
+        held = {place.partition for asked in self._tasks.values() for place in asked.places}
+        busy = {asked.node for asked in self._tasks.values()}
+        leaders, idle = self._cluster.topics[self._topic.name].leaders, defaultdict(list)
+        for place in self._left.values():
+            if place.partition not in held and leaders[place.partition] not in busy:
+                idle[leaders[place.partition]].append(place)
+        for node, places in idle.items():
+            self._spawn(self._fetch(node, places), _Asked(node, places))
+
+    def _spawn(self, work: Coroutine[Any, Any, Message | None], asked: _Asked) -> None:
+        self._tasks[asyncio.create_task(work)] = asked
+
+    async def _fetch(self, node: int, places: list[Place]) -> Message:
+        require_leader(node, self._topic.name, places[0].partition)
+        connection = await self._cluster.connection(node)
+        # Brokers that speak of ids may serve topics that have none yet, from before the cluster's upgrade.
+        version = connection.version(frames.FETCH, at_most=None if any(self._topic.id) else BY_NAME)
+        partitions = [
+            {"partition": one.partition, "fetch_offset": one.next, "partition_max_bytes": self._limits.max_bytes}
+            for one in places
+        ]
+        body = {
+            "max_wait_ms": self._limits.max_wait_ms,
+            "min_bytes": 1,
+            "max_bytes": self._limits.max_bytes,
+            "isolation_level": int(self._limits.committed),
+            "topics": [{"topic": self._topic.name, "topic_id": self._topic.id, "partitions": partitions}],
+        }
+        answer = await connection.ask(frames.FETCH, body, version=version)
+        if code := answer.get("error_code"):
+            raise error_of(code)(topic=self._topic.name)
+        return answer
+
+    async def _recover(self, places: list[Place]) -> None:
+        for place in places:
+            await place.backoff.wait()
+        await self._cluster.refresh(self._topic.name)
+        fresh = self._cluster.topics[self._topic.name]
+        if fresh.id != self._topic.id:
+            raise TopicReplaced(topic=self._topic.name)
+
+    def _settle(self, task: asyncio.Task[Message | None]) -> list[Chunk]:
+        asked = self._tasks.pop(task)
+        try:
+            answer = task.result()
+        except KafkaError as error:
+            self._failed(asked.places, error)
+            return []
+        return self._take(asked.places, answer) if answer else []
+
+    def _take(self, places: list[Place], answer: Message) -> list[Chunk]:
+        found = {one["partition_index"]: one for topic in answer["responses"] for one in topic["partitions"]}
+        nothing = not any(one["records"] for one in found.values())
+        chunks = []
+        # A broker that throttles us leaves partitions out.
+        for place in [place for place in places if place.partition in found]:
+            one = found[place.partition]
+            if one["error_code"]:
+                self._failed([place], self._refusal(place, one["error_code"]))
+                continue
+            place.failing_since = None
+            place.backoff.reset()
+            if one["records"]:
+                chunks.append(self._advance(place, one))
+            elif nothing:
+                # Nothing is left between here and the end that the broker reports, which may be behind a gap. Of one
+                # partition alone this would not follow: the others may have filled the answer.
+                self._move(place, one["last_stable_offset" if self._limits.committed else "high_watermark"])
+        return chunks
+
+    def _advance(self, place: Place, one: Message) -> Chunk:
+        aborted = [(each["producer_id"], each["first_offset"]) for each in one["aborted_transactions"] or ()]
+        records = one["records"]
+        chunk = Chunk(
+            self._topic.name,
+            place.partition,
+            place.next,
+            place.end,
+            records,
+            aborted if self._limits.committed else None,
+        )
+        self._move(place, chunk.following())
+        return chunk
+
+    def _move(self, place: Place, to: int) -> None:
+        if to > place.next:
+            place.next = to
+            del self._left[place.partition]
+            if not place.finished:
+                self._left[place.partition] = place
+
+    def _refusal(self, place: Place, code: int) -> KafkaError:
+        where: dict[str, Any] = {"topic": self._topic.name, "partition": place.partition}
+        kind = error_of(code)
+        if kind is OffsetOutOfRange:
+            step = "`earliest` and `latest` tell which there are; older ones were deleted by the topic's retention"
+            return OffsetOutOfRange(f"offset {place.next}; {step}", **where)
+        if kind is CorruptMessage:
+            return RecordsDamaged(f"at offset {place.next}, as the broker says", **where)
+        return kind(f"at offset {place.next}", **where)
+
+    def _failed(self, places: list[Place], error: KafkaError) -> None:
+        """Try again after a pause with fresh metadata, unless it is of no use or the time is over."""
+        now = time.monotonic()
+        for place in places:
+            place.failing_since = place.failing_since or now
+            place.backoff.failed()
+            if not error.retriable or now - place.failing_since > self._limits.patience:
+                raise error
+        self._spawn(self._recover(places), _Asked(None, places))
+
+
+def require_leader(node: int, topic: str, partition: int) -> None:
+    if node < 0:
+        raise LeaderNotAvailable(topic=topic, partition=partition)

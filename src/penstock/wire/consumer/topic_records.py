@@ -1,0 +1,197 @@
+"""The Kafka reader: a topic's records as Arrow tables, from given offsets to given ends, or for ever.
+
+    async with Reader("localhost:9092") as reader:
+        async for partition, table in reader.read("clicks", start=await reader.earliest("clicks")):
+            ...
+
+It is for tests and tools: no consumer group, no committed offsets, no fetch sessions. `chunks` tells how it reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from types import TracebackType
+
+import pyarrow as pa
+
+from penstock.wire.consumer.fetcher import Limits, PassOver, Place, Reading, require_leader
+from penstock.wire.errors import ConnectionLost, KafkaError, UnknownTopicOrPartition, error_of
+from penstock.wire.net.broker_connection import Link
+from penstock.wire.net.cluster import Backoff, Cluster, Topic, patiently
+from penstock.wire.protocol import frames
+from penstock.wire.protocol.frames import Message
+from penstock.wire.records.compression import MAX_SIZE
+from penstock.wire.sasl import Authenticate
+
+EARLIEST, LATEST = -2, -1
+MAX_BYTES = 16 << 20
+"""Bytes of an answer by default."""
+MORE_DECOMPRESSED = 100_000_000
+"""Bytes that a record batch may decompress to by default, besides those of an answer."""
+PAUSES = 0.1, 1.0
+
+
+class Reader:
+    """Reads topics; made for one event loop, in which all of its methods are called.
+
+    With `committed`, only records of committed transactions and those without one, up to the first transaction that is
+    still open. Whatever can pass is tried again until `patience` is out; an unknown topic or no broker at the start is
+    told at once. Topics are never created.
+    """
+
+    def __init__(
+        self,
+        servers: str,
+        *,
+        committed: bool = True,
+        client_id: str = "penstock",
+        request_timeout: timedelta = timedelta(seconds=30),
+        patience: timedelta = timedelta(minutes=2),
+        tls: ssl.SSLContext | None = None,
+        authenticate: Authenticate | None = None,
+    ) -> None:
+        timeout = request_timeout.total_seconds()
+        link = Link(client_id=client_id, request_timeout=timeout, tls=tls, authenticate=authenticate)
+        self._cluster = Cluster(servers, link, pauses=PAUSES, create=False)
+        self._committed, self._patience = committed, patience.total_seconds()
+        self._timeout = timeout
+
+    async def __aenter__(self) -> Reader:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections to the brokers."""
+        await self._cluster.close()
+
+    async def topics(self) -> dict[str, int]:
+        """All topics that we may see, with their number of partitions."""
+        found = await self._cluster.ask(frames.METADATA, {"topics": None, "allow_auto_topic_creation": False})
+        return {one["name"]: len(one["partitions"]) for one in found["topics"]}
+
+    async def partitions(self, topic: str) -> range:
+        """The numbers of the topic's partitions."""
+        return range(len((await self._known(topic)).leaders))
+
+    async def topic_id(self, topic: str, max_age: timedelta = timedelta(seconds=5)) -> str:
+        """The id that the topic got when it was made, in hex; "" from brokers that give none.
+
+        It is looked at again when what is known is older than `max_age`.
+        """
+
+        async def attempt() -> bytes:
+            known = await self._cluster.topic(topic)
+            if time.monotonic() - known.read_at > max_age.total_seconds():
+                await self._cluster.refresh(topic)
+            return self._cluster.topics[topic].id
+
+        found = await patiently(attempt, patience=self._patience, pauses=PAUSES)
+        return found.hex() if any(found) else ""
+
+    async def earliest(self, topic: str) -> dict[int, int]:
+        """The first offset that each partition still has."""
+        return await self._offsets(topic, EARLIEST)
+
+    async def latest(self, topic: str) -> dict[int, int]:
+        """Where each partition ends: the offset behind its last record that `read` gives."""
+        return await self._offsets(topic, LATEST)
+
+    async def at_time(self, topic: str, ms: int) -> dict[int, int]:
+        """The first offset of each partition with this time (milliseconds since 1970) or a later one, else its end."""
+        ends = await self.latest(topic)
+        return {p: ends[p] if offset < 0 else offset for p, offset in (await self._offsets(topic, ms)).items()}
+
+    async def read(
+        self,
+        topic: str,
+        *,
+        start: Mapping[int, int],
+        end: Mapping[int, int] | None = None,
+        max_bytes: int = MAX_BYTES,
+        max_decompressed_bytes: int | None = None,
+        max_wait: timedelta = timedelta(milliseconds=500),
+        pass_over: PassOver | None = None,
+    ) -> AsyncGenerator[tuple[int, pa.Table], None]:
+        """Partitions and tables of their next records, with the columns of `read.SCHEMA`; none is empty.
+
+        The partitions are those of `start`. Each is read until it has reached its `end`; without `end` the topic is
+        followed for ever, and `max_wait` is how long a broker may wait for records. An answer has at most `max_bytes`,
+        compressed, or one batch that is larger. Order is kept within a partition.
+
+        A batch may decompress to `max_decompressed_bytes`, by default 100 MB more than `max_bytes`; a larger one raises
+        `RecordsTooLarge`, and one that has its checksum and yet is not in Kafka's format `RecordsUnreadable`. With
+        `pass_over` the read goes on behind such batches, after that was called with each, in order with the tables.
+        One that does not have its checksum always raises `RecordsDamaged`: its offsets may be wrong too.
+        """
+        known = await self._known(topic)
+        if unknown := {*start, *(end or ())}.difference(range(len(known.leaders))):
+            raise ValueError(f"{topic} has partitions 0 to {len(known.leaders) - 1}, not {sorted(unknown)}")
+        if end is not None and (missing := set(start).difference(end)):
+            raise ValueError(f"partitions {sorted(missing)} of {topic} have a start and no end")
+        if not 0 <= max_wait.total_seconds() < self._timeout:
+            raise ValueError(f"max_wait must be less than the request_timeout of {self._timeout:g} s")
+        if max_decompressed_bytes is None:
+            max_decompressed_bytes = max_bytes + MORE_DECOMPRESSED
+        most = min(max_decompressed_bytes, MAX_SIZE)
+        limits = Limits(self._committed, max_bytes, int(max_wait.total_seconds() * 1000), self._patience)
+        places = [Place(p, at, None if end is None else end[p], Backoff(*PAUSES)) for p, at in start.items()]
+        reading = Reading(self._cluster, known, limits, places)
+        try:
+            async for chunk in reading.chunks():
+                tables = chunk.tables(most, pass_over)
+                while (table := await asyncio.to_thread(next, tables, None)) is not None:
+                    yield chunk.partition, table
+        finally:
+            await reading.close()
+
+    async def _known(self, topic: str) -> Topic:
+        """The topic's metadata; what is wrong with an address or a name does not pass."""
+        final = (UnknownTopicOrPartition,) if self._cluster.brokers else (UnknownTopicOrPartition, ConnectionLost)
+        return await patiently(lambda: self._cluster.topic(topic), patience=self._patience, pauses=PAUSES, final=final)
+
+    async def _offsets(self, topic: str, wanted: int) -> dict[int, int]:
+        await self._known(topic)
+        failed = False
+
+        async def attempt() -> dict[int, int]:
+            nonlocal failed
+            if failed:
+                with suppress(KafkaError):
+                    await self._cluster.refresh(topic)
+            failed = True
+            return await self._list(topic, wanted)
+
+        return await patiently(attempt, patience=self._patience, pauses=PAUSES)
+
+    async def _list(self, topic: str, wanted: int) -> dict[int, int]:
+        of_node = defaultdict(list)
+        for partition, node in enumerate((await self._cluster.topic(topic)).leaders):
+            of_node[node].append({"partition_index": partition, "timestamp": wanted})
+        found: dict[int, int] = {}
+        for node, asked in of_node.items():
+            require_leader(node, topic, asked[0]["partition_index"])
+            body = {
+                "replica_id": -1,
+                "isolation_level": int(self._committed),
+                "topics": [{"name": topic, "partitions": asked}],
+            }
+            answer = await self._cluster.ask(frames.LIST_OFFSETS, body, node)
+            found |= {one["partition_index"]: _offset(topic, one) for one in answer["topics"][0]["partitions"]}
+        return dict(sorted(found.items()))
+
+
+def _offset(topic: str, found: Message) -> int:
+    if code := found["error_code"]:
+        raise error_of(code)(topic=topic, partition=found["partition_index"])
+    offset: int = found["offset"]
+    return offset

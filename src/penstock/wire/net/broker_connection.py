@@ -1,0 +1,199 @@
+"""One connection to one broker: requests pipelined, answers matched in order, versions agreed at the start.
+
+A broker answers the requests of a connection in their order (Kafka protocol guide, "Network"), so an answer that is
+late or out of place makes all later ones useless: the connection is closed and each waiting request fails with
+`ConnectionLost`, after which its sender cannot know whether the broker saw it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from penstock.wire.errors import ConnectionLost, KafkaError, MalformedResponse, RequestTimeout, UnsupportedVersion
+from penstock.wire.net import transport
+from penstock.wire.net.transport import Stream
+from penstock.wire.protocol import frames
+from penstock.wire.protocol.frames import Api, Message
+from penstock.wire.protocol.types import Buffer
+
+LARGEST_ANSWER = 1 << 30
+
+
+@dataclass(frozen=True)
+class Link:
+    """How connections are made: the same for all brokers of a cluster."""
+
+    client_id: str = "penstock"
+    connect_timeout: float = 10.0
+    request_timeout: float = 30.0
+    tls: ssl.SSLContext | None = None
+    authenticate: Callable[[Connection], Awaitable[None]] | None = None
+
+
+class Waiting(NamedTuple):
+    """A request whose answer has not come."""
+
+    correlation: int
+    api: Api
+    version: int
+    answer: asyncio.Future[Message]
+
+
+class Connection:
+    """Made by `open`; `closed` once it is of no use any more."""
+
+    def __init__(self, stream: Stream, peer: str, link: Link) -> None:
+        self.peer, self.closed = peer, False
+        self.in_flight = 0
+        self._stream, self._link = stream, link
+        self._versions: dict[int, tuple[int, int]] = {}
+        self._chosen: dict[tuple[int, int | None], int] = {}
+        self._correlation = 0
+        self._waiting: deque[Waiting] = deque()
+        self._outgoing: asyncio.Queue[tuple[list[Buffer], asyncio.Future[Message] | None]] = asyncio.Queue()
+        self._sending: asyncio.Future[Message] | None = None
+        self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._read())]
+
+    @classmethod
+    async def open(cls, host: str, port: int, link: Link) -> Connection:
+        """Connect, agree on versions, authenticate."""
+        stream = await transport.connect(host, port, patience=link.connect_timeout, tls=link.tls)
+        made = cls(stream, f"{host}:{port}", link)
+        try:
+            await made._agree()
+            if link.authenticate:
+                await link.authenticate(made)
+        except BaseException:
+            await made.close()
+            raise
+        return made
+
+    def version(self, api: Api, *, at_most: int | None = None) -> int:
+        """The newest version that both sides speak; `UnsupportedBroker` if there is none."""
+        wanted = api.key, at_most
+        if wanted not in self._chosen:
+            self._chosen[wanted] = frames.common_version(api, self._versions, self.peer, at_most=at_most)
+        return self._chosen[wanted]
+
+    async def ask(self, api: Api, body: Mapping[str, Any], *, version: int | None = None) -> Message:
+        """The broker's answer; `RequestTimeout` if it takes longer than the link allows."""
+        return await self.wait(self.post(api, body, version=version), api)
+
+    async def wait(self, answer: asyncio.Future[Message], api: Api) -> Message:
+        """The answer to a posted request, within the link's patience; else the connection is closed."""
+        try:
+            async with asyncio.timeout(self._link.request_timeout):
+                return await answer
+        except TimeoutError:
+            late = RequestTimeout(f"{self.peer} did not answer {api.name} within {self._link.request_timeout:g} s")
+            self._break(ConnectionLost(str(late)))
+            raise late from None
+
+    def post(
+        self, api: Api, body: Mapping[str, Any], *, version: int | None = None, answered: bool = True
+    ) -> asyncio.Future[Message]:
+        """Send a request behind those before it; the future is its answer, or empty once sent if none will come."""
+        if self.closed:
+            raise ConnectionLost(f"the connection to {self.peer} is closed")
+        version = self.version(api) if version is None else version
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        frame = frames.request(api, version, self._correlation, self._link.client_id, body)
+        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        if answered:
+            self._waiting.append(Waiting(self._correlation, api, version, answer))
+            self.in_flight += 1
+        self._outgoing.put_nowait((frame, None if answered else answer))
+        return answer
+
+    async def close(self) -> None:
+        """Close now; requests that wait fail."""
+        if not self.closed:
+            await self._stream.finish()
+        self._break(ConnectionLost(f"the connection to {self.peer} was closed here"))
+        for task in self._tasks:
+            if task is not asyncio.current_task():
+                with suppress(asyncio.CancelledError):
+                    await task
+
+    async def _agree(self) -> None:
+        api = frames.API_VERSIONS
+        try:
+            found = await self._api_versions(api.versions[1])
+        except ConnectionLost as error:
+            raise ConnectionLost(f"{error.detail}; is it the port of a broker, with this security protocol?") from error
+        if found["error_code"] == UnsupportedVersion.code:
+            # Its v0 body may say which versions of this very request it speaks (KIP-511).
+            spoken = {one["api_key"]: one["max_version"] for one in found["api_keys"]}
+            found = await self._api_versions(min(spoken.get(api.key, 0), api.versions[1]))
+        if found["error_code"]:
+            raise MalformedResponse(f"{self.peer} answers ApiVersions with error {found['error_code']}")
+        self._versions = {one["api_key"]: (one["min_version"], one["max_version"]) for one in found["api_keys"]}
+
+    async def _api_versions(self, version: int) -> Message:
+        software = {"client_software_name": "penstock", "client_software_version": "1"}
+        return await self.ask(frames.API_VERSIONS, software if version >= 3 else {}, version=version)
+
+    async def _write(self) -> None:
+        while not self.closed:
+            chunks, self._sending = await self._outgoing.get()
+            try:
+                await self._stream.send(chunks)
+            except ConnectionLost as error:
+                self._break(error)
+                return
+            if self._sending and not self._sending.done():
+                self._sending.set_result({})
+            self._sending = None
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                size = int.from_bytes(await self._stream.receive(4), "big", signed=True)
+                if not 4 <= size <= LARGEST_ANSWER:
+                    raise MalformedResponse(f"{self.peer} announces an answer of {size} bytes: is it a Kafka broker?")
+                self._answer(await self._stream.receive(size))
+        except KafkaError as error:
+            self._break(error)
+
+    def _answer(self, frame: memoryview) -> None:
+        correlation = frames.correlation_id(frame)
+        if not self._waiting or self._waiting[0].correlation != correlation:
+            raise MalformedResponse(f"{self.peer} answers request {correlation}, which is not the next one")
+        waiting = self._waiting[0]
+        message = frames.response(waiting.api, waiting.version, frame)
+        self._waiting.popleft()
+        self.in_flight -= 1
+        if not waiting.answer.done():
+            waiting.answer.set_result(message)
+
+    def _break(self, error: KafkaError) -> None:
+        """Of no use from here on; whoever waits learns why."""
+        if self.closed:
+            return
+        self.closed = True
+        current = asyncio.current_task()
+        for task in self._tasks:
+            if task is not current:
+                task.cancel()
+        self._stream.close()
+        lost = error if isinstance(error, ConnectionLost) else ConnectionLost(str(error))
+        waiting = [one.answer for one in self._waiting]
+        waiting += [sent for sent in (self._sending, *self._unsent()) if sent]
+        self._waiting.clear()
+        self.in_flight = 0
+        for answer in waiting:
+            if not answer.done():
+                answer.set_exception(lost)
+                answer.exception()  # a request given up by its sender is no unhandled error
+
+    def _unsent(self) -> list[asyncio.Future[Message] | None]:
+        left = []
+        while not self._outgoing.empty():
+            left.append(self._outgoing.get_nowait()[1])
+        return left

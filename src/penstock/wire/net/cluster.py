@@ -1,0 +1,238 @@
+"""What a cluster looks like now: its brokers, the leader of each partition, and a connection to each broker.
+
+Metadata is read at the first use of a topic, again when an error says that it is stale, and when it grows old.
+Reads that are asked for at the same time become one. Brokers that cannot be reached are tried again after a pause
+that doubles, with jitter, so that a cluster that comes back is not met by all clients at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from penstock.wire.errors import ConnectionLost, KafkaError, MalformedResponse, UnknownTopicOrPartition, error_of
+from penstock.wire.net.broker_connection import Connection, Link
+from penstock.wire.protocol import frames
+from penstock.wire.protocol.frames import Api, Message
+
+T = TypeVar("T")
+MOST_DOUBLINGS = 30
+"""A pause is at its longest by then, and a float overflows at a thousand."""
+
+
+class Broker(NamedTuple):
+    """Where a broker listens."""
+
+    node: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as the newest metadata has it; `leaders[p]` is a node, or -1 while partition p has none."""
+
+    name: str
+    id: bytes
+    leaders: tuple[int, ...]
+    read_at: float
+
+
+@dataclass
+class Backoff:
+    """A pause that doubles from failure to failure, drawn from its upper half."""
+
+    first: float
+    longest: float
+    failures: int = 0
+    until: float = 0.0
+
+    def failed(self) -> None:
+        pause = min(self.first * 2**self.failures, self.longest)
+        self.failures = min(self.failures + 1, MOST_DOUBLINGS)
+        self.until = time.monotonic() + random.uniform(pause / 2, pause)
+
+    async def wait(self) -> None:
+        await asyncio.sleep(max(0.0, self.until - time.monotonic()))
+
+    def reset(self) -> None:
+        self.failures, self.until = 0, 0.0
+
+
+@dataclass
+class _Peer:
+    """The connection to one address. All who need it wait for the same try, and learn of its failure together."""
+
+    backoff: Backoff
+    connection: Connection | None = None
+    opening: asyncio.Task[Connection] | None = None
+
+
+def addresses(servers: str) -> list[Broker]:
+    """The brokers to begin with, of "host:port,[v6]:port"; their nodes are not known yet."""
+    found = [
+        re.fullmatch(r"\s*(?:\[([0-9A-Fa-f:.]+)\]|([^\s,:\[\]]+)):(\d{1,5})\s*", one) for one in servers.split(",")
+    ]
+    # The operating system would take a greater port modulo 65536.
+    if not all(one and 0 < int(one[3]) < 65536 for one in found):
+        raise ValueError(f'servers is no list of host:port: {servers!r}; write it as "host:9092,other:9092"')
+    return [Broker(-1, one[1] or one[2], int(one[3])) for one in found if one]
+
+
+class Cluster:
+    """Connections and metadata, for one event loop.
+
+    Unless it may `create` them, topics are never made, as brokers do for whoever asks about one that is missing.
+    """
+
+    def __init__(
+        self,
+        servers: str,
+        link: Link,
+        *,
+        max_age: float = 300.0,
+        pauses: tuple[float, float] = (0.1, 5.0),
+        create: bool = True,
+    ) -> None:
+        self.bootstrap, self.link, self._create = addresses(servers), link, create
+        self.brokers: dict[int, Broker] = {}
+        self.topics: dict[str, Topic] = {}
+        self._max_age, self._pauses = max_age, pauses
+        self._peers: dict[tuple[str, int], _Peer] = {}
+        self._reads: dict[str, asyncio.Task[None]] = {}
+
+    async def topic(self, name: str) -> Topic:
+        """The topic, read if it is not known or too old; raises if there is none that we may use."""
+        known = self.topics.get(name)
+        if known is None or time.monotonic() - known.read_at > self._max_age:
+            await self.refresh(name)
+        return self.topics[name]
+
+    async def refresh(self, name: str) -> None:
+        """Read the topic's metadata anew; callers at the same time share one read."""
+        read = self._reading(name)
+        await asyncio.wait([read])
+        if read.cancelled():
+            raise ConnectionLost("the connections to the cluster were closed here", topic=name)
+        read.result()
+
+    def renew(self, name: str) -> None:
+        """Have the metadata of a known topic read again in the background if it is old."""
+        if time.monotonic() - self.topics[name].read_at > self._max_age:
+            self._reading(name)
+
+    async def connection(self, node: int) -> Connection:
+        """The connection to a broker, opened if need be; `ConnectionLost` when that fails now."""
+        if node not in self.brokers:
+            raise ConnectionLost(f"broker {node} is not in the cluster's metadata")
+        return await self.connect(self.brokers[node])
+
+    async def any_connection(self) -> Connection:
+        """A connection to whichever broker answers; open ones first."""
+        known = [*self.brokers.values(), *self.bootstrap]
+        for peer in self._peers.values():
+            if peer.connection and not peer.connection.closed:
+                return peer.connection
+        failure = ConnectionLost("no broker is known")
+        for broker in random.sample(known, len(known)):
+            try:
+                return await self.connect(broker)
+            except ConnectionLost as error:
+                failure = error
+        raise failure
+
+    async def ask(self, api: Api, body: dict[str, Any], node: int | None = None) -> Message:
+        """One request to one broker, or to any."""
+        connection = await (self.any_connection() if node is None else self.connection(node))
+        return await connection.ask(api, body)
+
+    async def close(self) -> None:
+        for task in self._reads.values():
+            task.cancel()
+        for peer in self._peers.values():
+            if peer.opening:
+                peer.opening.cancel()
+                await asyncio.wait([peer.opening])
+            if peer.connection:
+                await peer.connection.close()
+
+    async def connect(self, broker: Broker) -> Connection:
+        """The connection to this address, opened if need be; after a failure the next try waits for its pause."""
+        peer = self._peers.setdefault((broker.host, broker.port), _Peer(Backoff(*self._pauses)))
+        if peer.connection and not peer.connection.closed:
+            return peer.connection
+        if peer.opening is None:
+            peer.opening = asyncio.create_task(self._open(peer, broker))
+        return await asyncio.shield(peer.opening)
+
+    async def _open(self, peer: _Peer, broker: Broker) -> Connection:
+        try:
+            await peer.backoff.wait()
+            peer.connection = await Connection.open(broker.host, broker.port, self.link)
+        except KafkaError:
+            peer.backoff.failed()
+            raise
+        finally:
+            peer.opening = None
+        peer.backoff.reset()
+        return peer.connection
+
+    def _reading(self, name: str) -> asyncio.Task[None]:
+        if name not in self._reads:
+            self._reads[name] = asyncio.create_task(self._read(name))
+            self._reads[name].add_done_callback(lambda read: self._has_read(name, read))
+        return self._reads[name]
+
+    def _has_read(self, name: str, read: asyncio.Task[None]) -> None:
+        del self._reads[name]
+        if not read.cancelled():
+            read.exception()  # nobody waits for a read in the background; the next use of the topic starts another
+
+    async def _read(self, name: str) -> None:
+        connection = await self.any_connection()
+        body = {"topics": [{"name": name}], "allow_auto_topic_creation": self._create}
+        found = await connection.ask(frames.METADATA, body)
+        self.brokers = {b["node_id"]: Broker(b["node_id"], b["host"], b["port"]) for b in found["brokers"]}
+        topic = next((one for one in found["topics"] if one["name"] == name), None)
+        if topic is None:
+            raise UnknownTopicOrPartition(topic=name)
+        if topic["error_code"]:
+            raise error_of(topic["error_code"])(topic=name)
+        self.topics[name] = _topic(name, topic)
+
+
+def _topic(name: str, found: Message) -> Topic:
+    leaders = {one["partition_index"]: one["leader_id"] for one in found["partitions"]}
+    if sorted(leaders) != list(range(len(leaders))) or not leaders:
+        raise MalformedResponse(topic=name, detail=f"its partitions are {sorted(leaders)}")
+    return Topic(name, found["topic_id"], tuple(leaders[p] for p in range(len(leaders))), time.monotonic())
+
+
+# The loop of those who try again until their patience is out.
+
+
+async def patiently(
+    attempt: Callable[[], Awaitable[T]],
+    *,
+    patience: float,
+    pauses: tuple[float, float],
+    final: tuple[type[KafkaError], ...] = (),
+) -> T:
+    """What the first attempt gives that does not fail; raises what is not retriable, or the last error.
+
+    `patience` is seconds, `pauses` the first and the longest one. Errors of the kinds `final` are raised at once.
+    """
+    deadline, backoff = time.monotonic() + patience, Backoff(*pauses)
+    while True:
+        try:
+            return await attempt()
+        except KafkaError as error:
+            if not error.retriable or isinstance(error, final) or time.monotonic() > deadline:
+                raise
+        backoff.failed()
+        await backoff.wait()

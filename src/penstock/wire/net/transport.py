@@ -1,0 +1,169 @@
+"""Byte streams to one address: plain sockets without a copy in Python, and TLS.
+
+asyncio's own transports join what is written and copy what the socket does not take at once; for batches of a
+megabyte that costs more than the kernel's part. So plain connections use the loop's socket calls, which send from
+the caller's buffer. They know nothing of Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+from penstock.wire.errors import AuthenticationFailed, ConnectionLost
+from penstock.wire.protocol.types import Buffer
+
+HEAD_START = 0.25
+"""Seconds that an address of a name has before the next one is tried too (RFC 8305, "Happy Eyeballs")."""
+
+
+class Stream(Protocol):
+    """A connected stream; every failure of it is a `ConnectionLost`."""
+
+    async def send(self, chunks: Sequence[Buffer]) -> None:
+        """Write the chunks one after the other; one caller at a time."""
+
+    async def receive(self, count: int) -> memoryview:
+        """Exactly `count` bytes."""
+
+    async def finish(self) -> None:
+        """Wait until what was sent has left this process; nothing can be sent any more."""
+
+    def close(self) -> None:
+        """Close at once; may be called again."""
+
+
+async def connect(host: str, port: int, *, patience: float, tls: ssl.SSLContext | None) -> Stream:
+    """A stream to the first address of `host` that answers; the name is looked up anew each time."""
+    try:
+        async with asyncio.timeout(patience):
+            return await (_connect_tls(host, port, tls) if tls else _connect_plain(host, port))
+    except TimeoutError:
+        raise ConnectionLost(f"{host}:{port} does not answer within {patience:g} s") from None
+    except ssl.SSLCertVerificationError as error:
+        refused = f"the certificate of {host}:{port} is not accepted: {error.verify_message}"
+        raise AuthenticationFailed(f"{refused}; see the `tls` context's trusted certificates") from error
+    except OSError as error:
+        raise ConnectionLost(f"{host}:{port} cannot be reached: {error}") from error
+
+
+async def _connect_plain(host: str, port: int) -> Stream:
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    sock = await _first_of([(family, kind, protocol, address) for family, kind, protocol, _, address in found])
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    return PlainStream(sock, f"{host}:{port}")
+
+
+async def _connect_tls(host: str, port: int, tls: ssl.SSLContext | None) -> Stream:
+    reader, writer = await asyncio.open_connection(
+        host, port, ssl=tls, server_hostname=host, happy_eyeballs_delay=HEAD_START
+    )
+    return TlsStream(reader, writer, f"{host}:{port}")
+
+
+async def _first_of(addresses: Sequence[tuple[int, int, int, Any]]) -> socket.socket:
+    """The first socket that connects; an address is tried when one before it failed or after that one's head start."""
+    begun: list[asyncio.Task[socket.socket]] = []
+    winner: asyncio.Task[socket.socket] | None = None
+    try:
+        while winner is None and (len(begun) < len(addresses) or not all(one.done() for one in begun)):
+            if len(begun) < len(addresses):
+                begun.append(asyncio.create_task(_open(*addresses[len(begun)])))
+            going, pause = [one for one in begun if not one.done()], HEAD_START if len(begun) < len(addresses) else None
+            await asyncio.wait(going, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+            winner = next((one for one in begun if one.done() and not one.exception()), None)
+        return (winner or begun[-1]).result()
+    finally:
+        for one in begun:
+            if one is not winner:
+                one.cancel()
+                one.add_done_callback(_discard)
+
+
+def _discard(lost: asyncio.Task[socket.socket]) -> None:
+    if not lost.cancelled() and not lost.exception():
+        lost.result().close()
+
+
+async def _open(family: int, kind: int, protocol: int, address: Any) -> socket.socket:
+    sock = socket.socket(family, kind, protocol)
+    sock.setblocking(False)
+    try:
+        await asyncio.get_running_loop().sock_connect(sock, address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+class PlainStream:
+    """A TCP socket."""
+
+    def __init__(self, sock: socket.socket, peer: str) -> None:
+        self._socket, self._peer, self._loop = sock, peer, asyncio.get_running_loop()
+
+    async def send(self, chunks: Sequence[Buffer]) -> None:
+        try:
+            for chunk in chunks:
+                await self._loop.sock_sendall(self._socket, chunk)
+        except (OSError, ValueError) as error:  # a ValueError is a socket that was closed meanwhile
+            raise ConnectionLost(f"the connection to {self._peer} broke: {error}") from error
+
+    async def receive(self, count: int) -> memoryview:
+        view = memoryview(bytearray(count))
+        done = 0
+        while done < count:
+            try:
+                got = await self._loop.sock_recv_into(self._socket, view[done:])
+            except (OSError, ValueError) as error:
+                raise ConnectionLost(f"the connection to {self._peer} broke: {error}") from error
+            if not got:
+                raise ConnectionLost(f"{self._peer} closed the connection")
+            done += got
+        return view
+
+    async def finish(self) -> None:
+        """Nothing is kept back here."""
+
+    def close(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket)
+            self._loop.remove_writer(self._socket)
+            self._socket.close()
+
+
+class TlsStream:
+    """A TLS connection, over asyncio's transport."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str) -> None:
+        self._reader, self._writer, self._peer = reader, writer, peer
+
+    async def send(self, chunks: Sequence[Buffer]) -> None:
+        try:
+            self._writer.writelines(chunks)
+            await self._writer.drain()
+        except OSError as error:
+            raise ConnectionLost(f"the connection to {self._peer} broke: {error}") from error
+
+    async def receive(self, count: int) -> memoryview:
+        try:
+            return memoryview(await self._reader.readexactly(count))
+        except (OSError, asyncio.IncompleteReadError) as error:
+            raise ConnectionLost(f"{self._peer} closed the connection") from error
+
+    async def finish(self) -> None:
+        self._writer.close()
+        # A broker that does not say goodbye is not waited for.
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(1.0):
+                await self._writer.wait_closed()
+
+    def close(self) -> None:
+        # The writer's own `close` goes on in the background, and is cut off with a warning where the loop ends first.
+        with suppress(RuntimeError):
+            self._writer.transport.abort()

@@ -1,0 +1,1 @@
+"""The producer: batches, their queues and their way to the brokers."""

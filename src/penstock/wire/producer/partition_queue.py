@@ -1,0 +1,187 @@
+"""The queue of one partition: batches in order, those in flight, and the sequence numbers that keep both honest.
+
+An idempotent producer numbers its records per partition (KIP-98): a broker takes a batch only if its first number
+follows the last one it has, and says so otherwise. A batch keeps its bytes for as long as anybody may have
+stored it. Only where it is certain that nobody has, because the broker refused it behind a gap, it is numbered anew
+under a fresh producer id. Broker state is per producer id and partition, so each lane has an id of its own to change.
+A batch that the broker refused as too large, or for some of its records, is cut into parts, which share its numbers as
+they share its records (as Java's ProducerBatch.split does), so that the batches behind it keep theirs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from penstock.wire.errors import KafkaError
+from penstock.wire.net.cluster import Backoff
+from penstock.wire.records import batch_header
+from penstock.wire.records.record_encoder import Encoded
+
+SEQUENCES = 1 << 31
+
+
+class Identity(NamedTuple):
+    """A producer id and its epoch, as InitProducerId gives them."""
+
+    id: int
+    epoch: int
+
+
+class Outcome(NamedTuple):
+    """What became of a batch: its offset (-1 where the broker did not say) and append time (-1: the records' own)."""
+
+    offset: int
+    append_time: int
+    error: KafkaError | None
+
+
+Settle = Callable[[Outcome, slice], None]
+
+
+@dataclass(eq=False)
+class Batch:
+    """A record batch on its way; `settle` is called once, with the slice it has of the records encoded together."""
+
+    data: memoryview
+    count: int
+    deadline: float
+    settle: Settle
+    first: int = 0
+    """Which record of those encoded together is its first: not 0 in a later part of a batch that was too large."""
+    created: float = field(default_factory=time.monotonic)
+    place: tuple[int, int] = (-1, 0)
+    identity: Identity | None = None
+    sequence: int = -1
+    attempts: int = 0
+    settled: bool = False
+    problem: KafkaError | None = None
+    """Why it was not taken when it was sent last."""
+
+    def finish(self, outcome: Outcome) -> None:
+        if not self.settled:
+            self.settled = True
+            self.settle(outcome, slice(self.first, self.first + self.count))
+
+
+class Lane:
+    """One partition of one topic."""
+
+    def __init__(self, topic: str, partition: int, backoff: Backoff, *, transactional: bool = False) -> None:
+        self.topic, self.partition, self.backoff, self.transactional = topic, partition, backoff, transactional
+        self.queue: deque[Batch] = deque()
+        self.in_flight: list[Batch] = []
+        self.node = -1
+        """The broker that has what is in flight, or had it last."""
+        self.identity: Identity | None = None
+        self.wants_identity = False
+        """The numbers so far lead nowhere: once nothing is in flight, what is queued starts again at zero."""
+        self.recovering = False
+        """Something failed: nothing more is sent until all that is in flight has come back, to keep the order."""
+        self.proven = False
+        """The broker has taken a batch under this identity, so it knows the numbers."""
+        self._next = self._added = 0
+
+    def add(self, one: Batch) -> None:
+        self._added += 1
+        one.place = self._added, one.first
+        self.queue.append(one)
+
+    def sendable(self, most_in_flight: int, now: float) -> bool:
+        if not self.queue or now < self.backoff.until:
+            return False
+        # A broker that knows nothing of an identity begins with whatever number comes first (Kafka's
+        # ProducerAppendInfo), so a second batch in flight could be taken in place of a first one that was refused.
+        if self.recovering or (self.identity and not self.proven):
+            return not self.in_flight
+        return len(self.in_flight) < most_in_flight
+
+    def may_ask(self, node: int) -> bool:
+        """Whether the next batch may go to this broker: not while another one owes answers.
+
+        A new leader may have what the old one does not answer for. It knows the last five batches of a producer
+        (KIP-98), and takes what is sent again for written only as long as it has not been given five others meanwhile.
+        """
+        return not self.in_flight or node == self.node
+
+    def restart(self, identity: Identity) -> None:
+        """Number all that is queued anew; only when nothing is in flight."""
+        assert not self.in_flight
+        self.identity, self.wants_identity, self.proven, self._next = identity, False, False, 0
+        for one in self.queue:
+            one.sequence = -1
+
+    def take(self, node: int) -> Batch:
+        """The next batch, numbered and counted as in flight at this broker."""
+        self.node = node
+        one = self.queue.popleft()
+        if one.sequence < 0 and self.identity:
+            one.identity, one.sequence = self.identity, self._next
+            self._next = (self._next + one.count) % SEQUENCES
+            self._stamp(one, *one.identity)
+        elif not one.attempts:
+            self._stamp(one, -1, -1)
+        one.attempts += 1
+        self.in_flight.append(one)
+        self.recovering = False
+        return one
+
+    def _stamp(self, one: Batch, producer: int, epoch: int) -> None:
+        batch_header.stamp(
+            one.data,
+            producer_id=producer,
+            producer_epoch=epoch,
+            base_sequence=one.sequence,
+            transactional=self.transactional,
+        )
+
+    def is_first(self, one: Batch) -> bool:
+        """Whether no older batch of this lane is still on its way."""
+        return (not self.in_flight or self.in_flight[0] is one) and not (self.queue and self.queue[0].place < one.place)
+
+    def settled(self, one: Batch) -> None:
+        self.in_flight.remove(one)
+        self.proven = one.identity == self.identity
+        self.backoff.reset()
+
+    def again(self, one: Batch) -> None:
+        """Put a batch that failed back, in front of all younger ones."""
+        self.in_flight.remove(one)
+        self._put_back([one])
+
+    def split(self, one: Batch, parts: Iterable[Encoded]) -> list[Batch]:
+        """Put the parts of a batch that was in flight, and that nobody stored, back in its place; gives them."""
+        self.in_flight.remove(one)
+        made, sequence, first = [], one.sequence, one.first
+        for encoded in parts:
+            place = one.place[0], first
+            part = replace(one, data=encoded.data, count=encoded.count, first=first, place=place, sequence=sequence)
+            self._stamp(part, *(one.identity or (-1, -1)))
+            made.append(part)
+            first += part.count
+            if sequence >= 0:
+                sequence = (sequence + part.count) % SEQUENCES
+        self._put_back(made)
+        return made
+
+    def _put_back(self, batches: list[Batch]) -> None:
+        self.recovering = True
+        place = sum(other.place < batches[0].place for other in self.queue)
+        for one in reversed(batches):
+            self.queue.insert(place, one)
+
+    def gap(self, one: Batch) -> None:
+        """A batch failed for good: the broker refuses its successors, which then start anew."""
+        if one in self.in_flight:
+            self.in_flight.remove(one)
+        else:
+            self.queue.remove(one)
+        if self.identity and one.sequence >= 0:
+            self.recovering = True
+
+    def expired(self, now: float) -> list[Batch]:
+        """Queued batches whose time is up."""
+        return [one for one in self.queue if one.deadline <= now]

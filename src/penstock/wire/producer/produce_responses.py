@@ -1,0 +1,181 @@
+"""What a broker's answer, or its absence, means for a batch: it is done, goes again, is cut or numbered anew, or fails.
+
+The rules are those of Java's client (Sender.completeBatch and TransactionManager.canRetry, 4.3).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from penstock.native import Array
+from penstock.wire.errors import (
+    DeliveryTimeout,
+    InvalidProducerEpoch,
+    KafkaError,
+    MessageTooLarge,
+    OutOfOrderSequenceNumber,
+    RecordListTooLarge,
+    UnknownProducerId,
+    error_of,
+)
+from penstock.wire.producer.partition_queue import Batch, Lane, Outcome, Settle
+from penstock.wire.producer.producer_options import Delivery
+from penstock.wire.producer.stats import TopicCounts, TopicStats
+from penstock.wire.producer.table_receipts import ranges
+from penstock.wire.producer.transactions import Transactions
+from penstock.wire.records.batch_split import halves, parted, sizes
+
+DUPLICATE_SEQUENCE_NUMBER = 46
+
+
+class Answers:
+    """Judges the batches of one producer; `learn` is given the topics whose leaders are to be looked up again."""
+
+    def __init__(
+        self, delivery: Delivery, settlement: Settlement, learn: Callable[[str], None], *, transactional: bool
+    ) -> None:
+        self._delivery, self._settlement, self._learn = delivery, settlement, learn
+        self._transactional = transactional
+
+    def judge(self, lane: Lane, one: Batch, result: dict[str, Any] | None) -> None:
+        """`result` is the answer's part about the batch's partition, if there is one."""
+        where: dict[str, Any] = {"topic": lane.topic, "partition": lane.partition}
+        if result is None:
+            self.failed(lane, one, error_of(-1)(detail="the answer skips it", **where))
+        elif result["error_code"] in (0, DUPLICATE_SEQUENCE_NUMBER):
+            self._settlement.done(lane, one, Outcome(result["base_offset"], result["log_append_time_ms"], None))
+        else:
+            said = result.get("error_message") or ""
+            error = error_of(result["error_code"])(detail=said, **where)
+            named = [record["batch_index"] for record in result.get("record_errors", ())]
+            if 0 < len(named) < one.count and not error.retriable and not self._transactional:
+                self._some_refused(lane, one, error, named)
+            else:
+                self.failed(lane, one, error)
+
+    def failed(self, lane: Lane, one: Batch, error: KafkaError) -> None:
+        """Send again what may succeed; where the broker's numbers are not ours, first start new ones."""
+        one.problem = error
+        if isinstance(error, OutOfOrderSequenceNumber | UnknownProducerId) and self._renumbers(lane, one):
+            if lane.is_first(one):
+                lane.wants_identity = True
+                lane.backoff.failed()
+            lane.again(one)
+            return
+        if isinstance(error, MessageTooLarge | RecordListTooLarge):
+            self._too_large(lane, one, error)
+            return
+        if not error.retriable:
+            # With this epoch all that follows would fail alike.
+            lane.wants_identity |= isinstance(error, InvalidProducerEpoch) and not self._transactional
+            self._settlement.fail(lane, one, error)
+            return
+        lane.again(one)
+        lane.backoff.failed()
+        if error.refresh_metadata:
+            self._learn(lane.topic)
+
+    def _renumbers(self, lane: Lane, one: Batch) -> bool:
+        """Whether a batch behind a gap may go again: always, but a transaction whose gap it meets first has failed."""
+        return self._delivery.idempotent and not (self._transactional and lane.is_first(one))
+
+    def _some_refused(self, lane: Lane, one: Batch, error: KafkaError, named: Sequence[int]) -> None:
+        """Fail the records for which the broker has refused a batch, and send the others again: it stored none."""
+        bad = np.unique(named)
+        rows = [np.setdiff1d(np.arange(one.count), bad), bad]
+        parts = lane.split(one, parted(one.data, rows, self._delivery.compression_level))
+        for part, of_part in zip(parts, rows, strict=True):
+            part.settle = partial(_spread, one.settle, of_part + one.first, part.first)
+        self._settlement.fail(lane, parts[1], error)
+
+    def _too_large(self, lane: Lane, one: Batch, error: KafkaError) -> None:
+        """Send the records in smaller batches; one that is alone in its batch fails."""
+        if one.count > 1:
+            lane.split(one, halves(one.data, self._delivery.compression_level))
+        else:
+            detail = "; ".join(filter(None, (sizes(one.data), error.detail)))
+            self._settlement.fail(lane, one, type(error)(detail, topic=lane.topic, partition=lane.partition))
+
+
+def _spread(settle: Settle, numbers: Array, first: int, outcome: Outcome, part: slice) -> None:
+    """Tell the end of a batch that has the records of these numbers of another, as that of runs of that one's records.
+
+    The batch's own records are counted from `first`.
+    """
+    for start, last in ranges(numbers[part.start - first : part.stop - first]):
+        settle(outcome, slice(start, last + 1))
+        if outcome.offset >= 0:
+            outcome = outcome._replace(offset=outcome.offset + last + 1 - start)
+
+
+# The end of each batch: told to those who wait for it, counted for its topic, and to an open transaction a failure.
+
+
+class Settlement:
+    """`has_room` is called when a failure may have freed memory."""
+
+    def __init__(self, has_room: Callable[[], None], transactions: Transactions | None) -> None:
+        self.topics: dict[str, TopicCounts] = defaultdict(TopicCounts)
+        self._has_room, self._transactions = has_room, transactions
+
+    def done(self, lane: Lane, one: Batch, outcome: Outcome) -> None:
+        """The broker has it."""
+        lane.settled(one)
+        self.topics[lane.topic].acknowledged(one.count, len(one.data), time.monotonic() - one.created)
+        one.finish(outcome)
+
+    def fail(self, lane: Lane, one: Batch, error: KafkaError) -> None:
+        """It is not tried again."""
+        lane.gap(one)
+        if error.partition is None:
+            error = _placed(error, lane)
+        self.topics[lane.topic].failed += one.count
+        if self._transactions and not self._transactions.failure:
+            self._transactions.failure = error
+        one.finish(Outcome(-1, -1, error))
+        self._has_room()
+
+    def drop(self, lanes: Iterable[Lane], error: KafkaError) -> None:
+        """Fail all that waits in these lanes."""
+        # The room that this makes may let in a record for a new lane.
+        for lane in list(lanes):
+            for one in list(lane.queue):
+                self.fail(lane, one, error)
+
+    def expire(self, lanes: Iterable[Lane]) -> None:
+        """Fail what waits and whose time is up."""
+        now = time.monotonic()
+        for lane in list(lanes):
+            for one in lane.expired(now):
+                late = DeliveryTimeout(
+                    topic=lane.topic,
+                    partition=lane.partition,
+                    detail=f"not acknowledged within {now - one.created:.1f} s, {one.attempts} times sent"
+                    + (f", the last time with {one.problem}" if one.problem else ""),
+                )
+                self.fail(lane, one, late)
+
+    def stats(self, lanes: Iterable[Lane]) -> dict[str, TopicStats]:
+        """Of each topic that has lanes."""
+        by_topic: dict[str, list[Lane]] = defaultdict(list)
+        for lane in lanes:
+            by_topic[lane.topic].append(lane)
+        return {
+            topic: self.topics[topic].snapshot(
+                sum(len(lane.queue) for lane in of), sum(len(lane.in_flight) for lane in of)
+            )
+            for topic, of in by_topic.items()
+        }
+
+
+def _placed(error: KafkaError, lane: Lane) -> KafkaError:
+    """The error of a whole connection or topic, as that of one partition's records."""
+    made = type(error)(error.detail, topic=lane.topic, partition=lane.partition)
+    made.__cause__ = error.__cause__
+    return made

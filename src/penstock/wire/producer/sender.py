@@ -1,0 +1,303 @@
+"""Carries batches from their lanes to the leaders' brokers, and each answer back to its batch.
+
+One task looks at all lanes whenever something changed: a batch came, an answer came, a pause ended. For each broker
+with room it makes one request of one batch a lane. Requests to one broker are pipelined; `Lane` says what
+that needs to keep order and to write nothing twice, `Preparation` what comes before a request, `Answers` what after.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from penstock.wire.errors import KafkaError, LeaderNotAvailable, ProducerClosed, error_of
+from penstock.wire.net.broker_connection import Connection
+from penstock.wire.net.cluster import Backoff, Cluster
+from penstock.wire.producer.partition_queue import Batch, Identity, Lane, Outcome
+from penstock.wire.producer.produce_responses import Answers, Settlement
+from penstock.wire.producer.producer_options import Delivery
+from penstock.wire.producer.stats import BrokerStats, Histogram, TopicStats
+from penstock.wire.producer.tasks import Work
+from penstock.wire.producer.transactions import PRODUCE_AT_MOST, Transactions
+from penstock.wire.protocol import frames
+
+BY_ID = 13  # the version of Produce from which topics go by their id
+IDLE = 1.0
+"""Seconds after which deadlines are looked at when nothing else happens."""
+
+
+class _Sent(NamedTuple):
+    lane: Lane
+    batch: Batch
+
+
+class Sender:
+    """Runs from `start` to `close`; `add` gives it work."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        delivery: Delivery,
+        has_room: Callable[[], None],
+        transactions: Transactions | None = None,
+    ) -> None:
+        self.lanes: dict[tuple[str, int], Lane] = {}
+        self.requests: dict[int, int] = defaultdict(int)
+        self._answer_times: dict[int, Histogram] = defaultdict(Histogram)
+        self._cluster, self._delivery, self._has_room = cluster, delivery, has_room
+        self._transactions = transactions
+        self._work = Work()
+        self._settlement = Settlement(has_room, transactions)
+        self._preparation = Preparation(
+            cluster, self.lanes, self._settlement, self._work, transactions, idempotent=delivery.idempotent
+        )
+        self._answers = Answers(
+            delivery, self._settlement, self._preparation.learn, transactional=transactions is not None
+        )
+        self._pump: asyncio.Task[None] | None = None
+        self._broken: KafkaError | None = None
+
+    def start(self) -> None:
+        self._pump = asyncio.create_task(self._run())
+
+    def add(self, topic: str, partition: int, one: Batch) -> None:
+        if self._broken:
+            one.finish(Outcome(-1, -1, self._broken))
+            return
+        self.lane(topic, partition).add(one)
+        self._work.changed.set()
+
+    def lane(self, topic: str, partition: int) -> Lane:
+        key = topic, partition
+        if key not in self.lanes:
+            self.lanes[key] = Lane(
+                topic, partition, Backoff(*self._delivery.pauses), transactional=self._transactions is not None
+            )
+        return self.lanes[key]
+
+    def drop(self, error: KafkaError) -> None:
+        """Fail all that is not in flight."""
+        self._settlement.drop(self.lanes.values(), error)
+
+    @property
+    def in_flight(self) -> bool:
+        return any(lane.in_flight for lane in self.lanes.values())
+
+    async def answered(self) -> None:
+        """Wait for the next request to come back."""
+        await self._work.any_ended()
+
+    def topic_stats(self) -> dict[str, TopicStats]:
+        return self._settlement.stats(self.lanes.values())
+
+    def broker_stats(self) -> dict[int, BrokerStats]:
+        return {
+            node: BrokerStats(seen.count, self.requests[node], seen.percentile(0.5), seen.percentile(0.99))
+            for node, seen in self._answer_times.items()
+        }
+
+    def has_capacity(self) -> bool:
+        """Whether a batch that came now would be sent at once by some broker."""
+        return any(count < self._delivery.in_flight for count in self.requests.values()) or not self.requests
+
+    async def close(self) -> None:
+        """Fail what is left: all of it, if nobody waited for its end."""
+        self._broken = ProducerClosed()
+        if self._pump:
+            self._pump.cancel()
+        await self._work.cancel()
+        for lane in self.lanes.values():
+            for one in [*lane.in_flight, *lane.queue]:
+                self._settlement.fail(lane, one, ProducerClosed(topic=lane.topic, partition=lane.partition))
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                self._work.changed.clear()
+                self._settlement.expire(self.lanes.values())
+                pause = self._send_what_can_go()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._work.changed.wait()
+        except Exception as error:
+            # Nobody awaits this task: without this, a fault of ours would let every sender wait for ever.
+            self._broken = KafkaError(f"the sender failed: {error!r}")
+            self.drop(self._broken)
+            raise
+
+    def _send_what_can_go(self) -> float:
+        """Start requests for all lanes that may send; returns seconds until another look is due."""
+        now, ready, next_look = time.monotonic(), defaultdict(list), IDLE
+        for lane in self.lanes.values():
+            if not lane.sendable(self._delivery.in_flight, now):
+                if lane.queue and lane.backoff.until > now:
+                    next_look = min(next_look, lane.backoff.until - now)
+            elif self._preparation.is_done(lane) and lane.may_ask(node := self._preparation.leader(lane)):
+                ready[node].append(lane)
+        for node, lanes in ready.items():
+            while lanes and self.requests[node] < self._delivery.in_flight:
+                lanes = self._post(node, lanes)
+        return next_look
+
+    def _post(self, node: int, lanes: list[Lane]) -> list[Lane]:
+        """Start a request with a batch of each lane that it has room for; returns the other lanes."""
+        taken: list[_Sent] = []
+        size = 0
+        for lane in lanes:
+            if taken and size + len(lane.queue[0].data) > self._delivery.request_size:
+                break
+            size += len(lane.queue[0].data)
+            taken.append(_Sent(lane, lane.take(node)))
+            self._settlement.topics[lane.topic].retries += taken[-1].batch.attempts > 1
+        # The next look begins with the lanes that had no turn.
+        for sent in taken:
+            key = sent.lane.topic, sent.lane.partition
+            self.lanes[key] = self.lanes.pop(key)
+        self.requests[node] += 1
+        self._work.start(self._deliver(node, taken))
+        return lanes[len(taken) :]
+
+    async def _deliver(self, node: int, sent: list[_Sent]) -> None:
+        try:
+            connection = await self._cluster.connection(node)
+            began = time.monotonic()
+            await self._produce(connection, sent)
+            self._answer_times[node].add(time.monotonic() - began)
+        except KafkaError as error:
+            for lane, one in sent:
+                self._answers.failed(lane, one, error)
+        except ValueError as error:
+            for each in sent:
+                wrong = KafkaError(f"the request cannot be made: {error}", topic=each.lane.topic)
+                self._settlement.fail(each.lane, each.batch, wrong)
+        finally:
+            self.requests[node] -= 1
+            self._work.changed.set()
+            self._has_room()
+
+    async def _produce(self, connection: Connection, sent: list[_Sent]) -> None:
+        version = connection.version(frames.PRODUCE, at_most=PRODUCE_AT_MOST if self._transactions else None)
+        by_id, body = version >= BY_ID, self._body(sent, by_id=version >= BY_ID)
+        # Read now: by the time of the answer the topic may have been made anew, with another id.
+        names = {self._cluster.topics[lane.topic].id: lane.topic for lane, _ in sent} if by_id else {}
+        answer = connection.post(frames.PRODUCE, body, version=version, answered=self._delivery.acks != 0)
+        found = await connection.wait(answer, frames.PRODUCE)
+        if not self._delivery.acks:
+            for lane, one in sent:
+                self._settlement.done(lane, one, Outcome(-1, -1, None))
+            return
+        results = {
+            (names.get(topic["topic_id"]) if by_id else topic["name"], one["index"]): one
+            for topic in found["responses"]
+            for one in topic["partition_responses"]
+        }
+        for lane, one in sent:
+            self._answers.judge(lane, one, results.get((lane.topic, lane.partition)))
+
+    def _body(self, sent: list[_Sent], *, by_id: bool) -> dict[str, Any]:
+        topics: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for lane, one in sent:
+            topics[lane.topic].append({"index": lane.partition, "records": one.data})
+        named = [{"topic_id": self._cluster.topics[name].id} if by_id else {"name": name} for name in topics]
+        return {
+            "transactional_id": self._transactions.id if self._transactions else None,
+            "acks": self._delivery.acks,
+            "timeout_ms": int(self._delivery.request_timeout * 1000),
+            "topic_data": [name | {"partition_data": data} for name, data in zip(named, topics.values(), strict=True)],
+        }
+
+
+# What a lane needs before it may send: the leader of its partition, and if idempotent a producer id.
+#
+# Each is asked for once at a time, in the background; who is not prepared is looked at again when the answer came.
+
+
+class Preparation:
+    """Of the lanes of one sender."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        lanes: Mapping[tuple[str, int], Lane],
+        settlement: Settlement,
+        work: Work,
+        transactions: Transactions | None,
+        *,
+        idempotent: bool,
+    ) -> None:
+        self._cluster, self._lanes, self._settlement, self._work = cluster, lanes, settlement, work
+        self._transactions, self._idempotent = transactions, idempotent
+        self._identity: Identity | None = None
+
+    def is_done(self, lane: Lane) -> bool:
+        """Whether leader and identity are known; starts the work that makes them so."""
+        if self.leader(lane) < 0:
+            self.learn(lane.topic)
+            return False
+        if self._transactions:
+            if not self._transactions.has(lane):
+                self._work.once(self._transactions, self._join(self._transactions))
+            return self._transactions.has(lane)
+        if not self._idempotent:
+            return True
+        if lane.wants_identity:
+            if not lane.in_flight:
+                self._work.once(lane, self._identify(lane))
+            return False
+        if lane.identity is None:
+            if self._identity is None:
+                self._work.once(self, self._identify(lane))
+                return False
+            lane.restart(self._identity)
+        return True
+
+    def leader(self, lane: Lane) -> int:
+        """The node that leads the lane's partition, -1 while none is known."""
+        topic = self._cluster.topics.get(lane.topic)
+        return topic.leaders[lane.partition] if topic and lane.partition < len(topic.leaders) else -1
+
+    def learn(self, topic: str) -> None:
+        """Look up the leaders of a topic's partitions again."""
+        self._work.once(topic, self._learn(topic))
+
+    async def _learn(self, topic: str) -> None:
+        lanes = [lane for lane in self._lanes.values() if lane.topic == topic]
+        try:
+            await self._cluster.refresh(topic)
+            if any(self.leader(lane) < 0 for lane in lanes if lane.queue):
+                raise LeaderNotAvailable(topic=topic)
+        except KafkaError as error:
+            self._hold(lanes, error)
+
+    async def _join(self, transactions: Transactions) -> None:
+        lanes = [lane for lane in self._lanes.values() if lane.queue]
+        try:
+            await transactions.join(lanes)
+        except KafkaError as error:
+            transactions.failure = transactions.failure or error
+            self._settlement.drop(self._lanes.values(), error)
+
+    async def _identify(self, lane: Lane) -> None:
+        try:
+            body = {"transactional_id": None, "transaction_timeout_ms": 60_000, "producer_id": -1, "producer_epoch": -1}
+            found = await self._cluster.ask(frames.INIT_PRODUCER_ID, body)
+            if found["error_code"]:
+                raise error_of(found["error_code"])()
+            made = Identity(found["producer_id"], found["producer_epoch"])
+            # All lanes begin with one id; the next ones are for a lane that has to begin anew.
+            self._identity = self._identity or made
+            if not lane.in_flight:
+                lane.restart(made)
+        except KafkaError as error:
+            self._hold([lane], error)
+
+    def _hold(self, lanes: list[Lane], error: KafkaError) -> None:
+        """Try again after a pause, or give up what waits when that is of no use."""
+        for lane in lanes:
+            lane.backoff.failed()
+        if not error.retriable:
+            self._settlement.drop(lanes, error)

@@ -1,0 +1,146 @@
+"""What `send_table` takes and gives back: batches, and each row's delivery as ranges instead of a list of offsets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.native import Array
+from penstock.wire.errors import KafkaError
+from penstock.wire.producer.partition_queue import Outcome
+from penstock.wire.records.record_encoder import Encoded
+
+Item = TypeVar("Item")
+
+Tabular: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """`offsets[p]` are the ranges [first, last] of offsets that the rows of partition p have, in the rows' order.
+
+    A range is (-1, -1) where the broker had the rows already and did not say where, and with acks=0.
+    """
+
+    topic: str
+    rows: int
+    offsets: dict[int, list[tuple[int, int]]]
+
+
+class TableFailed(KafkaError):
+    """Some rows were not written: `failed` has their ranges [first, last] and the errors, `receipt` the other rows."""
+
+    def __init__(self, receipt: Receipt, failed: list[tuple[int, int, KafkaError]]) -> None:
+        rows = sum(last - first + 1 for first, last, _ in failed)
+        first, last, error = failed[0]
+        super().__init__(topic=receipt.topic, detail=f"{rows} rows failed, the first at {first} to {last}: {error}")
+        self.receipt, self.failed = receipt, failed
+
+
+class TableDelivery:
+    """Counts the records of one table until each is settled."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._first_row = self._rows = self._open = 0
+        self._offsets: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        self._failed: list[tuple[int, int, KafkaError]] = []
+        self._changed = asyncio.Event()
+
+    def expect(self, one: Encoded) -> Callable[[Outcome, slice], None]:
+        """What to call with the outcomes of this batch, whose rows are counted within the current Arrow batch."""
+        self._open += one.count
+        return partial(self._settle, one, self._first_row)
+
+    def next_batch(self, rows: int) -> None:
+        self._first_row += rows
+
+    async def receipt(self) -> Receipt:
+        """Wait for all outcomes."""
+        while self._open:
+            self._changed.clear()
+            await self._changed.wait()
+        made = Receipt(self._topic, self._rows, dict(self._offsets))
+        if self._failed:
+            raise TableFailed(made, sorted(self._failed, key=lambda one: one[0]))
+        return made
+
+    def _settle(self, one: Encoded, first_row: int, outcome: Outcome, part: slice) -> None:
+        rows = one.rows[part]
+        self._open -= len(rows)
+        self._changed.set()
+        if outcome.error is not None:
+            self._failed += [(a + first_row, b + first_row, outcome.error) for a, b in ranges(rows)]
+            return
+        self._rows += len(rows)
+        _join(self._offsets[one.partition], outcome.offset, len(rows))
+
+
+def ranges(rows: range | Array) -> Iterator[tuple[int, int]]:
+    """Ascending row numbers as ranges [first, last]."""
+    if isinstance(rows, range):
+        yield rows.start, rows.stop - 1
+        return
+    breaks = np.flatnonzero(np.diff(rows) != 1)
+    for first, last in zip([0, *breaks + 1], [*breaks, len(rows) - 1], strict=True):
+        yield int(rows[first]), int(rows[last])
+
+
+def _join(known: list[tuple[int, int]], offset: int, count: int) -> None:
+    """Add [offset, offset + count) to the ranges, growing the last one where it continues."""
+    if offset < 0:
+        known.append((-1, -1))
+    elif known and known[-1][1] == offset - 1 and known[-1][0] >= 0:
+        known[-1] = known[-1][0], offset + count - 1
+    else:
+        known.append((offset, offset + count - 1))
+
+
+async def receipts(deliveries: Iterable[TableDelivery]) -> dict[str, Receipt]:
+    """Wait for all outcomes of all topics; if rows of several failed, the first error has notes of the others."""
+    made, failures = {}, []
+    for delivery in deliveries:
+        try:
+            receipt = await delivery.receipt()
+            made[receipt.topic] = receipt
+        except TableFailed as error:
+            failures.append(error)
+    if failures:
+        for other in failures[1:]:
+            failures[0].add_note(str(other))
+        raise failures[0]
+    return made
+
+
+async def following(items: Iterator[Item], *, here: bool) -> Item | None:
+    """The next item, None behind the last one; made in another thread unless it is made `here`."""
+    if here:
+        return next(items, None)
+    return await asyncio.get_running_loop().run_in_executor(None, next, items, None)
+
+
+def record_batches(table: Tabular | Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    """The Arrow batches of whatever holds some."""
+    if isinstance(table, pa.RecordBatch):
+        return [table]
+    return table.to_batches() if isinstance(table, pa.Table) else table
+
+
+def by_topic(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of each topic that a column `topic` names, which is left out; they keep their order."""
+    for batch in batches:
+        if "topic" not in batch.schema.names:
+            raise ValueError(f"there is no column topic among {batch.schema.names}; add it, or name one topic for all")
+        topics, rest = batch.column("topic").cast(pa.string()), batch.drop_columns(["topic"])
+        if topics.null_count:
+            raise ValueError(f"row {topics.is_null().index(True)} of a batch has no topic; fill the column topic")
+        for topic in pc.unique(topics).to_pylist():
+            yield topic, rest.filter(pc.equal(topics, topic))

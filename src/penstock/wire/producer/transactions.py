@@ -1,0 +1,287 @@
+"""Transactions of one transactional id (KIP-98): all of a transaction's records become visible, or none.
+
+A producer that starts with an id fences whoever used it before. Partitions are added to the transaction before the
+first batch goes to them. After an abort the epoch is raised: no late batch of the aborted one can slip into the next.
+Requests to the coordinator go one after the other: one that came with the epoch before would fence us for good.
+The requests are those of transaction.version 1, which every broker since 0.11 serves: later versions of Produce and
+EndTxn mean the protocol of KIP-890 to a broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from penstock.wire.errors import (
+    CoordinatorNotAvailable,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    KafkaError,
+    NotCoordinator,
+    ProducerFenced,
+    error_of,
+)
+from penstock.wire.net.cluster import Broker, Cluster, patiently
+from penstock.wire.producer.partition_queue import Identity, Lane
+from penstock.wire.protocol import frames
+from penstock.wire.protocol.frames import Api, Message
+
+GROUP, TRANSACTION = 0, 1
+FENCED = (ProducerFenced, InvalidProducerEpoch)
+# From version 10 of OffsetFetch on topics go by their ids, of which a group need not know any.
+FETCH_AT_MOST = 9
+PRODUCE_AT_MOST, END_AT_MOST, OFFSETS_AT_MOST, ADD_AT_MOST = 11, 4, 4, 3
+
+
+class Committed(NamedTuple):
+    """An offset of a group that becomes visible with the transaction, and a text beside it."""
+
+    offset: int
+    metadata: str = ""
+
+
+class Transactions:
+    """The state of one transactional id, between `begin` and `end`, again and again."""
+
+    def __init__(
+        self, cluster: Cluster, id: str, *, timeout: float, patience: float, pauses: tuple[float, float]
+    ) -> None:
+        self.id = id
+        self.identity: Identity | None = None
+        self.is_open = False
+        self.failure: KafkaError | None = None
+        """Why the open transaction cannot be committed any more."""
+        self.fenced: KafkaError | None = None
+        """A newer producer has our id: nothing goes any more."""
+        self._cluster, self._timeout = cluster, timeout
+        self._limits = {"patience": patience, "pauses": pauses}
+        self._coordinator = Coordinator(cluster, TRANSACTION, id, patience=patience, pauses=pauses)
+        self._joined: set[Lane] = set()
+        self._touched = False
+        self._asking = asyncio.Lock()
+
+    async def begin(self) -> None:
+        async with self._asking:
+            if self.fenced:
+                raise self.fenced
+            if self.is_open:
+                raise InvalidTxnState("a transaction is open; end it before the next one begins")
+            if self.identity is None:
+                await self._identify(Identity(-1, -1))
+            self.is_open, self.failure, self._touched = True, None, False
+
+    def has(self, lane: Lane) -> bool:
+        return lane in self._joined
+
+    async def join(self, lanes: Iterable[Lane]) -> None:
+        """Add the partitions in which something waits to the transaction."""
+        async with self._asking:
+            # Meanwhile an abort may have dropped what waited.
+            new = [lane for lane in lanes if lane.queue and lane not in self._joined]
+            if not new:
+                return
+            identity = self._require_open()
+            body = _partitions(self.id, identity, new)
+            await self._ask(frames.ADD_PARTITIONS_TO_TXN, body, at_most=ADD_AT_MOST, errors=_error_of_partitions)
+            self._touched = True
+            if not self.is_open:
+                return
+            for lane in new:
+                if lane.identity != identity:
+                    lane.restart(identity)
+            self._joined.update(new)
+
+    async def add_offsets(self, group: str, offsets: Mapping[tuple[str, int], Committed]) -> None:
+        """Commit a group's offsets as a part of the transaction."""
+        async with self._asking:
+            who = self._who(self._require_open()) | {"group_id": group}
+            await self._ask(frames.ADD_OFFSETS_TO_TXN, who)
+            self._touched = True
+            topics: dict[str, list[dict[str, object]]] = defaultdict(list)
+            for (topic, partition), (offset, metadata) in offsets.items():
+                topics[topic].append(
+                    {"partition_index": partition, "committed_offset": offset, "committed_metadata": metadata}
+                )
+            body = who | {"topics": [{"name": name, "partitions": all} for name, all in topics.items()]}
+            coordinator = Coordinator(self._cluster, GROUP, group, **self._limits)  # type: ignore[arg-type]
+            await coordinator.ask(frames.TXN_OFFSET_COMMIT, body, at_most=OFFSETS_AT_MOST, errors=_error_of_offsets)
+
+    async def committed(self, group: str, topic: str, partition: int) -> Committed | None:
+        """A group's offset of one partition, once every transaction that may change it has ended; None without one."""
+        wanted = [{"name": topic, "partition_indexes": [partition]}]
+        return (await self._committed(group, wanted, stable=True)).get((topic, partition))
+
+    async def all_committed(self, group: str, topic: str) -> dict[int, Committed]:
+        """A group's offsets of all partitions of a topic that have one, by transactions that have ended by now."""
+        found = await self._committed(group, None, stable=False)
+        return {partition: offset for (name, partition), offset in found.items() if name == topic}
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; one that the brokers are about to make is waited for."""
+
+        async def attempt() -> int:
+            return len((await self._cluster.topic(topic)).leaders)
+
+        return await patiently(attempt, **self._limits)  # type: ignore[arg-type]
+
+    async def _committed(
+        self, group: str, wanted: list[dict[str, Any]] | None, *, stable: bool
+    ) -> dict[tuple[str, int], Committed]:
+        connection = await self._cluster.any_connection()
+        many = connection.version(frames.OFFSET_FETCH, at_most=FETCH_AT_MOST) >= 8
+        of_group = {"group_id": group, "topics": wanted}
+        body = ({"groups": [of_group]} if many else of_group) | {"require_stable": stable}
+        coordinator = Coordinator(self._cluster, GROUP, group, **self._limits)  # type: ignore[arg-type]
+        found = await coordinator.ask(frames.OFFSET_FETCH, body, at_most=FETCH_AT_MOST, errors=_error_of_group)
+        return {
+            (topic["name"], one["partition_index"]): Committed(one["committed_offset"], one["metadata"] or "")
+            for topic in _group(found)["topics"]
+            for one in topic["partitions"]
+            if one["committed_offset"] >= 0
+        }
+
+    async def end(self, *, commit: bool) -> None:
+        """Commit or abort; nothing may be in flight any more.
+
+        When this fails, nobody here knows how it ended; the next `begin` completes or aborts it first.
+        """
+        last, self.identity, self.is_open = self.identity, None, False
+        assert last
+        self._joined.clear()
+        async with self._asking:
+            if self.fenced:
+                raise self.fenced
+            if self._touched:
+                await self._ask(frames.END_TXN, self._who(last) | {"committed": commit}, at_most=END_AT_MOST)
+            if commit:
+                self.identity = last
+            else:
+                await self._identify(last)
+
+    def _require_open(self) -> Identity:
+        if not self.is_open:
+            raise InvalidTxnState("the transaction has ended; begin another")
+        assert self.identity
+        return self.identity
+
+    async def _ask(self, api: Api, body: dict[str, Any], **options: Any) -> Message:
+        """Ask the transaction's coordinator, whose word about a fence is final: nothing is asked after it.
+
+        Before version 3 of InitProducerId, an abort would take the id back from the newer producer.
+        """
+        try:
+            return await self._coordinator.ask(api, body, **options)
+        except FENCED as error:
+            self.fenced = error
+            raise
+
+    def _who(self, identity: Identity) -> dict[str, Any]:
+        return {"transactional_id": self.id, "producer_id": identity.id, "producer_epoch": identity.epoch}
+
+    async def _identify(self, last: Identity) -> None:
+        body = self._who(last) | {"transaction_timeout_ms": int(self._timeout * 1000)}
+        # A fresh id each time where the broker cannot raise the epoch of a given one (before version 3, KIP-360).
+        connection = await patiently(self._cluster.any_connection, **self._limits)  # type: ignore[arg-type]
+        if connection.version(frames.INIT_PRODUCER_ID) < 3:
+            body |= {"producer_id": -1, "producer_epoch": -1}
+        found = await self._ask(frames.INIT_PRODUCER_ID, body)
+        self.identity = Identity(found["producer_id"], found["producer_epoch"])
+
+
+def _partitions(id: str, identity: Identity, lanes: Iterable[Lane]) -> dict[str, Any]:
+    topics: dict[str, list[int]] = defaultdict(list)
+    for lane in lanes:
+        topics[lane.topic].append(lane.partition)
+    return {
+        "v3_and_below_transactional_id": id,
+        "v3_and_below_producer_id": identity.id,
+        "v3_and_below_producer_epoch": identity.epoch,
+        "v3_and_below_topics": [{"name": name, "partitions": all} for name, all in topics.items()],
+    }
+
+
+def _group(found: Message) -> Message:
+    return found["groups"][0] if found["groups"] else found
+
+
+def _error_of_group(found: Message) -> KafkaError | None:
+    code = _group(found)["error_code"]
+    return error_of(code)() if code else _error_of_offsets(_group(found))
+
+
+def _error_of_partitions(found: Message) -> KafkaError | None:
+    for topic in found["results_by_topic_v3_and_below"]:
+        for one in topic["results_by_partition"]:
+            # 55, OPERATION_NOT_ATTEMPTED, stands beside the error of another partition.
+            if one["partition_error_code"] not in (0, 55):
+                where = {"topic": topic["name"], "partition": one["partition_index"]}
+                return error_of(one["partition_error_code"])(**where)
+    return None
+
+
+def _error_of_offsets(found: Message) -> KafkaError | None:
+    for topic in found["topics"]:
+        for one in topic["partitions"]:
+            if one["error_code"]:
+                return error_of(one["error_code"])(topic=topic["name"], partition=one["partition_index"])
+    return None
+
+
+# Requests to the broker that coordinates a transactional id or a group, wherever it is by now.
+
+
+class Coordinator:
+    """The coordinator of one key; found at the first request, and again when it has moved or broken."""
+
+    def __init__(self, cluster: Cluster, kind: int, key: str, *, patience: float, pauses: tuple[float, float]) -> None:
+        self._cluster, self._kind, self._key = cluster, kind, key
+        self._patience, self._pauses = patience, pauses
+        self._broker: Broker | None = None
+
+    async def ask(
+        self,
+        api: Api,
+        body: dict[str, Any],
+        *,
+        at_most: int | None = None,
+        errors: Callable[[Message], KafkaError | None] | None = None,
+    ) -> Message:
+        """An answer without error; `errors` finds the one in it. What is retriable is tried until patience is out."""
+
+        async def attempt() -> Message:
+            try:
+                return await self._once(api, body, at_most, errors or _top_level)
+            except KafkaError as error:
+                if error.refresh_metadata or isinstance(error, NotCoordinator | CoordinatorNotAvailable):
+                    self._broker = None
+                raise
+
+        return await patiently(attempt, patience=self._patience, pauses=self._pauses)
+
+    async def _once(
+        self, api: Api, body: dict[str, Any], at_most: int | None, errors: Callable[[Message], KafkaError | None]
+    ) -> Message:
+        if self._broker is None:
+            self._broker = await self._find()
+        connection = await self._cluster.connect(self._broker)
+        found = await connection.ask(api, body, version=connection.version(api, at_most=at_most))
+        if error := errors(found):
+            raise error
+        return found
+
+    async def _find(self) -> Broker:
+        connection = await self._cluster.any_connection()
+        version = connection.version(frames.FIND_COORDINATOR)
+        keys = {"coordinator_keys": [self._key]} if version >= 4 else {"key": self._key}
+        body = keys | {"key_type": self._kind}
+        found = await connection.ask(frames.FIND_COORDINATOR, body, version=version)
+        one = found["coordinators"][0] if version >= 4 else found
+        if one["error_code"]:
+            raise error_of(one["error_code"])(f"the coordinator of {self._key!r}: {one['error_message'] or ''}")
+        return Broker(one["node_id"], one["host"], one["port"])
+
+
+def _top_level(found: Message) -> KafkaError | None:
+    return error_of(found["error_code"])() if found["error_code"] else None

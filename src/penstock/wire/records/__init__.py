@@ -1,0 +1,1 @@
+"""Record batches v2: from Arrow columns to bytes and back."""

@@ -1,0 +1,247 @@
+"""Record batches v2 straight from the columns of Arrow: partitions rows, cuts them into batches, accounts for each row.
+
+Rows of one partition keep their order. A row goes to the partition that its `partition` column names, else to the one
+its key is hashed to, or that a partitioner says. Rows without any are sticky (KIP-480): as many as fill a batch go to
+one partition, and the next ones to the partition that was given the fewest bytes so far, which rotates, and evens out
+batches that were cut short.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.native import Array
+from penstock.native.text_slices import Texts
+from penstock.wire.records.arrays import (
+    NO_BYTES,
+    NO_OFFSETS,
+    NO_ROWS,
+    cells,
+    headers,
+    milliseconds,
+    no_cells,
+    read_only,
+    widen,
+)
+from penstock.wire.records.batch_header import HEADER_SIZE, finish
+from penstock.wire.records.compression import CODECS, MAX_SIZE
+from penstock.wire.records.encode_kernel import VALUE_ONLY, Cells, fixed_sizes, group, measure, write, write_values
+from penstock.wire.records.partitioner import Partitioner, partitioner_of, partitions_for, sticky
+
+COLUMNS = ("key", "value", "headers", "timestamp", "partition")
+
+# What a record takes at most besides what `fixed_sizes` counts: its length and the two deltas.
+_SLACK = 5 + 10 + 5
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """One record batch without producer and checksum; `rows` are the rows of the Arrow batch in it, in their order."""
+
+    partition: int
+    rows: range | Array
+    data: memoryview
+
+    @property
+    def count(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """The columns of one Arrow batch as flat arrays."""
+
+    key: Cells
+    value: Cells
+    header_offsets: Array
+    header_data: Array
+    times: Array
+    sizes: Array
+
+
+class TableEncoder:
+    """Encodes Arrow batches for one topic; keeps how many bytes each partition was given.
+
+    `batch_size` bounds a batch before compression, header included; a record that is larger gets a batch of its own.
+    """
+
+    def __init__(
+        self,
+        partitions: int,
+        *,
+        batch_size: int,
+        compression: int,
+        level: int | None = None,
+        partitioner: str | Partitioner = "key",
+    ) -> None:
+        if partitions < 1 or not HEADER_SIZE < batch_size <= MAX_SIZE:
+            raise ValueError(f"{partitions} partitions and batches of {batch_size} bytes cannot be")
+        if compression not in CODECS.values():
+            raise ValueError(f"no codec has the number {compression}; the codecs are {CODECS}")
+        self.partitions, self._partitioner = partitions, partitioner_of(partitioner)
+        self._limit, self._compression, self._level = batch_size - HEADER_SIZE, compression, level
+        # Begins anywhere, so that many short-lived encoders do not all give to partition 0.
+        self._first = random.randrange(partitions)
+        self._given = np.zeros(partitions, np.int64)
+
+    def encode(self, batch: pa.RecordBatch) -> Iterator[Encoded]:
+        """Batches for all rows, made one at a time as they are asked for.
+
+        Columns: `value`; optional `key`, `headers` (list of key and value, or map), `timestamp` (any unit, or int64
+        in milliseconds; null is now), `partition` (integer; null is chosen).
+        """
+        if unknown := set(batch.schema.names) - set(COLUMNS):
+            raise ValueError(f"columns {sorted(unknown)} are not part of a record, whose columns are {COLUMNS}")
+        if "value" not in batch.schema.names:
+            raise ValueError(f"there is no column value among {batch.schema.names}; tombstones have nulls in it")
+        if batch.num_rows == 0:
+            return
+        records = _records(batch)
+        partition = self._choose(batch, records)
+        if partition is None:
+            yield from self._sticky(records)
+            return
+        starts, rows = np.empty(self.partitions + 1, np.int64), np.empty(len(partition), np.int32)
+        group(partition, starts, rows)
+        read_only(rows)
+        for p in np.flatnonzero(np.diff(starts)):
+            yield from self._run(records, int(p), rows, int(starts[p]), int(starts[p + 1]))
+
+    def joins(self, parts: Sequence[Texts]) -> bool:
+        """Whether values without keys may go to any partition, and these are no more than a batch."""
+        rows = sum(len(part.starts) for part in parts)
+        anywhere = self._partitioner is None or self._partitioner is sticky
+        return anywhere and rows > 0 and sum(part.bound() for part in parts) + VALUE_ONLY * rows <= self._limit
+
+    def join(self, parts: Sequence[Texts]) -> Encoded:
+        """One batch of all these values, from where they lie."""
+        rows, size = sum(len(part.starts) for part in parts), sum(part.bound() for part in parts)
+        buffer = np.empty(HEADER_SIZE + size + VALUE_ONLY * rows, np.uint8)
+        first, at, now = 0, HEADER_SIZE, time.time_ns() // 1_000_000
+        for part in parts:
+            at = write_values(np.frombuffer(part.data, np.uint8), part.starts, part.lengths, first, buffer, at)
+            first += len(part.starts)
+        p, data = self._next(), self._finish(buffer[:at], rows, now, now)
+        self._give(p, len(data))
+        return Encoded(p, range(rows), data)
+
+    def _choose(self, batch: pa.RecordBatch, records: _Records) -> Array | None:
+        """The partition of each row; None if all rows are sticky, and need not be moved."""
+        names = batch.schema.names
+        if self.partitions == 1 and "partition" not in names:
+            return None
+        chosen = self._ask(batch) if self._partitioner else self._hash(records)
+        if "partition" in names:
+            given = batch.column("partition")
+            chosen = _overlay(given, chosen, batch.num_rows)
+        if chosen is None or chosen.max() < 0:
+            return None
+        self._check(chosen)
+        self._spread(chosen, records)
+        return chosen
+
+    def _hash(self, records: _Records) -> Array | None:
+        return partitions_for(records.key, self.partitions) if len(records.key.lengths) else None
+
+    def _ask(self, batch: pa.RecordBatch) -> Array:
+        """What the partitioner says; without a column of keys it is given nulls."""
+        assert self._partitioner
+        rows = batch.num_rows
+        keys = batch.column("key") if "key" in batch.schema.names else pa.nulls(rows, pa.binary())
+        chosen = np.asarray(self._partitioner(keys, self.partitions))
+        if chosen.shape != (rows,) or chosen.dtype.kind not in "iu":
+            raise ValueError(f"the partitioner gave {chosen.dtype} {chosen.shape}; {rows} keys need as many integers")
+        self._check(chosen)
+        return chosen.astype(np.int32)
+
+    def _check(self, chosen: Array) -> None:
+        if chosen.max() >= self.partitions or chosen.min() < -1:
+            row = int(np.flatnonzero((chosen >= self.partitions) | (chosen < -1))[0])
+            raise ValueError(f"row {row} is for partition {chosen[row]}; the topic has {self.partitions} partitions")
+
+    def _spread(self, chosen: Array, records: _Records) -> None:
+        """Give the rows that may go anywhere to one partition per batch that they fill."""
+        free = np.flatnonzero(chosen < 0)
+        if not len(free):
+            return
+        ends = np.cumsum(records.sizes[free])
+        cuts = np.searchsorted(ends, np.arange(0, ends[-1], self._limit), side="right")
+        for start, stop in zip(cuts, [*cuts[1:], len(free)], strict=True):
+            p = self._next()
+            chosen[free[start:stop]] = p
+            self._give(p, int(records.sizes[free[start:stop]].sum()))
+
+    def _sticky(self, records: _Records) -> Iterator[Encoded]:
+        first, stop = 0, len(records.sizes)
+        while first < stop:
+            p = self._next()
+            encoded = self._one(records, p, NO_ROWS, first, stop)
+            self._give(p, len(encoded.data))
+            yield encoded
+            first += encoded.count
+
+    def _run(self, records: _Records, p: int, rows: Array, first: int, stop: int) -> Iterator[Encoded]:
+        while first < stop:
+            encoded = self._one(records, p, rows, first, stop)
+            yield encoded
+            first += encoded.count
+
+    def _one(self, records: _Records, p: int, rows: Array, first: int, stop: int) -> Encoded:
+        """The batch of the rows from `first` on."""
+        count, size, base, largest = measure(records.sizes, records.times, rows, first, stop, self._limit)
+        r, buffer = records, np.empty(HEADER_SIZE + size, np.uint8)
+        sources = r.key, r.value, r.header_offsets, r.header_data, r.sizes, r.times
+        write(*sources, rows, first, count, buffer[HEADER_SIZE:])
+        data = self._finish(buffer, count, base, largest)
+        return Encoded(p, rows[first : first + count] if len(rows) else range(first, first + count), data)
+
+    def _finish(self, buffer: Array, count: int, base: int, largest: int) -> memoryview:
+        return finish(
+            buffer.data,
+            count=count,
+            base_timestamp=base,
+            max_timestamp=largest,
+            compression=self._compression,
+            level=self._level,
+        )
+
+    def _next(self) -> int:
+        return (int(self._given.argmin()) + self._first) % self.partitions
+
+    def _give(self, p: int, size: int) -> None:
+        self._given[(p - self._first) % self.partitions] += size
+
+
+def _records(batch: pa.RecordBatch) -> _Records:
+    names = batch.schema.names
+    value = cells(batch.column("value"), "value")
+    key = cells(batch.column("key"), "key") if "key" in names else no_cells(value)
+    if key.offsets.dtype != value.offsets.dtype:
+        key, value = widen(key), widen(value)
+    offsets, data = headers(batch.column("headers")) if "headers" in names else (NO_OFFSETS, NO_BYTES)
+    times = milliseconds(batch.column("timestamp") if "timestamp" in names else None, batch.num_rows)
+    sizes = np.empty(batch.num_rows, np.int64)
+    fixed_sizes(key.lengths, value.lengths, offsets, sizes)
+    if (largest := int(sizes.max())) > MAX_SIZE - HEADER_SIZE - _SLACK:
+        raise ValueError(f"row {sizes.argmax()} takes {largest} bytes; a record batch ends at {MAX_SIZE}")
+    return _Records(key, value, offsets, data, times, read_only(sizes))
+
+
+def _overlay(given: pa.Array, chosen: Array | None, rows: int) -> Array:
+    """The partitions that were given, and where they are null those that were chosen."""
+    if not pa.types.is_integer(given.type) and not pa.types.is_null(given.type):
+        raise TypeError(f"column partition is {given.type}, not an integer")
+    out = np.full(rows, -1, np.int32) if chosen is None else chosen
+    wanted = given.cast(pa.int32())
+    is_given = wanted.is_valid().to_numpy(zero_copy_only=False)
+    values = wanted.fill_null(0).to_numpy(zero_copy_only=False)
+    if len(bad := np.flatnonzero(is_given & (values < 0))):
+        raise ValueError(f"row {bad[0]} is for partition {values[bad[0]]}; partitions are numbered from 0")
+    out[is_given] = values[is_given]
+    return out

@@ -1,0 +1,244 @@
+"""The load, a process of its own: trackers that post what visitors do, each its requests one after the other.
+
+Every event's time is that of the request that carries it. A request without a good answer is sent again, with a new
+time, until it has one: so an event may be stored more than once, and its id tells. What was acknowledged is journalled,
+a line for each request: `{"stamps": [...], "events": [...]}`, with the times of all attempts in milliseconds.
+
+Commands come on standard input (`go`: leave the warm-up for the full rate; its end: finish); one status object a line
+goes to standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from queue import SimpleQueue
+from typing import BinaryIO
+
+import orjson
+
+from penstock_demo.adtech import site
+from penstock_demo.adtech.answers import Answers, Progress, now
+from penstock_demo.adtech.traffic import Event, Traffic
+
+TRACKERS = 4
+EVERY = 0.2
+"""Seconds between two requests of a tracker."""
+STATUS_EVERY = 0.5
+BACK_OFF = 0.3
+WARM_UP = 0.25
+"""The part of the rate at which visitors act before `go`; they sign in at the full one."""
+PATIENCE = site.LATE / 1000 * 0.75
+"""Seconds for an answer: a request must not reach Kafka when the rules wait for it no more."""
+BAD_EVERY = 40
+"""One request in so many is first sent with an event that must be refused, and nothing of it stored."""
+HEADERS = {"Content-Type": "application/x-ndjson"}
+
+
+@dataclass
+class Status:
+    """What the load has done: events acknowledged, requests sent again, requests refused as they should be.
+
+    `acts` are the events besides sign-ins, `warm_up_acts` those before `go`, from which `seconds` and `started_us`
+    count; `able` visitors may act; `cpu` is this process's CPU time in seconds.
+    """
+
+    events: int = 0
+    acts: int = 0
+    warm_up_acts: int = 0
+    retries: int = 0
+    refused: int = 0
+    able: int = 0
+    going: bool = False
+    started_us: int = 0
+    seconds: float = 0.0
+    cpu: float = 0.0
+    finished: bool = False
+
+
+class Journal:
+    """What was acknowledged, by all trackers."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.status = Status()
+        self._file, self._lock = file, threading.Lock()
+
+    def acknowledged(self, events: list[Event], stamps: list[int]) -> None:
+        with self._lock:
+            self._file.write(orjson.dumps({"stamps": stamps, "events": events}, option=orjson.OPT_APPEND_NEWLINE))
+            self._file.flush()
+            self.status.events += len(events)
+            self.status.acts += sum(event["event"] != site.SIGN_IN for event in events)
+
+    def count(self, name: str) -> None:
+        with self._lock:
+            setattr(self.status, name, getattr(self.status, name) + 1)
+
+
+class Tracker(threading.Thread):
+    """Posts what its visitors do; `known` takes the ids of events whose persons the pipeline has told."""
+
+    def __init__(
+        self, name: str, traffic: Traffic, address: str, journal: Journal, size: int, progress: Progress
+    ) -> None:
+        super().__init__(name=name, daemon=True)
+        self._progress = progress
+        self.known: SimpleQueue[str] = SimpleQueue()
+        self.going, self.ending = threading.Event(), threading.Event()
+        self.able = 0
+        self.fault: Exception | None = None
+        self._traffic, self._address, self._journal, self._size = traffic, address, journal, size
+        self._connection = self._connect()
+        self._stamp = self._requests = 0
+
+    def run(self) -> None:
+        try:
+            due = time.monotonic()
+            while not self.ending.is_set():
+                self._turn()
+                # After a break the schedule starts again: a backlog would be a burst that nobody asked for.
+                due = max(due + EVERY, time.monotonic() - EVERY)
+                time.sleep(max(0.0, due - time.monotonic()))
+        except Exception as error:
+            self.fault = error
+
+    def _turn(self) -> None:
+        clock = time.monotonic()
+        while not self.known.empty():
+            self._traffic.known(self.known.get(), clock)
+        self.able = self._traffic.able(clock)
+        acts = self._size if self.going.is_set() else math.ceil(self._size * WARM_UP)
+        if events := self._traffic.next(self._size, clock, acts=acts, passed=self._progress.passed):
+            self._requests += 1
+            if self._requests % BAD_EVERY == 0:
+                self._post_bad(events)
+            self._post(events)
+
+    def _post(self, events: list[Event]) -> None:
+        """Until it is acknowledged."""
+        stamps: list[int] = []
+        while True:
+            stamps.append(self._next_stamp())
+            status, said = self._request(events, stamps[-1])
+            if status == 200:
+                break
+            if 400 <= status < 500 and status not in (408, 429):
+                raise RuntimeError(f"good events are refused with {status}: {said!r}")
+            self._journal.count("retries")
+            time.sleep(BACK_OFF)
+        self._traffic.acknowledged(events, now())
+        self._journal.acknowledged(events, stamps)
+
+    def _post_bad(self, events: list[Event]) -> None:
+        """The same request with an event that breaks the schema: an answer other than a refusal is a fault."""
+        bad = [{**event, "id": f"bad-{event['id']}"} for event in events]
+        bad[-1]["event"] = "sneeze"
+        status, said = self._request(bad, self._next_stamp())
+        if status == 400:
+            self._journal.count("refused")
+        elif status == 200:
+            raise RuntimeError(f"an event that breaks the schema is taken: {said!r}")
+
+    def _next_stamp(self) -> int:
+        self._stamp = max(self._stamp + 1, now())
+        return self._stamp
+
+    def _request(self, events: list[Event], stamp: int) -> tuple[int, bytes]:
+        """The status of the answer; 0 without one."""
+        body = b"\n".join(orjson.dumps({**event, "ts": stamp}) for event in events)
+        try:
+            self._connection.request("POST", f"/events/{site.EVENTS}", body, HEADERS)
+            answer = self._connection.getresponse()
+            return answer.status, answer.read()
+        except (OSError, HTTPException) as error:
+            self._connection.close()
+            self._connection = self._connect()
+            return 0, str(error).encode()
+
+    def _connect(self) -> HTTPConnection:
+        return HTTPConnection(self._address, timeout=PATIENCE)
+
+
+def run(journal: Journal, trackers: dict[str, Tracker], seconds: float) -> None:
+    """Warm up until `go`, then act for `seconds` or until the end of standard input; then wait for the last answers."""
+    go, stop = threading.Event(), threading.Event()
+    threading.Thread(target=_listen, args=(go, stop), daemon=True).start()
+    status, until = journal.status, float("inf")
+    while not stop.is_set() and time.monotonic() < until:
+        if go.is_set() and not status.going:
+            status.going, status.started_us, status.warm_up_acts = True, time.time_ns() // 1000, status.acts
+            until = time.monotonic() + seconds
+            for tracker in trackers.values():
+                tracker.going.set()
+        _report(status, trackers, max(0.0, seconds - (until - time.monotonic())) if status.going else 0.0)
+        stop.wait(min(STATUS_EVERY, max(0.0, until - time.monotonic())))
+    for tracker in trackers.values():
+        tracker.ending.set()
+    for tracker in trackers.values():
+        while tracker.is_alive():
+            tracker.join(STATUS_EVERY)
+            _report(status, trackers, seconds)
+    status.finished = True
+    _report(status, trackers, seconds)
+
+
+def _listen(go: threading.Event, stop: threading.Event) -> None:
+    for command in sys.stdin:
+        (go if command.strip() == "go" else stop).set()
+    stop.set()
+
+
+def _report(status: Status, trackers: dict[str, Tracker], seconds: float) -> None:
+    for tracker in trackers.values():
+        if tracker.fault:
+            raise tracker.fault
+    status.able, status.seconds = sum(tracker.able for tracker in trackers.values()), seconds
+    status.cpu = time.process_time()
+    sys.stdout.buffer.write(orjson.dumps(asdict(status), option=orjson.OPT_APPEND_NEWLINE))
+    sys.stdout.buffer.flush()
+
+
+def _started(journal: Journal, given: argparse.Namespace) -> dict[str, Tracker]:
+    size = max(1, round(given.rate * EVERY / TRACKERS))
+    trackers: dict[str, Tracker] = {}
+    progress = Progress()
+    for number in range(TRACKERS):
+        name = f"t{number}"
+        traffic = Traffic(name, given.seed + number, visitors(given.rate))
+        trackers[name] = Tracker(name, traffic, given.address, journal, size, progress)
+    Answers(given.kafka, {name: one.known for name, one in trackers.items()}, progress).start()
+    for tracker in trackers.values():
+        tracker.start()
+    return trackers
+
+
+def visitors(rate: float) -> int:
+    """Of one tracker: half of them wait at times, and the others act about once a second."""
+    return max(4, round(rate / TRACKERS * 2))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m penstock_demo.adtech.load", description=__doc__)
+    parser.add_argument("--address", required=True, help="host:port of ingest")
+    parser.add_argument("--kafka", required=True, help="host:port of Kafka, for the pipeline's answers")
+    parser.add_argument("--journal", type=Path, required=True)
+    parser.add_argument("--rate", type=float, default=500, help="events a second")
+    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    # The load gives way: where CPU is short, fewer events are posted rather than all others slowed down.
+    os.nice(10)
+    with given.journal.open("wb") as file:
+        journal = Journal(file)
+        run(journal, _started(journal, given), given.seconds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""The processes that this demo has besides the services, the pipeline and the load: ingest, and deliveries."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.local import ports
+from penstock.local.process import POLL, tail, uninterrupted
+from penstock_demo import child
+from penstock_demo.adtech import site
+from penstock_demo.parts import Part
+from penstock_demo.stage import Running
+
+PATIENCE = 30.0
+CONFIG = "ingest.toml"
+TEXT = """\
+servers = "{servers}"
+listen = "{address}"
+schemas = "schemas"
+workers = {workers}
+
+[topics.{topic}]
+key = "tracker"
+
+[timeouts]
+kafka = "{patience} seconds"
+"""
+
+
+class Ingest(Part):
+    """`penstock ingest` at a port that stays; `close` lets it answer the requests under way."""
+
+    def __init__(self, root: Path, servers: str, *, stay: bool, workers: int = 1) -> None:
+        self.address = f"{ports.HOST}:{ports.free(set())}"
+        (root / "schemas").mkdir(exist_ok=True)
+        (root / "schemas" / f"{site.EVENTS}.json").write_text(json.dumps(site.SCHEMA))
+        # Half of what the rules wait for: a request that Kafka took after its time would be late.
+        patience = site.LATE // 2000
+        (root / CONFIG).write_text(
+            TEXT.format(servers=servers, address=self.address, topic=site.EVENTS, patience=patience, workers=workers)
+        )
+        command = ["ingest", str(root / CONFIG)]
+        super().__init__("ingest", command, {}, root / "ingest.log", stay=stay, patience=PATIENCE)
+
+    @property
+    def serves(self) -> bool:
+        connection = HTTPConnection(self.address, timeout=1)
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == 200
+        except (OSError, HTTPException):
+            return False
+        finally:
+            connection.close()
+
+
+def kept_ingest(root: Path) -> list[int]:
+    """The processes of ingest that run under this root."""
+    return [one.pid for one in child.listed() if one.command.endswith(f"ingest {root / CONFIG}")]
+
+
+def stop_kept(root: Path) -> None:
+    """End the ingest that an earlier demo left running under this root."""
+    for pid in kept_ingest(root):
+        os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + PATIENCE
+    while left := kept_ingest(root):
+        if time.monotonic() > deadline:
+            raise PenstockError(
+                f"the ingest of an earlier demo does not stop (pid {left[0]})",
+                where=str(root),
+                next=f"end it with: kill -9 {left[0]}",
+            )
+        time.sleep(POLL)
+
+
+class Delivery:
+    """`penstock segment sync` of one segment, under way; `receipt` is there once `done`."""
+
+    def __init__(self, root: Path, running: Running, segment: str, mode: str) -> None:
+        self.log = root / "deliveries.log"
+        command = [sys.executable, "-m", "penstock", "segment", "sync", segment, f"--{mode}", "--to", site.DELIVERED]
+        command += ["--keyspace", site.KEYSPACE, "--hosts", running.cql, "--servers", running.kafka]
+        with self.log.open("ab") as log:
+            self._process = child.start(command, {}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
+
+    @property
+    def done(self) -> bool:
+        return self._process.poll() is not None
+
+    @property
+    def receipt(self) -> dict[str, Any]:
+        said, _ = self._process.communicate()
+        if self._process.returncode:
+            raise PenstockError(f"a delivery failed; its log ends with\n{tail(self.log)}\n", where=str(self.log))
+        told: dict[str, Any] = json.loads(said)
+        return told
+
+    def close(self) -> None:
+        child.stop(self._process, 0)
+
+
+def start_deliveries(root: Path, running: Running, segments: Iterable[str], mode: str) -> dict[str, Delivery]:
+    """A delivery of each segment, side by side."""
+    with uninterrupted():
+        return {segment: Delivery(root, running, segment, mode) for segment in segments}

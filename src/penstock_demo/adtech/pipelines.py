@@ -1,0 +1,97 @@
+"""The demo's pipeline: who it was, who is in which segment, and how much happened for each campaign.
+
+Each query reads the events themselves. Segments could read what the first query writes; but then their clock, which
+goes on by itself, would be ahead of events that wait in that query while it is started again.
+"""
+
+import os
+
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
+
+import penstock as ps
+from penstock import cql, kafka, postgres, segment, window
+from penstock.query import Query
+from penstock_demo.adtech import site
+from penstock_demo.adtech.rules import RULES
+
+CQL, SERVERS = os.environ["PENSTOCK_DEMO_CQL"], os.environ["PENSTOCK_DEMO_KAFKA"]
+POSTGRES = os.environ["PENSTOCK_DEMO_POSTGRES"]
+IDS = cql.ids(site.KEYSPACE, hosts=CQL)
+FRESH = f"{site.FRESH} milliseconds"
+EVENT = (
+    "id string NOT NULL, tracker string, event string, ts long, campaign string, price long, "
+    "cookie string, device string, email_hash string"
+)
+
+
+@ps.pipeline(every="2 seconds")
+def adtech(spark: SparkSession) -> list[Query]:
+    # Three queries side by side keep two cores busy with one task each, and each task has its own Python processes.
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
+    return [persons(spark), segments(spark), minutes(spark)]
+
+
+def persons(spark: SparkSession) -> Query:
+    """Each event with its person and all that is known of the person."""
+    found = cql.match(
+        _events(spark, "seen"), store=IDS, ids=site.KINDS, into="person", unknown="create", ttl="1 day", fresh=FRESH
+    )
+    visits = found.select(F.col("person").alias("key"), F.struct("id", "event", "person", "person_ids").alias("value"))
+    return ps.write(visits, kafka.sink(site.VISITS, servers=SERVERS, delivery="exactly-once"), name="persons")
+
+
+def segments(spark: SparkSession) -> Query:
+    """Membership events: into the tables, and to the topics of the rules."""
+    known = cql.match(
+        _once(_events(spark, "acts")),
+        store=IDS,
+        ids=site.KINDS,
+        into="person",
+        unknown="ignore",
+        ttl="1 day",
+        fresh=FRESH,
+    )
+    changes = segment.match(
+        known, RULES, key="person", at="at", late=f"{site.LATE} milliseconds", name="segments", buckets=8
+    )
+    told = changes.withColumns(
+        {
+            "topic": F.col("to"),
+            "key": F.col("person"),
+            "value": F.struct("person", "segment", "event", _millis("at"), _millis("until")),
+        }
+    )
+    sinks = segment.sink(site.KEYSPACE, hosts=CQL), kafka.sink(servers=SERVERS, delivery="exactly-once")
+    return ps.write(told, *sinks, name="segments")
+
+
+def minutes(spark: SparkSession) -> Query:
+    """Events, clicks and revenue of each campaign and minute, as they grow."""
+    counted = window.tumbling(
+        _once(_events(spark, "counted")),
+        "1 minute",
+        at="at",
+        key="campaign",
+        name="minutes",
+        emit="changes",
+        events="count(*)",
+        clicks="sum(if(event = 'click', 1, 0))",
+        revenue="sum(coalesce(price, 0))",
+    )
+    rows = counted.where("NOT late").selectExpr("campaign", "window_start AS minute", "events", "clicks", "revenue")
+    return ps.write(rows, postgres.sink(site.COUNTS, url=POSTGRES, key=["campaign", "minute"]), name="minutes")
+
+
+def _events(spark: SparkSession, name: str) -> DataFrame:
+    return kafka.read(
+        spark, site.EVENTS, servers=SERVERS, schema=EVENT, at="timestamp_millis(ts)", late="2 minutes", name=name
+    ).where("problem IS NULL")
+
+
+def _millis(time: str) -> Column:
+    return F.unix_millis(time).alias(time)
+
+
+def _once(events: DataFrame) -> DataFrame:
+    """What shoppers did, without the copies of requests that were sent again."""
+    return events.where(f"event <> '{site.SIGN_IN}'").dropDuplicatesWithinWatermark(["id"])

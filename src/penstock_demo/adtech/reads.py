@@ -1,0 +1,109 @@
+"""What independent clients read: confluent-kafka from the topics, drivers from the tables; nothing is judged here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from datetime import UTC
+from typing import Any
+
+import orjson
+from adbc_driver_postgresql import dbapi
+from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka.admin import NewTopic
+
+from penstock_demo import watch
+from penstock_demo.adtech import site
+from penstock_demo.adtech.model import Change
+from penstock_demo.adtech.reconcile import Stored, Visit
+from penstock_demo.node import connect
+
+TOPICS = {
+    site.EVENTS: site.PARTITIONS,
+    site.VISITS: site.PARTITIONS,
+    **dict.fromkeys(site.CHANGES, site.PARTITIONS),
+    # One destination reads its records in their order.
+    site.DELIVERED: 1,
+}
+
+
+def create_topics(servers: str, *, copies: int = 1, config: Mapping[str, str] | None = None) -> None:
+    # The time of a record is that of its arrival in the log.
+    chosen = {"message.timestamp.type": "LogAppendTime", **(config or {})}
+    watch.create(servers, [NewTopic(topic, count, copies, config=chosen) for topic, count in TOPICS.items()])
+
+
+class Reader(watch.Watch):
+    """Counts what was matched, and keeps the membership events."""
+
+    def __init__(self, servers: str) -> None:
+        super().__init__(_consumer(servers, site.VISITS, *site.CHANGES))
+        self.visits = 0
+        self.changes: list[Change] = []
+
+    def _take(self, message: Message, now: int) -> None:
+        if message.topic() == site.VISITS:
+            self.visits += 1
+            return
+        change = change_of(message.value())
+        self.changes.append(change)
+        if change.event in site.AT_ONCE and change.segment != site.BY_TIME:
+            self._timed(change.at * 1000, now)
+
+
+def change_of(value: bytes) -> Change:
+    return Change(**orjson.loads(value))
+
+
+def visit_of(value: bytes) -> Visit:
+    told = orjson.loads(value)
+    known = told["person_ids"] or {}
+    return Visit(told["id"], told["person"], frozenset((kind, one) for kind in known for one in known[kind]))
+
+
+def stored(servers: str, *topics: str) -> list[Stored]:
+    """All records of these topics until their ends, those of a partition in order."""
+    found, left = [], {(topic, partition) for topic in topics for partition in range(TOPICS[topic])}
+    with closing(_consumer(servers, *topics, **{"enable.partition.eof": True})) as consumer:
+        while left:
+            for message in consumer.consume(watch.BATCH, watch.WAIT):
+                if not watch.is_fault(message):
+                    value, appended = message.value(), message.timestamp()[1]
+                    found.append(Stored(message.partition(), message.offset(), appended, value))
+                elif message.error().code() == KafkaError._PARTITION_EOF:
+                    left.discard((message.topic(), message.partition()))
+    return found
+
+
+def _consumer(servers: str, *topics: str, **more: Any) -> Consumer:
+    """Of committed records."""
+    return watch.consumer(
+        servers, {topic: TOPICS[topic] for topic in topics}, **{"isolation.level": "read_committed"}, **more
+    )
+
+
+def members(hosts: str) -> dict[tuple[str, str], int]:
+    """Of each segment and person in the table of members the end of the membership, in milliseconds."""
+    with connect(hosts) as session:
+        rows = session.execute(f"SELECT segment, person, until FROM {site.KEYSPACE}.members")
+        # The driver's times have no zone and are UTC.
+        return {
+            (segment, person): round(until.replace(tzinfo=UTC).timestamp() * 1000) for segment, person, until in rows
+        }
+
+
+def minutes(url: str) -> dict[tuple[str, int], tuple[int, int, int]]:
+    """The counts in PostgreSQL by campaign and minute, in milliseconds."""
+    query = f"SELECT campaign, extract(epoch FROM minute)::bigint, events, clicks, revenue FROM {site.COUNTS}"
+    with dbapi.connect(url) as session, session.cursor() as cursor:
+        cursor.execute(query)
+        rows = cursor.fetchall()
+    return {(campaign, minute * 1000): (events, clicks, revenue) for campaign, minute, events, clicks, revenue in rows}
+
+
+def create_counts(url: str) -> None:
+    """The table of the counts."""
+    with dbapi.connect(url) as session, session.cursor() as cursor:
+        for statement in site.COUNTS_SQL:
+            cursor.execute(statement)
+        session.commit()

@@ -1,0 +1,95 @@
+"""The result of the demo: its numbers as one object, and as a table with examples of what went wrong."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from penstock_demo.adtech.load import Status
+from penstock_demo.adtech.reconcile import PROBLEMS, STAGES, Report
+from penstock_demo.adtech.site import LATE
+from penstock_demo.verdict import delays, percentile
+
+
+@dataclass
+class Verdict:
+    """What the demo found.
+
+    `events` were acknowledged, of them `acts` after the warm-up's sign-ins; `copies` are stored once more because
+    their request was sent again. `stages` has for each step what was compared and what was lost, duplicated or wrong.
+    Delays run from the request that carries an event to the receipt of the change that it makes. `cpu_s` is the CPU
+    time of each part while visitors acted.
+    """
+
+    events: int
+    acts: int
+    persons: int
+    changes: int
+    members: int
+    copies: int
+    retries: int
+    refused: int
+    late: int
+    lost: int
+    duplicated: int
+    wrong: int
+    stages: dict[str, dict[str, int]]
+    delay_s: dict[str, float]
+    rate_per_s: float
+    seconds: float
+    cpu_s: dict[str, float]
+    lag_max: int
+    broken: list[str]
+    receipts: list[dict[str, Any]]
+    examples: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not (self.lost or self.duplicated or self.wrong)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def stages(report: Report) -> dict[str, dict[str, int]]:
+    """Of each stage what was compared, and the problems."""
+    return {
+        stage: {"compared": report.compared[stage], **{name: report.problems[stage][name] for name in PROBLEMS}}
+        for stage in STAGES
+    }
+
+
+def delay_numbers(times: array[int], status: Status) -> dict[str, float]:
+    """The delays of the changes in seconds."""
+    measured = delays(times, status.started_us)
+    shares = {"p50": 0.5, "p99": 0.99, "max": 1.0}
+    return {name: percentile(measured, share) / 1e6 for name, share in shares.items()}
+
+
+def print_verdict(console: Console, verdict: Verdict) -> None:
+    table = Table(title="every acknowledged event against all that came of it", title_justify="left")
+    for column in ("", "compared", *PROBLEMS):
+        table.add_column(column, justify="right" if column else "left")
+    for stage, numbers in verdict.stages.items():
+        problems = [f"[{'bold red' if numbers[name] else 'green'}]{numbers[name]}[/]" for name in PROBLEMS]
+        table.add_row(stage, f"{numbers['compared']}", *problems)
+    console.print(table)
+    console.print(_summary(verdict), soft_wrap=True)
+    for example in verdict.examples:
+        console.print(example, soft_wrap=True)
+    if verdict.late:
+        console.print(f"{verdict.late} events reached Kafka later than the {LATE / 1000:g} s for which rules wait.")
+    console.print("[green]All as the model says.[/]" if verdict.ok else "[bold red]The demo failed.[/]")
+
+
+def _summary(verdict: Verdict) -> str:
+    delay = f"delay P50 {verdict.delay_s['p50']:.2f} s, P99 {verdict.delay_s['p99']:.2f} s"
+    return (
+        f"{verdict.events} events of {verdict.persons} persons, {verdict.rate_per_s:.0f} actions/s; {verdict.changes}"
+        f" changes, {delay}; {verdict.members} members; {verdict.retries} requests sent again, {verdict.copies} events"
+        f" stored twice, {verdict.refused} bad requests refused"
+    )

@@ -1,0 +1,256 @@
+"""The load generator, a process of its own: paced writes through the CQL driver, each journalled when acknowledged.
+
+The pace is open-loop: writes leave on schedule whether or not earlier ones were answered, up to a bound on writes
+in flight. A partition has at most one write in flight, so its order is defined. A write whose outcome is unknown (the
+node died, a time-out) is sent again until it is acknowledged, with a NEW timestamp: the log is ordered by timestamp,
+and an old one could land behind a reader that has already passed it. The journal names the timestamps of all attempts.
+
+Commands come on standard input (`go`: leave the warm-up rate for the full one; `stop`, or its end: finish); one status
+object a line goes to standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+import time
+from collections import deque
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any, BinaryIO
+
+import orjson
+
+from penstock_demo import journal
+from penstock_demo.mix import Mix, statements
+from penstock_demo.model import Event
+from penstock_demo.node import connect
+from penstock_demo.operations import Write
+from penstock_demo.shop import KEYSPACE, TABLES
+
+TICK = 0.002
+STATUS_EVERY = 0.5
+BACK_OFF = 0.5
+LATE = 1.0
+"""Seconds; a write that takes longer than this may be missed by a reader that stays one second behind."""
+
+
+class Request:
+    """A write on its way, with the timestamps of its attempts."""
+
+    __slots__ = ("acknowledged", "due", "stamps", "write")
+
+    def __init__(self, write: Write) -> None:
+        self.write = write
+        self.stamps: list[int] = []
+        self.due = 0.0
+        self.acknowledged = 0
+
+
+@dataclass
+class Status:
+    """What the load has done so far; `going` once it runs at its full rate, `seconds` of it, from `started_us` on.
+
+    `cpu` is the process's CPU time in seconds.
+    """
+
+    writes: int = 0
+    events: int = 0
+    retries: int = 0
+    late: int = 0
+    in_flight: int = 0
+    warm_up_writes: int = 0
+    going: bool = False
+    started_us: int = 0
+    seconds: float = 0.0
+    cpu: float = 0.0
+    finished: bool = False
+
+
+class Pace:
+    """How many writes are due: `rate` a second, or always more when there is no rate."""
+
+    def __init__(self, rate: float | None) -> None:
+        self.rate, self._since, self._sent = rate, time.perf_counter(), 0
+
+    def due(self) -> int:
+        if self.rate is None:
+            return 1 << 30
+        due = int((time.perf_counter() - self._since) * self.rate) - self._sent
+        if due > self.rate:
+            # After a break the schedule starts again: a backlog would be a burst that nobody asked for.
+            self._sent += due - 1
+            return 1
+        return due
+
+    def sent(self, count: int) -> None:
+        self._sent += count
+
+
+class Load:
+    """Sends, collects and journals; everything but the driver's answers happens in one thread."""
+
+    def __init__(self, session: Any, mix: Mix, journal_file: BinaryIO, *, in_flight: int, late: float = LATE) -> None:
+        self.status = Status()
+        self._session, self._mix, self._journal, self._limit = session, mix, journal_file, in_flight
+        self._late = round(late * 1e6)
+        self._prepared = {one.cql: session.prepare(one.cql) for one in statements(mix.tables)}
+        self._answers: deque[tuple[Request, bool]] = deque()
+        self._failed: deque[Request] = deque()
+
+    def turn(self, pace: Pace, *, new: bool) -> None:
+        """Take the answers, then send what is due: failed writes first, and no new ones while any has failed."""
+        self._collect()
+        now = time.perf_counter()
+        while self._failed and self._failed[0].due <= now:
+            self.status.retries += 1
+            self._send(self._failed.popleft())
+        if new and not self._failed:
+            count = min(pace.due(), self._limit - self.status.in_flight)
+            for _ in range(count):
+                self._send(Request(self._mix.next()))
+            pace.sent(max(count, 0))
+
+    def idle(self) -> bool:
+        return self.status.in_flight == 0 and not self._failed
+
+    def _send(self, request: Request) -> None:
+        write = request.write
+        stamp = write.partition.next_timestamp(time.time_ns() // 1000)
+        request.stamps.append(stamp)
+        write.values[write.statement.stamp] = stamp
+        self.status.in_flight += 1
+        try:
+            future = self._session.execute_async(self._prepared[write.statement.cql].bind(write.values))
+        except Exception:  # NoHostAvailable and its like: the driver raises them here as well as in the future
+            self._answers.append((request, False))
+            return
+        future.add_callbacks(partial(self._answered, request), partial(self._lost, request))
+
+    def _answered(self, request: Request, _rows: Any) -> None:
+        request.acknowledged = time.time_ns() // 1000
+        self._answers.append((request, True))
+
+    def _lost(self, request: Request, _error: Exception) -> None:
+        self._answers.append((request, False))
+
+    def _collect(self) -> None:
+        while self._answers:
+            request, acknowledged = self._answers.popleft()
+            self.status.in_flight -= 1
+            if acknowledged:
+                self._write_down(request)
+            else:
+                request.due = time.perf_counter() + BACK_OFF
+                self._failed.append(request)
+        self._journal.flush()
+
+    def _write_down(self, request: Request) -> None:
+        write, stamps = request.write, request.stamps
+        table = write.partition.table
+        late = request.acknowledged - stamps[-1] > self._late
+        also = [self._other_images(write, event, len(stamps)) for event in write.events] if len(stamps) > 1 else []
+        self._journal.write(journal.line(table, write.events, stamps, late=late, also=also))
+        write.partition.busy = False
+        self.status.writes += 1
+        self.status.late += late
+        self.status.events += sum(
+            1 + journal.has_tombstone(table, event.op, tuple(event.key.values())) for event in write.events
+        )
+
+    def _other_images(self, write: Write, event: Event, attempts: int) -> list[list[Any]]:
+        """What the log may show when several attempts were applied: each later one saw the earlier ones' result."""
+        column = write.appends_to
+        if column is None or event.after is None:
+            return [[write.partition.image(event.key), event.after]]
+        self._read_back(write, event, column)
+        element = event.after[column][-1]
+        repeated = [event.after | {column: event.after[column] + [element] * n} for n in range(attempts)]
+        return [[before, after] for before, after in pairwise(repeated)]
+
+    def _read_back(self, write: Write, event: Event, column: str) -> None:
+        """Nobody knows how many of the attempts appended: ask the table."""
+        table = write.partition.table
+        where = " AND ".join(f"{name} = %s" for name in table.key)
+        query = f"SELECT {column} FROM {KEYSPACE}.{table.name} WHERE {where}"
+        values = write.values[2 : 2 + len(table.key)]
+        while True:
+            try:
+                found = self._session.execute(query, values).one()[0]
+            except Exception:
+                time.sleep(BACK_OFF)
+                continue
+            write.partition.replace(event.key, column, list(found))
+            return
+
+
+def _listen(go: threading.Event, stop: threading.Event) -> None:
+    for command in sys.stdin:
+        (go if command.strip() == "go" else stop).set()
+    stop.set()
+
+
+def _report(status: Status) -> None:
+    status.cpu = time.process_time()
+    sys.stdout.buffer.write(orjson.dumps(asdict(status), option=orjson.OPT_APPEND_NEWLINE))
+    sys.stdout.buffer.flush()
+
+
+def run(load: Load, *, warm_rate: float, rate: float | None, seconds: float) -> None:
+    """Warm up until `go`, then keep the rate for `seconds` or until `stop`, then wait for the last answers."""
+    go, stop = threading.Event(), threading.Event()
+    threading.Thread(target=_listen, args=(go, stop), daemon=True).start()
+    pace, until, reported = Pace(warm_rate), float("inf"), 0.0
+    while not (load.idle() and load.status.finished):
+        now = time.perf_counter()
+        if go.is_set() and not load.status.going:
+            pace, until = Pace(rate), now + seconds
+            load.status.warm_up_writes = load.status.writes + load.status.in_flight
+            load.status.going, load.status.started_us = True, time.time_ns() // 1000
+        if not load.status.finished:
+            load.status.finished = stop.is_set() or now >= until
+            load.status.seconds = seconds - (until - now) if load.status.going else 0.0
+        load.turn(pace, new=not load.status.finished)
+        if now - reported >= STATUS_EVERY:
+            reported = now
+            _report(load.status)
+        time.sleep(TICK)
+    _report(load.status)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m penstock_demo.load", description=__doc__)
+    parser.add_argument("--hosts", required=True, help="host:port,... of the CQL nodes")
+    parser.add_argument("--journal", type=Path, required=True)
+    parser.add_argument("--rate", default="3000", help="writes a second, or max")
+    parser.add_argument("--warm-rate", type=float, default=100)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--in-flight", type=int, default=32, help="most writes without an answer at a time")
+    parser.add_argument("--partitions", type=int, default=600, help="partitions of each table")
+    parser.add_argument("--first", type=int, default=0, help="number of the first partition")
+    parser.add_argument("--tables", nargs="+", default=list(TABLES), help="those to write to (default: all)")
+    parser.add_argument("--no-appends", action="store_true", help="no appends to lists: done twice, they leave a trace")
+    parser.add_argument("--late", type=float, default=LATE, help="seconds after which a write counts as late")
+    parser.add_argument("--seed", type=int, help="of what is written (default: the number of the first partition)")
+    given = parser.parse_args()
+    # The load gives way: where CPU is short, fewer writes are made rather than all others slowed down.
+    os.nice(10)
+    mix = Mix(
+        Random(given.first if given.seed is None else given.seed),
+        first=given.first,
+        partitions=given.partitions,
+        tables=given.tables,
+    )
+    with connect(given.hosts) as session, given.journal.open("wb") as file:
+        load = Load(session, mix, file, in_flight=given.in_flight, late=given.late)
+        rate = None if given.rate == "max" else float(given.rate)
+        run(load, warm_rate=given.warm_rate, rate=rate, seconds=given.seconds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""The two processes of every demo: the pipeline, which is `penstock run`, and the load."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import orjson
+
+from penstock.errors import PenstockError
+from penstock.local.process import tail, uninterrupted
+from penstock_demo import child
+
+PATIENCE = 60.0
+BATCH = re.compile(rb"batch \d+: (\d+) rows in ([\d.]+) s")
+WORKER = "penstock.workers"
+
+S = TypeVar("S")
+"""The status that a load tells of itself."""
+
+
+class Part:
+    """A process of the demo that may be killed and started again; `close` lets it finish what is under way."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        log: Path,
+        *,
+        stay: bool,
+        patience: float,
+    ) -> None:
+        self.log = log
+        self._name, self._command, self._environment = name, [sys.executable, "-m", "penstock", *command], environment
+        self._stay, self._patience = stay, patience
+        self._process = self._start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def look(self) -> None:
+        """Raise if it has ended by itself."""
+        require_running(self._name, self._process, self.log)
+
+    @property
+    def code(self) -> int | None:
+        """The exit code when it has ended, else None."""
+        return self._process.poll()
+
+    def kill(self) -> None:
+        """kill -9: it and all that it has started at once, as when a machine is lost."""
+        with uninterrupted():
+            child.kill(self._process)
+
+    def start_again(self) -> None:
+        with uninterrupted():
+            self._process = self._start()
+
+    def close(self) -> None:
+        child.stop(self._process, self._patience)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as log:
+            nothing = subprocess.DEVNULL
+            return child.start(self._command, self._environment, stdin=nothing, stdout=log, stderr=log, stay=self._stay)
+
+
+class Pipeline(Part):
+    """`penstock run` of a demo's pipeline, FILE.py:NAME; `close` waits for the batch in flight."""
+
+    def __init__(
+        self,
+        root: Path,
+        target: str,
+        environment: Mapping[str, str],
+        *,
+        stay: bool,
+        cores: int = 2,
+    ) -> None:
+        self.batch: tuple[int, float] | None = None
+        """Rows and seconds of the newest batch."""
+        self._checkpoints, self._target, self._read = root / "checkpoints", target, 0
+        command = ["run", target, "--verbose", "--checkpoints", str(self._checkpoints), "--cores", str(cores)]
+        super().__init__("pipeline", command, environment, root / "pipeline.log", stay=stay, patience=PATIENCE)
+
+    @property
+    def reads(self) -> bool:
+        """Whether it has planned its first batch."""
+        return (self._checkpoints / self._target.rpartition(":")[2] / "offsets" / "0").exists()
+
+    def look(self) -> None:
+        """Read what it said since; raise if it has ended."""
+        with self.log.open("rb") as file:
+            file.seek(self._read)
+            said = file.read()
+        end = said.rfind(b"\n") + 1
+        self._read += end
+        for rows, seconds in BATCH.findall(said[:end])[-1:]:
+            self.batch = int(rows), float(seconds)
+        super().look()
+
+    def kill_worker(self) -> None:
+        """kill -9 for the busiest of its Python workers."""
+        os.kill(self.worker(), signal.SIGKILL)
+
+    def jvm(self) -> int:
+        """The process of its Spark session."""
+        for one in child.below(self.pid):
+            if "java" in one.command.split(" ", 1)[0]:
+                return one.pid
+        raise PenstockError("the pipeline has no Spark session", where=str(self.log))
+
+    def worker(self) -> int:
+        """The busiest of its Python workers."""
+        tree = child.below(self.pid)
+        daemons = {one.pid for one in tree if WORKER in one.command}
+        workers = [one for one in tree if one.parent in daemons]
+        if not workers:
+            raise PenstockError("the pipeline has no Python worker", where=str(self.log))
+        return max(workers, key=lambda one: one.cpu).pid
+
+
+class Load(Generic[S]):
+    """A load generator in its own process; `status` is what it said last."""
+
+    def __init__(self, root: Path, module: str, arguments: Sequence[str], status: type[S]) -> None:
+        self.journal, self.log = root / "journal.jsonl", root / "load.log"
+        self.status = status()
+        self._status = status
+        command = [sys.executable, "-m", module, "--journal", str(self.journal), *arguments]
+        with self.log.open("wb") as log:
+            self._process = child.start(command, {}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    @property
+    def done(self) -> bool:
+        return self._process.poll() is not None
+
+    def look(self) -> None:
+        """Raise if it ended with an error."""
+        if self._process.poll():
+            require_running("load", self._process, self.log)
+
+    def go(self) -> None:
+        """Leave the warm-up for the full rate."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"go\n")
+        self._process.stdin.flush()
+
+    def stop(self) -> None:
+        """Make no more writes; wait for the last answers, and end."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(b"stop\n")
+            self._process.stdin.flush()
+
+    def close(self) -> None:
+        child.stop(self._process, 0)
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.status = self._status(**orjson.loads(line))
+
+
+def require_running(name: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Raise, with the end of its log, if a part has ended."""
+    if process.poll() is not None:
+        raise PenstockError(
+            f"the {name} ended by itself with code {process.returncode}; its log ends with\n{tail(log)}\n",
+            where=str(log),
+        )
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """CPU seconds that each part has used; a part that was started again counts from zero."""
+
+    seconds: dict[str, float]
+
+    @classmethod
+    def now(cls, pids: Mapping[str, int], pipeline: int, load: float) -> Cpu:
+        """`pids` are those of parts by name, `pipeline` that of `penstock run`, `load` what the load says of itself."""
+        by_pid = {one.pid: one.cpu for one in child.listed()}
+        used = {name: by_pid.get(pid, 0.0) for name, pid in pids.items()} | {"load": load}
+        tree = child.below(pipeline)
+        used["spark"] = sum(one.cpu for one in tree if "java" in one.command.split(" ", 1)[0])
+        used["workers"] = sum(one.cpu for one in tree if WORKER in one.command)
+        used["demo"] = by_pid.get(os.getpid(), 0.0)
+        return cls(used)
+
+    def since(self, earlier: Cpu) -> dict[str, float]:
+        before = {name: earlier.seconds.get(name, 0.0) for name in self.seconds}
+        return {n: round(used - before[n] if used >= before[n] else used, 1) for n, used in self.seconds.items()}

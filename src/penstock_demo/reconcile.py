@@ -1,0 +1,236 @@
+"""The proof: what the load wrote against what came out of Kafka, as pure functions over both.
+
+One expected event is one record, found by table, primary key, write time and op; a delete of a row is followed by one
+tombstone, which names its key only. For each Kafka key the expected records form a list, and a record's place in that
+list decides everything:
+
+- no record at a place: lost;        - a record without a place, or with other content: wrong;
+- a first delivery behind a later place of its key: misordered;
+- a further delivery: replayed if it belongs to a replay (see `replays`), else duplicated.
+
+Order is checked inside one Kafka key only. That is all Kafka can keep: the delete of a range or a partition has another
+key than the rows it removes, hence perhaps another Kafka partition; a consumer compares `source.ts_us` across keys.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from penstock_demo.journal import Expected
+from penstock_demo.replays import replays
+
+Key = tuple[str, tuple[Any, ...]]
+"""Table and primary key: one Kafka key of one topic."""
+
+EXAMPLES = 5
+
+
+class Record(NamedTuple):
+    """A consumed record; a tombstone has neither time nor op. `appended` is Kafka's clock in microseconds."""
+
+    table: str
+    key: tuple[Any, ...]
+    stamp: int
+    op: str
+    digest: int
+    partition: int
+    offset: int
+    appended: int
+
+
+class Example(NamedTuple):
+    """One problem: the journal's line (None if nothing was expected) and the record (None if none came)."""
+
+    problem: str
+    table: str
+    key: tuple[Any, ...]
+    line: int | None
+    record: Record | None
+
+
+@dataclass
+class Report:
+    """The verdict; `events` are distinct events delivered, `records` everything read, with tombstones and repeats."""
+
+    events: int = 0
+    records: int = 0
+    tombstones: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    misordered: int = 0
+    wrong: int = 0
+    replayed: int = 0
+    examples: list[Example] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not (self.lost or self.duplicated or self.misordered or self.wrong)
+
+    def add(self, problem: str, table: str, key: tuple[Any, ...], line: int | None, record: Record | None) -> None:
+        setattr(self, problem, getattr(self, problem) + 1)
+        if sum(example.problem == problem for example in self.examples) < EXAMPLES:
+            self.examples.append(Example(problem, table, key, line, record))
+
+
+class _Place(NamedTuple):
+    """One record that must come, or may come if its write's outcome was never known."""
+
+    event: Expected
+    tombstone: bool
+
+
+class _Delivery(NamedTuple):
+    """A record at its place in the list of its key; `place` is None for a record that nothing explains."""
+
+    record: Record
+    place: int | None
+    again: bool
+
+
+def reconcile(
+    expected: Iterable[Expected], records: Iterable[Record], *, breaks: Sequence[int] = (), grown: Collection[str] = ()
+) -> Report:
+    """Compare; `breaks` are the times (Unix, microseconds) at which a part was killed: only then come replays.
+
+    The topics of `grown` tables got more partitions: a key that moved to another one has no order there.
+    """
+    report = Report()
+    places, arrived = _places(expected), _arrived(records)
+    deliveries = {key: _deliveries(places.get(key, []), of_key) for key, of_key in arrived.items()}
+    for key in places.keys() | deliveries.keys():
+        _check(report, key, places.get(key, []), deliveries.get(key, []), may_move=key[0] in grown)
+    _check_repeats(report, deliveries, breaks)
+    return report
+
+
+def _places(expected: Iterable[Expected]) -> dict[Key, list[_Place]]:
+    places: dict[Key, list[_Place]] = defaultdict(list)
+    for event in expected:
+        of_key = places[event.identity[:2]]
+        of_key.append(_Place(event, tombstone=False))
+        if event.tombstone:
+            of_key.append(_Place(event, tombstone=True))
+    return places
+
+
+def _arrived(records: Iterable[Record]) -> dict[Key, list[Record]]:
+    arrived: dict[Key, list[Record]] = defaultdict(list)
+    for record in sorted(records, key=lambda record: (record.partition, record.offset)):
+        arrived[record.table, record.key].append(record)
+    return arrived
+
+
+def _deliveries(places: list[_Place], records: list[Record]) -> list[_Delivery]:
+    """Give every record its place: an event by its identity, a tombstone by the delete in front of it.
+
+    A tombstone that does not follow its delete takes the first free place ahead, else the last free one; with no
+    free place it is one more delivery of the tombstone before it.
+    """
+    named = {
+        (place.event.identity[2], place.event.identity[3]): number
+        for number, place in enumerate(places)
+        if not place.tombstone
+    }
+    found = [named.get((record.stamp, record.op)) if record.op else None for record in records]
+    taken = set(found)
+    for index, record in enumerate(records):
+        before = found[index - 1] if index else None
+        if not record.op and before is not None and _is_free_tombstone(places, before + 1, taken):
+            found[index] = before + 1
+            taken.add(before + 1)
+    highest = before = -1
+    for index, record in enumerate(records):
+        if not record.op and found[index] is None:
+            found[index] = _stray_tombstone(places, taken, highest, before)
+            taken.add(found[index])
+        before = before if found[index] is None else found[index] or 0
+        highest = max(highest, before)
+    return _with_repeats(records, found)
+
+
+def _is_free_tombstone(places: list[_Place], number: int, taken: set[int | None]) -> bool:
+    return number < len(places) and places[number].tombstone and number not in taken
+
+
+def _stray_tombstone(places: list[_Place], taken: set[int | None], highest: int, before: int) -> int | None:
+    tombstones = [number for number, place in enumerate(places) if place.tombstone]
+    free = [n for n in tombstones if n not in taken and (places[n].event.certain or n - 1 in taken)]
+    ahead = [number for number in free if number > highest]
+    passed = [number for number in tombstones if number <= before + 1 and number in taken]
+    return next(iter(ahead or free[-1:] or passed[-1:]), None)
+
+
+def _with_repeats(records: list[Record], found: list[int | None]) -> list[_Delivery]:
+    seen: set[int] = set()
+    deliveries = []
+    for record, place in zip(records, found, strict=True):
+        deliveries.append(_Delivery(record, place, place in seen))
+        if place is not None:
+            seen.add(place)
+    return deliveries
+
+
+def _check(report: Report, key: Key, places: list[_Place], deliveries: list[_Delivery], *, may_move: bool) -> None:
+    """Count what is lost, wrong or late in the list of one Kafka key."""
+    moved = may_move and len({delivery.record.partition for delivery in deliveries}) > 1
+    highest = -1
+    for record, number, again in deliveries:
+        report.records += 1
+        if number is None:
+            report.add("wrong", *key, None, record)
+            continue
+        event, tombstone = places[number]
+        if record.op and event.digests and record.digest not in event.digests:
+            report.add("wrong", *key, event.line, record)
+        if not again:
+            report.events += not tombstone
+            report.tombstones += tombstone
+            if number < highest and not moved:
+                report.add("misordered", *key, event.line, record)
+            highest = max(highest, number)
+    came = {delivery.place for delivery in deliveries}
+    for number, (event, tombstone) in enumerate(places):
+        needed = event.certain or (tombstone and number - 1 in came)
+        if needed and number not in came:
+            report.add("lost", *key, event.line, None)
+
+
+def _check_repeats(report: Report, deliveries: dict[Key, list[_Delivery]], breaks: Sequence[int]) -> None:
+    """Tell replays from duplicates, Kafka partition by Kafka partition; within a replay each key keeps its order."""
+    again = {
+        (key[0], delivery.record.partition)
+        for key, of_key in deliveries.items()
+        for delivery in of_key
+        if delivery.again
+    }
+    partitions: dict[tuple[str, int], list[tuple[Key, _Delivery]]] = defaultdict(list)
+    for key, of_key in deliveries.items():
+        for delivery in of_key:
+            if (key[0], delivery.record.partition) in again:
+                partitions[key[0], delivery.record.partition].append((key, delivery))
+    for of_partition in partitions.values():
+        of_partition.sort(key=lambda item: item[1].record.offset)
+        _check_partition(report, of_partition, breaks)
+
+
+def _check_partition(report: Report, deliveries: list[tuple[Key, _Delivery]], breaks: Sequence[int]) -> None:
+    places = [
+        (key, -index if delivery.place is None else delivery.place) for index, (key, delivery) in enumerate(deliveries)
+    ]
+    found = replays(places, [delivery.record.appended for _, delivery in deliveries], breaks)
+    start, highest = 0, dict[Key, int]()
+    for index, (key, (record, place, again)) in enumerate(deliveries):
+        if found.get(index, start) != start:
+            start, highest = found[index], {}
+        if place is None:
+            continue
+        if again and index not in found:
+            report.add("duplicated", *key, None, record)
+        elif again:
+            report.replayed += 1
+            if place < highest.get(key, -1):
+                report.add("misordered", *key, None, record)
+        highest[key] = max(place, highest.get(key, -1))

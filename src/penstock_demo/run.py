@@ -1,0 +1,211 @@
+"""The demo from start to end: services, tables, pipeline, load, consumer, proof; and everything stopped again.
+
+Each step waits for a condition with a deadline, and looks meanwhile whether all parts still run.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.errors import PenstockError
+from penstock.local import services
+from penstock.local.process import uninterrupted
+from penstock_demo import breaks, consume, journal, shop
+from penstock_demo.consume import Reader
+from penstock_demo.journal import Expected
+from penstock_demo.load import Status
+from penstock_demo.node import connect
+from penstock_demo.parts import Cpu, Load, Pipeline
+from penstock_demo.reconcile import reconcile
+from penstock_demo.stage import PATIENCE, START, TURN, WINDOW, Rates, Running, Stage, prepare, staged
+from penstock_demo.verdict import Verdict, examples, judge, percentile
+from penstock_demo.view import Board, View
+
+WARM_DELAY = 3.0
+WARM_LONGEST = 30.0
+TARGET = f"{Path(__file__).with_name('pipelines.py')}:changes"
+PHASES = {"alter": "altering a table", "generation": "publishing new streams"}
+"""What a break does that kills nothing."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for; `rate` is a number of writes a second or "max", `broken` the parts to kill."""
+
+    root: Path
+    seconds: float
+    rate: str
+    broken: tuple[str, ...]
+    keep: bool
+
+
+def demo(options: Options, view: View) -> Verdict:
+    """Run it all; on return, and on any exception, nothing runs any more, unless it is to be kept."""
+    return staged(lambda stack: Demo(options, view, stack).run(), keep=options.keep)
+
+
+def _environment(services: Running) -> dict[str, str]:
+    return {"PENSTOCK_DEMO_CQL": services.cql, "PENSTOCK_DEMO_KAFKA": services.kafka}
+
+
+class Demo(Stage):
+    """The parts as they come up, and the board with their numbers; other servers and other breaks are subclasses'."""
+
+    tables = tuple(shop.TABLES)
+    start, warm_longest, patience = START, WARM_LONGEST, PATIENCE
+    """Seconds for the first events, from these until they come soon, and without any after which none is waited for."""
+
+    def __init__(self, options: Options, view: View, stack: ExitStack) -> None:
+        super().__init__(options.root, view, Board())
+        self._options, self._stack = options, stack
+        self._rates = Rates()
+        self._breaks: list[int] = []
+        self._lag = 0
+        self._flowing = 0.0
+        self._loading: Load[Status] | None = None
+
+    @property
+    def _load(self) -> Load[Status]:
+        assert self._loading is not None
+        return self._loading
+
+    def run(self) -> Verdict:
+        self._start()
+        self._phase("warming up", load="warm-up rate")
+        self._until(self._warm, "the first events did not arrive in time", self.start)
+        self._load.go()
+        self._until(lambda: self._load.status.going, "the load does not answer")
+        self._lag, cpu = 0, self._cpu()
+        self._phase("running", load="writing")
+        self._run_load()
+        used = self._cpu().since(cpu)
+        self._phase("waiting for the last events", load="done")
+        self._drain()
+        return self._judge(used)
+
+    def _start(self) -> None:
+        root = self._options.root
+        self._phase("starting", cassandra="starting", kafka="starting", pipeline="", load="")
+        prepare(root)
+        self._running = self._serve()
+        self._phase("creating tables and topics", cassandra=self._running.cql, kafka=self._running.kafka)
+        self._create()
+        self._reader = self._read()
+        self._reader.start()
+        self._stack.callback(self._reader.close)
+        self._phase("starting the pipeline", pipeline="starting")
+        with uninterrupted():
+            self._pipeline = self._pipe()
+            self._stack.callback(self._pipeline.close)
+        self._await_pipeline()
+        with uninterrupted():
+            self._loading = Load(root, "penstock_demo.load", self._load_arguments(), Status)
+            self._stack.callback(self._loading.close)
+
+    def _serve(self) -> Running:
+        """Start the servers."""
+        self._stack.callback(services.down, self._options.root)
+        self._services = services.up(self._options.root, clean=True, say=self._view.say)
+        return self._services
+
+    def _create(self) -> None:
+        """Make tables and topics."""
+        with connect(self._running.cql) as session:
+            for statement in shop.statements():
+                session.execute(statement)
+        consume.create_topics(self._running.kafka)
+
+    def _read(self) -> Reader:
+        return Reader(self._running.kafka)
+
+    def _pipe(self) -> Pipeline:
+        return Pipeline(self._options.root, TARGET, _environment(self._running), stay=self._options.keep)
+
+    def _await_pipeline(self) -> None:
+        """Wait before the first write: what is written while a pipeline starts would be a batch of many rows."""
+        self._until(lambda: self._pipeline.reads, "the pipeline does not read", self.start)
+
+    def _load_arguments(self) -> list[str]:
+        pace = ["--rate", self._options.rate, "--seconds", str(self._options.seconds)]
+        return ["--hosts", self._running.cql, *pace]
+
+    def _cpu(self) -> Cpu:
+        return Cpu.now(self._running.pids, self._pipeline.pid, self._load.status.cpu)
+
+    def _warm(self) -> bool:
+        """Whether events of all tables arrive, and soon after their writes; a slow machine need not wait for long."""
+        if len(self._reader.tables) < len(self.tables):
+            return False
+        self._flowing = self._flowing or time.monotonic()
+        return 0 < self._board.delay_p99 < WARM_DELAY or time.monotonic() - self._flowing > self.warm_longest
+
+    def _run_load(self) -> None:
+        parts = self._options.broken
+        for number, part in enumerate(parts, 1):
+            self._break(part, number, self._options.seconds * number / (len(parts) + 1))
+        self._until(lambda: self._load.done, "the load does not end", self._options.seconds)
+
+    def _break(self, part: str, number: int, at: float) -> None:
+        """Strike `part` once the load has run for `at` seconds, and start it again."""
+        self._until(lambda: self._load.status.seconds >= at, "the load stands still", at)
+        self._phase(PHASES.get(part) or f"killing {part}")
+        self._breaks.append(time.time_ns() // 1000)
+        self._view.say(breaks.strike(part, number, self._services, self._pipeline))
+        self._running = self._services = breaks.start_again(part, self._services, self._pipeline)
+        self._phase("running after the break")
+
+    def _drain(self) -> None:
+        """Wait until every certain event was seen, as long as there is progress; then for the end of all topics."""
+        self._expected = self._due()
+        missing = {event.identity for event in self._expected if event.certain}
+        progress = time.monotonic()
+        while missing and time.monotonic() - progress < self.patience:
+            before = len(missing)
+            missing -= self._reader.seen
+            if len(missing) < before:
+                progress = time.monotonic()
+            self._turn()
+        if not self._options.keep:
+            self._pipeline.close()
+        ends = self._ends()
+        deadline = time.monotonic() + self.patience
+        while not self._reader.has_read(ends) and time.monotonic() < deadline:
+            time.sleep(TURN)
+
+    def _ends(self) -> dict[tuple[str, int], int]:
+        """Where the topics end now."""
+        return consume.ends(self._running.kafka)
+
+    def _due(self) -> list[Expected]:
+        """What the load's writes must become."""
+        return list(journal.expected(journal.read(self._load.journal)))
+
+    def _judge(self, cpu: dict[str, float]) -> Verdict:
+        self._phase("comparing every write with every event")
+        report = reconcile(self._expected, list(self._reader.records), breaks=self._breaks)
+        verdict = judge(report, self._load.status, self._reader.times, cpu)
+        verdict.lag_max, verdict.broken = self._lag, list(self._options.broken)
+        verdict.examples = examples(report, self._load.journal, self._running.kafka)
+        return verdict
+
+    def _look(self) -> None:
+        self._pipeline.look()
+        if self._reader.fault:
+            raise PenstockError(f"the consumer ended: {self._reader.fault}", where=self._running.kafka)
+        if self._loading:
+            self._loading.look()
+            self._measure(self._loading.status)
+
+    def _measure(self, status: Status) -> None:
+        board = self._board
+        board.writes, board.events, board.retries = status.writes, len(self._reader.times) // 2, status.retries
+        board.writes_per_s, board.events_per_s = self._rates.of(board.writes, board.events)
+        recent = sorted(self._reader.recent(time.time_ns() // 1000 - int(WINDOW * 1e6)))
+        board.delay_p50, board.delay_p99 = percentile(recent, 0.5) / 1e6, percentile(recent, 0.99) / 1e6
+        board.lag = max(0, status.events - len(self._reader.records))
+        self._lag = max(self._lag, board.lag)
+        board.batch = self._pipeline.batch
+        board.parts["pipeline"] = f"pid {self._pipeline.pid}"

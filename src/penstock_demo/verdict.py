@@ -1,0 +1,133 @@
+"""The result of a demo: its numbers as one object, and as a table with examples of what went wrong."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from penstock_demo import consume, journal
+from penstock_demo.load import Status
+from penstock_demo.reconcile import Report
+
+PROBLEMS = ("lost", "duplicated", "misordered", "wrong")
+
+
+@dataclass
+class Verdict:
+    """What a demo found.
+
+    `writes` are acknowledged requests, `events` distinct events; a tombstone is not counted as an event. Delays run
+    from a write's timestamp to the consumer's receipt, without the warm-up. `late` writes took longer than the
+    reader's confidence window. `cpu_s` is the CPU time of each part during the load.
+    """
+
+    writes: int
+    events: int
+    lost: int
+    duplicated: int
+    misordered: int
+    wrong: int
+    replayed: int
+    tombstones: int
+    delay_p50_s: float
+    delay_p99_s: float
+    delay_max_s: float
+    rate_per_s: float
+    events_per_s: float
+    seconds: float
+    warm_up_writes: int
+    retries: int
+    late: int
+    cpu_s: dict[str, float]
+    lag_max: int = 0
+    broken: list[str] = field(default_factory=list)
+    examples: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not (self.lost or self.duplicated or self.misordered or self.wrong)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def judge(report: Report, status: Status, times: array[int], cpu: dict[str, float]) -> Verdict:
+    """Put a report and the measured times, pairs (written, received) in microseconds, into one object."""
+    measured = delays(times, status.started_us)
+    last = max(times[1::2], default=0)
+    took = max(last - status.started_us, 1) / 1e6
+    return Verdict(
+        writes=status.writes,
+        events=report.events,
+        lost=report.lost,
+        duplicated=report.duplicated,
+        misordered=report.misordered,
+        wrong=report.wrong,
+        replayed=report.replayed,
+        tombstones=report.tombstones,
+        delay_p50_s=percentile(measured, 0.5) / 1e6,
+        delay_p99_s=percentile(measured, 0.99) / 1e6,
+        delay_max_s=percentile(measured, 1.0) / 1e6,
+        rate_per_s=round((status.writes - status.warm_up_writes) / max(status.seconds, 1e-3), 1),
+        events_per_s=round(len(measured) / took, 1),
+        seconds=round(status.seconds, 2),
+        warm_up_writes=status.warm_up_writes,
+        retries=status.retries,
+        late=status.late,
+        cpu_s=cpu,
+    )
+
+
+def delays(times: array[int], since: int) -> list[int]:
+    """Sorted delays in microseconds of the events written since then."""
+    return sorted(
+        received - written for written, received in zip(times[::2], times[1::2], strict=False) if written >= since
+    )
+
+
+def percentile(ordered: Sequence[int], share: float) -> int:
+    """The smallest value that at least this share of the values does not exceed; 0 of none."""
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0
+
+
+def examples(report: Report, written: Path, servers: str) -> list[dict[str, Any]]:
+    """The report's examples with the text of the journal's line and of the record."""
+    lines = {example.line for example in report.examples}
+    texts = {number: text.decode() for number, text in enumerate(journal.read(written)) if number in lines}
+    got = iter(consume.fetch(servers, [example.record for example in report.examples if example.record]))
+    return [
+        {
+            "problem": example.problem,
+            "table": example.table,
+            "key": list(example.key),
+            "expected": None if example.line is None else texts[example.line],
+            "got": example.record and next(got),
+        }
+        for example in report.examples
+    ]
+
+
+def print_verdict(console: Console, verdict: Verdict) -> None:
+    table = Table(title="every write against every event", title_justify="left", show_header=False)
+    table.add_row("writes acknowledged", f"{verdict.writes}")
+    table.add_row("events received", f"{verdict.events}")
+    for problem in PROBLEMS:
+        count = getattr(verdict, problem)
+        table.add_row(problem, f"[{'bold red' if count else 'green'}]{count}[/]")
+    if verdict.broken:
+        table.add_row("replayed after the break", f"{verdict.replayed}")
+    table.add_row("delay P50, P99", f"{verdict.delay_p50_s:.2f} s, {verdict.delay_p99_s:.2f} s")
+    table.add_row("rate", f"{verdict.rate_per_s:.0f} writes/s, {verdict.events_per_s:.0f} events/s")
+    console.print(table)
+    for example in verdict.examples:
+        console.print(example, soft_wrap=True)
+    if verdict.late and verdict.lost:
+        console.print(f"{verdict.late} writes took longer than the confidence window of the reader.")
+    console.print("[green]Nothing lost.[/]" if verdict.ok else "[bold red]The demo failed.[/]")
