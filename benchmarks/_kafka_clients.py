@@ -28,7 +28,7 @@ from kafka import KafkaProducer
 
 from _measure import Run
 from penstock.local import kafka_tools
-from penstock.wire.net.broker_connection import Connection, Link
+from penstock.wire.net.broker_connection import BrokerConnection, Link
 from penstock.wire.net.cluster import Cluster
 from penstock.wire.producer.producer import Producer
 from penstock.wire.protocol.frames import PRODUCE
@@ -243,7 +243,7 @@ def ceiling(case: Case) -> Run:
     return _here(case, lambda: asyncio.run(work()))
 
 
-async def _push(connection: Connection, batches: list[Any], case: Case) -> None:
+async def _push(connection: BrokerConnection, batches: list[Any], case: Case) -> None:
     answers: list[asyncio.Future[Any]] = []
     for one in batches:
         if len(answers) >= 5:

@@ -31,7 +31,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from _measure import Row, alternate, report, rows_of
-from penstock.cdc.cdc_options import Settings, settings
+from penstock.cdc.cdc_options import CdcSettings, settings
 from penstock.cdc.change_rows import layout, log_schema
 from penstock.cdc.generations import Generations, Span
 from penstock.cdc.log_pages import fetch_pages, span_queries
@@ -106,7 +106,7 @@ def batch(insert: Any, number: int) -> BatchStatement:
 class Log:
     """The whole log of the table, and its ways to be read; each returns how many rows it gave."""
 
-    def __init__(self, chosen: Settings, spark: SparkSession) -> None:
+    def __init__(self, chosen: CdcSettings, spark: SparkSession) -> None:
         self.settings, self.spark = chosen, spark
         self.table = describe(chosen)
         self.columns = layout(self.table)
@@ -161,7 +161,7 @@ class Log:
             return sum(progress.numInputRows for progress in running.recentProgress)
 
 
-def driver_pages(chosen: Settings, select: str, span: Span) -> Iterator[list[tuple[Any, ...]]]:
+def driver_pages(chosen: CdcSettings, select: str, span: Span) -> Iterator[list[tuple[Any, ...]]]:
     """The same SELECTs, decoded by the driver."""
     session = connection(chosen.access).rows
     statement = session.prepare(select)
@@ -197,7 +197,7 @@ class DriverRows(DataSource):
 
 
 class DriverRowsReader(DataSourceStreamReader):
-    def __init__(self, chosen: Settings) -> None:
+    def __init__(self, chosen: CdcSettings) -> None:
         self.settings = chosen
         self.until = now_micros()
 

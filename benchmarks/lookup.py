@@ -40,17 +40,17 @@ from pyspark.sql import SparkSession, functions as F
 
 from _measure import Row, alternate, report, rows_of
 from penstock import cql
-from penstock.cql.cql_writer import Writer
+from penstock.cql.cql_writer import CqlWriter
 from penstock.cql.matching import id_batches
 from penstock.cql.matching.id_batches import Match
-from penstock.cql.row_lookup import KEY, Lookup
+from penstock.cql.row_lookup import KEY, RowLookup
 from penstock.database.access import Access
 from penstock.database.cql_connection import connection
-from penstock.database.requests import Limits
-from penstock.database.row_fetch import Rows
+from penstock.database.requests import RequestLimits
+from penstock.database.row_fetch import RowFetch
 from penstock.database.table_catalog import describe
 from penstock.local import services
-from penstock.schema import Table
+from penstock.schema import CqlTable
 from penstock.session import spark as spark_session
 
 OURS, NAIVE = "penstock", "awaited"
@@ -86,7 +86,7 @@ class Written:
         self.table = describe(connection(access).rows, TABLE)
 
     def ours(self, rows: int) -> int:
-        writer = Writer(self.access, (self.table,), "insert", time.time_ns() // 1000, Limits())
+        writer = CqlWriter(self.access, (self.table,), "insert", time.time_ns() // 1000, RequestLimits())
         list(writer(iter(batches(self.rows, rows))))
         self.rows += rows
         return rows
@@ -110,7 +110,9 @@ def write_cases(written: Written, rows: int, rounds: int) -> list[Row]:
 
 
 def ours(access: Access, written: Written, lookups: int, chance: np.random.Generator) -> int:
-    made = Lookup(Rows(access, written.table, ("name", "score"), Limits()), ("name", "score"), lookups, 0.0)
+    made = RowLookup(
+        RowFetch(access, written.table, ("name", "score"), RequestLimits()), ("name", "score"), lookups, 0.0
+    )
     ids = chance.permutation(written.rows)[:lookups]
     found = 0
     for start in range(0, lookups, BATCH):
@@ -167,9 +169,9 @@ def lookup_cases(access: Access, session: Any, written: Written, lookups: int, r
     return rows_of("lookup", alternate(subjects, rounds), NAIVE)
 
 
-def of_two(access: Access, table: Table, lookups: int, kinds: int) -> int:
+def of_two(access: Access, table: CqlTable, lookups: int, kinds: int) -> int:
     ids = np.arange(lookups)
-    rows = Rows(access, table, ("v",), Limits())
+    rows = RowFetch(access, table, ("v",), RequestLimits())
     keys, _ = rows.keys([pa.array(ids), pa.array(ids % kinds)])
     _, found, _ = rows.fetch(keys.to_pylist())
     assert found.all()
@@ -183,7 +185,7 @@ def two_column_cases(access: Access, session: Any, lookups: int, rounds: int) ->
         visits = pa.RecordBatch.from_pydict(
             {"id": ids, "kind": ids % kinds, "v": [f"visit {id}" for id in ids.tolist()]}
         )
-        list(Writer(access, (table,), "insert", 1, Limits())(iter([visits])))
+        list(CqlWriter(access, (table,), "insert", 1, RequestLimits())(iter([visits])))
     subjects: dict[str, Callable[[], int]] = {
         OURS: partial(of_two, access, table, lookups, KINDS),
         "apart": partial(of_two, access, table, lookups, lookups),

@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from penstock.connect.rest_server import HEAD, Server, bind
+from penstock.connect.rest_server import HEAD, RestServer, bind
 from penstock.hosts import Hosts, is_loopback, warn_if_open
 
 ALLOWED = Hosts(("connect", "Advertised.Example.org", "*.svc.cluster.local"))
@@ -72,7 +72,7 @@ def port() -> Iterator[int]:
         return PlainTextResponse("secret")
 
     with bind("127.0.0.1", 0) as bound:
-        server = Server(Starlette(routes=[Route("/", answer, methods=["GET", "POST"])]), bound)
+        server = RestServer(Starlette(routes=[Route("/", answer, methods=["GET", "POST"])]), bound)
         yield bound.getsockname()[1]
         server.close()
 

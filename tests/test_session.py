@@ -45,7 +45,7 @@ def test_python_workers_have_their_libraries_when_they_are_forked(spark: SparkSe
     assert {"numba", "pandas", "pyarrow"} <= set(loaded)
 
 
-@pytest.mark.skipif(shared_memory.Memory.make() is None, reason="this system gives no such memory")
+@pytest.mark.skipif(shared_memory.SharedMemory.make() is None, reason="this system gives no such memory")
 def test_python_workers_share_memory(spark: SparkSession) -> None:
     def counted(_: int) -> int:
         with shared_memory.held("test_session") as slot:

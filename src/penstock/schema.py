@@ -104,7 +104,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class CqlTable:
     """A base table whose changes are logged; columns stand in byte order of their names, as in the log.
 
     `log` is the id of the log's table, `altered` when the table's options were last written (microseconds since 1970).

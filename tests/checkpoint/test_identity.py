@@ -9,14 +9,14 @@ import pytest
 from checkpoints import write_batches
 
 from penstock.checkpoint.checkpoint_folder import Local
-from penstock.checkpoint.identity import FILE, Identity, Source, Target, keep, kept, source_of
+from penstock.checkpoint.identity import FILE, CheckpointIdentity, SinkTarget, Source, keep, kept, source_of
 from penstock.checkpoint.log import Damaged
 from penstock.errors import PenstockError
 
 ORDERS = Source("cdc", {"table": "shop.orders", "rows": "changes"}, "scylla-cdc")
 CLICKS = Source("kafka", {"topic": "clicks"}, "penstock-kafka-topic")
-EVENTS, TABLE = Target("kafka", "topics shop.*"), Target("cql", "shop.copies")
-QUERY = Identity((ORDERS,), (EVENTS, TABLE))
+EVENTS, TABLE = SinkTarget("kafka", "topics shop.*"), SinkTarget("cql", "shop.copies")
+QUERY = CheckpointIdentity((ORDERS,), (EVENTS, TABLE))
 
 
 @pytest.fixture
@@ -29,12 +29,12 @@ def store(tmp_path: Path) -> Local:
 
 
 def test_the_same_query_goes_on(store: Local) -> None:
-    keep(store, Identity.of_text(QUERY.text()))
+    keep(store, CheckpointIdentity.of_text(QUERY.text()))
     assert kept(store) == QUERY
 
 
 def test_a_sink_may_be_added_behind_the_others(store: Local) -> None:
-    more = replace(QUERY, sinks=(*QUERY.sinks, Target("files", "/data")))
+    more = replace(QUERY, sinks=(*QUERY.sinks, SinkTarget("files", "/data")))
     keep(store, more)
     assert kept(store) == more
 
@@ -43,9 +43,9 @@ def test_the_reader_of_a_topic_may_change(tmp_path: Path) -> None:
     write_batches(tmp_path, ["{}"], committed=0)
     ours = source_of("penstock-kafka-topic", {"topic": "clicks", "servers": "a:1"})
     sparks = source_of("kafka", {"subscribe": "clicks", "kafka.bootstrap.servers": "b:1"})
-    keep(Local(tmp_path), Identity((ours,), ()))
-    keep(Local(tmp_path), Identity((sparks,), ()))
-    assert kept(Local(tmp_path)) == Identity((sparks,), ())
+    keep(Local(tmp_path), CheckpointIdentity((ours,), ()))
+    keep(Local(tmp_path), CheckpointIdentity((sparks,), ()))
+    assert kept(Local(tmp_path)) == CheckpointIdentity((sparks,), ())
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_the_reader_of_a_topic_may_change(tmp_path: Path) -> None:
         (replace(QUERY, sinks=(EVENTS,)), r"this one writes to kafka topics shop.\* "),
     ],
 )
-def test_another_query_is_refused_with_what_to_do(store: Local, given: Identity, said: str) -> None:
+def test_another_query_is_refused_with_what_to_do(store: Local, given: CheckpointIdentity, said: str) -> None:
     with pytest.raises(PenstockError, match=said) as raised:
         keep(store, given)
     folder = store.path.parent
@@ -75,8 +75,8 @@ def test_another_query_is_refused_with_what_to_do(store: Local, given: Identity,
 
 def test_what_was_started_without_a_batch_does_not_bind(tmp_path: Path) -> None:
     keep(Local(tmp_path), QUERY)
-    keep(Local(tmp_path), Identity((CLICKS,), ()))
-    assert kept(Local(tmp_path)) == Identity((CLICKS,), ())
+    keep(Local(tmp_path), CheckpointIdentity((CLICKS,), ()))
+    assert kept(Local(tmp_path)) == CheckpointIdentity((CLICKS,), ())
 
 
 def test_a_checkpoint_of_before_gets_its_identity_at_the_first_start(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 import penstock as ps
 from penstock import files, kafka
 from penstock.checkpoint.checkpoint_folder import Hadoop, Local, store_of
-from penstock.checkpoint.identity import Source, Target, kept, of_query
+from penstock.checkpoint.identity import SinkTarget, Source, kept, of_query
 from penstock.checkpoint.log import Damaged, Log
 from penstock.errors import PenstockError
 from penstock.query import Query
-from penstock.run.supervise import Run, Stop
+from penstock.run.supervise import PipelineRun, Stop
 
 
 def lines(spark: SparkSession, folder: Path, *values: str) -> DataFrame:
@@ -37,7 +37,7 @@ def test_a_second_pipeline_of_one_name_is_refused(spark: SparkSession, tmp_path:
             return ps.write(lines(spark, tmp_path / source, source), files.sink(tmp_path / sink))
 
         stop = Stop(threading.Event(), threading.Event())
-        Run(
+        PipelineRun(
             orders, spark, tmp_path / "checkpoints" / "orders", stop, print, lambda query, batch: None, True
         ).supervise()
 
@@ -92,7 +92,7 @@ def test_sources_of_a_plan_are_known_in_order_without_secrets(spark: SparkSessio
         Source("kafka", {"topic": "a,b"}, "kafka"),
         Source("kafka", {"topic": "clicks"}, "penstock-kafka-topic"),
     )
-    assert found.sinks == (Target("kafka", "topic out"), Target("object"))
+    assert found.sinks == (SinkTarget("kafka", "topic out"), SinkTarget("object"))
     assert "secret" not in found.text() and "nowhere" not in found.text()
 
 

@@ -10,7 +10,7 @@ import pytest
 from checkpoints import write_batches
 
 from penstock.checkpoint.checkpoint_folder import Local
-from penstock.checkpoint.identity import FILE, Identity, Source, Target, keep
+from penstock.checkpoint.identity import FILE, CheckpointIdentity, SinkTarget, Source, keep
 from penstock.checkpoint.log import Log
 from penstock.cli.main import main
 from penstock.errors import PenstockError
@@ -41,7 +41,7 @@ def made(folder: Path, offsets: list[dict[str, object]], *sources: Source, commi
     """Two batches, the last of them with these offsets."""
     write_batches(folder, [[json.dumps(one) for one in offsets]] * 2, committed=committed)
     if sources:
-        keep(Local(folder), Identity(sources, (Target("kafka", "topic out"),)))
+        keep(Local(folder), CheckpointIdentity(sources, (SinkTarget("kafka", "topic out"),)))
 
 
 def run(root: Path, *words: str) -> int:
@@ -165,7 +165,7 @@ def test_the_state_of_a_checkpoint_that_was_reset_is_not_listed(root: Path) -> N
 def test_another_query_may_take_over(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(root, "adopt", "orders") == 0
     assert "goes on from its position" in capsys.readouterr().out
-    keep(Local(root / "orders"), Identity((ORDERS,), (Target("files", "/data"),)))
+    keep(Local(root / "orders"), CheckpointIdentity((ORDERS,), (SinkTarget("files", "/data"),)))
     assert (root / "orders" / FILE).exists() and offsets(root / "orders") == [CDC]
     assert run(root, "adopt", "old") == 0
     assert "does not keep what it belongs to" in capsys.readouterr().out

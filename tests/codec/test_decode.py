@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Row, SparkSession, functions as F, types as st
 
-from penstock.codec.decode_avro import Avro
-from penstock.codec.decode_columns import Csv, Decoder, Json
+from penstock.codec.decode_avro import AvroDecoder
+from penstock.codec.decode_columns import CsvDecoder, Decoder, JsonDecoder
 from penstock.errors import PenstockError
 
 DECIMALS = st.StructType().add("a", st.DecimalType(10, 2)).add("s", st.StringType())
@@ -31,20 +31,20 @@ def read(spark: SparkSession, decoder: Decoder, *values: bytes) -> list[Row]:
 def test_exponents_of_decimals_are_bounded(spark: SparkSession) -> None:
     endless = [b"1e999999999", b"-1.5E+99999999", b'"1e99999999"', b"1e-99999999", b"12e0001000"]
     good = [b'{"a": 1e3, "s": "id 7e12345 of x7e12345"}', b'{"a": 12.345e-1, "s": "7e12345a"}']
-    rows = read(spark, Json(DECIMALS), *(b'{"s": "x", "a":%s}' % one for one in endless), *good)
+    rows = read(spark, JsonDecoder(DECIMALS), *(b'{"s": "x", "a":%s}' % one for one in endless), *good)
     assert [str(row.reason)[:41] for row in rows[:5]] == ["a number with an exponent of four digits:"] * 5
     assert [(str(row.a), row.reason) for row in rows[5:]] == [("1000.00", None), ("1.23", None)]
-    rows = read(spark, Csv(DECIMALS), b"1e99999999,x", b'"+1.e99999999",x', b"1.5e1,7e12345a")
+    rows = read(spark, CsvDecoder(DECIMALS), b"1e99999999,x", b'"+1.e99999999",x', b"1.5e1,7e12345a")
     assert [row.a and str(row.a) for row in rows] == [None, None, "15.00"]
     assert rows[0].reason == "a number with an exponent of four digits: '1e99999999,x'"
     # Other numbers are no matter of digits.
-    (row,) = read(spark, Json(st.StructType().add("a", st.DoubleType())), b'{"a": 1e99999999}')
+    (row,) = read(spark, JsonDecoder(st.StructType().add("a", st.DoubleType())), b'{"a": 1e99999999}')
     assert (row.a, row.reason) == (float("inf"), None)
 
 
 def test_depth_digits_and_length_of_json_are_bounded(spark: SparkSession) -> None:
     values = [b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", b'{"a":' + b"9" * 1_000_000 + b"}", b"[" * 1_000_000]
-    for row in read(spark, Json(DECIMALS), *values):
+    for row in read(spark, JsonDecoder(DECIMALS), *values):
         assert row.a is None and "no" in row.reason
 
 
@@ -62,20 +62,20 @@ def test_lengths_that_an_avro_record_only_claims_take_no_memory(spark: SparkSess
     """Without limits Avro allocates 2 GiB for the first, and the query ends with an OutOfMemoryError."""
     schema = json.dumps({"type": "record", "name": "r", "fields": [{"name": "a", "type": kind}]})
     claims = [2**31 - 9, 2**31, 2**40, 2**62, -1, -(2**31), -(2**62)]
-    rows = read(spark, Avro.plain(schema), *(zigzag(claim) + zigzag(5) + b"x" for claim in claims))
+    rows = read(spark, AvroDecoder.plain(schema), *(zigzag(claim) + zigzag(5) + b"x" for claim in claims))
     assert [row.reason for row in rows] == ["no Avro of the schema"] * len(claims)
 
 
 def test_elements_without_bytes_are_bounded_in_number(spark: SparkSession) -> None:
     nulls = {"type": "array", "items": "null"}
     schema = json.dumps({"type": "record", "name": "r", "fields": [{"name": "a", "type": nulls}]})
-    rows = read(spark, Avro.plain(schema), zigzag(2**27) + b"\0", zigzag(3) + b"\0")
+    rows = read(spark, AvroDecoder.plain(schema), zigzag(2**27) + b"\0", zigzag(3) + b"\0")
     assert [(row.a, row.reason) for row in rows] == [(None, "no Avro of the schema"), ([None] * 3, None)]
 
 
 def test_avro_schemas_that_are_none_or_hold_themselves_are_refused(spark: SparkSession) -> None:
     with pytest.raises(PenstockError, match="no JSON: it is nested too deeply"):
-        Avro.plain("[" * 100_000)
+        AvroDecoder.plain("[" * 100_000)
     itself = {"type": "record", "name": "r", "fields": [{"name": "next", "type": ["null", "r"]}]}
     with pytest.raises(PenstockError, match=r"cannot read this Avro schema: .*recursive"):
-        Avro.plain(json.dumps(itself))
+        AvroDecoder.plain(json.dumps(itself))

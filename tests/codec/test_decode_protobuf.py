@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from pyspark.sql import types as sql
 from wire_rows import varint
 
-from penstock.codec.decode_protobuf import REASON, Protobuf, columns_of, compiled, decode_values, indexes
+from penstock.codec.decode_protobuf import REASON, ProtobufDecoder, columns_of, compiled, decode_values, indexes
 from penstock.errors import PenstockError
 
 TREE = """syntax = "proto3";
@@ -30,7 +30,7 @@ TEXT = sql.StructType().add("a", sql.StringType())
 
 
 def values(columns: sql.StructType, files_of: bytes, *records: bytes) -> list[dict[str, object]]:
-    found = decode_values(Protobuf(columns, {7: files_of}), pa.array([FRAMED + one for one in records]))
+    found = decode_values(ProtobufDecoder(columns, {7: files_of}), pa.array([FRAMED + one for one in records]))
     found.validate(full=True)
     rows: list[dict[str, object]] = found.to_pylist()
     return rows
@@ -81,7 +81,7 @@ def test_a_path_leads_to_its_message_or_is_told() -> None:
 
 def test_an_index_without_an_end_costs_nothing() -> None:
     record = FRAMED + b"\xff" * (1 << 20)
-    protobuf = Protobuf(TEXT, {7: OUTERS})
+    protobuf = ProtobufDecoder(TEXT, {7: OUTERS})
     decode_values(protobuf, pa.array([FRAMED]))
     began = time.process_time()
     assert decode_values(protobuf, pa.array([record])).to_pylist()[0][REASON].startswith("no path")

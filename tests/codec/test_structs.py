@@ -19,7 +19,7 @@ from protobuf_files import message_class
 from pyspark.sql import Row, SparkSession, functions as F, types as st
 
 from penstock import kafka
-from penstock.codec.typed_records import Part
+from penstock.codec.typed_records import RecordPart
 from penstock.errors import PenstockError
 from penstock.local.services import Services
 
@@ -205,7 +205,7 @@ def test_structs_as_json(spark: SparkSession) -> None:
 
 def test_a_key_that_is_one_plain_value(spark: SparkSession, registry: str) -> None:
     """As the transform ExtractField makes it."""
-    part = Part(F.col("id"), {"type": "int64", "optional": True})
+    part = RecordPart(F.col("id"), {"type": "int64", "optional": True})
 
     def encoded(format: str, **needs: Any) -> Any:
         column = kafka.codec(format, **needs).encode(part, topic="plain", side="key")

@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 
 from penstock.connect.api import application
 from penstock.connect.connector import World
-from penstock.connect.connector_store import Store
+from penstock.connect.connector_store import ConnectorStore
 from penstock.connect.properties import CLASS
 from penstock.connect.providers import Provided, Provider
-from penstock.connect.rest_server import Server, address_of, bind
-from penstock.connect.worker import Worker
+from penstock.connect.rest_server import RestServer, address_of, bind
+from penstock.connect.worker import ConnectWorker
 from penstock.local.services import Services
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
@@ -30,21 +30,25 @@ DEFAULTS = {
 
 
 @pytest.fixture(scope="module")
-def worker(spark: SparkSession, services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+def worker(
+    spark: SparkSession, services: Services, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ConnectWorker]:
     """A worker with a topic of its own, stopped at the end."""
     bound = bind("127.0.0.1", 0)
     provided = Provided({"env": Provider("env"), "file": Provider("file")}, DEFAULTS)
     world = World(spark, services.kafka, tmp_path_factory.mktemp("positions"), provided)
-    made = Worker(world, Store(services.kafka, f"configs-{uuid.uuid4().hex[:8]}", {}), address_of(bound))
+    made = ConnectWorker(
+        world, ConnectorStore(services.kafka, f"configs-{uuid.uuid4().hex[:8]}", {}), address_of(bound)
+    )
     made.start()
-    server = Server(application(made), bound)
+    server = RestServer(application(made), bound)
     yield made
     server.close()
     made.close()
 
 
 @pytest.fixture(scope="module")
-def url(worker: Worker) -> str:
+def url(worker: ConnectWorker) -> str:
     return f"http://{worker.address}"
 
 

@@ -14,11 +14,11 @@ from starlette.testclient import TestClient
 from penstock.connect import database, worker_settings
 from penstock.connect.api import DEEPEST, MOST, application
 from penstock.connect.connector import World
-from penstock.connect.connector_store import STARTED, STOPPED, Kept, Store
+from penstock.connect.connector_store import STARTED, STOPPED, ConnectorStore, Kept
 from penstock.connect.properties import CLASS
 from penstock.connect.providers import LARGEST, Provided, Provider
 from penstock.connect.secrets import Hiding, HidingFormatter, Secrets, is_secret, masked, restored
-from penstock.connect.worker import Worker
+from penstock.connect.worker import ConnectWorker
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
 AVRO = "io.confluent.connect.avro.AvroConverter"
@@ -49,7 +49,7 @@ HIDDEN = {
 }
 
 
-class Memory(Store):
+class Memory(ConnectorStore):
     """Keeps connectors where no Kafka is needed."""
 
     def __init__(self) -> None:
@@ -74,17 +74,17 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def worker(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Worker:
+def worker(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ConnectWorker:
     monkeypatch.setattr(database, "problems", lambda values: [])
     provided = Provided(
         {"dir": Provider("dir"), "file": Provider("file")}, {"key.converter": JSON, "value.converter": JSON}
     )
     spark: Any = None
-    return Worker(World(spark, "localhost:9", folder / "positions", provided), Memory(), "here:1")
+    return ConnectWorker(World(spark, "localhost:9", folder / "positions", provided), Memory(), "here:1")
 
 
 @pytest.fixture
-def client(worker: Worker) -> Iterator[TestClient]:
+def client(worker: ConnectWorker) -> Iterator[TestClient]:
     with TestClient(application(worker), "http://localhost", raise_server_exceptions=False) as made:
         yield made
 
@@ -138,7 +138,7 @@ def test_secrets_are_shown_nowhere(client: TestClient) -> None:
     assert shown["scylla.user"] == "ann" and shown["scylla.password"] == "[hidden]"
 
 
-def test_what_was_shown_may_be_sent_back(client: TestClient, worker: Worker) -> None:
+def test_what_was_shown_may_be_sent_back(client: TestClient, worker: ConnectWorker) -> None:
     created(client, HIDDEN)
     shown = client.get("/connectors/c/config").json()
     assert client.put(VALIDATE, json=shown).json()["error_count"] == 0
@@ -159,7 +159,7 @@ def test_what_was_shown_may_be_sent_back(client: TestClient, worker: Worker) -> 
     ids=str,
 )
 def test_a_hidden_value_that_stands_for_none_is_refused(
-    client: TestClient, worker: Worker, hidden: dict[str, str]
+    client: TestClient, worker: ConnectWorker, hidden: dict[str, str]
 ) -> None:
     name = [*hidden][-1]
     created(client, {"some.url": "http://ann:hush@one:8081"})
@@ -216,7 +216,9 @@ def test_names_of_properties_may_not_stand_elsewhere(client: TestClient, folder:
     assert "must be given itself, not by a reference" in found["transforms"][0]
 
 
-def test_messages_of_others_show_no_secret(client: TestClient, worker: Worker, folder: Path, monkeypatch: Any) -> None:
+def test_messages_of_others_show_no_secret(
+    client: TestClient, worker: ConnectWorker, folder: Path, monkeypatch: Any
+) -> None:
     def problems(values: Mapping[str, Any]) -> list[tuple[str, str]]:
         return [("scylla.user", f"no {values['scylla.password']!r} in {values['scylla.table.names']}")]
 
@@ -228,7 +230,11 @@ def test_messages_of_others_show_no_secret(client: TestClient, worker: Worker, f
 
 
 def test_traces_and_logs_show_no_secret(
-    client: TestClient, worker: Worker, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    client: TestClient,
+    worker: ConnectWorker,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def tables(values: Mapping[str, Any]) -> list[str]:
         secrets = [values["scylla.password"], values["scylla.local.dc"], "hush@x", "http://a:hush-6@b"]

@@ -29,7 +29,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "worker.properties"
 
 
-def worker(file: Path, *lines: str) -> worker_settings.Settings:
+def worker(file: Path, *lines: str) -> worker_settings.WorkerSettings:
     file.write_text("\n".join(("bootstrap.servers=localhost:9092", *lines)))
     return worker_settings.read(file, None, None)
 

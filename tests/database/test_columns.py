@@ -16,7 +16,7 @@ from penstock.database.cells import indexed
 from penstock.database.columns import BadValue, Cells, decode
 from penstock.database.encode_cells import as_bytes, encode
 from penstock.errors import PenstockError
-from penstock.schema import Column, CqlType, Table, parse_type, spark_type
+from penstock.schema import Column, CqlTable, CqlType, parse_type, spark_type
 
 
 def decoded(kind: CqlType, items: list[bytes | None]) -> pa.Array:
@@ -276,6 +276,6 @@ def test_types_that_are_not_supported_are_named(text: str, word: str) -> None:
 @settings(max_examples=100)
 @given(TYPES)
 def test_a_type_reads_back_from_its_own_text(kind: CqlType) -> None:
-    table = Table("ks", "t", (Column("c", kind, "regular"),))
+    table = CqlTable("ks", "t", (Column("c", kind, "regular"),))
     udts = {name: (udt.fields, tuple(map(str, udt.args))) for name, udt in table.udts.items()}
     assert parse_type(str(kind), udts) == kind

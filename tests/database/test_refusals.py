@@ -12,13 +12,13 @@ from keyspaces import new_keyspace
 
 from penstock.database.access import Access
 from penstock.database.cql_connection import close
-from penstock.database.requests import Limits, Request, send_all
-from penstock.database.row_fetch import Rows
+from penstock.database.requests import Request, RequestLimits, send_all
+from penstock.database.row_fetch import RowFetch
 from penstock.database.table_catalog import describe
 from penstock.errors import PenstockError, SchemaChanged
 from penstock.local.services import Services
 
-LIMITS = Limits(patience=timedelta(seconds=30))
+LIMITS = RequestLimits(patience=timedelta(seconds=30))
 REFUSED = "looking failed, the database refuses a value: .*Next: filter such rows out"
 
 
@@ -53,7 +53,7 @@ def test_requests_for_no_one_table_tell_a_value_from_a_change(access: Access, cq
 
 def test_rows_of_a_table_that_changed_are_looked_up_after_a_restart(access: Access, cql: Any, keyspace: str) -> None:
     cql.execute(f'CREATE TABLE {keyspace}."Rows" (k text PRIMARY KEY, v int)')
-    rows = Rows(access, describe(cql, f'{keyspace}."Rows"'), ("v",), LIMITS)
+    rows = RowFetch(access, describe(cql, f'{keyspace}."Rows"'), ("v",), LIMITS)
     keys, _ = rows.keys([pa.array(["a", ""])])
     with pytest.raises(PenstockError, match="the database refuses a value") as told:
         rows.fetch(keys.to_pylist()[1:])
@@ -77,7 +77,7 @@ def test_no_row_has_a_key_that_is_too_long(
 ) -> None:
     name = f"{keyspace}.long_{sum(map(ord, columns))}"
     cql.execute(f"CREATE TABLE {name} (v int, {columns})")
-    rows = Rows(access, describe(cql, name), ("v",), LIMITS)
+    rows = RowFetch(access, describe(cql, name), ("v",), LIMITS)
     found, can = rows.keys([pa.array(["x" * size for size in sizes]) for sizes in zip(*lengths, strict=True)])
     assert can.tolist() == valid
     rows.fetch(found.filter(pa.array(can)).to_pylist())

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from segment_events import touches
 from segment_model import Event
 
-from penstock.segment.record_store import Changes, Store
+from penstock.segment.record_store import Changes, RecordStore
 from penstock.segment.rule_plan import plan
 from penstock_demo.adtech import model
 from penstock_demo.adtech.model import Act, Change
@@ -96,7 +96,7 @@ def test_the_engine_agrees_whatever_the_batches(drawn: list[tuple[int, str, str,
 
 def engine(acts: list[Act], cuts: set[int], until: int) -> list[Change]:
     made = plan(RULES)
-    store = Store(made)
+    store = RecordStore(made)
     found: list[Change] = []
 
     def say(changes: Changes) -> None:

@@ -100,7 +100,7 @@ def _check(data: bytes) -> bool:
     return True
 
 
-def _of_ingest(settings: ingest.Settings, file: Path) -> None:
+def _of_ingest(settings: ingest.IngestSettings, file: Path) -> None:
     said: dict[str, Any] = tomllib.loads(file.read_text())
     if settings.servers != said["servers"] or set(settings.topics) != set(said.get("topics", ())):
         raise Difference(f"{settings} and {said}")
@@ -108,7 +108,7 @@ def _of_ingest(settings: ingest.Settings, file: Path) -> None:
         raise Difference(f"{settings.keys} and {said}")
 
 
-def _of_worker(settings: connect.Settings, file: Path) -> None:
+def _of_worker(settings: connect.WorkerSettings, file: Path) -> None:
     said: dict[str, str] = javaproperties.loads(file.read_text())
     if settings.servers != said["bootstrap.servers"] and "${" not in said["bootstrap.servers"]:
         raise Difference(f"{settings} and {said}")

@@ -22,7 +22,7 @@ import numpy as np
 from penstock.ingest import scan_kernel
 from penstock.ingest.body import GZIP, MEMBERS, unpack
 from penstock.ingest.event_schema import Schema
-from penstock.ingest.events import Events, Reading
+from penstock.ingest.events import EventFormat, Events
 from penstock.ingest.responses import Refused
 from penstock.ingest.schema_plan import plan
 from penstock.native import Array
@@ -64,7 +64,7 @@ CASES: list[tuple[Any, tuple[str, ...]]] = [
     (PATTERN, ("a",)),
 ]
 """Schemas, and where the key is; the first byte says which."""
-READINGS = [Reading(Schema(one) if one else None, key, LARGEST, MOST_EVENTS) for one, key in CASES]
+READINGS = [EventFormat(Schema(one) if one else None, key, LARGEST, MOST_EVENTS) for one, key in CASES]
 PLANS = [[plan(True if one is None else one, path) for path in ((), key)] for one, key in CASES]
 """Without and with the key in the event."""
 VALID = [jsonschema_rs.validator_for(one, validate_formats=True).is_valid if one else None for one, _ in CASES]

@@ -20,11 +20,11 @@ from log_pages import stream_id, table, time_of
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.cdc.change_decoder import ChangeDecoder
-from penstock.cdc.change_rows import FIXED_COLUMNS, Images, Layout, frame_schema, layout
+from penstock.cdc.change_rows import FIXED_COLUMNS, Images, LogLayout, frame_schema, layout
 from penstock.database.columns import BadValue
 from penstock.database.pages import Page
 from penstock.errors import PenstockError
-from penstock.schema import Column, CqlType, Table
+from penstock.schema import Column, CqlTable, CqlType
 
 from .cql_cells import NoValue, by_the_rules, drawn_cell, drawn_type, laid, same
 from .mutate import mutated
@@ -41,7 +41,7 @@ Cell = bytes | None
 class Reader:
     """Reads cells of one change, and notes whether one of them is no value."""
 
-    columns: Layout
+    columns: LogLayout
     rows: list[list[Cell]]
     bad: bool = field(default=False)
 
@@ -92,7 +92,7 @@ def _with_ids(cell: bytes) -> bytes:
     return out if at <= len(cell) or at == 4 else out + b"?"
 
 
-def expected(of: Table, columns: Layout, rows: list[list[Cell]], images: Images) -> Iterator[dict[str, Any]]:
+def expected(of: CqlTable, columns: LogLayout, rows: list[list[Cell]], images: Images) -> Iterator[dict[str, Any]]:
     """The changes in the rows, and whether each has a `problem`."""
     first = 0
     while first < len(rows):
@@ -110,7 +110,7 @@ def _code(rows: list[list[Cell]], row: int) -> int:
 
 
 def _changes(
-    of: Table, columns: Layout, rows: list[list[Cell]], first: int, end: int, images: Images
+    of: CqlTable, columns: LogLayout, rows: list[list[Cell]], first: int, end: int, images: Images
 ) -> Iterator[dict[str, Any]]:
     key = [columns.at(column.name) for column in of.clustering_key]
     hints = {0: first, 9: first}
@@ -141,7 +141,7 @@ def _changes(
 
 
 def _change(
-    of: Table, reader: Reader, row: int, code: int, range_end: int | None, pre: int | None, post: int | None
+    of: CqlTable, reader: Reader, row: int, code: int, range_end: int | None, pre: int | None, post: int | None
 ) -> dict[str, Any]:
     writes, ranged = code in (1, 2), code >= 5
     values = [column.name for column in of.values]
@@ -255,7 +255,7 @@ def check(data: bytes) -> bool:
     return not any(change["problem"] for change in wanted)
 
 
-def _compare(of: Table, number: int, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+def _compare(of: CqlTable, number: int, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
     for name in COMPARED:
         if name in ours and not same(ours[name], theirs[name]):
             raise Difference(f"{of}: change {number} has {name} {ours[name]!r}, not {theirs[name]!r}")
@@ -263,7 +263,7 @@ def _compare(of: Table, number: int, ours: dict[str, Any], theirs: dict[str, Any
         raise Difference(f"{of}: change {number}: problem {ours['problem']!r}, not {theirs['problem']}")
 
 
-def _read(of: Table, columns: Layout, images: Images, pages: list[Page]) -> list[dict[str, Any]]:
+def _read(of: CqlTable, columns: LogLayout, images: Images, pages: list[Page]) -> list[dict[str, Any]]:
     schema = to_arrow_schema(frame_schema(of, problem=True), timezone="UTC")
     decoder = ChangeDecoder(columns, images, schema, T0)
     made = []
@@ -278,7 +278,7 @@ def _read(of: Table, columns: Layout, images: Images, pages: list[Page]) -> list
     return made
 
 
-def _require_refused(of: Table, columns: Layout, images: Images, pages: list[Page]) -> None:
+def _require_refused(of: CqlTable, columns: LogLayout, images: Images, pages: list[Page]) -> None:
     try:
         _read(of, columns, images, pages)
     except BadValue as error:
@@ -328,7 +328,7 @@ def made(parts: list[str], images: list[str], pages: list[int], body: bytes) -> 
     return json.dumps({"table": parts, "images": images, "pages": pages}).encode() + b"\n" + body
 
 
-def _drawn_group(random: randoms.Random, of: Table, columns: Layout, number: int) -> Iterator[list[Cell]]:
+def _drawn_group(random: randoms.Random, of: CqlTable, columns: LogLayout, number: int) -> Iterator[list[Cell]]:
     place: list[Cell] = [stream_id(random.randrange(3)), time_of(T0 + number).bytes]
     keys = {
         column.name: [drawn_cell(random, column.type) for _ in range(2)]

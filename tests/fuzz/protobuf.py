@@ -15,7 +15,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 from pyspark.sql import types as st
 
-from penstock.codec.decode_protobuf import REASON, Protobuf, columns_of, compiled, decode_values
+from penstock.codec.decode_protobuf import REASON, ProtobufDecoder, columns_of, compiled, decode_values
 
 from .mutate import mutated, noise
 from .runner import Decoder, Difference
@@ -56,7 +56,7 @@ def _classes() -> dict[tuple[int, ...], Any]:
 
 
 CLASSES = _classes()
-ONE = Protobuf(SCHEMA, {NUMBER: FILES})
+ONE = ProtobufDecoder(SCHEMA, {NUMBER: FILES})
 
 
 def _event(random: randoms.Random) -> bytes:

@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 
 from penstock.ingest.body import MEMBERS, WINDOW, unpack
 from penstock.ingest.event_schema import TOO_LARGE_TO_SAY, Schema
-from penstock.ingest.events import Reading
+from penstock.ingest.events import EventFormat
 from penstock.ingest.responses import LONGEST, Problem, Refused
 from penstock.ingest.scan_kernel import elements
 
@@ -28,8 +28,8 @@ CLICK = {
         "at": {"type": "string", "format": "date-time"},
     },
 }
-ANY = Reading(None, (), 1 << 20, 50)
-CLICKS = Reading(Schema(CLICK), ("user", "id"), 1000, 50)
+ANY = EventFormat(None, (), 1 << 20, 50)
+CLICKS = EventFormat(Schema(CLICK), ("user", "id"), 1000, 50)
 
 # Numbers that a double holds: others are refused where they are decoded.
 texts = st.text(max_size=10)
@@ -112,9 +112,9 @@ def test_a_body_that_cannot_be_cut_is_refused_as_a_whole(body: bytes, detail: st
     assert caught.value.status == 400
 
 
-@pytest.mark.parametrize("reading", [ANY, Reading(None, ("k",), 1000, 50), Reading(Schema({}), (), 1000, 50)])
+@pytest.mark.parametrize("reading", [ANY, EventFormat(None, ("k",), 1000, 50), EventFormat(Schema({}), (), 1000, 50)])
 @pytest.mark.parametrize("lines", [True, False])
-def test_events_that_are_no_utf_8_are_told_and_the_others_are_left(reading: Reading, lines: bool) -> None:
+def test_events_that_are_no_utf_8_are_told_and_the_others_are_left(reading: EventFormat, lines: bool) -> None:
     events = [b'{"a":"\xff"}', b'{"b":1}', b'{"\xc3":1}', '{"c":"é"}'.encode()]
     body = b"\n".join(events) if lines else b"[" + b",".join(events) + b"]"
     found, problems = reading.read(body, lines=lines, key=None)
@@ -153,14 +153,14 @@ def test_bad_events_are_told_with_index_place_and_reason_and_the_others_are_left
     [({"k": {"id": "é"}}, "é".encode()), ({"k": {"id": -12}}, b"-12"), ({"k": {}}, None), ({"k": 3}, None), ({}, None)],
 )
 def test_the_key_is_text_or_a_whole_number_of_the_event(event: object, key: bytes | None) -> None:
-    found, problems = Reading(None, ("k", "id"), 1000, 50).read(msgspec.json.encode(event), lines=False, key=None)
+    found, problems = EventFormat(None, ("k", "id"), 1000, 50).read(msgspec.json.encode(event), lines=False, key=None)
     assert (found.key_texts().listed(), problems) == ([key], [])
 
 
 @pytest.mark.parametrize("wrong", [True, 1.5, [1], {"a": 1}])
 def test_other_keys_are_refused(wrong: object) -> None:
     body = msgspec.json.encode([{"k": "fine"}, {"k": wrong}])
-    found, problems = Reading(None, ("k",), 1000, 50).read(body, lines=False, key=None)
+    found, problems = EventFormat(None, ("k",), 1000, 50).read(body, lines=False, key=None)
     assert found.key_texts().listed() == [b"fine"]
     assert problems == [Problem(1, "/k", "a key is text or a whole number")]
 
@@ -208,7 +208,7 @@ def test_gzip_of_several_windows_is_unpacked(size: int) -> None:
 
 def test_events_with_very_many_errors_cost_no_more_than_the_errors_that_are_told() -> None:
     """Eight events of 100 000 wrong items took 27 CPU seconds."""
-    reading = Reading(Schema({"properties": {"a": {"items": {"type": "string"}}}}), (), 1 << 20, 50)
+    reading = EventFormat(Schema({"properties": {"a": {"items": {"type": "string"}}}}), (), 1 << 20, 50)
     body = b"\n".join([b'{"a":[%b]}' % b",".join([b"1"] * 100_000)] * 8)
     began = time.process_time()
     found, problems = reading.read(body, lines=True, key=None)
@@ -219,7 +219,7 @@ def test_events_with_very_many_errors_cost_no_more_than_the_errors_that_are_told
 
 def test_reasons_and_places_are_cut() -> None:
     """An answer quoted 7.9 MB of what was sent."""
-    reading = Reading(Schema({"additionalProperties": {"anyOf": [{"type": "string"}]}}), (), 1 << 20, 50)
+    reading = EventFormat(Schema({"additionalProperties": {"anyOf": [{"type": "string"}]}}), (), 1 << 20, 50)
     events: list[object] = [{"b": [1] * 50_000}, {"c" * 2000: 1}, {"c" * 3000: [1] * 200}]
     _, problems = reading.read(msgspec.json.encode(events), lines=False, key=None)
     assert [one.index for one in problems] == [0, 1, 2]
@@ -229,7 +229,7 @@ def test_reasons_and_places_are_cut() -> None:
 
 def test_all_bad_events_are_counted_though_only_some_are_told_why() -> None:
     events: list[object] = [{"price": -1 if n % 3 else 1, "user": {}} for n in range(900)]
-    reading = Reading(Schema(CLICK), (), 1000, 1000)
+    reading = EventFormat(Schema(CLICK), (), 1000, 1000)
     found, problems = reading.read(msgspec.json.encode(events), lines=False, key=None)
     assert found.count == 300
     assert sorted({one.index for one in problems}) == [n for n in range(900) if n % 3]
@@ -237,7 +237,7 @@ def test_all_bad_events_are_counted_though_only_some_are_told_why() -> None:
 
 
 def test_a_large_event_that_is_bad_is_refused_without_a_search_for_the_reason() -> None:
-    reading = Reading(Schema({"properties": {"a": {"anyOf": [{"type": "string"}]}}}), (), 1 << 20, 50)
+    reading = EventFormat(Schema({"properties": {"a": {"anyOf": [{"type": "string"}]}}}), (), 1 << 20, 50)
     body = b'{"a":[%b]}' % b",".join([b"1"] * 200_000)
     _, problems = reading.read(body, lines=False, key=None)
     assert [(one.index, one.path, one.reason) for one in problems] == [(0, "", TOO_LARGE_TO_SAY)]
@@ -267,7 +267,7 @@ def test_elements_are_counted_as_they_are_decoded(events: list[object], most: in
 
 @pytest.mark.parametrize("body", [b'"text"', b"5", b'[["u-1"]]', b"null", b'[{"user":"a"},7]'])
 def test_without_a_schema_an_event_is_an_object_with_a_key_too(body: bytes) -> None:
-    for reading in (ANY, Reading(None, ("user",), 1000, 50)):
+    for reading in (ANY, EventFormat(None, ("user",), 1000, 50)):
         _, problems = reading.read(body, lines=False, key=None)
         assert ["Expected `object`" in one.reason for one in problems] == [True]
 
@@ -275,7 +275,7 @@ def test_without_a_schema_an_event_is_an_object_with_a_key_too(body: bytes) -> N
 def test_without_a_schema_numbers_that_no_double_holds_are_taken_with_a_key_too() -> None:
     sent = b'{"user":"a","n":[1e400,-1.5e-999]}'
     for path, key in (((), None), (("user",), b"a")):
-        events, problems = Reading(None, path, 1000, 50).read(sent, lines=False, key=None)
+        events, problems = EventFormat(None, path, 1000, 50).read(sent, lines=False, key=None)
         assert (events.values.listed(), events.key_texts().listed(), problems) == ([sent], [key], [])
-    _, problems = Reading(None, ("n",), 1000, 50).read(b'{"n":1.5}', lines=False, key=None)
+    _, problems = EventFormat(None, ("n",), 1000, 50).read(b'{"n":1.5}', lines=False, key=None)
     assert [(one.path, one.reason) for one in problems] == [("/n", "a key is text or a whole number")]

@@ -21,7 +21,7 @@ from penstock.ingest import spool, spool_carrier
 from penstock.ingest.events import Events
 from penstock.ingest.responses import Refused
 from penstock.ingest.spool import Spool
-from penstock.ingest.spool_files import Folder, Writer
+from penstock.ingest.spool_files import SpoolFolder, SpoolWriter
 from penstock.local.services import Services
 from penstock.wire import Producer, Reader
 from penstock.wire.errors import RequestTimeout, TopicAuthorizationFailed
@@ -55,7 +55,7 @@ class Kafka:
 
 @asynccontextmanager
 async def opened(path: Path, kafka: Kafka, most: int = 1 << 20) -> AsyncIterator[Spool]:
-    made = Spool(Folder(path), kafka, most, kafka.ask)  # type: ignore[arg-type]
+    made = Spool(SpoolFolder(path), kafka, most, kafka.ask)  # type: ignore[arg-type]
     await made.open()
     try:
         yield made
@@ -180,7 +180,7 @@ def test_what_waits_is_there_after_a_start_and_keeps_its_order(tmp_path: Path) -
             await reached(lambda: made._own.is_drained())
 
     run(first)
-    assert Folder(tmp_path).topics() == ["a"]
+    assert SpoolFolder(tmp_path).topics() == ["a"]
     run(second)
     assert (before.taken["a"], after.taken["a"]) == ([], numbers(0, 1, 2, 3))
 
@@ -210,7 +210,7 @@ def test_an_end_at_any_time_loses_nothing_and_keeps_each_topics_order(tmp_path: 
     run(rest)
     for topic, count in sent.items():  # some may come twice, as after kill -9
         assert list(dict.fromkeys(kafka.taken[topic])) == numbers(*range(count))
-    assert not Folder(tmp_path).topics()
+    assert not SpoolFolder(tmp_path).topics()
 
 
 def test_events_that_wait_leave_half_of_the_room_to_the_other_topics(tmp_path: Path) -> None:
@@ -239,14 +239,14 @@ def test_a_full_disk_delays_what_is_put_apart_and_loses_nothing(
 ) -> None:
     kafka = Kafka()
     kafka.forbidden = {"a"}
-    real, failures = Writer.append, [OSError(28, "No space left on device")] * 3
+    real, failures = SpoolWriter.append, [OSError(28, "No space left on device")] * 3
 
-    def full(writer: Writer, data: bytes) -> None:
+    def full(writer: SpoolWriter, data: bytes) -> None:
         if writer._folder.path.name == "topic-a" and failures:
             raise failures.pop()
         real(writer, data)
 
-    monkeypatch.setattr(Writer, "append", full)
+    monkeypatch.setattr(SpoolWriter, "append", full)
 
     async def work() -> None:
         async with opened(tmp_path, kafka) as made:
@@ -282,7 +282,7 @@ def test_a_topic_that_a_broker_refuses_holds_up_no_other_and_gets_its_events_aft
 
         async with Reader(services.kafka) as reader, fault_proxy(services.kafka) as proxy:
             proxy.ask = ask
-            made = Spool(Folder(tmp_path), quick_producer(proxy), 1 << 20, reader.topics)
+            made = Spool(SpoolFolder(tmp_path), quick_producer(proxy), 1 << 20, reader.topics)
             await made.open()
             await put(made, bad, 1, 2)
             await reached(lambda: set(made.facts().waiting) == {bad})
@@ -308,7 +308,7 @@ def test_events_that_a_topic_never_takes_are_each_a_line_of_the_file(services: S
 
     async def work(topic: str) -> None:
         async with Reader(services.kafka) as reader:
-            spool = Spool(Folder(tmp_path), Producer(services.kafka), 1 << 20, reader.topics)
+            spool = Spool(SpoolFolder(tmp_path), Producer(services.kafka), 1 << 20, reader.topics)
             await spool.open()
             pretty = [json.dumps(one, indent=2).replace("\n", "\r\n").encode() for one in bad]
             sent = [Events.of(good[:1], b"k", 0), Events.of(pretty, None, 0), Events.of(good[1:], b"k", 0)]

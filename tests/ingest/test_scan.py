@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from penstock.ingest.event_schema import Schema
-from penstock.ingest.events import Reading
+from penstock.ingest.events import EventFormat
 from penstock.ingest.responses import Refused
 from penstock.ingest.scan_kernel import DEPTH, cut, room
 from penstock.ingest.schema_plan import plan
@@ -37,10 +37,10 @@ ORDER = {
 ANYTHING = plan(True, ())
 assert ANYTHING
 READINGS = {
-    "any": Reading(None, (), 200, 5),
-    "keyed": Reading(None, ("o", "k"), 200, 5),
-    "schema": Reading(Schema(ORDER), (), 200, 5),
-    "schema and key": Reading(Schema(ORDER), ("o", "k"), 200, 5),
+    "any": EventFormat(None, (), 200, 5),
+    "keyed": EventFormat(None, ("o", "k"), 200, 5),
+    "schema": EventFormat(Schema(ORDER), (), 200, 5),
+    "schema and key": EventFormat(Schema(ORDER), ("o", "k"), 200, 5),
 }
 
 NUMBERS = [

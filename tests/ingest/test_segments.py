@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 
 from penstock.errors import PenstockError
 from penstock.ingest.events import Events
-from penstock.ingest.spool_files import Folder, Place, Writer, folders, frame, frames
+from penstock.ingest.spool_files import SpoolFolder, SpoolPosition, SpoolWriter, folders, frame, frames
 
 KEYS = st.none() | st.binary(max_size=5)
 
@@ -49,12 +49,12 @@ def test_a_spoilt_byte_ends_what_is_read(data: st.DataObject) -> None:
     assert list(frames(bytes(spoilt))) == []
 
 
-def write(folder: Folder, segment: int, *parts: bytes) -> None:
+def write(folder: SpoolFolder, segment: int, *parts: bytes) -> None:
     folder.file(segment).write_bytes(b"".join(parts))
 
 
 def test_what_was_cut_short_at_the_end_is_dropped(tmp_path: Path) -> None:
-    folder, part = Folder(tmp_path), frame("topic", 1, Events.of([b"value"], None, 0))
+    folder, part = SpoolFolder(tmp_path), frame("topic", 1, Events.of([b"value"], None, 0))
     write(folder, 4, part)
     write(folder, 5, part, part[:-1])
     assert folder.recover() == 6
@@ -62,7 +62,7 @@ def test_what_was_cut_short_at_the_end_is_dropped(tmp_path: Path) -> None:
 
 
 def test_damage_in_an_older_file_is_told_with_its_place(tmp_path: Path) -> None:
-    folder, part = Folder(tmp_path), frame("topic", 1, Events.of([b"value"], None, 0))
+    folder, part = SpoolFolder(tmp_path), frame("topic", 1, Events.of([b"value"], None, 0))
     write(folder, 4, part, part[:-1], part)
     write(folder, 5, part)
     with pytest.raises(PenstockError, match=rf"damaged at byte {len(part)} \({folder.file(4)}\)"):
@@ -71,7 +71,7 @@ def test_damage_in_an_older_file_is_told_with_its_place(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at", range(50))
 def test_damage_before_acknowledged_events_is_told_in_the_newest_file_too(tmp_path: Path, at: int) -> None:
-    folder, part = Folder(tmp_path), frame("topic", 1, Events.of([b'{"a":"\xc2\x94"}'], b"key", 0))
+    folder, part = SpoolFolder(tmp_path), frame("topic", 1, Events.of([b'{"a":"\xc2\x94"}'], b"key", 0))
     spoilt = bytearray(part)
     spoilt[at % len(part)] ^= 1 << at % 8
     write(folder, 5, part, bytes(spoilt), part)
@@ -84,7 +84,7 @@ def test_damage_before_acknowledged_events_is_told_in_the_newest_file_too(tmp_pa
 def test_a_torn_end_is_dropped_whatever_it_has(
     tmp_path_factory: pytest.TempPathFactory, value: bytes, data: st.DataObject
 ) -> None:
-    folder, part = Folder(tmp_path_factory.mktemp("spool")), frame("topic", 1, Events.of([value + b"."], None, 0))
+    folder, part = SpoolFolder(tmp_path_factory.mktemp("spool")), frame("topic", 1, Events.of([value + b"."], None, 0))
     cut = data.draw(st.integers(0, len(part) - 1))
     write(folder, 5, part, part[:cut], bytes(data.draw(st.sampled_from([0, len(part) - cut]))))
     assert folder.recover() == 6
@@ -92,25 +92,25 @@ def test_a_torn_end_is_dropped_whatever_it_has(
 
 
 def test_the_place_is_kept_and_older_files_go(tmp_path: Path) -> None:
-    folder, part = Folder(tmp_path), frame("topic", 1, Events.of([b"value"], None, 0))
+    folder, part = SpoolFolder(tmp_path), frame("topic", 1, Events.of([b"value"], None, 0))
     for segment in range(3):
         write(folder, segment, part)
-    assert folder.place() == Place(0, 0)
-    folder.note(Place(2, len(part)))
-    assert (folder.place(), folder.segments(), folder.recover()) == (Place(2, len(part)), [2], 3)
+    assert folder.place() == SpoolPosition(0, 0)
+    folder.note(SpoolPosition(2, len(part)))
+    assert (folder.place(), folder.segments(), folder.recover()) == (SpoolPosition(2, len(part)), [2], 3)
     write(folder, 1, part[:-1])  # as if it had died between the two
     assert (folder.recover(), folder.segments()) == (3, [2])
 
 
 def test_a_frame_larger_than_a_read_comes_alone(tmp_path: Path) -> None:
-    folder, part = Folder(tmp_path), frame("topic", 1, Events.of([b"x" * 100], None, 0))
+    folder, part = SpoolFolder(tmp_path), frame("topic", 1, Events.of([b"x" * 100], None, 0))
     write(folder, 0, part, part)
-    found, place = folder.read(Place(0, 0), 2 * len(part), 10)
-    assert (len(found), place) == (1, Place(0, len(part)))
+    found, place = folder.read(SpoolPosition(0, 0), 2 * len(part), 10)
+    assert (len(found), place) == (1, SpoolPosition(0, len(part)))
 
 
 def test_a_second_process_is_kept_away(tmp_path: Path) -> None:
-    folder = Folder(tmp_path)
+    folder = SpoolFolder(tmp_path)
     with folder.locked(), pytest.raises(PenstockError, match="another process uses this spool"), folder.locked():
         pass
 
@@ -119,7 +119,7 @@ def test_workers_take_over_the_folders_of_other_numbers_of_workers(tmp_path: Pat
     part = frame("topic", 1, Events.of([b"value"], None, 0))
     for path in (tmp_path, *(tmp_path / f"worker-{number}" for number in range(5))):
         path.mkdir(exist_ok=True)
-        write(Folder(path), 0, part)
+        write(SpoolFolder(path), 0, part)
     (tmp_path / "worker-6").mkdir()  # without events
 
     def names(worker: int, workers: int) -> tuple[str, list[str]]:
@@ -148,14 +148,14 @@ def umask() -> Iterator[None]:
 
 def test_all_files_are_the_owners_only(tmp_path: Path, umask: None) -> None:
     path = tmp_path / "new" / "worker-0"
-    folder, part = Folder(path), frame("topic", 1, Events.of([b"value"], None, 0))
+    folder, part = SpoolFolder(path), frame("topic", 1, Events.of([b"value"], None, 0))
     with folder.locked():
         (path / "lock").chmod(0o644)
     with folder.locked():
-        writer = Writer(folder, 0, 10)
+        writer = SpoolWriter(folder, 0, 10)
         for _ in range(3):
             writer.append(part)
-        folder.note(Place(1, 0))
+        folder.note(SpoolPosition(1, 0))
         with folder.file(2).open("ab") as file:
             file.write(b"cut short")
         folder.recover()
@@ -166,9 +166,9 @@ def test_all_files_are_the_owners_only(tmp_path: Path, umask: None) -> None:
     assert [mode(one) for one in (path, path.parent)] == [0o700, 0o700]
 
 
-def written(folder: Folder, *parts: bytes) -> None:
+def written(folder: SpoolFolder, *parts: bytes) -> None:
     """As a process does that is killed then."""
-    writer = Writer(folder, 0, 1 << 20)
+    writer = SpoolWriter(folder, 0, 1 << 20)
     for part in parts:
         writer.append(part)
     writer.close()
@@ -186,7 +186,7 @@ SIZE = len(PARTS[0])
 def test_acknowledged_events_that_are_damaged_later_end_the_start_wherever_they_are(
     tmp_path_factory: pytest.TempPathFactory, at: int, bit: int, cut: bool
 ) -> None:
-    folder = Folder(tmp_path_factory.mktemp("spool"))
+    folder = SpoolFolder(tmp_path_factory.mktemp("spool"))
     written(folder, *PARTS)
     spoilt = bytearray(b"".join(PARTS))
     spoilt[at] ^= 1 << bit
@@ -203,14 +203,14 @@ def test_acknowledged_events_that_are_damaged_later_end_the_start_wherever_they_
 
 
 def test_what_kafka_has_may_be_damaged(tmp_path: Path) -> None:
-    folder = Folder(tmp_path)
+    folder = SpoolFolder(tmp_path)
     written(folder, *PARTS)
-    folder.note(Place(0, 2 * SIZE))
+    folder.note(SpoolPosition(0, 2 * SIZE))
     spoilt = bytearray(b"".join(PARTS))
     spoilt[3] ^= 1
     folder.file(0).write_bytes(spoilt)
     assert folder.recover() == 1
-    folder.note(Place(0, 3 * SIZE))
+    folder.note(SpoolPosition(0, 3 * SIZE))
     folder.file(0).write_bytes(PARTS[0])
     assert folder.recover() == 1
 
@@ -218,7 +218,7 @@ def test_what_kafka_has_may_be_damaged(tmp_path: Path) -> None:
 def test_what_was_surely_not_acknowledged_goes_and_the_rest_is_kept_aside(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folder = Folder(tmp_path)
+    folder = SpoolFolder(tmp_path)
     written(folder, *PARTS)
     with folder.file(0).open("ab") as file:
         file.write(PARTS[0][:-1])
@@ -238,7 +238,7 @@ def test_what_was_surely_not_acknowledged_goes_and_the_rest_is_kept_aside(
     "text", [b"", b"[1", b'["a",0]', b"[]", b"[1]", b"[-1,0]", b"[9,0,1]", b"{}", b"\xff", b"[9,0]"]
 )
 def test_a_place_that_cannot_be_read_is_told_with_its_file(tmp_path: Path, text: bytes) -> None:
-    folder = Folder(tmp_path)
+    folder = SpoolFolder(tmp_path)
     written(folder, *PARTS)
     (tmp_path / "place.json").write_bytes(text)
     with pytest.raises(PenstockError, match=r"cannot be read \(.*place.json\). Next: remove this file"):
@@ -248,7 +248,7 @@ def test_a_place_that_cannot_be_read_is_told_with_its_file(tmp_path: Path, text:
 
 @given(st.integers(0, 1000), st.integers(0, 7))
 def test_a_bit_of_the_place_that_turned_is_noticed(tmp_path_factory: pytest.TempPathFactory, at: int, bit: int) -> None:
-    folder, place = Folder(tmp_path_factory.mktemp("spool")), Place(3, 1234)
+    folder, place = SpoolFolder(tmp_path_factory.mktemp("spool")), SpoolPosition(3, 1234)
     folder.note(place)
     text = bytearray((folder.path / "place.json").read_bytes())
     text[at % len(text)] ^= 1 << bit
@@ -258,15 +258,15 @@ def test_a_bit_of_the_place_that_turned_is_noticed(tmp_path_factory: pytest.Temp
 
 
 def test_a_file_that_was_moved_away_is_passed_over(tmp_path: Path) -> None:
-    folder = Folder(tmp_path)
+    folder = SpoolFolder(tmp_path)
     written(folder, *PARTS)
-    folder.note(Place(0, SIZE))
+    folder.note(SpoolPosition(0, SIZE))
     folder.file(0).unlink()
     assert folder.recover() == 1, "a new file is not begun before the place"
 
 
 def test_a_topics_own_folder_is_taken_over_too(tmp_path: Path) -> None:
-    folder = Folder(tmp_path / "worker-1")
+    folder = SpoolFolder(tmp_path / "worker-1")
     folder.of_topic("a.b-c").make()
     written(folder.of_topic("a.b-c"), *PARTS)
     assert folder.topics() == ["a.b-c"]

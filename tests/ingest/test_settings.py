@@ -12,7 +12,7 @@ from penstock.cli import ingest
 from penstock.cli.main import main
 from penstock.errors import PenstockError
 from penstock.ingest import ingest_server
-from penstock.ingest.api_keys import Access, Rate
+from penstock.ingest.api_keys import ApiKeys, Rate
 from penstock.ingest.event_schema import load
 from penstock.ingest.ingest_settings import Given, read
 from penstock.ingest.responses import Refused
@@ -150,7 +150,7 @@ def test_a_new_key_is_shown_with_its_lines_for_the_file(tmp_path: Path, capsys: 
     key, lines = shown.partition("this once: ")[2].split()[0], shown[shown.index("[[keys]]") :]
     (tmp_path / "ingest.toml").write_text(f"{TOPIC}{lines}")
     (found,) = read(tmp_path / "ingest.toml", Given()).keys
-    access = Access([found])
+    access = ApiKeys([found])
     access.require("a", None, key.encode())
     access.require("a", f"Bearer {key}".encode(), None)
     with pytest.raises(Refused, match="not known"):
@@ -170,7 +170,7 @@ def test_a_new_publishable_key_is_shown_with_its_lines_for_the_file(
     (found,) = read(tmp_path / "ingest.toml", Given()).keys
     assert (found.name, str(found.origins)) == ('the "shop"', "https://shop.example")
     assert found.topics == frozenset({"a"})
-    assert Access([found]).require("a", None, None, key.encode()) == found
+    assert ApiKeys([found]).require("a", None, None, key.encode()) == found
     assert main(["ingest", "--publishable", "--servers", "h:1"]) == 1
     assert "--new-key NAME" in capsys.readouterr().err
 

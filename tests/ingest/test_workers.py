@@ -22,7 +22,7 @@ from penstock.cli.main import main
 from penstock.ingest.board import Board
 from penstock.ingest.events import Events
 from penstock.ingest.ingest_metrics import Family, Report, Sample, merged
-from penstock.ingest.spool_files import Folder, frame
+from penstock.ingest.spool_files import SpoolFolder, frame
 from penstock.local.services import Services
 from penstock_demo.child import below, listed
 
@@ -141,7 +141,7 @@ def test_what_dead_workers_left_in_spools_is_taken_over(services: Services, topi
     left = [b'{"left":%d}' % number for number in range(2)]
     for path, event in zip((spool, spool / "worker-7"), left, strict=True):
         path.mkdir()
-        Folder(path).file(3).write_bytes(frame(topic, 1, Events.of([event], None, 0)))
+        SpoolFolder(path).file(3).write_bytes(frame(topic, 1, Events.of([event], None, 0)))
     options = "--servers", services.kafka, "--topics", topic, "--spool", spool, "--workers"
     with ingest(tmp_path, *options, 3) as server, Load(server, topic) as load:
         pids = workers(server)
@@ -162,7 +162,7 @@ def test_what_dead_workers_left_in_spools_is_taken_over(services: Services, topi
 def test_a_worker_that_cannot_start_ends_the_server(services: Services, topic: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "penstock", "ingest", "--listen", "127.0.0.1:0", "--workers", str(WORKERS)]
     command += ["--servers", services.kafka, "--topics", topic, "--spool", str(tmp_path)]
-    with Folder(tmp_path / "worker-1").locked():
+    with SpoolFolder(tmp_path / "worker-1").locked():
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr.startswith(f"penstock: another process uses this spool ({tmp_path}/worker-1)")
@@ -222,13 +222,13 @@ def test_a_damaged_spool_ends_the_start_with_one_line(
     path.mkdir(exist_ok=True)
     spoilt = bytearray(frame(topic, 1, Events.of([b"{}"], None, 0)) * 2)
     spoilt[20] ^= 1
-    Folder(path).file(0).write_bytes(spoilt)
+    SpoolFolder(path).file(0).write_bytes(spoilt)
     if place:
         (path / "place.json").write_bytes(b"[0")
     options = ["--servers", services.kafka, "--topics", topic, "--spool", str(tmp_path), "--workers", str(workers)]
     command = [sys.executable, "-m", "penstock", "ingest", "--listen", "127.0.0.1:0", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     said = [line for line in done.stderr.splitlines() if "takes its place" not in line]
-    file = path / "place.json" if place else Folder(path).file(0)
+    file = path / "place.json" if place else SpoolFolder(path).file(0)
     assert (done.returncode, len(said)) == (1, 1), done.stderr
     assert said[0].startswith("penstock: ") and f"({file})" in said[0] and "Next: " in said[0]

@@ -20,7 +20,7 @@ from penstock.database.retrying import DatabaseUnavailable, retrying
 from penstock.errors import PenstockError
 from penstock.query import Query
 from penstock.run import supervise
-from penstock.run.supervise import Run, Stop
+from penstock.run.supervise import PipelineRun, Stop
 from penstock.signals import ENDING, listen
 
 LONG = timedelta(minutes=1)
@@ -51,7 +51,9 @@ class Running:
 
     def supervise(self) -> None:
         no_spark, nowhere = cast(SparkSession, None), Path("nowhere")
-        Run(Waiting(self.wait), no_spark, nowhere, self.stop, self.said.append, lambda query, batch: None).supervise()
+        PipelineRun(
+            Waiting(self.wait), no_spark, nowhere, self.stop, self.said.append, lambda query, batch: None
+        ).supervise()
 
 
 @pytest.fixture

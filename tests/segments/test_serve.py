@@ -27,7 +27,7 @@ from penstock.errors import PenstockError
 from penstock.ingest.api_keys import new_key
 from penstock.local.services import Services
 from penstock.segment.member_tables.delivery_server import Busy, Deliveries
-from penstock.segment.member_tables.delivery_sync import Receipt, Run, Sync
+from penstock.segment.member_tables.delivery_sync import DeliveryRun, Receipt, Sync
 from penstock.segment.member_tables.member_schema import BUCKETS
 from penstock.segment.member_tables.person_hash import xxhash64
 
@@ -113,13 +113,13 @@ class Held(Sync):
     """A delivery that waits to be let go, and may fail."""
 
     go: threading.Event
-    runs: tuple[Run, ...]
+    runs: tuple[DeliveryRun, ...]
     error: Exception | None = None
 
-    def begin(self, mode: str) -> Run:
+    def begin(self, mode: str) -> DeliveryRun:
         return self.runs[0]
 
-    def finish(self, run: Run) -> Receipt:
+    def finish(self, run: DeliveryRun) -> Receipt:
         self.go.wait(60)
         raise self.error or AssertionError
 
@@ -128,7 +128,7 @@ class Held(Sync):
 
 
 def test_one_delivery_at_a_time_and_what_ended_it() -> None:
-    run, go = Run(uuid1(), "full", datetime.now(UTC), {}), threading.Event()
+    run, go = DeliveryRun(uuid1(), "full", datetime.now(UTC), {}), threading.Event()
     deliveries = Deliveries(
         lambda name, to: Held(name, to, "ks", Access("h:1"), "h:1", go, (run,), PenstockError("Kafka is away"))
     )

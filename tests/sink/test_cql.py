@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from penstock import cql as pcql, write
 from penstock.cql import cql_sink as sink_cql
-from penstock.cql.cql_writer import Writer
+from penstock.cql.cql_writer import CqlWriter
 from penstock.errors import PenstockError, SchemaChanged
 from penstock.local.services import Services
 from penstock.query import Batch
@@ -129,7 +129,7 @@ def test_each_row_goes_to_the_table_that_it_names_at_the_time_it_says(
         (found,) = cql.execute(f"SELECT k, {column}, WRITETIME({column}), TTL({column}) FROM {keyspace}.{table}")
         assert (str(found[0]), *found[1:3]) == (key, value, micros)
         assert found[3] > 86_000
-    writer = Writer(sink.access, sink.tables, "insert", 0, sink.limits)
+    writer = CqlWriter(sink.access, sink.tables, "insert", 0, sink.limits)
     row: dict[str, Any] = {
         "k": keys[0],
         "a": 1,
@@ -173,7 +173,7 @@ def test_a_value_that_is_refused_ends_the_run(
     cql.execute(f"DROP TABLE IF EXISTS {table}")
     cql.execute(f"CREATE TABLE {table} (k text PRIMARY KEY, v {kind})")
     sink = pcql.sink(table, hosts=services.cql, patience=PATIENCE)
-    writer = Writer(sink.access, sink.tables, "insert", 0, sink.limits)
+    writer = CqlWriter(sink.access, sink.tables, "insert", 0, sink.limits)
     batch = pa.RecordBatch.from_pylist([{"k": "a"} | row])
     with pytest.raises(PenstockError, match=said) as told:
         list(writer(iter([batch])))
@@ -200,7 +200,7 @@ def test_a_clock_that_went_back_hides_no_rows(monkeypatch: pytest.MonkeyPatch, p
 def test_a_table_that_has_changed_is_written_after_a_restart(services: Services, cql: Any, keyspace: str) -> None:
     cql.execute(f"CREATE TABLE {keyspace}.changing (k text PRIMARY KEY, v int)")
     sink = pcql.sink(f"{keyspace}.changing", hosts=services.cql, patience=PATIENCE)
-    writer = Writer(sink.access, sink.tables, "insert", 0, sink.limits)
+    writer = CqlWriter(sink.access, sink.tables, "insert", 0, sink.limits)
     cql.execute(f"ALTER TABLE {keyspace}.changing DROP v")
     with pytest.raises(SchemaChanged, match="the table is not what it was when the query was built"):
         list(writer(iter([pa.RecordBatch.from_pylist([{"k": "a", "v": 1}])])))

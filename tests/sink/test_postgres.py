@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from penstock import postgres as pg, write
 from penstock.errors import PenstockError
-from penstock.postgres.postgres_batch import Work, merge, note, prepare
+from penstock.postgres.postgres_batch import PostgresBatch, merge, note, prepare
 from penstock.postgres.postgres_session import connected
 from penstock.query import Batch, Unavailable
 
@@ -209,9 +209,9 @@ def test_a_run_that_was_overtaken_by_one_with_another_batch_says_so(postgres: st
         prepare(session)
         assert note(session, quick, "t")
         session.commit()
-        merge(session, cast(Work, SimpleNamespace(batch=quick, table="t")), [1])
+        merge(session, cast(PostgresBatch, SimpleNamespace(batch=quick, table="t")), [1])
         with pytest.raises(PenstockError, match="PostgreSQL table t has another batch 0 of this query"):
-            merge(session, cast(Work, SimpleNamespace(batch=slow, table="t")), [1])
+            merge(session, cast(PostgresBatch, SimpleNamespace(batch=slow, table="t")), [1])
 
 
 def test_without_a_version_the_last_row_of_a_key_counts(spark: SparkSession, postgres: str) -> None:

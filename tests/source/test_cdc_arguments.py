@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from penstock import cdc
 from penstock.cdc import cdc_read as source
-from penstock.cdc.cdc_options import Settings
+from penstock.cdc.cdc_options import CdcSettings
 from penstock.cdc.timeuuid import micros
 from penstock.errors import PenstockError
 
@@ -21,7 +21,7 @@ class Described(Exception):
 
 @pytest.fixture
 def read(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Any:
-    def describe(settings: Settings) -> None:
+    def describe(settings: CdcSettings) -> None:
         raise Described(settings)
 
     monkeypatch.setattr(source, "describe", describe)

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock import cdc
 from penstock.cdc.change_decoder import ChangeDecoder, decode_log
-from penstock.cdc.change_rows import Images, Layout, frame_schema, layout, log_schema
+from penstock.cdc.change_rows import Images, LogLayout, frame_schema, layout, log_schema
 from penstock.cdc.log_pages import id_cells
 from penstock.cdc.snapshot_plan import TokenRange
 from penstock.cdc.snapshot_read import Changed, RowBuilder
@@ -32,7 +32,7 @@ POISON = b"\0\0\0\1\0\0\0\0\0\0\0\1x"
 """{blob_as_int(0x): 'x'}"""
 
 
-def raw(columns: Layout, column: str) -> Layout:
+def raw(columns: LogLayout, column: str) -> LogLayout:
     """The layout with a column whose cells the test gives as bytes."""
     pairs = zip(columns.names, columns.kinds, strict=True)
     return replace(columns, kinds=tuple(CqlType("blob") if name == column else kind for name, kind in pairs))

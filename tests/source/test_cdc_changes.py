@@ -16,7 +16,7 @@ from penstock.cdc.change_decoder import ChangeDecoder, decode_log
 from penstock.cdc.change_rows import Images, frame_schema, layout, log_schema
 from penstock.cdc.sent_groups import groups_of
 from penstock.codec.change_frame import layout as described
-from penstock.schema import Table
+from penstock.schema import CqlTable
 
 FULL = Images("full", "full")
 CLUSTERED = table("pk int", "ck int", "s text", "v int; tags set<text>; items list<int>")
@@ -25,7 +25,7 @@ READ = T0 + 2_500_000
 
 
 def changes(
-    of: Table, rows: Sequence[dict[str, Any]], images: Images = FULL, cuts: Sequence[int] = (), only: Any = None
+    of: CqlTable, rows: Sequence[dict[str, Any]], images: Images = FULL, cuts: Sequence[int] = (), only: Any = None
 ) -> list[dict[str, Any]]:
     """The changes that log rows make, read in pages cut at `cuts`."""
     columns = layout(of)

@@ -14,13 +14,13 @@ from log_pages import stream_id, time_of
 
 from penstock.cdc.generations import Position
 from penstock.cdc.low_latency import FAR, NEAR, Progress, again, step
-from penstock.cdc.sent_groups import NONE, Groups, digest, groups_of, recover
+from penstock.cdc.sent_groups import NONE, SentGroups, digest, groups_of, recover
 
 T0 = 1_700_000_000_000_000
 CONFIDENCE = 10_000_000
 
 
-def groups(times: list[int], salt: int = 0) -> Groups:
+def groups(times: list[int], salt: int = 0) -> SentGroups:
     """Groups with these times, each in a stream and with an id of its own."""
     cells = [stream_id(i % 5) + uuid.UUID(int=time_of(t).int ^ (i + salt) << 8).bytes for i, t in enumerate(times)]
     return groups_of(np.frombuffer(b"".join(cells), np.uint8).reshape(-1, 32)) if cells else NONE
@@ -75,7 +75,7 @@ def test_a_digest_of_another_shape_leaves_all_unknown() -> None:
 def test_a_digest_stays_small(seconds: int) -> None:
     end = T0 + seconds * 1_000_000
     times = np.random.default_rng(1).integers(T0 + 1, end, 100_000)
-    full = Groups.of(times, times, times.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+    full = SentGroups.of(times, times, times.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
     assert len(digest(full, T0, end)) < 4000
     assert len(digest(NONE, T0, end)) < 100
 
@@ -95,7 +95,7 @@ class Log:
         shown = {time: time + delay for time, delay in self.arrivals}
         self.shown = np.array([shown[int(time)] for time in self.all.times], np.int64)
 
-    def find(self, after: int, until: int) -> Groups:
+    def find(self, after: int, until: int) -> SentGroups:
         return self.all.at(self.shown <= self.now).within(after, until)
 
     def plan(self, back: int = NEAR) -> None:
@@ -176,7 +176,7 @@ def test_late_groups_are_looked_for_where_they_mostly_are() -> None:
     """A little way back, or further, and in all that became complete; not in between; after a restart, in all."""
     asked: list[tuple[float, float]] = []
 
-    def find(after: int, until: int) -> Groups:
+    def find(after: int, until: int) -> SentGroups:
         asked.append(((after - T0) / 1e6, (until - T0) / 1e6))
         return NONE
 

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from penstock import cdc
 from penstock.errors import PenstockError
 from penstock.local import cql_node as node, services
-from penstock.local.service import Place
+from penstock.local.service import ServiceFolder
 
 SUPERUSER = "cassandra"
 
@@ -26,7 +26,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     root = tmp_path_factory.mktemp("guarded")
     plain = node._configuration
 
-    def with_rights(place: Place) -> str:
+    def with_rights(place: ServiceFolder) -> str:
         rights = {"authenticator": "PasswordAuthenticator", "authorizer": "CassandraAuthorizer"}
         # A right that was just granted holds at once.
         rights |= {"permissions_validity": "0ms"}

@@ -10,12 +10,12 @@ from cassandra.util import uuid_from_time
 
 from penstock.cdc import cdc_resume
 from penstock.cdc.cdc_options import settings
-from penstock.cdc.cdc_resume import Resume
+from penstock.cdc.cdc_resume import CdcResume
 from penstock.cdc.generations import Position
 from penstock.cdc.planner import Planner
 from penstock.cdc.timeuuid import now_micros
 from penstock.errors import DataLost
-from penstock.schema import Table
+from penstock.schema import CqlTable
 
 SECOND, DAY = 1_000_000, 86_400
 NOW = now_micros()
@@ -37,8 +37,8 @@ class Planned:
         return settings(GIVEN | {"failOnDataLoss": str(not self.lossy)})
 
     @property
-    def table(self) -> Table:
-        return Table("shop", "orders", (), (("ttl", str(self.ttl)),), self.log, self.altered)
+    def table(self) -> CqlTable:
+        return CqlTable("shop", "orders", (), (("ttl", str(self.ttl)),), self.log, self.altered)
 
     def held_from(self) -> int:
         return NOW - self.ttl * SECOND
@@ -53,8 +53,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cdc_resume, "now_micros", lambda: NOW)
 
 
-def resume(**about: Any) -> Resume:
-    return Resume(cast(Planner, Planned(**about)))
+def resume(**about: Any) -> CdcResume:
+    return CdcResume(cast(Planner, Planned(**about)))
 
 
 def offset(ago: int, *, ttl: int | None = DAY, log: str | None = OLD_LOG, planned: int = 1) -> dict[str, Any]:

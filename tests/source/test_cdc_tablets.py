@@ -13,7 +13,7 @@ import pytest
 from cassandra.util import uuid_from_time
 from keyspaces import new_keyspace
 
-from penstock.cdc.cdc_options import Settings, settings
+from penstock.cdc.cdc_options import CdcSettings, settings
 from penstock.cdc.cdc_tables import find_table
 from penstock.cdc.change_rows import frame_schema
 from penstock.cdc.generations import Generations, published, tablets, token_of
@@ -21,7 +21,7 @@ from penstock.cdc.planner import Planner
 from penstock.cdc.span_read import read_span
 from penstock.cdc.timeuuid import micros
 from penstock.database.cql_connection import connection
-from penstock.schema import Table
+from penstock.schema import CqlTable
 
 SECOND = dt.timedelta(seconds=1)
 MOST = 10_000
@@ -72,7 +72,7 @@ class Tablets:
         self.cql.execute(f"INSERT INTO {self.keyspace}.{self.name}_scylla_cdc_log JSON %s", (text,))
 
 
-def read_all(chosen: Settings, table: Table, system: str) -> list[tuple[int, int]]:
+def read_all(chosen: CdcSettings, table: CqlTable, system: str) -> list[tuple[int, int]]:
     """The id and value of each change, batch by batch."""
     planner = Planner(chosen, table)
     planner.generations = Generations(planner.generations.session, tablets(table, system))

@@ -9,10 +9,10 @@ import pytest
 
 from penstock.errors import DataLost
 from penstock.kafka.kafka_offsets import EARLIEST, TopicOffsets, topics
-from penstock.kafka.kafka_resume import Resume
-from penstock.kafka.kafka_settings import Settings
+from penstock.kafka.kafka_resume import KafkaResume
+from penstock.kafka.kafka_settings import KafkaSettings
 from penstock.kafka.kafka_source import Ranges, TopicStreamReader
-from penstock.kafka.topic_reader import Topic
+from penstock.kafka.topic_reader import TopicReader
 from penstock.wire.consumer.fetcher import TopicReplaced
 from penstock.wire.errors import KafkaError, OffsetOutOfRange
 
@@ -42,9 +42,9 @@ class Known:
 END = {0: 20, 1: 9}
 
 
-def resume(known: Known | None = None, *, lossy: bool = False) -> Resume:
+def resume(known: Known | None = None, *, lossy: bool = False) -> KafkaResume:
     given = GIVEN | ({"failOnDataLoss": "false"} if lossy else {})
-    return Resume(Settings.of(given), cast(Topic, known or Known()))
+    return KafkaResume(KafkaSettings.of(given), cast(TopicReader, known or Known()))
 
 
 def at(zero: int, one: int, id: str = "a1") -> TopicOffsets:
@@ -103,8 +103,8 @@ def test_a_planned_batch_is_read_from_the_topic_that_it_was_planned_for() -> Non
 
 @pytest.mark.parametrize(("tasks", "expected"), [(2, [[1, 3], [0, 2]]), (0, [[1], [0], [2], [3]])])
 def test_a_batch_is_read_by_as_many_tasks_as_when_it_was_planned(tasks: int, expected: list[list[int]]) -> None:
-    reader = TopicStreamReader(Settings.of(GIVEN | {"tasks": "4"}))
-    reader.topic = cast(Topic, Known(first=dict.fromkeys(range(4), 0)))
+    reader = TopicStreamReader(KafkaSettings.of(GIVEN | {"tasks": "4"}))
+    reader.topic = cast(TopicReader, Known(first=dict.fromkeys(range(4), 0)))
     begin = TopicOffsets("clicks", dict.fromkeys(range(4), 0), "a1", tasks=1)
     until = TopicOffsets("clicks", {0: 30, 1: 40, 2: 20, 3: 10}, "a1", tasks=tasks)
     parts = reader.partitions(begin.offset(), until.offset())
@@ -132,6 +132,6 @@ def test_other_offsets_are_refused(told: dict[str, object]) -> None:
 @pytest.mark.parametrize("lossy", [False, True])
 def test_what_is_lost_while_a_task_reads_is_passed_over_at_the_next_start(error: KafkaError, lossy: bool) -> None:
     given = GIVEN | ({"failOnDataLoss": "false"} if lossy else {})
-    told = Topic(Settings.of(given))._told(error)
+    told = TopicReader(KafkaSettings.of(given))._told(error)
     assert isinstance(told, DataLost) and told.retriable is lossy
     assert "start the query again: it says which offsets it misses" in told.next

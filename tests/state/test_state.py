@@ -22,10 +22,10 @@ from spark_tasks import tasks
 from waiting import until
 
 from penstock import postgres as pg
-from penstock.connect.rest_server import Server, bind
+from penstock.connect.rest_server import RestServer, bind
 from penstock.errors import PenstockError
 from penstock.query import Batch
-from penstock.state.postgres_state import Tables
+from penstock.state.postgres_state import PostgresState
 from penstock.state.read import Checkpoints, partition
 from penstock.state.serve import app
 from penstock.state.stores import stores
@@ -207,7 +207,7 @@ def ask(url: str) -> Any:
 
 def test_state_over_http(states: Checkpoints) -> None:
     with bind("127.0.0.1", 0) as bound:
-        server = Server(app(states), bound)
+        server = RestServer(app(states), bound)
         try:
             assert "visits/windows/stateStoreSave" in [one["name"] for one in ask(f"{server.url}/state")]
             rows = ask(f"{server.url}/state/visits/windows?key=ann")
@@ -228,7 +228,7 @@ def test_state_in_postgres(spark: SparkSession, postgres: str) -> None:
     with new_table(postgres, '"user" text, day date, n bigserial, PRIMARY KEY ("user", day)') as table:
         sink = pg.sink(table, url=postgres, key=["user", "day"])
         sink.save(spark.sql("SELECT 'ann' AS user, DATE '2024-02-29' AS day, 3L AS n"), Batch("kept", 7))
-        tables = Tables(postgres)
+        tables = PostgresState(postgres)
         row = {"user": "ann", "day": "2024-02-29", "n": 3}
         for key in ('{"user": "ann"}', '{"user": "ann", "day": "2024-02-29"}'):
             answer = tables.get(table, key).told()
@@ -248,7 +248,7 @@ def test_state_in_postgres(spark: SparkSession, postgres: str) -> None:
 def test_a_table_in_postgres_may_be_called_by_a_reserved_word(spark: SparkSession, postgres: str) -> None:
     execute(postgres, 'CREATE TABLE "end" (id int PRIMARY KEY)')
     pg.sink("end", url=postgres, key="id").save(spark.sql("SELECT 1 AS id"), Batch("word", 1))
-    assert Tables(postgres).get("end", "1").told()["rows"] == [{"id": 1}]
+    assert PostgresState(postgres).get("end", "1").told()["rows"] == [{"id": 1}]
     execute(postgres, 'DROP TABLE "end"')
 
 

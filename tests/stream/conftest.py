@@ -18,9 +18,9 @@ def keyspace(cql: Any) -> Iterator[str]:
 
 
 @pytest.fixture
-def sharing(monkeypatch: pytest.MonkeyPatch) -> shared_memory.Memory:
+def sharing(monkeypatch: pytest.MonkeyPatch) -> shared_memory.SharedMemory:
     """This process has memory to share."""
-    made = shared_memory.Memory.make()
+    made = shared_memory.SharedMemory.make()
     if made is None:
         pytest.skip("this system gives no such memory")
     monkeypatch.setattr(shared_memory, "_MEMORY", made)

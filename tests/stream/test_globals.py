@@ -28,7 +28,7 @@ from penstock.keyed_state.byte_index import KeyIndex
 from penstock.local.services import Services
 from penstock.table.json_rows import decoded
 from penstock.table.latest_rows import InMemory, OnDisk
-from penstock.table.replica import Replica, Topic, replica
+from penstock.table.replica import CompactedTopic, Replica, replica
 
 SCHEMA = pa.schema({"name": pa.string(), "n": pa.int64()})
 
@@ -175,7 +175,7 @@ def test_a_replica_follows_its_topic(
     services: Services, people: tuple[str, Producer], memory: int, tmp_path: Path
 ) -> None:
     topic, producer = people
-    replica = Replica(Topic(topic, services.kafka, SCHEMA, memory, str(tmp_path)))
+    replica = Replica(CompactedTopic(topic, services.kafka, SCHEMA, memory, str(tmp_path)))
     keys = pa.array([b"ann", b"bob", b"dan"])
     assert replica.get(keys)[1]["name"].to_pylist() == ["ann", "bob", None]
     producer.produce(topic, b'{"name": "dan"}', key="dan")

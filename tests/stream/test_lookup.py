@@ -11,11 +11,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock import cql as pcql
-from penstock.cql.row_lookup import KEY, Lookup
+from penstock.cql.row_lookup import KEY, RowLookup
 from penstock.database.access import Access
 from penstock.database.cql_connection import connection
-from penstock.database.requests import Limits
-from penstock.database.row_fetch import Rows
+from penstock.database.requests import RequestLimits
+from penstock.database.row_fetch import RowFetch
 from penstock.database.table_catalog import describe
 from penstock.errors import PenstockError
 from penstock.keyed_state.query_metrics import MEASURED
@@ -35,12 +35,12 @@ def users(cql: Any, keyspace: str) -> str:
     return keyspace
 
 
-def rows_of(services: Services, table: str, *columns: str) -> Rows:
+def rows_of(services: Services, table: str, *columns: str) -> RowFetch:
     access = Access(services.cql)
-    return Rows(access, describe(connection(access).rows, table), columns, Limits())
+    return RowFetch(access, describe(connection(access).rows, table), columns, RequestLimits())
 
 
-def run(made: Lookup, *columns: list[Any], kinds: tuple[pa.DataType, ...] = (pa.int64(),)) -> list[dict[str, Any]]:
+def run(made: RowLookup, *columns: list[Any], kinds: tuple[pa.DataType, ...] = (pa.int64(),)) -> list[dict[str, Any]]:
     """The rows with what was found, and the batch's numbers."""
     arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
     key = pa.StructArray.from_arrays(arrays, [f"k{i}" for i in range(len(arrays))])
@@ -50,7 +50,7 @@ def run(made: Lookup, *columns: list[Any], kinds: tuple[pa.DataType, ...] = (pa.
 
 
 def test_each_key_is_asked_for_once_and_remembered_found_or_not(services: Services, users: str) -> None:
-    made = Lookup(rows_of(services, f"{users}.users", "name", "tags"), ("name", "of"), 1000, SECONDS)
+    made = RowLookup(rows_of(services, f"{users}.users", "name", "tags"), ("name", "of"), 1000, SECONDS)
     assert [(row["name"], row["of"]) for row in run(made, [None, None])] == [(None, None)] * 2
     found = run(made, [3, 3, None, 1000, 7, 3, 1000])
     assert [(row["n"], row["name"], row["of"]) for row in found] == [
@@ -75,12 +75,12 @@ def test_each_key_is_asked_for_once_and_remembered_found_or_not(services: Servic
 
 
 def test_what_is_remembered_is_bounded_in_time_and_number(services: Services, users: str) -> None:
-    small = Lookup(rows_of(services, f"{users}.users", "name"), ("name",), 10, SECONDS)
+    small = RowLookup(rows_of(services, f"{users}.users", "name"), ("name",), 10, SECONDS)
     assert [row["name"] for row in run(small, list(range(20, 40)))] == [f"user {n}" for n in range(20, 40)]
     again = run(small, list(range(20, 40)))
     assert [row["name"] for row in again] == [f"user {n}" for n in range(20, 40)]
     assert (again[0][MEASURED]["hits"], again[0][MEASURED]["cached"]) == (10, 10)
-    brief = Lookup(rows_of(services, f"{users}.users", "name"), ("name",), 1000, 0.0)
+    brief = RowLookup(rows_of(services, f"{users}.users", "name"), ("name",), 1000, 0.0)
     assert run(brief, [1])[0][MEASURED]["keys"] == run(brief, [1])[0][MEASURED]["keys"] == 1
 
 
@@ -90,7 +90,7 @@ def test_rows_are_found_by_keys_of_several_columns(services: Services, cql: Any,
         cql.execute(
             f"INSERT INTO {users}.visits (id, place, n, v) VALUES (%s, %s, %s, %s)", (id, "", number, number / 2)
         )
-    made = Lookup(rows_of(services, f"{users}.visits", "v"), ("v",), 1000, SECONDS)
+    made = RowLookup(rows_of(services, f"{users}.visits", "v"), ("v",), 1000, SECONDS)
     kinds = (pa.string(), pa.string(), pa.int32())
     found = run(made, [str(ids[0]), str(ids[2]), str(ids[1]), None], ["", "", "", ""], [0, 2, 7, 1], kinds=kinds)
     assert [row["v"] for row in found] == [0.0, 1.0, None, None]

@@ -153,7 +153,7 @@ def test_writers_at_once_find_the_same_persons_as_union_find(empty: IdStore) -> 
 
     def process(number: int) -> None:
         for batch in batches[number::4]:
-            made = id_batches.Process(matcher(empty, fresh=0.0))
+            made = id_batches.IdentityCache(matcher(empty, fresh=0.0))
             columns = [pa.array(column, pa.string()) for column in zip(*batch, strict=True)]
             made.matched(pa.RecordBatch.from_pydict({KEY: pa.StructArray.from_arrays(columns, list(KINDS))}))
 

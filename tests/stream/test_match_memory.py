@@ -13,7 +13,7 @@ import pytest
 
 from penstock import cql
 from penstock.cql.matching import id_batches
-from penstock.cql.matching.id_batches import KEY, Match, Process
+from penstock.cql.matching.id_batches import KEY, IdentityCache, Match
 from penstock.cql.matching.id_store import Identity
 from penstock.cql.matching.linking import Node, node_of
 
@@ -21,23 +21,23 @@ FRESH = 10.0
 MAPS = pa.map_(pa.string(), pa.list_(pa.string()))
 
 
-def process(limit: int) -> Process:
+def process(limit: int) -> IdentityCache:
     store = cql.ids("nowhere", hosts="127.0.0.1:9")
-    return Process(Match(store, ("cookie",), "person", False, 60, timedelta(seconds=FRESH), limit))
+    return IdentityCache(Match(store, ("cookie",), "person", False, 60, timedelta(seconds=FRESH), limit))
 
 
 def binary(*values: bytes) -> pa.Array:
     return pa.array(values, pa.binary())
 
 
-def knows(made: Process, cookie: str, at: float) -> None:
+def knows(made: IdentityCache, cookie: str, at: float) -> None:
     """The process has read, at that time, that the cookie is a person's, who has it alone."""
     node = node_of("cookie", cookie)
     made.persons.add(binary(f"cookie\0{cookie}".encode()), pa.table({"person": binary(node)}), at)
     made.lists.add(binary(node), pa.table({"ids": pa.array([[("cookie", [cookie])]], MAPS)}), at)
 
 
-def matched(made: Process, *cookies: str) -> list[dict[str, Any]]:
+def matched(made: IdentityCache, *cookies: str) -> list[dict[str, Any]]:
     key = pa.StructArray.from_arrays([pa.array(cookies)], ["cookie"])
     found: list[dict[str, Any]] = made.matched(pa.RecordBatch.from_pydict({KEY: key})).to_pylist()
     return found

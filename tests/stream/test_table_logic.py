@@ -9,9 +9,9 @@ from bucket_runs import Run
 from drawn import drawn, same
 from pyspark.sql import types as st
 
-from penstock.join.stream_table_join import Lookup
+from penstock.join.stream_table_join import StreamTableLogic
 from penstock.join.table_join import MOVED, SIDE, Linked, Links, Pairs
-from penstock.keyed_state.aggregates import Aggregate, Part
+from penstock.keyed_state.aggregates import Aggregate, PartialColumn
 from penstock.table.revisions import ROW_DELETED, ROW_VERSION, SIGN, Revisions
 from penstock.table.totals import Fold, Totals
 
@@ -57,8 +57,8 @@ def test_a_new_row_is_added_and_the_one_before_subtracted_whatever_the_order_of_
 
 
 def test_totals_of_groups_and_a_group_without_rows_is_deleted() -> None:
-    count = Aggregate("n", (Part("n_count", "_of_n", "count", pa.int64()),), st.LongType())
-    total = Aggregate("total", (Part("total_sum", "_of_total", "sum", pa.int64()),), st.LongType())
+    count = Aggregate("n", (PartialColumn("n_count", "_of_n", "count", pa.int64()),), st.LongType())
+    total = Aggregate("total", (PartialColumn("total_sum", "_of_total", "sum", pa.int64()),), st.LongType())
     run = Run(Totals(schema("region"), (count, total)))
     head = "| region | _of_n | _of_total | _sign |\n"
     same(
@@ -189,7 +189,9 @@ def test_a_stream_meets_the_table_as_it_is_after_the_rows_of_the_batch() -> None
     rows = (
         "| 1 | x | - | 0 | - | - |\n| 1 | - | 5 | 1 | 1 | false |\n| 2 | y | - | 0 | - | - |\n| - | z | - | 0 | - | - |"
     )
-    inner, left = (Run(Lookup(schema("id", "v"), ("id",), ("id", "name"), ("v",), how)) for how in ("inner", "left"))
+    inner, left = (
+        Run(StreamTableLogic(schema("id", "v"), ("id",), ("id", "name"), ("v",), how)) for how in ("inner", "left")
+    )
     same(inner.batch(table(head + rows)), "| id | name | v |\n| 1 | x | 5 |")
     same(left.batch(table(head + rows)), "| id | name | v |\n| 1 | x | 5 |\n| 2 | y | - |\n| - | z | - |")
     gone = "| 1 | - | - | 1 | 2 | true |\n| 1 | x | - | 0 | - | - |\n| 1 | y | - | 0 | - | - |"
@@ -198,7 +200,9 @@ def test_a_stream_meets_the_table_as_it_is_after_the_rows_of_the_batch() -> None
 
 def test_null_finds_no_row_though_the_table_has_one_under_it() -> None:
     rows = "| id | name | v | _side | _version | _deleted |\n| - | x | - | 0 | - | - |\n| - | - | 5 | 1 | 1 | false |"
-    inner, left = (Run(Lookup(schema("id", "v"), ("id",), ("id", "name"), ("v",), how)) for how in ("inner", "left"))
+    inner, left = (
+        Run(StreamTableLogic(schema("id", "v"), ("id",), ("id", "name"), ("v",), how)) for how in ("inner", "left")
+    )
     same(inner.batch(table(rows)), "| id | name | v |")
     same(left.batch(table(rows)), "| id | name | v |\n| - | x | - |")
 

@@ -12,7 +12,7 @@ from bucket_runs import Run
 from drawn import drawn, same
 from pyspark.sql import types as st
 
-from penstock.keyed_state.aggregates import Aggregate, Part
+from penstock.keyed_state.aggregates import Aggregate, PartialColumn
 from penstock.keyed_state.arrow_keys import packed, unpacked
 from penstock.keyed_state.buckets import BLOB, BUCKET, _once
 from penstock.window.hopping_windows import Panes
@@ -20,11 +20,14 @@ from penstock.window.session_windows import Sessions
 from penstock.window.window_state import END, START, Shape, Windows
 
 MS = 1000
-COUNT = Aggregate("n", (Part("n_count", "_of_n", "count", pa.int64()),), st.LongType())
-TOTAL = Aggregate("total", (Part("total_sum", "_of_total", "sum", pa.int64()),), st.LongType())
+COUNT = Aggregate("n", (PartialColumn("n_count", "_of_n", "count", pa.int64()),), st.LongType())
+TOTAL = Aggregate("total", (PartialColumn("total_sum", "_of_total", "sum", pa.int64()),), st.LongType())
 MEAN = Aggregate(
     "mean",
-    (Part("mean_sum", "_of_mean", "sum", pa.float64()), Part("mean_count", "_of_mean", "count", pa.int64())),
+    (
+        PartialColumn("mean_sum", "_of_mean", "sum", pa.float64()),
+        PartialColumn("mean_count", "_of_mean", "count", pa.int64()),
+    ),
     st.DoubleType(),
 )
 

@@ -15,7 +15,7 @@ from waiting import until
 
 from penstock.local import cql_node, ports, process
 from penstock.local.process import Process
-from penstock.local.service import Place
+from penstock.local.service import ServiceFolder
 
 LOST = (DriverException, RequestExecutionException, NoHostAvailable)
 """What a client gets for a write that a dying node did not acknowledge."""
@@ -29,7 +29,7 @@ class CqlCluster:
     """Nodes 0, 1, ...; made by `cql_cluster`."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._places = folder, list[Place]()
+        self._folder, self._places = folder, list[ServiceFolder]()
         self._processes: dict[int, Process] = {}
 
     @property
@@ -43,7 +43,7 @@ class CqlCluster:
         found: dict[str, int] = {}
         for name in cql_node.SERVICE.ports:
             found[name] = ports.free(taken | set(found.values()))
-        place = Place(self._folder / f"node-{number}", found)
+        place = ServiceFolder(self._folder / f"node-{number}", found)
         place.data.mkdir(parents=True)
         self._places.append(place)
         self.start(number)

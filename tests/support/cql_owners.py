@@ -13,12 +13,12 @@ from cassandra.protocol import BatchMessage
 from waiting import until
 
 from penstock import cql
-from penstock.cql.cql_writer import Writer
+from penstock.cql.cql_writer import CqlWriter
 from penstock.cql.matching.id_batches import KEY, Match
 from penstock.database.access import Access
 from penstock.database.cql_connection import close, connection
-from penstock.database.requests import Limits
-from penstock.database.row_fetch import KEYS_TOGETHER, Rows
+from penstock.database.requests import RequestLimits
+from penstock.database.row_fetch import KEYS_TOGETHER, RowFetch
 from penstock.database.table_catalog import describe
 from penstock.database.token_ring import partition_key
 
@@ -53,10 +53,10 @@ def work(access: Access, keyspace: str) -> None:
     link, ids = connection(access), list(range(300))
     table, visits = (describe(link.rows, f"{keyspace}.{name}") for name in ("users", "visits"))
     users = pa.RecordBatch.from_pydict({"id": pa.array(ids), "name": [f"user {id}" for id in ids]})
-    list(Writer(access, (table,), "insert", 1, Limits())(iter([users])))
-    rows = Rows(access, table, ("name",), Limits())
+    list(CqlWriter(access, (table,), "insert", 1, RequestLimits())(iter([users])))
+    rows = RowFetch(access, table, ("name",), RequestLimits())
     assert rows.fetch(rows.keys([users["id"]])[0].to_pylist())[0]["name"].to_pylist() == users["name"].to_pylist()
-    of_two = Rows(access, visits, ("v",), Limits())
+    of_two = RowFetch(access, visits, ("v",), RequestLimits())
     _, found, requests = of_two.fetch(of_two.keys([users["id"], pa.array([7] * len(ids))])[0].to_pylist())
     assert not found.any() and requests <= len(ids) // KEYS_TOGETHER + 3
     store = cql.ids(keyspace, hosts=access.hosts)

@@ -19,7 +19,7 @@ from penstock.ingest import ingest_server as server
 from penstock.ingest.app import App
 from penstock.ingest.body import InFlight
 from penstock.ingest.events import Events
-from penstock.ingest.ingest_metrics import Counts
+from penstock.ingest.ingest_metrics import IngestCounts
 from penstock.ingest.ingest_settings import Given, read
 from penstock.ingest.kafka_store import Facts
 
@@ -58,7 +58,7 @@ class Running:
     """A server at `port` of 127.0.0.1, and what it has done."""
 
     port: int
-    counts: Counts
+    counts: IngestCounts
     events: dict[str, list[Stored]]
 
     @property
@@ -80,7 +80,7 @@ def running(folder: Path, config: str) -> Iterator[Running]:
     settings = read(file, Given())
     with server.bind("127.0.0.1", 0) as bound:
         site = server.Site(settings, server.readings(settings), bound, None)
-        store, counts = Memory(), Counts()
+        store, counts = Memory(), IngestCounts()
         uvicorn_config = server._config(site)
         pages = server._pages(site, store, list)
         uvicorn_config.app = App(site.readings, store, settings, counts, InFlight(settings.limits.in_flight), pages)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from penstock.local import jars, java, kafka_broker, ports, process
 from penstock.local.process import Process
-from penstock.local.service import Place, java_command
+from penstock.local.service import ServiceFolder, java_command
 
 # Leaders move only when a test says so. A dead broker is noticed after `session`.
 PROPERTIES = """\
@@ -69,7 +69,7 @@ class KafkaCluster:
     ) -> None:
         self._java_options, self._advertised = java_options, advertised
         self._folder, self._protocols, self._extra = folder, {"PLAINTEXT": "PLAINTEXT"} | dict(listeners), properties
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, ServiceFolder] = {}
         self._processes: dict[int, Process] = {}
         taken: set[int] = set()
         for number in range(1, brokers + 1):
@@ -78,7 +78,7 @@ class KafkaCluster:
             for name in names:
                 found[name] = ports.free(taken)
                 taken.add(found[name])
-            self._places[number] = Place(folder / f"broker-{number}", found | {"client": found["PLAINTEXT"]})
+            self._places[number] = ServiceFolder(folder / f"broker-{number}", found | {"client": found["PLAINTEXT"]})
 
     @property
     def numbers(self) -> list[int]:
@@ -178,12 +178,12 @@ class KafkaCluster:
             del self._processes[number]
             (self._places[number].folder / "pid").unlink(missing_ok=True)
 
-    def _command(self, number: int, place: Place) -> list[str]:
+    def _command(self, number: int, place: ServiceFolder) -> list[str]:
         for port in place.ports.values():
             assert ports.becomes_free(port), f"port {port} of broker {number} was taken"
         return [*self._launch(place), "kafka.Kafka", str(self._configured(number))]
 
-    def _launch(self, place: Place) -> list[str]:
+    def _launch(self, place: ServiceFolder) -> list[str]:
         logging = place.write("log4j2.properties", kafka_broker.LOGGING)
         options = [*self._java_options, f"-Dlog4j2.configurationFile={logging}"]
         classpath = os.pathsep.join(map(str, jars.fetch("kafka")))

@@ -9,13 +9,13 @@ from typing import Any
 
 from cql_values import to_bytes
 
-from penstock.cdc.change_rows import Layout
+from penstock.cdc.change_rows import LogLayout
 from penstock.cdc.timeuuid import upper_bound
 from penstock.database.pages import Page
-from penstock.schema import Column, Table, parse_type
+from penstock.schema import Column, CqlTable, parse_type
 
 
-def table(keys: str, clustering: str = "", static: str = "", regular: str = "", **udts: str) -> Table:
+def table(keys: str, clustering: str = "", static: str = "", regular: str = "", **udts: str) -> CqlTable:
     """A table from texts such as "pk int, pk2 text"; `udts` are user types written the same way."""
     types = {
         name: (tuple(n for n, _ in _pairs(text)), tuple(k for _, k in _pairs(text))) for name, text in udts.items()
@@ -30,7 +30,7 @@ def table(keys: str, clustering: str = "", static: str = "", regular: str = "", 
         )
         for position, (name, kind) in enumerate(_pairs(text))
     ]
-    return Table("ks", "t", tuple(sorted(columns, key=lambda c: c.name.encode())))
+    return CqlTable("ks", "t", tuple(sorted(columns, key=lambda c: c.name.encode())))
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
@@ -60,7 +60,7 @@ def time_of(micros: int) -> uuid.UUID:
     return uuid.UUID(int=(largest - (9 << 96)) & ~0xFFFFFFFFFFFFFFFF | 0x8123456789ABCDEF)
 
 
-def page(columns: Layout, rows: Sequence[Mapping[str, Any]], *, final: bool = True) -> Page:
+def page(columns: LogLayout, rows: Sequence[Mapping[str, Any]], *, final: bool = True) -> Page:
     cells = [
         to_bytes(kind, row.get(name)) for row in rows for name, kind in zip(columns.names, columns.kinds, strict=True)
     ]

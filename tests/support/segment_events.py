@@ -10,7 +10,7 @@ from segment_model import Event
 
 from penstock import segment
 from penstock.segment.event_packing import Touches
-from penstock.segment.rule_plan import Plan
+from penstock.segment.rule_plan import RulePlan
 
 VISIT, CART, BUY, OUT = (f"event = '{name}'" for name in ("visit", "cart", "buy", "out"))
 SMALL, GERMAN = "event = 'buy' AND amount < 20", "country = 'DE'"
@@ -60,7 +60,7 @@ def modelled(row: dict[str, object]) -> Event:
     return Event(int(str(row["at"])), str(row["person"]), frozenset(true), false, amount)
 
 
-def touches(made: Plan, events: list[Event]) -> Touches:
+def touches(made: RulePlan, events: list[Event]) -> Touches:
     """What the packing of a batch would give."""
     ends: list[int] = []
     rules: list[int] = []

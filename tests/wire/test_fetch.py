@@ -31,7 +31,7 @@ from penstock.wire.errors import (
     RequestTimeout,
     UnknownTopicOrPartition,
 )
-from penstock.wire.net.broker_connection import Connection
+from penstock.wire.net.broker_connection import BrokerConnection
 from penstock.wire.producer.producer import Producer
 from penstock.wire.protocol import frames
 from penstock.wire.protocol.frames import FETCH
@@ -317,9 +317,9 @@ def test_a_broker_that_never_answers_is_given_up_in_time(services: Services, top
 
 def changed(monkeypatch: pytest.MonkeyPatch, change: Callable[[dict[str, Any]], None]) -> None:
     """Let `change` change the partitions in answers to fetches."""
-    real = Connection.ask
+    real = BrokerConnection.ask
 
-    async def ask(self: Connection, api: Any, body: Any, **options: Any) -> Any:
+    async def ask(self: BrokerConnection, api: Any, body: Any, **options: Any) -> Any:
         answer = await real(self, api, body, **options)
         if api is FETCH:
             for one in answer["responses"]:
@@ -327,7 +327,7 @@ def changed(monkeypatch: pytest.MonkeyPatch, change: Callable[[dict[str, Any]], 
                     change(partition)
         return answer
 
-    monkeypatch.setattr(Connection, "ask", ask)
+    monkeypatch.setattr(BrokerConnection, "ask", ask)
 
 
 def test_a_leader_that_moved_is_looked_for(services: Services, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -434,15 +434,15 @@ def test_topics_go_by_name_where_they_have_no_id(
 ) -> None:
     """Brokers before 3.1 know no ids in a fetch."""
     asked = []
-    real = Connection.version
+    real = BrokerConnection.version
 
-    def version(self: Connection, api: Any, *, at_most: int | None = None) -> int:
+    def version(self: BrokerConnection, api: Any, *, at_most: int | None = None) -> int:
         if api is FETCH:
             asked.append(real(self, api, at_most=fetcher.BY_NAME))
             return asked[-1]
         return real(self, api, at_most=at_most)
 
-    monkeypatch.setattr(Connection, "version", version)
+    monkeypatch.setattr(BrokerConnection, "version", version)
     write(services, topic, 300)
     assert_whole(read(services, topic), 300)
     assert set(asked) == {fetcher.BY_NAME}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from penstock.wire.net.cluster import Backoff
-from penstock.wire.producer.partition_queue import Batch, Identity, Lane
+from penstock.wire.producer.partition_queue import Lane, ProducerBatch, ProducerId
 from penstock.wire.records.compression import NONE
 from penstock.wire.records.record_encoder import TableEncoder
 
@@ -14,14 +14,14 @@ def lane_of(batches: int) -> Lane:
     lane = Lane("t", 0, Backoff(0.0, 0.0))
     for _ in range(batches):
         (made,) = TableEncoder(1, batch_size=1_000, compression=NONE).encode(pa.record_batch({"value": [b"v"]}))
-        lane.add(Batch(made.data, made.count, 1e9, lambda outcome, part: None))
+        lane.add(ProducerBatch(made.data, made.count, 1e9, lambda outcome, part: None))
     return lane
 
 
 def test_the_first_batch_of_an_identity_goes_alone() -> None:
     """A leader that was not ready for it would take the second one, whose numbers it has nothing to compare with."""
     lane = lane_of(4)
-    for identity in Identity(1, 0), Identity(2, 0):
+    for identity in ProducerId(1, 0), ProducerId(2, 0):
         lane.restart(identity)
         first = lane.take(1)
         assert not lane.sendable(5, 0.0)

@@ -21,7 +21,7 @@ from secure_kafka import PASSWORD, certificate, secure_kafka
 
 from penstock.wire import sasl
 from penstock.wire.errors import AuthenticationFailed, ConnectionLost
-from penstock.wire.net.broker_connection import Connection
+from penstock.wire.net.broker_connection import BrokerConnection
 from penstock.wire.producer.producer import Producer
 from penstock.wire.sasl import Authenticate
 
@@ -96,13 +96,13 @@ def assert_sent(broker: KafkaCluster, topic: str) -> None:
 def tries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The brokers that connections were opened to."""
     opened: list[str] = []
-    real = Connection.open
+    real = BrokerConnection.open
 
-    async def counted(host: str, port: int, link: object) -> Connection:
+    async def counted(host: str, port: int, link: object) -> BrokerConnection:
         opened.append(f"{host}:{port}")
         return await real(host, port, link)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Connection, "open", staticmethod(counted))
+    monkeypatch.setattr(BrokerConnection, "open", staticmethod(counted))
     return opened
 
 
@@ -145,7 +145,7 @@ def test_who_is_not_known_is_told_at_once(
 
 
 def test_a_mechanism_that_the_broker_does_not_speak(broker: KafkaCluster, topic: str, tries: list[str]) -> None:
-    async def other(connection: Connection) -> None:
+    async def other(connection: BrokerConnection) -> None:
         await sasl._handshake(connection, "GSSAPI")
 
     address = broker.address(1, "SASL")

@@ -19,7 +19,7 @@ from penstock.local.services import Services
 from penstock.wire import Producer, Reader, RecordMetadata, TableFailed
 from penstock.wire.errors import MessageTooLarge
 from penstock.wire.net.cluster import Backoff
-from penstock.wire.producer.partition_queue import SEQUENCES, Batch, Identity, Lane, Outcome
+from penstock.wire.producer.partition_queue import SEQUENCES, Lane, Outcome, ProducerBatch, ProducerId
 from penstock.wire.records.batch_header import stamp
 from penstock.wire.records.batch_split import halves, parted
 from penstock.wire.records.compression import CODECS
@@ -196,8 +196,8 @@ def test_parts_share_the_numbers_of_the_whole() -> None:
     lane, told = Lane("t", 0, Backoff(0.0, 0.0)), list[tuple[int, slice]]()
     for _ in range(2):
         data = batch_of([(None, bytes(100), [], 0)] * 8)
-        lane.add(Batch(data, 8, 1e9, lambda outcome, part: told.append((outcome.offset, part))))
-    lane.restart(Identity(7, 0))
+        lane.add(ProducerBatch(data, 8, 1e9, lambda outcome, part: told.append((outcome.offset, part))))
+    lane.restart(ProducerId(7, 0))
     lane._next = SEQUENCES - 10
     whole, behind = lane.take(1), lane.take(1)
     lane.split(whole, halves(whole.data, None))

@@ -17,14 +17,14 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from penstock.cdc.cdc_options import Settings
+from penstock.cdc.cdc_options import CdcSettings
 from penstock.cdc.cdc_tables import log_name
 from penstock.cdc.generations import Span
 from penstock.cdc.log_pages import IN_SPAN, fetch_pages, id_cells, span_queries
 from penstock.cdc.sent_groups import micros_of
 from penstock.cdc.timeuuid import MICROSECOND
 from penstock.native import Array
-from penstock.schema import Table
+from penstock.schema import CqlTable
 
 SAMPLE = 8000
 """About how many rows are looked at: a batch of no more than these is counted to the row."""
@@ -39,7 +39,7 @@ EXCESS = 0.05
 class Probe:
     """Judges the batches of one query; remembers which streams are heavy."""
 
-    def __init__(self, chosen: Settings, table: Table) -> None:
+    def __init__(self, chosen: CdcSettings, table: CqlTable) -> None:
         self.chosen, self.table = chosen, table
         self.heavy: frozenset[bytes] = frozenset()
 
@@ -103,7 +103,7 @@ def _running_count(known: dict[bytes, Array], weights: dict[bytes, float], until
 
 
 def _first_times(
-    chosen: Settings, table: Table, span: Span, streams: Iterable[bytes], limit: int
+    chosen: CdcSettings, table: CqlTable, span: Span, streams: Iterable[bytes], limit: int
 ) -> dict[bytes, Array]:
     """The first `limit` times of each stream that has rows in the span, in order."""
     text = f'SELECT "cdc$stream_id", "cdc$time" FROM {log_name(table)} WHERE {IN_SPAN} PER PARTITION LIMIT ?'
@@ -114,7 +114,7 @@ def _first_times(
     return {stream: np.concatenate(times) for stream, times in found.items()}
 
 
-def _runs(chosen: Settings, text: str, values: tuple[object, ...]) -> Iterator[tuple[bytes, Array]]:
+def _runs(chosen: CdcSettings, text: str, values: tuple[object, ...]) -> Iterator[tuple[bytes, Array]]:
     """Neighbouring rows of one stream, page by page: the stream and its times."""
     for page in fetch_pages(chosen, text, values):
         if not page.rows:

@@ -20,7 +20,7 @@ BAD_VALUES = ("stop", "problem")
 
 
 @dataclass(frozen=True)
-class Settings:
+class CdcSettings:
     """What to read, from where and how; each field is an option of `format("scylla-cdc")`.
 
     start: "earliest" (what the log still holds), "latest", a point in time (ISO 8601, UTC unless it says otherwise), or
@@ -69,7 +69,7 @@ _OWN = ("name", "before", "after", "rows", "start", "latency", "bad_values", _LO
 KNOWN = (*_REQUIRED, *_OWN, *_TEXTS, *_FLAGS, *_DURATIONS, *_COUNTS)
 
 
-def settings(options: Mapping[str, str]) -> Settings:
+def settings(options: Mapping[str, str]) -> CdcSettings:
     """Settings from Spark's options; refuses what is missing, unknown or no value of its kind."""
     given = {key.lower(): value for key, value in options.items()}
     for key in given:
@@ -93,7 +93,7 @@ def settings(options: Mapping[str, str]) -> Settings:
     images = Images(
         _one_of("before", given.get("before", "none"), IMAGES), _one_of("after", given.get("after", "none"), IMAGES)
     )
-    result = Settings(access, given["table"], given.get("name") or given["table"], images, **made)  # type: ignore[arg-type]
+    result = CdcSettings(access, given["table"], given.get("name") or given["table"], images, **made)  # type: ignore[arg-type]
     _one_of("rows", result.rows, ("changes", "log"))
     _one_of("latency", result.latency, LATENCIES)
     _one_of("bad_values", result.bad_values, BAD_VALUES)
@@ -118,7 +118,7 @@ def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> str:
     return value
 
 
-def _check_start(made: Settings) -> None:
+def _check_start(made: CdcSettings) -> None:
     try:
         made.start_micros()
     except (ValueError, TypeError):

@@ -29,7 +29,7 @@ AWAY = 60_000_000
 """Microseconds: a running query moves its offset more often, and notices an ALTER itself."""
 
 
-class Resume:
+class CdcResume:
     """For one query."""
 
     def __init__(self, planner: Planner) -> None:

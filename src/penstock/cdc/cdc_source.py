@@ -18,15 +18,15 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from penstock.cdc.cdc_options import Settings, settings
-from penstock.cdc.cdc_resume import Resume
+from penstock.cdc.cdc_options import CdcSettings, settings
+from penstock.cdc.cdc_resume import CdcResume
 from penstock.cdc.change_rows import frame_schema, layout, log_schema
 from penstock.cdc.generations import Position, Span
 from penstock.cdc.low_latency import Fresh
 from penstock.cdc.planner import Planner, covering, describe, retrying
 from penstock.cdc.snapshot_plan import Snapshot, TokenRange
 from penstock.cdc.timeuuid import now_micros
-from penstock.schema import Table
+from penstock.schema import CqlTable
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class RangePartition(InputPartition):
 
 
 class ScyllaCdc(DataSource):
-    """The source by its name; its options are described with `Settings`."""
+    """The source by its name; its options are described with `CdcSettings`."""
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
@@ -57,7 +57,7 @@ class ScyllaCdc(DataSource):
         return "scylla-cdc"
 
     @cached_property
-    def table(self) -> Table:
+    def table(self) -> CqlTable:
         return describe(self.settings)
 
     def schema(self) -> StructType:
@@ -73,7 +73,7 @@ class ScyllaCdc(DataSource):
 class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans batches in a process beside the driver, and reads them in the executors' Python workers."""
 
-    def __init__(self, chosen: Settings, table: Table, schema: StructType) -> None:
+    def __init__(self, chosen: CdcSettings, table: CqlTable, schema: StructType) -> None:
         self.settings, self.table, self.schema = chosen, table, schema
         self.target: int | None = None
 
@@ -90,8 +90,8 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Snapshot(self.planner)
 
     @cached_property
-    def resume(self) -> Resume:
-        return Resume(self.planner)
+    def resume(self) -> CdcResume:
+        return CdcResume(self.planner)
 
     def initialOffset(self) -> dict[str, Any]:
         return self.resume.offset(self._plan(self.planner.first))

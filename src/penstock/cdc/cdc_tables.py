@@ -10,15 +10,15 @@ from typing import Any
 
 from penstock.database.table_catalog import describe, quoted, split_name, table_names
 from penstock.errors import PenstockError
-from penstock.schema import LOG_SUFFIX, Table
+from penstock.schema import LOG_SUFFIX, CqlTable
 
 
-def log_name(table: Table) -> str:
+def log_name(table: CqlTable) -> str:
     """The table's log as CQL names it."""
     return f"{quoted(table.keyspace)}.{quoted(table.log_name)}"
 
 
-def find_table(session: Any, name: str) -> Table:
+def find_table(session: Any, name: str) -> CqlTable:
     """The table `name` with its columns and CDC options; refuses one that does not exist or has no change log."""
     keyspace, table = split_name(name)
     of_table = "FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s"

@@ -11,7 +11,7 @@ from penstock.cdc.change_decoder import ChangeDecoder, View
 from penstock.cdc.change_rows import Images, frame_schema, layout
 from penstock.cdc.row_pairing import OPERATION, SEQUENCE, STREAM, TIME, row_hashes
 from penstock.database.pages import Page
-from penstock.schema import Column, Table, parse_type
+from penstock.schema import Column, CqlTable, parse_type
 
 KINDS = ("text", "uuid", "list<int>", "map<text, bigint>")
 ROW = {STREAM: bytes(16), TIME: uuid.UUID(int=1 << 76).bytes, SEQUENCE: bytes(4), OPERATION: b"\x02"}
@@ -29,6 +29,6 @@ def warm() -> None:
     row_hashes(view.buffer, view.starts, view.lengths, [STREAM])
 
 
-def _table() -> Table:
+def _table() -> CqlTable:
     values = (Column(f"v{number}", parse_type(kind, {}), "regular") for number, kind in enumerate(KINDS))
-    return Table("ks", "t", (Column("id", parse_type("int", {}), "partition_key", 0), *values))
+    return CqlTable("ks", "t", (Column("id", parse_type("int", {}), "partition_key", 0), *values))

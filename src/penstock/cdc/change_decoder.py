@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.cdc import row_pairing
-from penstock.cdc.change_rows import Images, Layout
+from penstock.cdc.change_rows import Images, LogLayout
 from penstock.cdc.row_pairing import OPERATION, SEQUENCE, STREAM, TIME, TTL, Groups
 from penstock.cdc.sent_groups import hashes
 from penstock.codec.problem import PROBLEM
@@ -34,7 +34,7 @@ class ChangeDecoder:
     """Turns the pages of one query, in order, into record batches of the frame; holds the group that a page cut."""
 
     def __init__(
-        self, columns: Layout, images: Images, schema: pa.Schema, read_micros: int, only: Array | None = None
+        self, columns: LogLayout, images: Images, schema: pa.Schema, read_micros: int, only: Array | None = None
     ) -> None:
         self.only = only
         self.layout, self.images, self.schema, self.read_micros = columns, images, schema, read_micros
@@ -72,13 +72,13 @@ class ChangeDecoder:
 class View:
     """A page with its cells found."""
 
-    layout: Layout
+    layout: LogLayout
     buffer: Array
     starts: Array
     lengths: Array
 
     @classmethod
-    def of(cls, data: bytes, rows: int, columns: Layout) -> View:
+    def of(cls, data: bytes, rows: int, columns: LogLayout) -> View:
         where = f"{columns.table.keyspace}.{columns.table.log_name}"
         return cls(columns, *indexed(data, rows, len(columns.names), where=where))
 
@@ -266,7 +266,7 @@ def names_where(names: list[str], marks: Array, t: pa.DataType) -> pa.Array:
 
 
 def decode_log(
-    pages: Iterator[Page], columns: Layout, schema: pa.Schema, only: Array | None = None
+    pages: Iterator[Page], columns: LogLayout, schema: pa.Schema, only: Array | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a log as they are, a batch a page."""
     for page in pages:

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pyspark.sql import types as st
 
 from penstock.codec.problem import CHANGE_TYPE, PROBLEM
-from penstock.schema import Column, CqlType, Table, deleted_elements_type, log_value_type, spark_type
+from penstock.schema import Column, CqlTable, CqlType, deleted_elements_type, log_value_type, spark_type
 
 FIXED_COLUMNS = ("cdc$stream_id", "cdc$time", "cdc$batch_seq_no", "cdc$operation", "cdc$ttl")
 _FIXED_TYPES = ("blob", "timeuuid", "int", "tinyint", "bigint")
 
 
 @dataclass(frozen=True)
-class Layout:
+class LogLayout:
     """The columns asked of a log table, in order, with their types; and where those of each base column stand."""
 
-    table: Table
+    table: CqlTable
     names: tuple[str, ...]
     kinds: tuple[CqlType, ...]
 
@@ -26,7 +26,7 @@ class Layout:
         return self.names.index(name)
 
 
-def layout(table: Table) -> Layout:
+def layout(table: CqlTable) -> LogLayout:
     """What to SELECT from the log of `table`: the fixed columns, then each base column with its deletion columns."""
     names, kinds = list(FIXED_COLUMNS), [CqlType(name) for name in _FIXED_TYPES]
     for column in table.columns:
@@ -38,18 +38,18 @@ def layout(table: Table) -> Layout:
             if column.type.multi_cell:
                 names.append(f"cdc$deleted_elements_{column.name}")
                 kinds.append(deleted_elements_type(column.type))
-    return Layout(table, tuple(names), tuple(kinds))
+    return LogLayout(table, tuple(names), tuple(kinds))
 
 
 def _struct(fields: Iterable[tuple[str, CqlType]]) -> st.StructType:
     return st.StructType([st.StructField(name, spark_type(kind)) for name, kind in fields])
 
 
-def multi_cell(table: Table) -> list[Column]:
+def multi_cell(table: CqlTable) -> list[Column]:
     return [column for column in table.values if column.type.multi_cell]
 
 
-def frame_schema(table: Table, *, problem: bool = False) -> st.StructType:
+def frame_schema(table: CqlTable, *, problem: bool = False) -> st.StructType:
     """The Spark schema of the changes of `table`; the field `key` carries the table's description as metadata.
 
     The field `problem`, if it is asked for, is the last: it is known when all others were decoded.
@@ -101,7 +101,7 @@ def _range_type(bounds: st.StructType) -> st.StructType:
     )
 
 
-def _metadata(table: Table) -> dict[str, object]:
+def _metadata(table: CqlTable) -> dict[str, object]:
     return {
         "penstock.table": table.full_name,
         "penstock.partition_key": [c.name for c in table.partition_key],
@@ -121,7 +121,7 @@ class Images:
     after: str = "none"
 
 
-def log_schema(columns: Layout, *, problem: bool = False) -> st.StructType:
+def log_schema(columns: LogLayout, *, problem: bool = False) -> st.StructType:
     """The Spark schema of the log's rows as they are (`rows=log`), and of `problem` if it is asked for."""
     schema = _struct(zip(columns.names, columns.kinds, strict=True))
     return schema.add(PROBLEM, CHANGE_TYPE) if problem else schema

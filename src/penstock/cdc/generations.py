@@ -19,7 +19,7 @@ from cassandra.query import SimpleStatement
 
 from penstock.cdc.timeuuid import micros
 from penstock.errors import PenstockError
-from penstock.schema import Table
+from penstock.schema import CqlTable
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ RING = Published(
 )
 
 
-def tablets(table: Table, system: str = "system") -> Published:
+def tablets(table: CqlTable, system: str = "system") -> Published:
     """Where ScyllaDB publishes the streams of one table's tablets; of a generation those in use, `stream_state` 0."""
     where = f"WHERE keyspace_name = '{_text(table.keyspace)}' AND table_name = '{_text(table.name)}'"
     return Published(
@@ -62,7 +62,7 @@ def _text(name: str) -> str:
     return name.replace("'", "''")
 
 
-def published(session: Any, table: Table) -> Published:
+def published(session: Any, table: CqlTable) -> Published:
     """Where the generations of this table's log are: with its keyspace's tablets, or with the ring."""
     try:
         found = session.execute(

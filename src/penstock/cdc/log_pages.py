@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 import numpy as np
 from cassandra import InvalidRequest
 
-from penstock.cdc.cdc_options import Settings
+from penstock.cdc.cdc_options import CdcSettings
 from penstock.cdc.generations import Span
 from penstock.cdc.timeuuid import upper_bound
-from penstock.database.cql_connection import Connection, connection
+from penstock.database.cql_connection import CqlConnection, connection
 from penstock.database.pages import Page
 from penstock.database.retrying import retrying
 from penstock.database.table_catalog import split_name
@@ -31,7 +31,7 @@ STREAMS_PER_QUERY = 32
 """Streams read by one SELECT: enough to spare round trips, few enough that one query's answer stays small."""
 
 
-def span_queries(chosen: Settings, span: Span) -> list[tuple[list[bytes], Any, Any]]:
+def span_queries(chosen: CdcSettings, span: Span) -> list[tuple[list[bytes], Any, Any]]:
     """The values of the SELECTs that read a span, each for some of its streams, all owned by one node."""
     keyspace, _ = split_name(chosen.table)
     parts = _by_owner(known_ring(chosen.access, keyspace, chosen.patience), span.streams)
@@ -49,7 +49,7 @@ def _by_owner(ring: Ring, streams: tuple[bytes, ...]) -> list[list[bytes]]:
     return ring.parted(streams, streams) if ring.hosts else [list(streams)]
 
 
-def fetch_pages(chosen: Settings, text: str, values: tuple[Any, ...]) -> Iterator[Page]:
+def fetch_pages(chosen: CdcSettings, text: str, values: tuple[Any, ...]) -> Iterator[Page]:
     """The pages of one SELECT: the next is asked for before this one is handed out, a lost one asked for again."""
     request = _Request(chosen, text, values)
     request.send(None)
@@ -86,7 +86,7 @@ def id_cells(page: Page, *, where: str) -> Array:
 class _Request:
     """One page of one SELECT, under way."""
 
-    def __init__(self, chosen: Settings, text: str, values: tuple[Any, ...]) -> None:
+    def __init__(self, chosen: CdcSettings, text: str, values: tuple[Any, ...]) -> None:
         self.chosen, self.text, self.values = chosen, text, values
         self.state: bytes | None = None
         self.future: Any = None
@@ -111,7 +111,7 @@ class _Request:
         bound.fetch_size = self.chosen.page_size
         return link.pages.execute_async(bound, paging_state=self.state, host=self._owner(link))
 
-    def _owner(self, link: Connection) -> Any:
+    def _owner(self, link: CqlConnection) -> Any:
         """Who owns the streams that are read, the first value of `IN_SPAN`; a range of a table has no one owner."""
         streams, keyspace = self.values[0], split_name(self.chosen.table)[0]
         return owners(link, keyspace, streams[:1])[0] if isinstance(streams, list) else None

@@ -19,7 +19,7 @@ from penstock.cdc.cdc_tables import log_name
 from penstock.cdc.generations import Position, Span, token_of
 from penstock.cdc.log_pages import IN_SPAN, STREAMS_PER_QUERY, fetch_pages, id_cells, span_queries
 from penstock.cdc.planner import COUNT_FROM, Planner
-from penstock.cdc.sent_groups import NONE, Groups, digest, groups_of, recover
+from penstock.cdc.sent_groups import NONE, SentGroups, digest, groups_of, recover
 from penstock.cdc.timeuuid import MICROSECOND, now_micros
 
 SECOND = 1_000_000
@@ -30,7 +30,7 @@ GROUPS_PER_TASK = 2000
 _IDLE = (0.005, 0.1)
 """Seconds between two looks into the log that find nothing, at first and after a while."""
 
-Find = Callable[[int, int], Groups]
+Find = Callable[[int, int], SentGroups]
 """The groups that the log holds now of a time (after, until]."""
 
 
@@ -43,11 +43,11 @@ class Progress:
 
     time: int
     fresh: int
-    sent: Groups = NONE
+    sent: SentGroups = NONE
     seen: int = 0
 
 
-def step(at: Progress, find: Find, complete: int, fresh: int, back: int) -> tuple[Progress, Groups]:
+def step(at: Progress, find: Find, complete: int, fresh: int, back: int) -> tuple[Progress, SentGroups]:
     """What is new in the log up to `fresh`, looking `back` so far; the time up to `complete` gets no rows any more."""
     fresh = max(at.fresh, fresh)
     complete = max(at.time, min(complete, fresh))
@@ -60,7 +60,7 @@ def step(at: Progress, find: Find, complete: int, fresh: int, back: int) -> tupl
     return Progress(complete, fresh, sent, fresh), new
 
 
-def again(begin: Position, until: Position, find: Find) -> tuple[Progress, Groups]:
+def again(begin: Position, until: Position, find: Find) -> tuple[Progress, SentGroups]:
     """What the batch from `begin` to `until` sent, if not more; and the progress it leaves."""
     found = find(begin.time, until.newest)
     before, _ = recover(begin.sent, found, begin.time, begin.newest)
@@ -135,7 +135,7 @@ class Fresh:
         moved = made.time > at.time or made.fresh > at.newest
         return moved and (self.planner.moves(at, now_micros()) or made.time >= end)
 
-    def _spans(self, until: Position, new: Groups, look: int) -> list[list[Span]]:
+    def _spans(self, until: Position, new: SentGroups, look: int) -> list[list[Span]]:
         """The new groups parted by stream into tasks; those up to `look` came late and are read apart."""
         tokens = np.unique(new.tokens)
         tasks = min(self.planner.tasks(until), -(-len(new) // GROUPS_PER_TASK), len(tokens))
@@ -154,7 +154,7 @@ class Fresh:
             made.append(spans)
         return made
 
-    def _find(self, generation: int, after: int, until: int) -> Groups:
+    def _find(self, generation: int, after: int, until: int) -> SentGroups:
         text = f'SELECT "cdc$stream_id", "cdc$time" FROM {log_name(self.planner.table)} WHERE {IN_SPAN}'
         span = Span(self.planner.generations.streams(generation), after, until)
         found = []

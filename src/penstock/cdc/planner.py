@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from penstock.cdc.batch_sizing import Probe
-from penstock.cdc.cdc_options import Settings
+from penstock.cdc.cdc_options import CdcSettings
 from penstock.cdc.cdc_tables import find_table, log_name
 from penstock.cdc.generations import FIRST_TOKEN, Generations, Position, Span, first_micros, published
 from penstock.cdc.log_pages import IN_SPAN, fetch_pages, span_queries
@@ -17,7 +17,7 @@ from penstock.cdc.timeuuid import MICROSECOND, now_micros
 from penstock.database.cql_connection import connection
 from penstock.database.retrying import retrying as wait_out
 from penstock.errors import PenstockError, SchemaChanged
-from penstock.schema import Table
+from penstock.schema import CqlTable
 
 T = TypeVar("T")
 
@@ -34,10 +34,10 @@ EDGE = 60_000_000
 """Microseconds, at most: a query does not begin with rows that have so little time left: its first batch takes time."""
 
 
-def describe(chosen: Settings) -> Table:
+def describe(chosen: CdcSettings) -> CqlTable:
     """The table to read, checked against what is asked of its log, and that it may be read."""
 
-    def find() -> Table:
+    def find() -> CqlTable:
         session = connection(chosen.access).rows
         table = find_table(session, chosen.table)
         require_readable(session, table)
@@ -48,23 +48,23 @@ def describe(chosen: Settings) -> Table:
     return table
 
 
-def require_readable(session: Any, table: Table) -> None:
+def require_readable(session: Any, table: CqlTable) -> None:
     """Raise what reading the log, or the generations of its streams, would."""
     session.execute(f'SELECT "cdc$time" FROM {log_name(table)} LIMIT 1')
     Generations(session, published(session, table)).starts()
 
 
-def retrying(chosen: Settings, what: str, call: Callable[[], T]) -> T:
+def retrying(chosen: CdcSettings, what: str, call: Callable[[], T]) -> T:
     where = f"{chosen.table} at {chosen.access.hosts}"
     return wait_out(call, what=what, where=where, patience=chosen.patience)
 
 
-def _ttl(table: Table) -> int:
+def _ttl(table: CqlTable) -> int:
     """How long the log of a table holds its rows, in microseconds; 0 is for ever."""
     return int(table.option("ttl") or 0) * 1_000_000
 
 
-def _check_log(chosen: Settings, table: Table) -> None:
+def _check_log(chosen: CdcSettings, table: CqlTable) -> None:
     """Refuse images that the log does not have, and to wait for rows until they are gone."""
     if 0 < _ttl(table) <= chosen.confidence // MICROSECOND:
         raise PenstockError(
@@ -87,7 +87,7 @@ def _check_log(chosen: Settings, table: Table) -> None:
 class Planner:
     """Plans for one query; lives in the process that Spark keeps beside the driver, between batches."""
 
-    def __init__(self, chosen: Settings, table: Table) -> None:
+    def __init__(self, chosen: CdcSettings, table: CqlTable) -> None:
         self.settings, self.table = chosen, table
         session = connection(chosen.access).rows
         self.generations = Generations(session, published(session, table))
@@ -212,7 +212,7 @@ def covering(starts: list[int], micros: int) -> int:
     return max((start for start in starts if start * 1000 <= micros), default=starts[0])
 
 
-def _difference(old: Table, new: Table) -> str:
+def _difference(old: CqlTable, new: CqlTable) -> str:
     before, after = ({c.name: str(c.type) for c in table.columns} for table in (old, new))
     words = [f"{name} {kind} added" for name, kind in after.items() if name not in before]
     words += [f"{name} dropped" for name in before if name not in after]

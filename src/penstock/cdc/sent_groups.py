@@ -28,7 +28,7 @@ _COARSE = 30
 
 
 @dataclass(frozen=True)
-class Groups:
+class SentGroups:
     """A set of groups, sorted by time: microseconds since 1970, signed tokens, hashes."""
 
     times: Array
@@ -38,31 +38,31 @@ class Groups:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def at(self, index: Any) -> Groups:
-        return Groups(self.times[index], self.tokens[index], self.ids[index])
+    def at(self, index: Any) -> SentGroups:
+        return SentGroups(self.times[index], self.tokens[index], self.ids[index])
 
-    def within(self, after: int, until: int) -> Groups:
+    def within(self, after: int, until: int) -> SentGroups:
         """Those of the time (after, until]."""
         first, end = np.searchsorted(self.times, (after, until), side="right")
         return self.at(slice(first, end))
 
-    def minus(self, other: Groups) -> Groups:
+    def minus(self, other: SentGroups) -> SentGroups:
         if not len(self):
             return self
         near = other.within(int(self.times[0]) - 1, int(self.times[-1]))
         return self.at(~np.isin(self.ids, near.ids))
 
-    def plus(self, other: Groups) -> Groups:
+    def plus(self, other: SentGroups) -> SentGroups:
         """The union with groups that are none of these."""
         if not len(self) or not len(other):
             return self if len(self) else other
         times = np.concatenate([self.times, other.times])
         order = np.argsort(times, kind="stable")
         tokens, ids = np.concatenate([self.tokens, other.tokens]), np.concatenate([self.ids, other.ids])
-        return Groups(times[order], tokens[order], ids[order])
+        return SentGroups(times[order], tokens[order], ids[order])
 
     @classmethod
-    def of(cls, times: Array, tokens: Array, ids: Array) -> Groups:
+    def of(cls, times: Array, tokens: Array, ids: Array) -> SentGroups:
         """The set of groups given in any order, and as often as they have rows."""
         ids, first = np.unique(ids, return_index=True)
         order = np.argsort(times[first], kind="stable")
@@ -70,13 +70,13 @@ class Groups:
         return cls(times[first], tokens[first], ids[order])
 
 
-NONE = Groups(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint64))
+NONE = SentGroups(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint64))
 
 
-def groups_of(cells: Array) -> Groups:
+def groups_of(cells: Array) -> SentGroups:
     """The groups of log rows given as 32 bytes each: stream id and time uuid."""
     words = np.ascontiguousarray(cells).view(">u8").astype(np.uint64)
-    return Groups.of(micros_of(words[:, 2]), words[:, 0].view(np.int64), hashes(words))
+    return SentGroups.of(micros_of(words[:, 2]), words[:, 0].view(np.int64), hashes(words))
 
 
 def micros_of(high: Array) -> Array:
@@ -107,14 +107,14 @@ def _edges(after: int, until: int) -> Array:
     return np.array([until - age for age in reversed(ages) if until - age > after], np.int64)
 
 
-def _cells(groups: Groups, edges: Array) -> Array:
+def _cells(groups: SentGroups, edges: Array) -> Array:
     """The number of each group's cell."""
     bucket = np.searchsorted(edges, groups.times, side="left")
     found: Array = bucket * LANES + (groups.ids & np.uint64(LANES - 1)).astype(np.int64)
     return found
 
 
-def digest(sent: Groups, after: int, until: int) -> str:
+def digest(sent: SentGroups, after: int, until: int) -> str:
     """What a checkpoint keeps of the groups of (after, until]: some hundred bytes to three kilobytes of text."""
     edges = _edges(after, until)
     cells = _cells(sent.within(after, until), edges)
@@ -124,7 +124,7 @@ def digest(sent: Groups, after: int, until: int) -> str:
     return base64.b64encode(zlib.compress(kept.tobytes())).decode()
 
 
-def recover(text: str, found: Groups, after: int, until: int) -> tuple[Groups, Groups]:
+def recover(text: str, found: SentGroups, after: int, until: int) -> tuple[SentGroups, SentGroups]:
     """Of the groups found in (after, until] now: those that the digest was made of, and those that may have been."""
     edges = _edges(after, until)
     found = found.within(after, until)

@@ -15,7 +15,7 @@ from penstock.cdc.generations import FIRST_TOKEN, Position
 from penstock.cdc.planner import Planner
 from penstock.cdc.timeuuid import now_micros
 from penstock.database.table_catalog import base_name, quoted
-from penstock.schema import Table
+from penstock.schema import CqlTable
 
 LAST_TOKEN = 2**63 - 1
 SAMPLE = 1000
@@ -33,7 +33,7 @@ class TokenRange:
     planned: int
 
 
-def token_of_key(table: Table) -> str:
+def token_of_key(table: CqlTable) -> str:
     return f"token({', '.join(quoted(c.name) for c in table.partition_key)})"
 
 

@@ -16,10 +16,10 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock.cdc.cdc_options import Settings
+from penstock.cdc.cdc_options import CdcSettings
 from penstock.cdc.cdc_tables import log_name
 from penstock.cdc.change_decoder import Problems, View, names_where
-from penstock.cdc.change_rows import Layout
+from penstock.cdc.change_rows import LogLayout
 from penstock.cdc.generations import Span
 from penstock.cdc.log_pages import IN_SPAN, fetch_pages, span_queries
 from penstock.cdc.row_pairing import row_hashes
@@ -28,14 +28,14 @@ from penstock.cdc.timeuuid import now_micros
 from penstock.database.pages import Page
 from penstock.database.table_catalog import base_name, quoted
 from penstock.native import Array
-from penstock.schema import Column, CqlType, Table, log_value_type
+from penstock.schema import Column, CqlTable, CqlType, log_value_type
 
 HELD_ROWS = 20_000
 AHEAD = 3_600_000_000
 """Microseconds after now to which the log is read: writers' clocks may run ahead."""
 
 
-def read_range(chosen: Settings, table: Table, schema: StructType, part: TokenRange) -> Iterator[pa.RecordBatch]:
+def read_range(chosen: CdcSettings, table: CqlTable, schema: StructType, part: TokenRange) -> Iterator[pa.RecordBatch]:
     """The rows of a token range as record batches of `schema`, at most `HELD_ROWS` and a page in memory."""
     build = RowBuilder(table, to_arrow_schema(schema, timezone="UTC"), part)
     key = token_of_key(table)
@@ -62,7 +62,7 @@ class Changed:
     by_column: dict[str, Array]
 
 
-def changed_since(chosen: Settings, table: Table, part: TokenRange) -> Changed:
+def changed_since(chosen: CdcSettings, table: CqlTable, part: TokenRange) -> Changed:
     """What the log of the range holds since its low watermark."""
     whole = chosen.images.after != "none"
     keys = (*table.partition_key, *table.clustering_key)
@@ -71,7 +71,7 @@ def changed_since(chosen: Settings, table: Table, part: TokenRange) -> Changed:
     for column in masked:
         names += [column.name, f"cdc$deleted_{column.name}"]
         kinds += [column.type, CqlType("boolean")]
-    columns = Layout(table, tuple(names), tuple(kinds))
+    columns = LogLayout(table, tuple(names), tuple(kinds))
     text = f"SELECT {_names(columns.names)} FROM {log_name(table)} WHERE {IN_SPAN}"
     found: list[Array] = []
     by_column: dict[str, list[Array]] = {column.name: [] for column in masked}
@@ -92,9 +92,9 @@ def changed_since(chosen: Settings, table: Table, part: TokenRange) -> Changed:
 class RowBuilder:
     """Pages of a table's rows to batches of the frame; each partition's static row comes before its rows."""
 
-    def __init__(self, table: Table, schema: pa.Schema, part: TokenRange) -> None:
+    def __init__(self, table: CqlTable, schema: pa.Schema, part: TokenRange) -> None:
         self.table, self.schema, self.part = table, schema, part
-        self.layout = Layout(table, tuple(c.name for c in table.columns), tuple(c.type for c in table.columns))
+        self.layout = LogLayout(table, tuple(c.name for c in table.columns), tuple(c.type for c in table.columns))
         self.partition_columns = [self.layout.at(c.name) for c in table.partition_key]
         self.clustering_columns = [self.layout.at(c.name) for c in table.clustering_key]
         self.statics = [self.layout.at(c.name) for c in table.columns if c.kind == "static"]

@@ -8,23 +8,23 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock.cdc.cdc_options import Settings
+from penstock.cdc.cdc_options import CdcSettings
 from penstock.cdc.cdc_tables import log_name
 from penstock.cdc.change_decoder import ChangeDecoder, decode_log
-from penstock.cdc.change_rows import Layout, layout
+from penstock.cdc.change_rows import LogLayout, layout
 from penstock.cdc.generations import Span
 from penstock.cdc.log_pages import IN_SPAN, fetch_pages, span_queries
 from penstock.database.table_catalog import quoted
-from penstock.schema import Table
+from penstock.schema import CqlTable
 
 
-def span_select(columns: Layout) -> str:
+def span_select(columns: LogLayout) -> str:
     """The SELECT of these columns of a span."""
     names = ", ".join(quoted(name) for name in columns.names)
     return f"SELECT {names} FROM {log_name(columns.table)} WHERE {IN_SPAN}"
 
 
-def read_span(chosen: Settings, table: Table, schema: StructType, span: Span) -> Iterator[pa.RecordBatch]:
+def read_span(chosen: CdcSettings, table: CqlTable, schema: StructType, span: Span) -> Iterator[pa.RecordBatch]:
     """The span's rows as record batches of `schema`, those of each stream in the log's order."""
     columns = layout(table)
     arrow = to_arrow_schema(schema, timezone="UTC")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _URI = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(.*)")
 
 
-class Store(Protocol):
+class CheckpointFolder(Protocol):
     """The files of one checkpoint, by their paths below it."""
 
     @property
@@ -137,7 +137,7 @@ class Hadoop:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.uri}/{name}")
 
 
-def store_of(checkpoint: str | Path, spark: SparkSession) -> Store:
+def store_of(checkpoint: str | Path, spark: SparkSession) -> CheckpointFolder:
     """The folder that Spark uses for this checkpoint: a path of this machine, or a URI."""
     found = None if isinstance(checkpoint, Path) else _URI.fullmatch(checkpoint)
     if found is None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from penstock.checkpoint.checkpoint_folder import Store
+from penstock.checkpoint.checkpoint_folder import CheckpointFolder
 from penstock.checkpoint.log import Log
 from penstock.errors import PenstockError
 
@@ -46,7 +46,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Target:
+class SinkTarget:
     """Where one sink writes."""
 
     kind: str
@@ -57,11 +57,11 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Identity:
+class CheckpointIdentity:
     """The sources of a query in the order of its plan, and its sinks in the order in which they are written."""
 
     sources: tuple[Source, ...]
-    sinks: tuple[Target, ...]
+    sinks: tuple[SinkTarget, ...]
 
     def text(self) -> str:
         sources = [{"kind": one.kind, "of": dict(one.of), "format": one.format} for one in self.sources]
@@ -69,25 +69,25 @@ class Identity:
         return json.dumps({"version": 1, "sources": sources, "sinks": sinks}, indent=1)
 
     @classmethod
-    def of_text(cls, text: str) -> Identity:
+    def of_text(cls, text: str) -> CheckpointIdentity:
         """Raises ValueError if this is not what `text` writes."""
         try:
             kept = json.loads(text)
             if kept["version"] != 1:
                 raise ValueError(f"version {kept['version']}")
             sources = tuple(Source(one["kind"], dict(one["of"]), one["format"]) for one in kept["sources"])
-            return cls(sources, tuple(Target(one["kind"], one["of"]) for one in kept["sinks"]))
+            return cls(sources, tuple(SinkTarget(one["kind"], one["of"]) for one in kept["sinks"]))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(str(error)) from error
 
 
-def kept(store: Store) -> Identity | None:
+def kept(store: CheckpointFolder) -> CheckpointIdentity | None:
     """What the checkpoint belongs to; None for one that a build without identities made, or that is new."""
     text = store.read(FILE)
     if text is None:
         return None
     try:
-        return Identity.of_text(text)
+        return CheckpointIdentity.of_text(text)
     except ValueError:
         raise PenstockError(
             f"the checkpoint's file {FILE} is damaged, or of a newer version",
@@ -96,7 +96,7 @@ def kept(store: Store) -> Identity | None:
         ) from None
 
 
-def keep(store: Store, given: Identity) -> None:
+def keep(store: CheckpointFolder, given: CheckpointIdentity) -> None:
     """Keep what the query's checkpoint belongs to; raises `PenstockError` if it belongs to something else, or is
     damaged.
 
@@ -112,14 +112,14 @@ def keep(store: Store, given: Identity) -> None:
     store.write(FILE, given.text())
 
 
-def _require_same(store: Store, known: Identity, given: Identity) -> None:
+def _require_same(store: CheckpointFolder, known: CheckpointIdentity, given: CheckpointIdentity) -> None:
     if [one.compared for one in known.sources] != [one.compared for one in given.sources]:
         raise _other(store, "reads", known.sources, given.sources)
     if given.sinks[: len(known.sinks)] != known.sinks:
         raise _other(store, "writes to", known.sinks, given.sinks)
 
 
-def _other(store: Store, verb: str, known: Iterable[object], given: Iterable[object]) -> PenstockError:
+def _other(store: CheckpointFolder, verb: str, known: Iterable[object], given: Iterable[object]) -> PenstockError:
     step = f"let this query go on from this position: move the checkpoint's file {FILE} away"
     # The commands are for folders of this machine.
     if "://" not in store.where:
@@ -141,15 +141,15 @@ def _listed(things: Iterable[object]) -> str:
     return ", ".join(map(str, things)) or "nothing"
 
 
-def of_query(frame: DataFrame, sinks: Iterable[object]) -> Identity:
+def of_query(frame: DataFrame, sinks: Iterable[object]) -> CheckpointIdentity:
     """The identity of a query that writes this frame; a sink tells its own as `target`, a pair of kind and name."""
     plan: Any = frame._jdf.queryExecution().analyzed()
-    return Identity(tuple(_sources(plan)), tuple(_target(sink) for sink in sinks))
+    return CheckpointIdentity(tuple(_sources(plan)), tuple(_target(sink) for sink in sinks))
 
 
-def _target(sink: object) -> Target:
+def _target(sink: object) -> SinkTarget:
     told = getattr(sink, "target", None)
-    return Target(*told) if isinstance(told, tuple) else Target(type(sink).__name__)
+    return SinkTarget(*told) if isinstance(told, tuple) else SinkTarget(type(sink).__name__)
 
 
 def _sources(plan: Any) -> Iterator[Source]:

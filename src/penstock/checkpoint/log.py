@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from penstock.checkpoint.checkpoint_folder import Store
+from penstock.checkpoint.checkpoint_folder import CheckpointFolder
 from penstock.errors import PenstockError
 
 OFFSETS, COMMITS, METADATA = "offsets", "commits", "metadata"
@@ -44,7 +44,7 @@ class Planned:
 class Log:
     """The files of one checkpoint as they are now."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: CheckpointFolder) -> None:
         self.store = store
         self.planned, self.committed = store.numbers(OFFSETS), store.numbers(COMMITS)
 

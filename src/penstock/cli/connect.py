@@ -14,10 +14,10 @@ from penstock.cli.arguments import add_allow_host, positive, servers
 from penstock.connect import worker_settings
 from penstock.connect.api import application
 from penstock.connect.connector import World
-from penstock.connect.connector_store import Store
-from penstock.connect.rest_server import Server, address_of, bind
+from penstock.connect.connector_store import ConnectorStore
+from penstock.connect.rest_server import RestServer, address_of, bind
 from penstock.connect.secrets import HidingFormatter, Secrets
-from penstock.connect.worker import Worker
+from penstock.connect.worker import ConnectWorker
 from penstock.errors import PenstockError
 from penstock.hosts import Hosts, warn_if_open
 from penstock.run.checkpoint import lock
@@ -68,8 +68,8 @@ def run(args: Namespace) -> int:
         world = World(spark, chosen.servers, data / "connectors", chosen.provided, chosen.producer, secrets)
         hosts = Hosts((*chosen.allowed, *args.allow_host))
         try:
-            store = Store(chosen.servers, chosen.topic, chosen.client(), chosen.max_decompressed)
-            worker = Worker(world, store, address_of(bound))
+            store = ConnectorStore(chosen.servers, chosen.topic, chosen.client(), chosen.max_decompressed)
+            worker = ConnectWorker(world, store, address_of(bound))
             warn_if_open(chosen.host, "run connectors, with the rights of this worker")
             _serve(worker, bound, hosts, stop, jvm)
         finally:
@@ -77,10 +77,10 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def _serve(worker: Worker, bound: socket.socket, hosts: Hosts, stop: Stop, jvm: subprocess.Popen[bytes]) -> None:
+def _serve(worker: ConnectWorker, bound: socket.socket, hosts: Hosts, stop: Stop, jvm: subprocess.Popen[bytes]) -> None:
     """Answer requests until a signal comes or Spark's process has ended."""
     worker.start()
-    server = Server(application(worker), bound, hosts)
+    server = RestServer(application(worker), bound, hosts)
     print(f"serving Kafka Connect's REST API at {server.url}", flush=True)
     try:
         while not stop.gently.wait(LOOK):

@@ -17,7 +17,7 @@ from penstock.errors import PenstockError
 from penstock.hosts import warn_if_open
 from penstock.ingest import events, ingest_server
 from penstock.ingest.api_keys import new_key
-from penstock.ingest.ingest_settings import Given, Settings, read
+from penstock.ingest.ingest_settings import Given, IngestSettings, read
 from penstock.kafka.client_options import Options
 from penstock.wire import Reader
 from penstock.wire.admin import Admin
@@ -91,7 +91,7 @@ def _topics(args: Namespace) -> list[str]:
     return [name.strip() for name in args.topics.split(",") if name.strip()]
 
 
-def _settings(args: Namespace) -> Settings:
+def _settings(args: Namespace) -> IngestSettings:
     given = Given(
         args.servers,
         args.listen,
@@ -110,7 +110,7 @@ def _settings(args: Namespace) -> Settings:
         return read(args.file, replace(given, servers=place.kafka(args.root)))
 
 
-def _options(settings: Settings) -> Options:
+def _options(settings: IngestSettings) -> Options:
     taken = {"servers", "topic", "delivery", "delivery.timeout.ms"} & {
         name.removeprefix("kafka.") for name in settings.kafka
     }
@@ -123,7 +123,7 @@ def _options(settings: Settings) -> Options:
     return Options.of({"compression": "lz4", **settings.kafka, "servers": settings.servers})
 
 
-def _clients(settings: Settings, options: Options) -> ingest_server.Clients:
+def _clients(settings: IngestSettings, options: Options) -> ingest_server.Clients:
     patience = FOREVER if settings.spool else settings.times.kafka
     reader = Reader(settings.servers, request_timeout=GREETING, **_security(options))
     return ingest_server.Clients(options.producer(delivery_timeout=patience), reader)
@@ -133,7 +133,7 @@ def _security(options: Options) -> dict[str, Any]:
     return {"tls": options.security.tls(), "authenticate": options.security.authenticate()}
 
 
-async def _greet(settings: Settings, options: Options) -> None:
+async def _greet(settings: IngestSettings, options: Options) -> None:
     """Make the topics that are missing; say so if Kafka does not answer, and go on."""
     client = _security(options)
     try:

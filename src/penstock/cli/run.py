@@ -21,7 +21,7 @@ from penstock.run.blame import blame
 from penstock.run.checkpoint import lock
 from penstock.run.host import end, explain, jvm_process, session
 from penstock.run.pipeline import Pipeline
-from penstock.run.supervise import Run, Stop
+from penstock.run.supervise import PipelineRun, Stop
 from penstock.signals import listen
 
 
@@ -46,7 +46,7 @@ def run(args: Namespace) -> int:
         note_jvm(jvm.pid)
         progress = _print_batch if args.verbose or sys.stdout.isatty() else _quiet
         try:
-            Run(pipeline, spark, checkpoint, stop, _warn, progress, args.once).supervise()
+            PipelineRun(pipeline, spark, checkpoint, stop, _warn, progress, args.once).supervise()
         except (Py4JError, OSError) as error:
             explain(error, jvm, stop)
         finally:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import threading
 
-from penstock.connect.rest_server import Server, bind
+from penstock.connect.rest_server import RestServer, bind
 from penstock.database.access import Access
 from penstock.errors import PenstockError
 from penstock.hosts import Hosts, is_loopback
-from penstock.ingest.api_keys import Access as Callers
+from penstock.ingest.api_keys import ApiKeys as Callers
 from penstock.ingest.ingest_settings import DIGEST
 from penstock.ingest.origins import ApiKey
 from penstock.segment.member_tables.delivery_server import Deliveries, app
@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> None:
     reach = Access.of(args.hosts, {}, where="segment serve")
     deliveries = Deliveries(lambda name, to: Sync(name, to, args.keyspace, reach, args.servers))
     with bind(args.host, args.port) as bound:
-        server = Server(app(deliveries, access), bound, Hosts((args.host, *args.allow_host)))
+        server = RestServer(app(deliveries, access), bound, Hosts((args.host, *args.allow_host)))
         print(f"delivering when asked at {server.url}/segments/NAME/deliveries", flush=True)
         ended.wait()
         server.close()

@@ -69,7 +69,7 @@ def _scan(states: States, args: Namespace) -> None:
 
 
 def _serve(states: States, args: Namespace) -> None:
-    from penstock.connect.rest_server import Server, bind
+    from penstock.connect.rest_server import RestServer, bind
     from penstock.hosts import Hosts, warn_if_open
     from penstock.state.serve import app
 
@@ -77,7 +77,7 @@ def _serve(states: States, args: Namespace) -> None:
     listen(ended)
     with bind(args.host, args.port) as bound:
         states.overview()
-        server = Server(app(states), bound, Hosts((args.host, *args.allow_host)))
+        server = RestServer(app(states), bound, Hosts((args.host, *args.allow_host)))
         warn_if_open(args.host, "read all state")
         print(f"serving state at {server.url}/state", flush=True)
         ended.wait()
@@ -87,9 +87,9 @@ def _serve(states: States, args: Namespace) -> None:
 @contextmanager
 def _states(args: Namespace) -> Iterator[States]:
     if args.postgres:
-        from penstock.state.postgres_state import Tables
+        from penstock.state.postgres_state import PostgresState
 
-        yield Tables(args.postgres)
+        yield PostgresState(args.postgres)
         return
     from penstock.state.read import Checkpoints
 

@@ -12,7 +12,7 @@ from pyspark.sql.avro.functions import to_avro
 from penstock.codec.connect_schema import Schema, avro_name, spark_type
 from penstock.codec.cql_values import require_told_apart
 from penstock.codec.registry import Subjects
-from penstock.codec.typed_records import Part, Side
+from penstock.codec.typed_records import RecordPart, Side
 
 NAMESPACE = "io.confluent.connect.avro"
 UNNAMED = "ConnectDefault"
@@ -43,7 +43,7 @@ class Avro:
 
     subjects: Subjects
 
-    def encode(self, part: Part, *, topic: str, side: Side) -> Column:
+    def encode(self, part: RecordPart, *, topic: str, side: Side) -> Column:
         require_told_apart(part.schema)
         schema = adjusted(part.schema)
         # A cast gives fields other names; Spark then copies each row, so it is left out where the names are good.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, functions as F
 
 from penstock.codec.connect_schema import Schema
-from penstock.codec.typed_records import Part, Side
+from penstock.codec.typed_records import RecordPart, Side
 from penstock.errors import PenstockError
 
 NESTED = ("struct", "array", "map")
@@ -21,7 +21,7 @@ class Csv:
 
     separator: str = ","
 
-    def encode(self, part: Part, *, topic: str, side: Side) -> Column:
+    def encode(self, part: RecordPart, *, topic: str, side: Side) -> Column:
         struct = part.schema["type"] == "struct"
         fields = part.schema["fields"] if struct else [part.schema | {"field": side}]
         if nested := [field["field"] for field in fields if field["type"] in NESTED]:
@@ -46,7 +46,7 @@ def _plain(value: Column, field: Schema) -> Column:
 class Text:
     """Text in UTF-8; structs and arrays have none."""
 
-    def encode(self, part: Part, *, topic: str, side: Side) -> Column:
+    def encode(self, part: RecordPart, *, topic: str, side: Side) -> Column:
         if part.schema["type"] in ("struct", "array", "map"):
             raise PenstockError(
                 f"the {side} is no single value, and so no text",

@@ -27,7 +27,7 @@ READ = "_penstock_read"
 
 
 @dataclass(frozen=True)
-class Avro:
+class AvroDecoder:
     """Records of the `writers`, schemas by their ids; with the id None there is one, and no frame."""
 
     schema: st.StructType
@@ -35,16 +35,18 @@ class Avro:
     reader: str
 
     @classmethod
-    def of_subject(cls, registry: Registry, subject: str, wanted: st.StructType | None) -> Avro:
+    def of_subject(cls, registry: Registry, subject: str, wanted: st.StructType | None) -> AvroDecoder:
         found = schemas_of(registry, subject, "AVRO", '"protobuf" or "json-schema"')
         return cls._of(dict(found), found[-1][1], wanted, f"subject {subject} at {registry.url}")
 
     @classmethod
-    def plain(cls, text: str, wanted: st.StructType | None = None) -> Avro:
+    def plain(cls, text: str, wanted: st.StructType | None = None) -> AvroDecoder:
         return cls._of({None: text}, text, wanted, "Avro")
 
     @classmethod
-    def _of(cls, writers: Mapping[int | None, str], newest: str, wanted: st.StructType | None, where: str) -> Avro:
+    def _of(
+        cls, writers: Mapping[int | None, str], newest: str, wanted: st.StructType | None, where: str
+    ) -> AvroDecoder:
         try:
             read = json.loads(newest)
         except (ValueError, RecursionError) as error:

@@ -40,7 +40,7 @@ class Decoder(Protocol):
 
 
 @dataclass(frozen=True)
-class Json:
+class JsonDecoder:
     """JSON objects; `framed` ones have Confluent's five bytes before them."""
 
     schema: st.StructType
@@ -73,7 +73,7 @@ class Json:
 
 
 @dataclass(frozen=True)
-class Csv:
+class CsvDecoder:
     """Lines of CSV (RFC 4180), whose values are in the order of the schema."""
 
     schema: st.StructType

@@ -60,14 +60,14 @@ Read = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
-class Protobuf:
+class ProtobufDecoder:
     """Records of the `writers`, compiled files by the ids of their schemas."""
 
     schema: st.StructType
     writers: Mapping[int, bytes]
 
     @classmethod
-    def of_subject(cls, registry: Registry, subject: str, wanted: st.StructType | None) -> Protobuf:
+    def of_subject(cls, registry: Registry, subject: str, wanted: st.StructType | None) -> ProtobufDecoder:
         found = schemas_of(registry, subject, "PROTOBUF", '"avro" or "json-schema"')
         writers = {number: compiled(text, f"schema {number} at {registry.url}") for number, text in found}
         where = f"subject {subject} at {registry.url}"
@@ -93,7 +93,7 @@ class Protobuf:
         return decoded.getField(REASON)
 
 
-def decode_values(of: Protobuf, values: pa.Array) -> pa.Array:
+def decode_values(of: ProtobufDecoder, values: pa.Array) -> pa.Array:
     """What `decode` makes of values: a struct of the columns, and `REASON`, null for what is read."""
     return _Decode(of.writers, of.schema).all(values)
 

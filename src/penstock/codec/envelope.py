@@ -11,7 +11,7 @@ from penstock.codec import cql_values
 from penstock.codec.change_frame import Layout
 from penstock.codec.connect_schema import Schema, element_types, envelope_schema, key_schema, nothing, value_types
 from penstock.codec.cql_values import encode, field_of
-from penstock.codec.typed_records import Part
+from penstock.codec.typed_records import RecordPart
 from penstock.schema import CqlType
 
 EXTENDED_COLUMNS = (
@@ -63,14 +63,14 @@ class Format:
         return ("written",) if "only-updated" in self.images else ()
 
 
-def key(table: Layout, style: Format) -> Part | None:
+def key(table: Layout, style: Format) -> RecordPart | None:
     """The record's key, if the placement asks for one."""
     if "kafka-key" not in style.places:
         return None
-    return Part(cql_values.row_key(table), key_schema(table, style.prefix))
+    return RecordPart(cql_values.row_key(table), key_schema(table, style.prefix))
 
 
-def values(table: Layout, style: Format) -> tuple[Part, ...]:
+def values(table: Layout, style: Format) -> tuple[RecordPart, ...]:
     """The event; and what stands instead for a deleted range, in tables that can have one."""
     change = ~F.col(TOMBSTONE)
     if not table.clustering_key:
@@ -81,7 +81,7 @@ def values(table: Layout, style: Format) -> tuple[Part, ...]:
     )
 
 
-def _event(table: Layout, style: Format, condition: Column, *, ranged: bool) -> Part:
+def _event(table: Layout, style: Format, condition: Column, *, ranged: bool) -> RecordPart:
     """The event where the condition holds."""
     schema = _schema(table, style, ranged=ranged)
     members = {field["field"]: field for field in schema["fields"]}
@@ -95,7 +95,7 @@ def _event(table: Layout, style: Format, condition: Column, *, ranged: bool) -> 
     if ranged:
         made["range"] = deleted_range(table)
     payload = F.struct(*(made.get(name, nothing(kind)).alias(name) for name, kind in members.items()))
-    return Part(F.when(condition, payload), schema)
+    return RecordPart(F.when(condition, payload), schema)
 
 
 def _images(table: Layout, style: Format) -> dict[str, Column]:

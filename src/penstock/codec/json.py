@@ -10,7 +10,7 @@ from pyspark.sql import Column, functions as F
 
 from penstock.codec.connect_schema import Schema
 from penstock.codec.registry import Subjects
-from penstock.codec.typed_records import Part, Side
+from penstock.codec.typed_records import RecordPart, Side
 
 _PRIMITIVES: dict[str, dict[str, str]] = {
     "boolean": {"type": "boolean"},
@@ -30,7 +30,7 @@ class Json:
 
     schemas: bool = False
 
-    def encode(self, part: Part, *, topic: str, side: Side) -> Column:
+    def encode(self, part: RecordPart, *, topic: str, side: Side) -> Column:
         text = _text(part)
         if side == "key" and '"string"' in json.dumps(part.schema):
             text = _as_jackson(text)
@@ -40,7 +40,7 @@ class Json:
         return F.concat(F.lit(f'{{"schema":{head},"payload":'), text, F.lit("}"))
 
 
-def _text(part: Part) -> Column:
+def _text(part: RecordPart) -> Column:
     if part.schema["type"] in ("struct", "array", "map"):
         return F.to_json(part.payload, {"ignoreNullFields": "false"})
     # Spark writes no single value: it stands in an array for a moment.
@@ -73,7 +73,7 @@ class JsonSchema:
 
     subjects: Subjects
 
-    def encode(self, part: Part, *, topic: str, side: Side) -> Column:
+    def encode(self, part: RecordPart, *, topic: str, side: Side) -> Column:
         text = json.dumps(json_schema(part.schema), separators=(",", ":"), ensure_ascii=False)
         encoded = F.encode(Json().encode(part, topic=topic, side=side), "UTF-8")
         return self.subjects.framed(encoded, text, "JSON", topic=topic, side=side, schema=part.schema)

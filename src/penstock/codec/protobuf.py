@@ -18,7 +18,7 @@ from penstock.codec.avro import field_name
 from penstock.codec.connect_schema import Schema
 from penstock.codec.cql_values import require_told_apart
 from penstock.codec.registry import Subjects
-from penstock.codec.typed_records import Part, Side
+from penstock.codec.typed_records import RecordPart, Side
 from penstock.errors import PenstockError
 
 UNNAMED = "ConnectDefault1"
@@ -52,7 +52,7 @@ class Protobuf:
 
     subjects: Subjects
 
-    def encode(self, part: Part, *, topic: str, side: Side) -> Column:
+    def encode(self, part: RecordPart, *, topic: str, side: Side) -> Column:
         require_told_apart(part.schema)
         text = protobuf_schema(part.schema)
         encoded = F.concat(F.lit(FIRST_MESSAGE), _let(part.payload, lambda payload: _message(payload, part.schema)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, functions as F, types as st
 
 from penstock.codec.connect_schema import Schema, avro_name
-from penstock.codec.typed_records import Part
+from penstock.codec.typed_records import RecordPart
 from penstock.errors import PenstockError
 
 _PRIMITIVES: dict[type[st.DataType], str] = {
@@ -23,14 +23,14 @@ _DATE = {"name": "org.apache.kafka.connect.data.Date", "version": 1}
 _TIMESTAMP = {"name": "org.apache.kafka.connect.data.Timestamp", "version": 1}
 
 
-def struct_part(column: Column, kind: st.StructType, name: str) -> Part:
+def struct_part(column: Column, kind: st.StructType, name: str) -> RecordPart:
     """A struct column as a record; `name` is that of its schema.
 
     Dates become days, timestamps milliseconds (what is finer is cut off), decimals text, maps whose keys are not
     strings arrays of {key, value}.
     """
     schema, value = _struct(column, kind, avro_name(name))
-    return Part(F.when(column.isNotNull(), value), schema | {"optional": False})
+    return RecordPart(F.when(column.isNotNull(), value), schema | {"optional": False})
 
 
 def _of(value: Column, kind: st.DataType, path: str) -> tuple[Schema, Column]:

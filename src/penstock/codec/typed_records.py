@@ -18,7 +18,7 @@ Side = Literal["key", "value"]
 
 
 @dataclass(frozen=True)
-class Part:
+class RecordPart:
     """A key or a value: an expression, null where the record has none, and the schema of what it gives."""
 
     payload: Column
@@ -28,7 +28,7 @@ class Part:
 class Codec(Protocol):
     """How keys or values become bytes."""
 
-    def encode(self, part: Part, *, topic: str, side: Side) -> Column:
+    def encode(self, part: RecordPart, *, topic: str, side: Side) -> Column:
         """A string or binary column; null where the payload is null. Errors name the topic."""
 
 
@@ -43,11 +43,11 @@ class Records:
 
     frame: DataFrame
     topic: str | Column
-    key: Part | None
-    values: tuple[Part, ...]
+    key: RecordPart | None
+    values: tuple[RecordPart, ...]
     headers: Column | None = None
     keep: Column | None = None
-    other_keys: tuple[Part, ...] = ()
+    other_keys: tuple[RecordPart, ...] = ()
 
     def only(self, condition: Column) -> Records:
         """The records for which `condition` holds, too."""

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from penstock.connect import plugin_routes, routes
 from penstock.connect.rest_errors import RestError
 from penstock.connect.routing import Ask, Call
-from penstock.connect.worker import Worker
+from penstock.connect.worker import ConnectWorker
 from penstock.errors import PenstockError
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ DEEPEST = 20
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def application(worker: Worker) -> Starlette:
+def application(worker: ConnectWorker) -> Starlette:
     """The application over one worker."""
     hide = worker.world.secrets.hide
 
@@ -65,7 +65,7 @@ def _by_method(calls: Mapping[str, Endpoint]) -> Endpoint:
     return endpoint
 
 
-def _endpoint(worker: Worker, call: Call) -> Endpoint:
+def _endpoint(worker: ConnectWorker, call: Call) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         query = {name: request.query_params.getlist(name) for name in request.query_params}
         ask = Ask(request.path_params, query, await _body(request))

@@ -37,7 +37,7 @@ class Kept:
     state: str = STARTED
 
 
-class Store:
+class ConnectorStore:
     """The topic; `security` are the client's `tls` and `authenticate`, `max_decompressed` bounds its record batches."""
 
     def __init__(

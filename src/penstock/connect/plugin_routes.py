@@ -13,7 +13,7 @@ from penstock.connect.rest_errors import RestError
 from penstock.connect.routing import Answer, Ask, Routes, as_config, as_object, route
 from penstock.connect.shown import definitions, validation
 from penstock.connect.transforms import transform_chain
-from penstock.connect.worker import Worker
+from penstock.connect.worker import ConnectWorker
 
 ROUTES: Routes = {}
 VERSION = "4.3.1"
@@ -31,7 +31,7 @@ LEVELS = {
 
 
 @route(ROUTES, "GET", "/")
-def _server(worker: Worker, ask: Ask) -> Answer:
+def _server(worker: ConnectWorker, ask: Ask) -> Answer:
     return 200, {
         "version": VERSION,
         "commit": f"penstock-{__version__}",
@@ -40,12 +40,12 @@ def _server(worker: Worker, ask: Ask) -> Answer:
 
 
 @route(ROUTES, "GET", "/health")
-def _health(worker: Worker, ask: Ask) -> Answer:
+def _health(worker: ConnectWorker, ask: Ask) -> Answer:
     return 200, {"status": "healthy", "message": "Worker has completed startup and is ready to handle requests."}
 
 
 @route(ROUTES, "GET", "/connector-plugins")
-def _plugins(worker: Worker, ask: Ask) -> Answer:
+def _plugins(worker: ConnectWorker, ask: Ask) -> Answer:
     found = [{"class": CLASS, "type": "source", "version": __version__}]
     if not ask.flag("connectorsOnly", "true"):
         found += [{"class": name, "type": "converter", "version": __version__} for name in CONVERTERS]
@@ -54,7 +54,7 @@ def _plugins(worker: Worker, ask: Ask) -> Answer:
 
 
 @route(ROUTES, "GET", "/connector-plugins/{plugin}/config")
-def _plugin_config(worker: Worker, ask: Ask) -> Answer:
+def _plugin_config(worker: ConnectWorker, ask: Ask) -> Answer:
     name = ask.path["plugin"]
     if kind := CONVERTERS.get(full_name(name, CONVERTERS)):
         return 200, definitions(kind.options)
@@ -65,7 +65,7 @@ def _plugin_config(worker: Worker, ask: Ask) -> Answer:
 
 
 @route(ROUTES, "PUT", "/connector-plugins/{plugin}/config/validate")
-def _validate(worker: Worker, ask: Ask) -> Answer:
+def _validate(worker: ConnectWorker, ask: Ask) -> Answer:
     config = as_config({name: value for name, value in as_object(ask.body).items() if value is not None})
     _require_plugin(ask.path["plugin"])
     if (chosen := config.get("connector.class", CLASS)) not in ALIASES:
@@ -74,7 +74,7 @@ def _validate(worker: Worker, ask: Ask) -> Answer:
 
 
 @route(ROUTES, "GET", "/admin/loggers")
-def _loggers(worker: Worker, ask: Ask) -> Answer:
+def _loggers(worker: ConnectWorker, ask: Ask) -> Answer:
     named = [name for name, logger in logging.root.manager.loggerDict.items() if isinstance(logger, logging.Logger)]
     return 200, {
         "root": _level("root"),
@@ -83,14 +83,14 @@ def _loggers(worker: Worker, ask: Ask) -> Answer:
 
 
 @route(ROUTES, "GET", "/admin/loggers/{logger}")
-def _logger(worker: Worker, ask: Ask) -> Answer:
+def _logger(worker: ConnectWorker, ask: Ask) -> Answer:
     if ask.path["logger"] not in ("root", *logging.root.manager.loggerDict):
         raise RestError(404, f"Logger {ask.path['logger']} not found.")
     return 200, _level(ask.path["logger"])
 
 
 @route(ROUTES, "PUT", "/admin/loggers/{logger}")
-def _set_level(worker: Worker, ask: Ask) -> Answer:
+def _set_level(worker: ConnectWorker, ask: Ask) -> Answer:
     level = as_object(ask.body).get("level")
     if not level:
         raise RestError(400, "Desired 'level' parameter was not specified in request.")

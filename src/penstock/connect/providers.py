@@ -56,7 +56,7 @@ class Provider:
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ResolvedConfig:
     """A configuration without references, the same as it was given, and what could not be found."""
 
     config: dict[str, str]
@@ -77,10 +77,10 @@ class Provided:
     providers: Mapping[str, Provider] = field(default_factory=dict)
     converters: Mapping[str, str] = field(default_factory=dict)
 
-    def resolved(self, config: Mapping[str, str]) -> Resolved:
+    def resolved(self, config: Mapping[str, str]) -> ResolvedConfig:
         """The configuration with the worker's converters, where it names none, and all references replaced."""
         whole = self._whole(config)
-        resolved = Resolved(dict(whole), whole, [], [])
+        resolved = ResolvedConfig(dict(whole), whole, [], [])
         seen: dict[str, str] = {}
         for name, text in whole.items():
             references = [each for each in REFERENCE.finditer(text) if each[1] in self.providers]

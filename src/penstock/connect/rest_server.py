@@ -35,7 +35,7 @@ def address_of(bound: socket.socket) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-class Server:
+class RestServer:
     """Answers requests that are sent to one of its `hosts`, in a thread, until `close`."""
 
     def __init__(self, app: Starlette, bound: socket.socket, hosts: Hosts | None = None) -> None:

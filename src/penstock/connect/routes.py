@@ -12,7 +12,7 @@ from penstock.connect.providers import REFERENCE
 from penstock.connect.rest_errors import RestError
 from penstock.connect.routing import Answer, Ask, Routes, as_config, as_object, route
 from penstock.connect.secrets import masked
-from penstock.connect.worker import Worker
+from penstock.connect.worker import ConnectWorker
 
 ROUTES: Routes = {}
 INITIAL = {"RUNNING": STARTED, "PAUSED": PAUSED, "STOPPED": STOPPED}
@@ -20,7 +20,7 @@ CONFIGS = {"name": "the connector's name", "config": "its configuration as an ob
 
 
 @route(ROUTES, "GET", "/connectors")
-def _list(worker: Worker, ask: Ask) -> Answer:
+def _list(worker: ConnectWorker, ask: Ask) -> Answer:
     wanted = set(ask.query.get("expand", ()))
     if not wanted & {"info", "status"}:
         return 200, worker.names()
@@ -29,7 +29,7 @@ def _list(worker: Worker, ask: Ask) -> Answer:
 
 
 @route(ROUTES, "POST", "/connectors")
-def _create(worker: Worker, ask: Ask) -> Answer:
+def _create(worker: ConnectWorker, ask: Ask) -> Answer:
     if not isinstance(ask.body, dict) or not isinstance(ask.body.get("config"), dict):
         raise RestError(
             400, f"The body must be an object with {' and '.join(f'`{k}` ({v})' for k, v in CONFIGS.items())}"
@@ -47,29 +47,29 @@ def _create(worker: Worker, ask: Ask) -> Answer:
 
 
 @route(ROUTES, "GET", "/connectors/{name}")
-def _get(worker: Worker, ask: Ask) -> Answer:
+def _get(worker: ConnectWorker, ask: Ask) -> Answer:
     return 200, _info(worker.get(ask.name))
 
 
 @route(ROUTES, "DELETE", "/connectors/{name}")
-def _delete(worker: Worker, ask: Ask) -> Answer:
+def _delete(worker: ConnectWorker, ask: Ask) -> Answer:
     worker.delete(ask.name)
     return 204, None
 
 
 @route(ROUTES, "GET", "/connectors/{name}/config")
-def _get_config(worker: Worker, ask: Ask) -> Answer:
+def _get_config(worker: ConnectWorker, ask: Ask) -> Answer:
     return 200, masked(worker.get(ask.name).kept.config)
 
 
 @route(ROUTES, "PUT", "/connectors/{name}/config")
-def _put_config(worker: Worker, ask: Ask) -> Answer:
+def _put_config(worker: ConnectWorker, ask: Ask) -> Answer:
     new = worker.configure(ask.name, as_config(ask.body))
     return 201 if new else 200, _info(worker.get(ask.name))
 
 
 @route(ROUTES, "PATCH", "/connectors/{name}/config")
-def _patch_config(worker: Worker, ask: Ask) -> Answer:
+def _patch_config(worker: ConnectWorker, ask: Ask) -> Answer:
     given = as_object(ask.body)
     changed = as_config({name: value for name, value in given.items() if value is not None})
     worker.patch(ask.name, {**dict.fromkeys(given), **changed})
@@ -77,37 +77,37 @@ def _patch_config(worker: Worker, ask: Ask) -> Answer:
 
 
 @route(ROUTES, "GET", "/connectors/{name}/status")
-def _status(worker: Worker, ask: Ask) -> Answer:
+def _status(worker: ConnectWorker, ask: Ask) -> Answer:
     return 200, worker.status(ask.name)
 
 
 @route(ROUTES, "POST", "/connectors/{name}/restart")
-def _restart(worker: Worker, ask: Ask) -> Answer:
+def _restart(worker: ConnectWorker, ask: Ask) -> Answer:
     tasks, failed = ask.flag("includeTasks"), ask.flag("onlyFailed")
     worker.restart(ask.name, tasks=tasks, only_failed=failed)
     return (202, worker.status(ask.name)) if tasks or failed else (204, None)
 
 
 @route(ROUTES, "PUT", "/connectors/{name}/pause")
-def _pause(worker: Worker, ask: Ask) -> Answer:
+def _pause(worker: ConnectWorker, ask: Ask) -> Answer:
     worker.set_state(ask.name, PAUSED)
     return 202, None
 
 
 @route(ROUTES, "PUT", "/connectors/{name}/resume")
-def _resume(worker: Worker, ask: Ask) -> Answer:
+def _resume(worker: ConnectWorker, ask: Ask) -> Answer:
     worker.set_state(ask.name, STARTED)
     return 202, None
 
 
 @route(ROUTES, "PUT", "/connectors/{name}/stop")
-def _stop(worker: Worker, ask: Ask) -> Answer:
+def _stop(worker: ConnectWorker, ask: Ask) -> Answer:
     worker.set_state(ask.name, STOPPED)
     return 204, None
 
 
 @route(ROUTES, "GET", "/connectors/{name}/tasks")
-def _tasks(worker: Worker, ask: Ask) -> Answer:
+def _tasks(worker: ConnectWorker, ask: Ask) -> Answer:
     connector = worker.get(ask.name)
     return 200, [
         {
@@ -119,34 +119,34 @@ def _tasks(worker: Worker, ask: Ask) -> Answer:
 
 
 @route(ROUTES, "GET", "/connectors/{name}/tasks/{task}/status")
-def _task_status(worker: Worker, ask: Ask) -> Answer:
+def _task_status(worker: ConnectWorker, ask: Ask) -> Answer:
     return 200, worker.task(ask.name, _number(ask.path["task"]))
 
 
 @route(ROUTES, "POST", "/connectors/{name}/tasks/{task}/restart")
-def _restart_task(worker: Worker, ask: Ask) -> Answer:
+def _restart_task(worker: ConnectWorker, ask: Ask) -> Answer:
     worker.restart_task(ask.name, _number(ask.path["task"]))
     return 204, None
 
 
 @route(ROUTES, "GET", "/connectors/{name}/topics")
-def _topics(worker: Worker, ask: Ask) -> Answer:
+def _topics(worker: ConnectWorker, ask: Ask) -> Answer:
     return 200, {ask.name: {"topics": sorted(worker.get(ask.name).active)}}
 
 
 @route(ROUTES, "PUT", "/connectors/{name}/topics/reset")
-def _reset_topics(worker: Worker, ask: Ask) -> Answer:
+def _reset_topics(worker: ConnectWorker, ask: Ask) -> Answer:
     worker.get(ask.name).active.clear()
     return 202, None
 
 
 @route(ROUTES, "GET", "/connectors/{name}/offsets")
-def _offsets(worker: Worker, ask: Ask) -> Answer:
+def _offsets(worker: ConnectWorker, ask: Ask) -> Answer:
     return 200, {"offsets": worker.get(ask.name).offsets.read()}
 
 
 @route(ROUTES, "PATCH", "/connectors/{name}/offsets")
-def _alter_offsets(worker: Worker, ask: Ask) -> Answer:
+def _alter_offsets(worker: ConnectWorker, ask: Ask) -> Answer:
     entries = as_object(ask.body).get("offsets")
     if not isinstance(entries, list) or not entries:
         raise RestError(400, "Partitions / offsets need to be provided for an alter offsets request")
@@ -155,7 +155,7 @@ def _alter_offsets(worker: Worker, ask: Ask) -> Answer:
 
 
 @route(ROUTES, "DELETE", "/connectors/{name}/offsets")
-def _forget_offsets(worker: Worker, ask: Ask) -> Answer:
+def _forget_offsets(worker: ConnectWorker, ask: Ask) -> Answer:
     worker.with_stopped(ask.name, lambda connector: connector.offsets.forget())
     return 200, {"message": "The offsets for this connector have been reset successfully"}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.connect.rest_errors import RestError
-from penstock.connect.worker import Worker
+from penstock.connect.worker import ConnectWorker
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Ask:
 
 Answer = tuple[int, Any]
 """HTTP's status, and the body; None for no body."""
-Call = Callable[[Worker, Ask], Answer]
+Call = Callable[[ConnectWorker, Ask], Answer]
 Routes = dict[tuple[str, str], Call]
 
 

@@ -15,7 +15,7 @@ from urllib.parse import quote, quote_plus
 
 from penstock.connect.definition import HIDDEN
 from penstock.connect.properties import properties
-from penstock.connect.providers import REFERENCE, Resolved
+from penstock.connect.providers import REFERENCE, ResolvedConfig
 
 SECRET = re.compile(
     r"passw(or)?d|passphrase|passcode|(^|[._-])(pass|pwd)($|[._-])|secret|token|jaas|user\.info|\.key$"
@@ -70,7 +70,7 @@ def unrestored(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             )
 
 
-def of_config(given: Resolved) -> dict[str, str]:
+def of_config(given: ResolvedConfig) -> dict[str, str]:
     """The secrets of a configuration in use, and what is shown instead."""
     found = {}
     for name, reference, text in given.found:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from penstock.connect.task import Task
 from penstock.errors import PenstockError
-from penstock.run.supervise import Run, Stop
+from penstock.run.supervise import PipelineRun, Stop
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class RunningTask:
         self.task, self._progress, self._hide = task, progress, hide
         self.state, self.trace = RUNNING, ""
         self._stop = Stop(threading.Event(), threading.Event())
-        self._run = Run(task, spark, checkpoints, self._stop, self._say, self._told, tries=math.inf)
+        self._run = PipelineRun(task, spark, checkpoints, self._stop, self._say, self._told, tries=math.inf)
         self._thread = threading.Thread(target=self._supervise, name=f"{task.name}-{task.number}", daemon=True)
         self._thread.start()
 

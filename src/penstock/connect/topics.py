@@ -26,7 +26,7 @@ Config = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Rule:
+class TopicCreation:
     """How a topic is made: -1 leaves partitions or replicas to the broker; `configs` are settings of topics."""
 
     partitions: int
@@ -46,7 +46,7 @@ def definitions(config: Mapping[str, str | None]) -> list[Property]:
     return found
 
 
-def rule(config: Config, topic: str) -> Rule | None:
+def rule(config: Config, topic: str) -> TopicCreation | None:
     """How this topic is made by a configuration without errors; None if the broker is to do it."""
     values, _ = read_all(definitions(config), config)
     if not values:
@@ -63,10 +63,10 @@ def rule(config: Config, topic: str) -> Rule | None:
     ]
     prefix = f"{PREFIX}{group}."
     settings = {name.removeprefix(prefix): text for name, text in config.items() if name.startswith(prefix)}
-    return Rule(sizes[0], sizes[1], {name: text for name, text in settings.items() if name not in _OWN})
+    return TopicCreation(sizes[0], sizes[1], {name: text for name, text in settings.items() if name not in _OWN})
 
 
-def create(servers: str, settings: Mapping[str, str], topic: str, how: Rule) -> None:
+def create(servers: str, settings: Mapping[str, str], topic: str, how: TopicCreation) -> None:
     """Make the topic if it is not there; `settings` are a producer's, for its security."""
     try:
         asyncio.run(_create(servers, settings, topic, how))
@@ -78,7 +78,7 @@ def create(servers: str, settings: Mapping[str, str], topic: str, how: Rule) -> 
         ) from error
 
 
-async def _create(servers: str, settings: Mapping[str, str], topic: str, how: Rule) -> None:
+async def _create(servers: str, settings: Mapping[str, str], topic: str, how: TopicCreation) -> None:
     security = Security.of({name: text for name, text in settings.items() if name in SETTINGS})
     async with Admin(servers, tls=security.tls(), authenticate=security.authenticate()) as admin:
         await admin.create_topic(topic, partitions=how.partitions, replication=how.replication, configs=how.configs)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from penstock.connect.checks import Checked, check
 from penstock.connect.connector import Connector, World
-from penstock.connect.connector_store import PAUSED, STARTED, STOPPED, Kept, Store
+from penstock.connect.connector_store import PAUSED, STARTED, STOPPED, ConnectorStore, Kept
 from penstock.connect.rest_errors import RestError, not_found
 from penstock.connect.secrets import restored
 from penstock.connect.task_runner import ENDED, FAILED, UNASSIGNED
@@ -18,10 +18,10 @@ T = TypeVar("T")
 Json = dict[str, Any]
 
 
-class Worker:
+class ConnectWorker:
     """Its calls may come from any thread; those that change something are done one after the other."""
 
-    def __init__(self, world: World, store: Store, address: str) -> None:
+    def __init__(self, world: World, store: ConnectorStore, address: str) -> None:
         self.world, self.store, self.address = world, store, address
         self._connectors: dict[str, Connector] = {}
         self._changes = threading.RLock()

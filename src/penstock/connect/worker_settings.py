@@ -23,7 +23,7 @@ LISTENER = re.compile(r"http://(\[[0-9A-Fa-f:.]+\]|[^:/\s]*):(\d{1,5})")
 
 
 @dataclass(frozen=True)
-class Settings:
+class WorkerSettings:
     """What a worker needs to know; made by `read`."""
 
     servers: str
@@ -45,7 +45,7 @@ class Settings:
         return {"tls": self.security.tls(), "authenticate": self.security.authenticate()}
 
 
-def read(file: Path | None, servers: str | None, listen: str | None) -> Settings:
+def read(file: Path | None, servers: str | None, listen: str | None) -> WorkerSettings:
     """The settings of a worker's file, if there is one; `servers` and `listen` come before what it says."""
     if file is not None and not is_file(file):
         raise PenstockError(f"there is no file {file}", next="give the worker's properties file, or leave it out")
@@ -64,7 +64,7 @@ def read(file: Path | None, servers: str | None, listen: str | None) -> Settings
     require_servers(chosen, where, next="correct bootstrap.servers")
     security = {name: found[name] for name in SECURITY if name in found}
     producer = {name.removeprefix("producer."): text for name, text in found.items() if name.startswith("producer.")}
-    return Settings(
+    return WorkerSettings(
         chosen,
         host,
         port,

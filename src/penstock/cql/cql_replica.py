@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyspark.sql import types as st
 from pyspark.sql.pandas.types import to_arrow_type
 
-from penstock.cdc.cdc_options import Settings, settings
+from penstock.cdc.cdc_options import CdcSettings, settings
 from penstock.cdc.cdc_source import CdcStreamReader
 from penstock.cdc.change_rows import frame_schema
 from penstock.cdc.generations import FIRST_TOKEN
@@ -35,11 +35,11 @@ from penstock.database.cells import indexed
 from penstock.database.columns import Cells
 from penstock.database.cql_connection import connection
 from penstock.database.pages import Page
-from penstock.database.requests import Limits
-from penstock.database.row_fetch import Rows
+from penstock.database.requests import RequestLimits
+from penstock.database.row_fetch import RowFetch
 from penstock.database.table_catalog import base_name, describe, quoted, table_names
 from penstock.errors import PenstockError
-from penstock.schema import Table, spark_type
+from penstock.schema import CqlTable, spark_type
 from penstock.table.global_tables import GlobalTable
 from penstock.table.replica import Put
 
@@ -52,11 +52,11 @@ PAGE_ROWS = 20_000
 
 
 @dataclass(frozen=True)
-class CqlTable:
+class CqlFeed:
     """What a worker follows; made and checked by `global_table`. With `refresh` the table is read anew so often."""
 
-    settings: Settings
-    rows: Rows
+    settings: CdcSettings
+    rows: RowFetch
     logged: bool
     every: timedelta
     refresh: timedelta | None
@@ -177,14 +177,14 @@ def global_table(
     _require(found, columns, logged or refresh is not None)
     if logged:
         describe_logged(chosen)
-    rows = Rows(chosen.access, found, tuple(columns), Limits())
+    rows = RowFetch(chosen.access, found, tuple(columns), RequestLimits())
     often = None if refresh is None else duration(refresh, name="refresh")
-    feed = CqlTable(chosen, rows, logged, duration(every, name="every"), often, memory, folder)
+    feed = CqlFeed(chosen, rows, logged, duration(every, name="every"), often, memory, folder)
     kinds = {column.name: spark_type(column.type) for column in found.columns}
     return GlobalTable(feed, st.StructType([st.StructField(name, kinds[name]) for name in columns]))
 
 
-def _require(table: Table, columns: Sequence[str], fresh: bool) -> None:
+def _require(table: CqlTable, columns: Sequence[str], fresh: bool) -> None:
     known, where = [column.name for column in table.columns], f"{WHERE} of {table.full_name}"
     if unknown := [name for name in columns if name not in known]:
         raise PenstockError(

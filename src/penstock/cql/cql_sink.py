@@ -18,17 +18,17 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types a
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.config import duration
-from penstock.cql.cql_writer import DELETE, MAX_TTL, TABLE, TIMESTAMP, TTL, Writer, check, require_kind, used_by
+from penstock.cql.cql_writer import DELETE, MAX_TTL, TABLE, TIMESTAMP, TTL, CqlWriter, check, require_kind, used_by
 from penstock.database.access import Access
 from penstock.database.cql_connection import connection
 from penstock.database.fitting import canonical
-from penstock.database.requests import Limits
+from penstock.database.requests import RequestLimits
 from penstock.database.retrying import retrying
 from penstock.database.table_catalog import describe
 from penstock.delivery import EXACTLY_ONCE
 from penstock.errors import PenstockError
 from penstock.query import Batch, KeyedFrame, batch_millis, in_batches
-from penstock.schema import Table
+from penstock.schema import CqlTable
 from penstock.upsert import Newest, require_key
 
 MODES = ("insert", "upsert")
@@ -40,13 +40,13 @@ class CqlSink:
     """Which tables are written and how; made and checked by `sink`."""
 
     table: str | Column
-    tables: tuple[Table, ...]
+    tables: tuple[CqlTable, ...]
     access: Access
     mode: str
     delete: str | Column | None
     ttl: timedelta | str | Column | None
     timestamp: str | Column | None
-    limits: Limits
+    limits: RequestLimits
     delivery: str = EXACTLY_ONCE
 
     @property
@@ -68,7 +68,7 @@ class CqlSink:
     def save(self, frame: DataFrame, batch: Batch) -> None:
         """Write the rows of one batch; when it is written again, that changes nothing."""
         began = batch_micros(frame.sparkSession, batch) if self.timestamp is None else 0
-        writer = Writer(self.access, self.tables, self.mode, began, self.limits)
+        writer = CqlWriter(self.access, self.tables, self.mode, began, self.limits)
         self.records(frame).mapInArrow(writer, "rows bigint").collect()
 
     def keyed(self, table: KeyedFrame) -> Newest:
@@ -108,9 +108,9 @@ def sink(
     delete: str | Column | None = None,
     ttl: timedelta | str | Column | None = None,
     timestamp: str | Column | None = None,
-    in_flight: int = Limits.in_flight,
-    timeout: timedelta | str = Limits.timeout,
-    patience: timedelta | str = Limits.patience,
+    in_flight: int = RequestLimits.in_flight,
+    timeout: timedelta | str = RequestLimits.timeout,
+    patience: timedelta | str = RequestLimits.patience,
     **access: Any,
 ) -> CqlSink:
     """A sink for `penstock.write` into "keyspace.table", or into the one of `tables` that the column `table` names.
@@ -124,7 +124,7 @@ def sink(
     """
     _check_arguments(mode, table, tables)
     reach = Access.of(hosts, access, where=WHERE)
-    limits = Limits(in_flight, duration(timeout, name="timeout"), duration(patience, name="patience"))
+    limits = RequestLimits(in_flight, duration(timeout, name="timeout"), duration(patience, name="patience"))
     lifetime = _lifetime(ttl)
     names = [table] if isinstance(table, str) else list(tables)
     found = tuple(_described(reach, name, limits) for name in names)
@@ -159,7 +159,7 @@ def _fixed_ttl(value: timedelta) -> timedelta:
     return value
 
 
-def _described(access: Access, name: str, limits: Limits) -> Table:
+def _described(access: Access, name: str, limits: RequestLimits) -> CqlTable:
     table = retrying(
         lambda: describe(connection(access).rows, name),
         what="describing the table",

@@ -16,11 +16,11 @@ from pyspark.sql import Column, DataFrame, functions as F, types as st
 from penstock.database.access import Access
 from penstock.database.encode_cells import as_bytes, encode
 from penstock.database.fitting import require_fit
-from penstock.database.requests import Limits, Request, Values, send_all, together
+from penstock.database.requests import Request, RequestLimits, Values, send_all, together
 from penstock.database.table_catalog import base_name, quoted
 from penstock.database.token_ring import LONGEST_KEY, partition_key, too_long
 from penstock.errors import PenstockError
-from penstock.schema import CqlType, Table
+from penstock.schema import CqlTable, CqlType
 
 # Columns beside the tables' own; no column of a table is called so.
 TABLE, DELETE, TTL, TIMESTAMP = "penstock$table", "penstock$delete", "penstock$ttl", "penstock$timestamp"
@@ -30,14 +30,14 @@ _BIGINT, _INT = CqlType("bigint"), CqlType("int")
 
 
 @dataclass(frozen=True)
-class Writer:
+class CqlWriter:
     """Writes the record batches of a task; `began` is the first row's write time in microseconds."""
 
     access: Access
-    tables: tuple[Table, ...]
+    tables: tuple[CqlTable, ...]
     mode: str
     began: int
-    limits: Limits
+    limits: RequestLimits
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         done = 0
@@ -49,7 +49,7 @@ class Writer:
             done += batch.num_rows
         yield pa.RecordBatch.from_pydict({"rows": pa.array([done], pa.int64())})
 
-    def _send(self, table: Table, requests: Sequence[Request]) -> None:
+    def _send(self, table: CqlTable, requests: Sequence[Request]) -> None:
         where = table.full_name
         send_all(self.access, table.keyspace, requests, self.limits, what="writing", where=where, table=table)
 
@@ -59,7 +59,7 @@ class Writer:
             return _without_null(batch.column(TIMESTAMP), "timestamp")
         return pa.array(self.began + done + np.arange(batch.num_rows, dtype=np.int64))
 
-    def _by_table(self, batch: pa.RecordBatch, times: pa.Array) -> Iterator[tuple[Table, pa.RecordBatch, pa.Array]]:
+    def _by_table(self, batch: pa.RecordBatch, times: pa.Array) -> Iterator[tuple[CqlTable, pa.RecordBatch, pa.Array]]:
         if TABLE not in batch.schema.names:
             yield self.tables[0], batch, times
             return
@@ -79,7 +79,7 @@ class Writer:
 class _Rows:
     """Rows of one table, as statements."""
 
-    def __init__(self, table: Table, batch: pa.RecordBatch, times: pa.Array, mode: str) -> None:
+    def __init__(self, table: CqlTable, batch: pa.RecordBatch, times: pa.Array, mode: str) -> None:
         self.table, self.batch, self.times = table, batch, times
         kinds = {column.name: column.type for column in table.columns}
         self.names = [name for name in batch.schema.names if name in kinds]
@@ -156,7 +156,7 @@ def _without_null(values: pa.Array, name: str) -> pa.Array:
 # Which columns of a frame go into which of a table, and as what type: found when the query is built.
 
 
-def check(frame: DataFrame, tables: tuple[Table, ...], *, ignored: set[str]) -> dict[str, CqlType]:
+def check(frame: DataFrame, tables: tuple[CqlTable, ...], *, ignored: set[str]) -> dict[str, CqlType]:
     """The columns to write with their types; raises for a frame that does not fit the tables."""
     known: dict[str, CqlType] = {}
     for table in tables:
@@ -177,7 +177,7 @@ def check(frame: DataFrame, tables: tuple[Table, ...], *, ignored: set[str]) -> 
     return {name: known[name] for name in frame.columns if name in known}
 
 
-def _require_key(frame: DataFrame, table: Table) -> None:
+def _require_key(frame: DataFrame, table: CqlTable) -> None:
     key = [column.name for column in (*table.partition_key, *table.clustering_key)]
     missing = [name for name in key if name not in frame.columns]
     if missing:
@@ -188,7 +188,7 @@ def _require_key(frame: DataFrame, table: Table) -> None:
         )
 
 
-def _unknown(name: str, known: dict[str, CqlType], tables: tuple[Table, ...]) -> PenstockError:
+def _unknown(name: str, known: dict[str, CqlType], tables: tuple[CqlTable, ...]) -> PenstockError:
     close = get_close_matches(name, known, 1)
     place = ", ".join(table.full_name for table in tables)
     return PenstockError(

@@ -22,14 +22,14 @@ from penstock.cql.row_cache import RowCache
 from penstock.database.access import Access
 from penstock.database.cql_connection import connection
 from penstock.database.fitting import canonical, require_fit
-from penstock.database.requests import Limits
+from penstock.database.requests import RequestLimits
 from penstock.database.retrying import retrying
-from penstock.database.row_fetch import Rows
+from penstock.database.row_fetch import RowFetch
 from penstock.database.table_catalog import describe
 from penstock.errors import PenstockError
 from penstock.keyed_state.arrow_keys import taken
 from penstock.keyed_state.query_metrics import MEASURED, Measures, measured
-from penstock.schema import Table, spark_type
+from penstock.schema import CqlTable, spark_type
 
 WHERE = "cql.lookup"
 KEY = "penstock$key"
@@ -47,9 +47,9 @@ def lookup(
     ttl: timedelta | str,
     name: str,
     cache: int = 100_000,
-    in_flight: int = Limits.in_flight,
-    timeout: timedelta | str = Limits.timeout,
-    patience: timedelta | str = Limits.patience,
+    in_flight: int = RequestLimits.in_flight,
+    timeout: timedelta | str = RequestLimits.timeout,
+    patience: timedelta | str = RequestLimits.patience,
     **access: Any,
 ) -> DataFrame:
     """The frame with `columns` of the row of `table` ("keyspace.table") whose primary key is in `on`; else null.
@@ -61,7 +61,7 @@ def lookup(
     table that is not there, keys that are not its primary key and types that do not fit raise here.
     """
     reach = Access.of(hosts, access, where=WHERE)
-    limits = Limits(in_flight, duration(timeout, name="timeout"), duration(patience, name="patience"))
+    limits = RequestLimits(in_flight, duration(timeout, name="timeout"), duration(patience, name="patience"))
     found = retrying(
         lambda: describe(connection(reach).rows, table),
         what="describing the table",
@@ -70,13 +70,13 @@ def lookup(
     )
     key = _key(frame, found, on)
     added = _added(frame, found, columns)
-    rows = Rows(reach, found, tuple(added), limits)
+    rows = RowFetch(reach, found, tuple(added), limits)
     kept = duration(ttl, name="ttl").total_seconds()
-    made = Lookup(rows, tuple(added.values()), cache, kept)
+    made = RowLookup(rows, tuple(added.values()), cache, kept)
     return measured(_joined(frame, found, key, added, made), name, MEASURES)
 
 
-def _key(frame: DataFrame, table: Table, on: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+def _key(frame: DataFrame, table: CqlTable, on: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
     """The frame's column for each of the table's primary key, in the key's order."""
     names = [on] if isinstance(on, str) else on
     given = dict(names) if isinstance(names, Mapping) else {each: each for each in names}
@@ -98,7 +98,7 @@ def _key(frame: DataFrame, table: Table, on: str | Sequence[str] | Mapping[str, 
     return {name: given[name] for name in key}
 
 
-def _added(frame: DataFrame, table: Table, columns: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+def _added(frame: DataFrame, table: CqlTable, columns: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
     """The name in the frame of each of the table's columns that are wanted."""
     wanted = dict(columns) if isinstance(columns, Mapping) else {each: each for each in columns}
     known = [column.name for column in table.columns]
@@ -115,7 +115,9 @@ def _added(frame: DataFrame, table: Table, columns: Sequence[str] | Mapping[str,
     return wanted
 
 
-def _joined(frame: DataFrame, table: Table, key: dict[str, str], added: dict[str, str], made: Lookup) -> DataFrame:
+def _joined(
+    frame: DataFrame, table: CqlTable, key: dict[str, str], added: dict[str, str], made: RowLookup
+) -> DataFrame:
     kinds = {column.name: column.type for column in table.columns}
     keys = F.struct(*(canonical(frame, column, kinds[name]).alias(name) for name, column in key.items()))
     fields = [st.StructField(name, spark_type(kinds[column])) for column, name in added.items()]
@@ -123,10 +125,10 @@ def _joined(frame: DataFrame, table: Table, key: dict[str, str], added: dict[str
 
 
 @dataclass(frozen=True)
-class Lookup:
+class RowLookup:
     """Adds the columns to the record batches of a task; `names` are theirs in the frame."""
 
-    rows: Rows
+    rows: RowFetch
     names: tuple[str, ...]
     limit: int
     seconds: float
@@ -173,5 +175,5 @@ class Lookup:
 
 
 FOUND = pa.field("penstock$found", pa.bool_())
-_caches: dict[Lookup, RowCache] = {}
+_caches: dict[RowLookup, RowCache] = {}
 """Of this process, by what is looked up: a task's batches, and the tasks after it, find them here."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
 
 from penstock.database.columns import BadValue, Cells, decode
-from penstock.schema import CqlType, Table, spark_type
+from penstock.schema import CqlTable, CqlType, spark_type
 
 SHOWN = 40
 """Bytes of a cell in a message."""
@@ -37,7 +37,7 @@ def bad_rows(read: Read, cells: Cells) -> Iterator[tuple[int, str]]:
 
 
 def decoded(
-    table: Table, column: str, cells: Cells, target: pa.DataType, key: Mapping[str, Cells], where: str = ""
+    table: CqlTable, column: str, cells: Cells, target: pa.DataType, key: Mapping[str, Cells], where: str = ""
 ) -> pa.Array:
     """The cells of a table's column as an Arrow array; `key` has those of the rows' primary key.
 

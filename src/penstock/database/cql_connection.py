@@ -46,7 +46,7 @@ class _RawProtocol(_ProtocolHandler):  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
-class Connection:
+class CqlConnection:
     """Two sessions on one cluster: `rows` gives tuples, `pages` gives `Page`s."""
 
     access: Access
@@ -63,11 +63,11 @@ class Connection:
         return self.statements[text]
 
 
-_connections: dict[Access, Connection] = {}
+_connections: dict[Access, CqlConnection] = {}
 _changing = Lock()
 
 
-def connection(access: Access) -> Connection:
+def connection(access: Access) -> CqlConnection:
     """This process's connection to the cluster; one attempt, so wrap it in `retrying` where waiting is right."""
     with _changing:
         if access not in _connections:
@@ -83,7 +83,7 @@ def close(access: Access) -> None:
         ended.cluster.shutdown()
 
 
-def _connect(access: Access) -> Connection:
+def _connect(access: Access) -> CqlConnection:
     balancing = DCAwareRoundRobinPolicy(access.local_dc) if access.local_dc else RoundRobinPolicy()
     profile = ExecutionProfile(
         load_balancing_policy=balancing,
@@ -112,7 +112,7 @@ def _connect(access: Access) -> Connection:
         cluster.shutdown()
         raise
     pages.client_protocol_handler = _RawProtocol
-    return Connection(access, cluster, rows, pages)
+    return CqlConnection(access, cluster, rows, pages)
 
 
 def _refused(access: Access, error: Any, centres: set[str | None]) -> Exception:

@@ -12,17 +12,17 @@ from datetime import timedelta
 from cassandra import InvalidRequest
 
 from penstock.database.access import Access
-from penstock.database.cql_connection import Connection, connection
+from penstock.database.cql_connection import CqlConnection, connection
 from penstock.database.retrying import retrying
 from penstock.database.table_catalog import base_name, describe
 from penstock.errors import PenstockError, SchemaChanged
-from penstock.schema import Table
+from penstock.schema import CqlTable
 
 
 def refusal(
     error: InvalidRequest,
     access: Access,
-    table: Table | None,
+    table: CqlTable | None,
     statements: Iterable[str],
     *,
     what: str,
@@ -49,7 +49,7 @@ def refusal(
     )
 
 
-def _changed(link: Connection, table: Table | None, statements: Iterable[str]) -> bool:
+def _changed(link: CqlConnection, table: CqlTable | None, statements: Iterable[str]) -> bool:
     # A node that has not heard of a change yet would say that there is none.
     link.cluster.control_connection.wait_for_schema_agreement()
     if table is None:
@@ -60,7 +60,7 @@ def _changed(link: Connection, table: Table | None, statements: Iterable[str]) -
         return True
 
 
-def _prepares(link: Connection, text: str) -> bool:
+def _prepares(link: CqlConnection, text: str) -> bool:
     try:
         link.pages.prepare(text)
     except InvalidRequest:

@@ -17,12 +17,12 @@ from cassandra import InvalidRequest
 from cassandra.query import BatchStatement, BatchType, BoundStatement
 
 from penstock.database.access import Access
-from penstock.database.cql_connection import Connection, connection
+from penstock.database.cql_connection import CqlConnection, connection
 from penstock.database.pages import Page
 from penstock.database.refusals import refusal
 from penstock.database.retrying import TRANSIENT, retrying
 from penstock.database.token_ring import by_owner, owners
-from penstock.schema import Table
+from penstock.schema import CqlTable
 
 Values: TypeAlias = Sequence[bytes | None]
 
@@ -40,7 +40,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Limits:
+class RequestLimits:
     """How many requests at once, how long one may take, and how long faults are waited out."""
 
     in_flight: int = 64
@@ -52,11 +52,11 @@ def send_all(
     access: Access,
     keyspace: str,
     requests: Sequence[Request],
-    limits: Limits,
+    limits: RequestLimits,
     *,
     what: str,
     where: str,
-    table: Table | None = None,
+    table: CqlTable | None = None,
 ) -> list[Page]:
     """The answer to each request; a write's has no rows. Raises after `limits.patience` of faults.
 
@@ -83,10 +83,10 @@ def send_all(
 
 
 def _send_missing(
-    link: Connection,
+    link: CqlConnection,
     requests: Sequence[Request],
     answers: list[Page | None],
-    limits: Limits,
+    limits: RequestLimits,
     keyspace: str | None,
 ) -> None:
     """Send what has no answer yet, to its owner if `keyspace` is given; raises the first fault when all is done."""
@@ -105,11 +105,11 @@ def _send_missing(
         raise fault
 
 
-def _send(link: Connection, request: Request, limits: Limits, host: Any) -> Any:
+def _send(link: CqlConnection, request: Request, limits: RequestLimits, host: Any) -> Any:
     return link.pages.execute_async(_statement(link, request), timeout=limits.timeout.total_seconds(), host=host)
 
 
-def _statement(link: Connection, request: Request) -> Any:
+def _statement(link: CqlConnection, request: Request) -> Any:
     if len(request.statements) == 1:
         text, values = request.statements[0]
         bound = BoundStatement(link.prepare(text), fetch_size=None)
@@ -133,7 +133,9 @@ def _receive(number: int, future: Any, answers: list[Page | None]) -> Exception 
     return None
 
 
-def together(access: Access, keyspace: str, rows: Iterable[tuple[bytes, str, Values]], limits: Limits) -> list[Request]:
+def together(
+    access: Access, keyspace: str, rows: Iterable[tuple[bytes, str, Values]], limits: RequestLimits
+) -> list[Request]:
     """Writes, each with its partition, as requests of a few, which one node owns."""
     found: list[Request] = []
     for part in by_owner(access, keyspace, list(rows), itemgetter(0), patience=limits.patience):

@@ -22,12 +22,12 @@ from penstock.database.cells import MOST_OFFSET, indexed
 from penstock.database.columns import Cells
 from penstock.database.encode_cells import encode, laid_out, list_bytes
 from penstock.database.pages import Page
-from penstock.database.requests import Limits, Request, send_all
+from penstock.database.requests import Request, RequestLimits, send_all
 from penstock.database.table_catalog import base_name, quoted
 from penstock.database.token_ring import LONGEST_KEY, by_owner, partition_key
 from penstock.errors import PenstockError
 from penstock.native import Array
-from penstock.schema import Table, spark_type
+from penstock.schema import CqlTable, spark_type
 
 KEYS_TOGETHER = 32
 Key: TypeAlias = tuple[bytes, ...]
@@ -35,13 +35,13 @@ Key: TypeAlias = tuple[bytes, ...]
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowFetch:
     """What to read of a table: whole rows by their whole primary key, `columns` of each."""
 
     access: Access
-    table: Table
+    table: CqlTable
     columns: tuple[str, ...]
-    limits: Limits
+    limits: RequestLimits
 
     @cached_property
     def key(self) -> tuple[str, ...]:

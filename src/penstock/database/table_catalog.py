@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.schema import Column, Table, Udts, parse_type
+from penstock.schema import Column, CqlTable, Udts, parse_type
 
 _NAME = re.compile(r'(\w+|"(?:[^"]|"")+")\.(\w+|"(?:[^"]|"")+")')
 
@@ -27,12 +27,12 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def base_name(table: Table) -> str:
+def base_name(table: CqlTable) -> str:
     """The table itself as CQL names it."""
     return f"{quoted(table.keyspace)}.{quoted(table.name)}"
 
 
-def describe(session: Any, name: str) -> Table:
+def describe(session: Any, name: str) -> CqlTable:
     """The table `name` ("keyspace.table") with its columns; refuses one that does not exist."""
     keyspace, table = split_name(name)
     rows = _columns(session, keyspace, table)
@@ -40,7 +40,7 @@ def describe(session: Any, name: str) -> Table:
         raise PenstockError(f"there is no table {keyspace}.{table}", next=_others(session, keyspace))
     udts = _udts(session, keyspace)
     columns = [Column(column, parse_type(kind, udts), role, position) for column, kind, role, position in rows]
-    return Table(keyspace, table, tuple(sorted(columns, key=lambda c: c.name.encode())))
+    return CqlTable(keyspace, table, tuple(sorted(columns, key=lambda c: c.name.encode())))
 
 
 def table_names(session: Any, keyspace: str) -> set[str]:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from penstock.database.access import Access
-from penstock.database.cql_connection import Connection, connection
+from penstock.database.cql_connection import CqlConnection, connection
 from penstock.database.retrying import retrying
 from penstock.errors import PenstockError
 from penstock.native import Array
@@ -53,7 +53,7 @@ class Ring:
         return [each for each in made if each]
 
 
-def owners(link: Connection, keyspace: str, partitions: Sequence[bytes]) -> list[Any]:
+def owners(link: CqlConnection, keyspace: str, partitions: Sequence[bytes]) -> list[Any]:
     """The owner of each partition; None where any node will do, or the owner is not known to be up and reached."""
     found = ring(link, keyspace)
     if not found.hosts:
@@ -81,7 +81,7 @@ def known_ring(access: Access, keyspace: str, patience: timedelta) -> Ring:
     )
 
 
-def ring(link: Connection, keyspace: str) -> Ring:
+def ring(link: CqlConnection, keyspace: str) -> Ring:
     """Who owns the keyspace's partitions; the same object until the cluster has changed."""
     token_map = link.cluster.metadata.token_map
     kept = link.rings.get(keyspace)
@@ -91,7 +91,7 @@ def ring(link: Connection, keyspace: str) -> Ring:
     return kept
 
 
-def _ring(link: Connection, keyspace: str, token_map: Any) -> Ring:
+def _ring(link: CqlConnection, keyspace: str, token_map: Any) -> Ring:
     hosts = _sharing(link, keyspace, token_map)
     numbers = {host: number for number, host in enumerate(hosts)}
     owned = [
@@ -103,7 +103,7 @@ def _ring(link: Connection, keyspace: str, token_map: Any) -> Ring:
     return Ring(token_map, np.array(ends), np.array(owner, np.int64), hosts)
 
 
-def _sharing(link: Connection, keyspace: str, token_map: Any) -> tuple[Any, ...]:
+def _sharing(link: CqlConnection, keyspace: str, token_map: Any) -> tuple[Any, ...]:
     """The nodes of which each holds a part; none without tokens, or if all hold all."""
     everyone = set(token_map.token_to_host_owner.values()) if token_map else set()
     if len(everyone) < 2:

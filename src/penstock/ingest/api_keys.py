@@ -17,7 +17,7 @@ from penstock.ingest.origins import ApiKey
 from penstock.ingest.responses import Refused
 
 
-class Access:
+class ApiKeys:
     """Without keys everybody may write."""
 
     def __init__(self, keys: Iterable[ApiKey]) -> None:

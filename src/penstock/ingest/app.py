@@ -14,12 +14,12 @@ import msgspec
 
 from penstock.hosts import LONGEST, MISDIRECTED, Hosts, is_loopback
 from penstock.ingest import pixel
-from penstock.ingest.api_keys import Access
+from penstock.ingest.api_keys import ApiKeys
 from penstock.ingest.body import Disconnected, InFlight, Receive, Share, read, too_large, unpack
-from penstock.ingest.events import JSON, LINES, Events, Reading
-from penstock.ingest.ingest_metrics import Counts
-from penstock.ingest.ingest_settings import Settings
-from penstock.ingest.kafka_store import Store
+from penstock.ingest.events import JSON, LINES, EventFormat, Events
+from penstock.ingest.ingest_metrics import IngestCounts
+from penstock.ingest.ingest_settings import IngestSettings
+from penstock.ingest.kafka_store import EventStore
 from penstock.ingest.origins import Pages
 from penstock.ingest.pixel import parameters
 from penstock.ingest.responses import Headers, Problem, Refused, Send, listed, refusal_headers, refuse, reply
@@ -60,10 +60,10 @@ class App:
 
     def __init__(
         self,
-        readings: Mapping[str, Reading],
-        store: Store,
-        settings: Settings,
-        counts: Counts,
+        readings: Mapping[str, EventFormat],
+        store: EventStore,
+        settings: IngestSettings,
+        counts: IngestCounts,
         in_flight: InFlight,
         pages: Mapping[str, Page],
     ) -> None:
@@ -73,7 +73,7 @@ class App:
         self.counts, self.in_flight, self._pages = counts, in_flight, pages
         # One: more would not be faster, since most of the work keeps Python's lock, and would take more memory.
         self._thread = ThreadPoolExecutor(1, "bodies")
-        self._access = Access(settings.keys)
+        self._access = ApiKeys(settings.keys)
         self.callers = {name: Pages.of(name, one.origins, settings.keys) for name, one in settings.topics.items()}
         """The web pages that may call, by topic."""
         self._pixels = {name for name, one in settings.topics.items() if one.pixel}
@@ -264,7 +264,7 @@ class App:
         return status
 
 
-def _hosts(settings: Settings) -> Callable[[bytes], bool] | None:
+def _hosts(settings: IngestSettings) -> Callable[[bytes], bool] | None:
     """Whether a Host is this server's. None takes all: who listens beyond loopback does not know its names."""
     if not is_loopback(settings.host) and not settings.hosts:
         return None

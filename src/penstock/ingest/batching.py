@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 Item = TypeVar("Item")
 
 
-class Waiting(NamedTuple, Generic[Item]):
+class WaitingItem(NamedTuple, Generic[Item]):
     """One thing to carry, its size in bytes, and the future of its end."""
 
     item: Item
@@ -29,17 +29,17 @@ class Gather(Generic[Item]):
     """
 
     def __init__(
-        self, carry: Callable[[Sequence[Waiting[Item]]], Awaitable[None]], *, largest: int, at_once: int
+        self, carry: Callable[[Sequence[WaitingItem[Item]]], Awaitable[None]], *, largest: int, at_once: int
     ) -> None:
         self._carry, self._largest, self._at_once = carry, largest, at_once
-        self._waiting: deque[Waiting[Item]] = deque()
+        self._waiting: deque[WaitingItem[Item]] = deque()
         self._running: dict[asyncio.Task[None], float] = {}
         self._scheduled = False
 
     def put(self, item: Item, size: int) -> asyncio.Future[None]:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(Waiting(item, size, done, loop.time()))
+        self._waiting.append(WaitingItem(item, size, done, loop.time()))
         if not self._scheduled and len(self._running) < self._at_once:
             self._scheduled = True
             loop.call_soon(self._start)
@@ -65,7 +65,7 @@ class Gather(Generic[Item]):
 
     def _start(self) -> None:
         self._scheduled = False
-        lot: list[Waiting[Item]] = []
+        lot: list[WaitingItem[Item]] = []
         size = 0
         while self._waiting and (not lot or size + self._waiting[0].size <= self._largest):
             lot.append(self._waiting.popleft())
@@ -75,7 +75,7 @@ class Gather(Generic[Item]):
             self._running[task] = lot[0].since
             task.add_done_callback(self._ended)
 
-    async def _work(self, lot: Sequence[Waiting[Item]]) -> None:
+    async def _work(self, lot: Sequence[WaitingItem[Item]]) -> None:
         try:
             await self._carry(lot)
         except Exception as error:
@@ -89,7 +89,7 @@ class Gather(Generic[Item]):
             self._start()
 
 
-def settle(lot: Iterable[Waiting[Item]], error: Exception | None) -> None:
+def settle(lot: Iterable[WaitingItem[Item]], error: Exception | None) -> None:
     """End the futures that are still open."""
     for one in lot:
         if one.done.done():

@@ -20,7 +20,7 @@ import pyarrow as pa
 from penstock.ingest.event_schema import Numbered, Schema
 from penstock.ingest.responses import SHOWN, Problem, Refused
 from penstock.ingest.scan_kernel import cut, elements, room
-from penstock.ingest.schema_plan import Plan, plan
+from penstock.ingest.schema_plan import SchemaPlan, plan
 from penstock.native import Array
 from penstock.native.text_slices import Texts, column
 
@@ -68,15 +68,15 @@ class Events:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class EventFormat:
     """How the events of a topic are read: validated if there is a schema, with a key if there is a path to it."""
 
     schema: Schema | None
     key: tuple[str, ...]
     largest: int
     most: int
-    _plan: Plan | None = field(init=False, repr=False)
-    _keyless: Plan | None = field(init=False, repr=False)
+    _plan: SchemaPlan | None = field(init=False, repr=False)
+    _keyless: SchemaPlan | None = field(init=False, repr=False)
     _rooms: list[Array] = field(init=False, repr=False)
     """What `cut` needs, one for each thread that reads."""
 
@@ -270,7 +270,7 @@ def table(lot: Sequence[Events], times: Sequence[int] | None = None) -> pa.Recor
 
 def warm() -> None:
     """Compile the loops from a body to columns, or load them from disk."""
-    reading = Reading(None, ("k",), 100, 1)
+    reading = EventFormat(None, ("k",), 100, 1)
     events, _ = reading.read(b'{"k":"v"}', lines=True, key=None)
     table([events])
     reading.examine(b'[{"k":"v"}]', lines=False, key=None)

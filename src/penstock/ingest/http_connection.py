@@ -46,7 +46,7 @@ class TooMuch(Exception):
         self.status, self.detail = status, detail
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """uvicorn's, which knows since when it waits for the rest of a request, and how much it holds of one."""
 
     waits_since: float | None = None
@@ -251,7 +251,7 @@ def _refusal(status: int, detail: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + text
 
 
-def _parser(connection: Connection) -> httptools.HttpRequestParser:
+def _parser(connection: HttpConnection) -> httptools.HttpRequestParser:
     """One like uvicorn's."""
     made = httptools.HttpRequestParser(connection)
     with suppress(AttributeError):  # before 0.6.3
@@ -269,7 +269,7 @@ async def watch(connections: Iterable[object], *, body: float, idle: float, unre
     while True:
         await asyncio.sleep(LOOK)
         now, left = loop.time(), 0
-        living = [one for one in connections if isinstance(one, Connection)]
+        living = [one for one in connections if isinstance(one, HttpConnection)]
         for one in living:
             if one.waits_since is not None and one.waits_since < now - body:
                 one.leave()
@@ -285,7 +285,7 @@ async def watch(connections: Iterable[object], *, body: float, idle: float, unre
             _end_idle(living, over)
 
 
-def _end_largest(living: Iterable[Connection], size: int) -> None:
+def _end_largest(living: Iterable[HttpConnection], size: int) -> None:
     """Cut connections with the most unread bytes until so many are gone."""
     for one in sorted(living, key=lambda one: -one.unread):
         if size <= 0:
@@ -294,7 +294,7 @@ def _end_largest(living: Iterable[Connection], size: int) -> None:
         one.transport.abort()
 
 
-def _end_idle(living: Iterable[Connection], count: int) -> None:
+def _end_idle(living: Iterable[HttpConnection], count: int) -> None:
     """Close so many connections that wait for a request, those first that have waited longest."""
     idle = sorted((one.idle_since, id(one), one) for one in living if one.idle_since is not None)
     for _, _, one in idle[:count]:
@@ -304,7 +304,7 @@ def _end_idle(living: Iterable[Connection], count: int) -> None:
 log = logging.getLogger(__name__)
 
 
-def quick(connection: Connection, app: App) -> Quick | None:
+def quick(connection: HttpConnection, app: App) -> Quick | None:
     """For the request whose head has come; None if the application is to have it."""
     topic, cycle, parser = app.routes.get(connection.url), connection.cycle, connection.parser
     if topic is None or (cycle is not None and not cycle.response_complete) or parser.get_method() != b"POST":
@@ -329,7 +329,7 @@ class Quick:
     message_event = asyncio.Event()
     """uvicorn sets it when something came; nobody waits for it here."""
 
-    def __init__(self, connection: Connection, app: App, topic: str, asked: Asked, shared: Headers) -> None:
+    def __init__(self, connection: HttpConnection, app: App, topic: str, asked: Asked, shared: Headers) -> None:
         """`shared` are headers of the answer that tell a browser which page may read it."""
         self._body: list[bytes] = []
         self._late: Refused | None = None

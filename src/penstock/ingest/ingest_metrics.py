@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from penstock.ingest.body import InFlight
-from penstock.ingest.kafka_store import Facts, Store
+from penstock.ingest.kafka_store import EventStore, Facts
 from penstock.ingest.listener import Listener
 from penstock.wire import Producer
 from penstock.wire.prometheus import ProducerCollector
@@ -29,7 +29,7 @@ BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0
 TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 
-class Counts:
+class IngestCounts:
     """What happened so far."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Counts:
 class CountsCollector(Collector):
     """Reads the counts."""
 
-    def __init__(self, counts: Counts) -> None:
+    def __init__(self, counts: IngestCounts) -> None:
         self._counts = counts
 
     def collect(self) -> Iterator[Metric]:
@@ -88,7 +88,7 @@ class Reporter:
     """Makes the reports of this process."""
 
     def __init__(
-        self, counts: Counts, in_flight: InFlight, store: Store, producer: Producer, listener: Listener
+        self, counts: IngestCounts, in_flight: InFlight, store: EventStore, producer: Producer, listener: Listener
     ) -> None:
         self._in_flight, self._store, self._listener = in_flight, store, listener
         self._collectors = (CountsCollector(counts), ProducerCollector(producer, "ingest"))

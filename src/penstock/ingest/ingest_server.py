@@ -22,11 +22,11 @@ from penstock.errors import PenstockError
 from penstock.ingest.app import App, Page
 from penstock.ingest.body import InFlight
 from penstock.ingest.event_schema import load
-from penstock.ingest.events import Reading
-from penstock.ingest.http_connection import Connection, watch
-from penstock.ingest.ingest_metrics import TYPE, Counts, Report, Reporter, exposition, health
-from penstock.ingest.ingest_settings import Settings, Tls
-from penstock.ingest.kafka_store import KafkaStore, Store
+from penstock.ingest.events import EventFormat
+from penstock.ingest.http_connection import HttpConnection, watch
+from penstock.ingest.ingest_metrics import TYPE, IngestCounts, Report, Reporter, exposition, health
+from penstock.ingest.ingest_settings import IngestSettings, Tls
+from penstock.ingest.kafka_store import EventStore, KafkaStore
 from penstock.ingest.listener import Listener, room
 from penstock.ingest.openapi import document, page
 from penstock.ingest.responses import PLAIN
@@ -50,7 +50,7 @@ SILENT = 5.0
 Sit = Callable[[Reporter], Alone | Seat]
 
 
-class Server(uvicorn.Server):
+class IngestServer(uvicorn.Server):
     """uvicorn's, which gets its connections from our listener."""
 
     def __init__(self, config: uvicorn.Config, site: Site) -> None:
@@ -65,8 +65,8 @@ class Server(uvicorn.Server):
             handshake=site.settings.times.body.total_seconds(),
         )
 
-    def _connection(self, on_lost: Callable[[], None]) -> Connection:
-        made = Connection(self.config, self.server_state, {})
+    def _connection(self, on_lost: Callable[[], None]) -> HttpConnection:
+        made = HttpConnection(self.config, self.server_state, {})
         made.on_lost = on_lost
         return made
 
@@ -79,10 +79,10 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets=[])
 
 
-def readings(settings: Settings) -> dict[str, Reading]:
+def readings(settings: IngestSettings) -> dict[str, EventFormat]:
     """How the events of each topic are read; compiles the schemas."""
     return {
-        name: Reading(
+        name: EventFormat(
             load(topic.schema, name) if topic.schema else None, topic.key, settings.limits.event, settings.limits.events
         )
         for name, topic in settings.topics.items()
@@ -113,8 +113,8 @@ class Clients(NamedTuple):
 class Site:
     """What is to be served, all of it checked: settings, how each topic's events are read, and a bound socket."""
 
-    settings: Settings
-    readings: Mapping[str, Reading]
+    settings: IngestSettings
+    readings: Mapping[str, EventFormat]
     bound: socket.socket
     tls: ssl.SSLContext | None
 
@@ -138,7 +138,7 @@ def _run(site: Site, number: int, connect: Callable[[], Clients], sit: Sit, read
     """One process, or the worker of this number."""
     _keep_memory()
     config = _config(site)
-    server = Server(config, site)
+    server = IngestServer(config, site)
     # For signals before uvicorn listens to them, and for those that it raises once more at its end.
     for one in STOPS:
         signal.signal(one, lambda number, frame: setattr(server, "should_exit", True))
@@ -159,12 +159,12 @@ async def _serve(
     number: int,
     connect: Callable[[], Clients],
     sit: Sit,
-    server: Server,
+    server: IngestServer,
     ready: Callable[[], None],
 ) -> None:
     settings, clients = site.settings, connect()
     async with _store(settings, number, clients) as store:
-        counts, in_flight = Counts(), InFlight(settings.limits.in_flight)
+        counts, in_flight = IngestCounts(), InFlight(settings.limits.in_flight)
         seat = sit(Reporter(counts, in_flight, store, clients.producer, server.listener))
         pages = _pages(site, store, seat.reports)
         server.config.app = App(site.readings, store, settings, counts, in_flight, pages)
@@ -187,7 +187,7 @@ async def _serve(
 
 
 @asynccontextmanager
-async def _store(settings: Settings, number: int, clients: Clients) -> AsyncIterator[Store]:
+async def _store(settings: IngestSettings, number: int, clients: Clients) -> AsyncIterator[EventStore]:
     """The place for events, open; closed afterwards."""
     with ExitStack() as held:
         store: KafkaStore | Spool
@@ -216,7 +216,7 @@ def _config(site: Site) -> uvicorn.Config:
 
     return uvicorn.Config(
         nothing,
-        http=Connection,
+        http=HttpConnection,
         ws="none",
         lifespan="off",
         interface="asgi3",
@@ -246,7 +246,7 @@ def tls(of: Tls) -> ssl.SSLContext:
     return context
 
 
-def _pages(site: Site, store: Store, reports: Callable[[], list[Report]]) -> dict[str, Page]:
+def _pages(site: Site, store: EventStore, reports: Callable[[], list[Report]]) -> dict[str, Page]:
     described = document(site.settings, site.readings, store)
     openapi, docs = msgspec.json.encode(described), page(described).encode()
 

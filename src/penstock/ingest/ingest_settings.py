@@ -32,7 +32,7 @@ WORKERS_PER_CORE = 4
 
 
 @dataclass(frozen=True)
-class Topic:
+class IngestTopic:
     """A topic that takes events; `schema` is the file of its JSON schema, `key` the path of the field with the key."""
 
     name: str
@@ -44,7 +44,7 @@ class Topic:
     """Whether events also come as `GET /pixel/NAME`."""
 
 
-class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class IngestLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes, but `events`, `headers` and those of connections, which are numbers of them."""
 
     body: int = 8 << 20
@@ -87,15 +87,15 @@ class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True)
-class Settings:
+class IngestSettings:
     """All of it; made by `read`."""
 
     servers: str
     host: str
     port: int
-    topics: Mapping[str, Topic]
+    topics: Mapping[str, IngestTopic]
     keys: tuple[ApiKey, ...]
-    limits: Limits
+    limits: IngestLimits
     times: Times
     tls: Tls | None
     spool: Path | None
@@ -109,7 +109,7 @@ class Settings:
     preflight: timedelta
     """How long browsers remember that a page may send events."""
 
-    def share(self) -> Settings:
+    def share(self) -> IngestSettings:
         """Those of one worker: limits for the whole server are divided."""
         limits, count = self.limits, self.workers
         parts = {name: max(1, getattr(limits, name) // count) for name in ("in_flight", "spool", "connections")}
@@ -176,7 +176,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     cors: dict[str, Any] = {}
 
 
-def read(file: Path | None, given: Given) -> Settings:
+def read(file: Path | None, given: Given) -> IngestSettings:
     """The settings of a file, if there is one, and of the command line; paths in a file start from its folder."""
     where, folder = (str(file), file.parent) if file else ("penstock ingest", Path())
     found = _form(_load(file) if file else {}, _File, where)
@@ -187,7 +187,7 @@ def read(file: Path | None, given: Given) -> Settings:
     topics = _topics(found.topics, given.topics, schemas, folder, origins, where)
     limits = _limits(found.limits, f"{where}, [limits]")
     tls = _form(found.tls, Tls, f"{where}, [tls]") if found.tls is not None else None
-    return Settings(
+    return IngestSettings(
         servers=_servers(given.servers or found.servers, where),
         host=host,
         port=port,
@@ -250,17 +250,17 @@ def _topics(
     folder: Path,
     origins: Origins,
     where: str,
-) -> dict[str, Topic]:
+) -> dict[str, IngestTopic]:
     """Those that are named, and those that have a file in the folder of schemas."""
-    topics = {name: Topic(name, origins=origins) for name in more}
+    topics = {name: IngestTopic(name, origins=origins) for name in more}
     for name, table in found.items():
         place = f"{where}, [topics.{name}]"
         told = _form(table, _Topic, place)
         key = tuple(told.key.split(".")) if told.key else ()
         own = origins if told.origins is None else Origins.of(told.origins, place)
-        topics[name] = Topic(name, folder / told.schema if told.schema else None, key, own, told.pixel)
+        topics[name] = IngestTopic(name, folder / told.schema if told.schema else None, key, own, told.pixel)
     for file in _schema_files(schemas, where) if schemas else ():
-        one = topics.get(file.stem, Topic(file.stem, origins=origins))
+        one = topics.get(file.stem, IngestTopic(file.stem, origins=origins))
         topics[file.stem] = replace(one, schema=one.schema or file)
     if not topics:
         raise PenstockError("no topic is named", where=where, next="write [topics.NAME] for each, or give --topics a,b")
@@ -276,7 +276,7 @@ def _schema_files(folder: Path, where: str) -> list[Path]:
     return sorted(folder.glob("*.json"))
 
 
-def _keys(found: Sequence[dict[str, Any]], topics: Mapping[str, Topic], where: str) -> list[ApiKey]:
+def _keys(found: Sequence[dict[str, Any]], topics: Mapping[str, IngestTopic], where: str) -> list[ApiKey]:
     made: dict[str, ApiKey] = {}
     for number, table in enumerate(found, 1):
         one = _form(table, _Key, f"{where}, [[keys]] number {number}")
@@ -319,8 +319,8 @@ def _bound(key: _Key, where: str) -> Origins | None:
     return Origins.of(key.origins, where)
 
 
-def _limits(found: dict[str, Any], where: str) -> Limits:
-    limits = _form(found, Limits, where)
+def _limits(found: dict[str, Any], where: str) -> IngestLimits:
+    limits = _form(found, IngestLimits, where)
     for name in limits.__struct_fields__:
         value = getattr(limits, name)
         if value is not None and value < 1:
@@ -334,7 +334,7 @@ def _limits(found: dict[str, Any], where: str) -> Limits:
     return limits
 
 
-def _workers(count: int, limits: Limits, where: str) -> int:
+def _workers(count: int, limits: IngestLimits, where: str) -> int:
     cores = os.cpu_count() or 1
     if not 1 <= count <= WORKERS_PER_CORE * cores:
         told = f"a worker takes about a core, and there are {cores}; give 1 to {WORKERS_PER_CORE * cores}"

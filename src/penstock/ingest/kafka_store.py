@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
-from penstock.ingest.batching import Gather, Waiting, settle
+from penstock.ingest.batching import Gather, WaitingItem, settle
 from penstock.ingest.events import Events, table
 from penstock.ingest.responses import Refused
 from penstock.wire import Producer, Reader, TableFailed
@@ -52,7 +52,7 @@ class Facts(NamedTuple):
     waiting: dict[str, int] = {}  # noqa: RUF012
 
 
-class Store(Protocol):
+class EventStore(Protocol):
     """The future of `put` is done when the events are safe; it, or `put` itself, raises `Refused`."""
 
     status: int
@@ -116,7 +116,7 @@ class KafkaStore:
             self._asking.cancel()
         await self._producer.close()
 
-    async def _carry(self, lot: Sequence[Waiting[tuple[str, Events]]]) -> None:
+    async def _carry(self, lot: Sequence[WaitingItem[tuple[str, Events]]]) -> None:
         topic, events = lot[0].item[0], [one.item[1] for one in lot]
         try:
             if all(one.keys is None for one in events):
@@ -154,7 +154,7 @@ def _is_away(error: KafkaError) -> bool:
     return error.retriable or isinstance(error, DeliveryTimeout | AuthenticationFailed)
 
 
-def _refuse_failed(lot: Sequence[Waiting[tuple[str, Events]]], error: TableFailed) -> None:
+def _refuse_failed(lot: Sequence[WaitingItem[tuple[str, Events]]], error: TableFailed) -> None:
     """Refuse the requests that have a row among those that failed."""
     end = 0
     for one in lot:

@@ -8,9 +8,9 @@ from html import escape
 from typing import Any
 
 from penstock import __version__
-from penstock.ingest.events import LINES, Reading
-from penstock.ingest.ingest_settings import Settings
-from penstock.ingest.kafka_store import Store
+from penstock.ingest.events import LINES, EventFormat
+from penstock.ingest.ingest_settings import IngestSettings
+from penstock.ingest.kafka_store import EventStore
 
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:56rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}
@@ -24,7 +24,7 @@ ALWAYS = ("408", "413", "415", "429", "500", "503")
 ANY = {"type": "object", "description": "Any JSON object: this topic has no schema."}
 
 
-def document(settings: Settings, readings: Mapping[str, Reading], store: Store) -> dict[str, Any]:
+def document(settings: IngestSettings, readings: Mapping[str, EventFormat], store: EventStore) -> dict[str, Any]:
     paths = {f"/events/{name}": {"post": _post(name, settings, store.status)} for name in readings}
     images = [name for name, topic in settings.topics.items() if topic.pixel]
     paths |= {f"/pixel/{name}": {"get": _pixel(name, settings, store.status)} for name in images}
@@ -47,7 +47,7 @@ def document(settings: Settings, readings: Mapping[str, Reading], store: Store) 
     return made
 
 
-def _post(topic: str, settings: Settings, status: int) -> dict[str, Any]:
+def _post(topic: str, settings: IngestSettings, status: int) -> dict[str, Any]:
     event = {"$ref": f"#/components/schemas/{topic}"}
     many = {"type": "array", "items": event, "minItems": 1, "maxItems": settings.limits.events}
     kinds: dict[str, Any] = {"application/json": {"schema": {"anyOf": [event, many]}}}
@@ -76,7 +76,7 @@ def _post(topic: str, settings: Settings, status: int) -> dict[str, Any]:
     }
 
 
-def _pixel(topic: str, settings: Settings, status: int) -> dict[str, Any]:
+def _pixel(topic: str, settings: IngestSettings, status: int) -> dict[str, Any]:
     image: dict[str, Any] = {"content": {"image/gif": {}}}
     texts = {str(status): "The event is safe.", "default": "It is not; the header X-Penstock-Problem says why."}
     fields = {"type": "object", "additionalProperties": {"type": "string"}}
@@ -94,7 +94,7 @@ def _pixel(topic: str, settings: Settings, status: int) -> dict[str, Any]:
     }
 
 
-def _security(settings: Settings) -> dict[str, Any]:
+def _security(settings: IngestSettings) -> dict[str, Any]:
     return {"security": [{"bearer": []}, {"apiKey": []}, {"publishableKey": []}]} if settings.keys else {}
 
 
@@ -129,7 +129,7 @@ def _json(schema: str) -> dict[str, Any]:
     return {"application/json": {"schema": {"$ref": f"#/components/schemas/penstock.{schema}"}}}
 
 
-def _schemas(readings: Mapping[str, Reading]) -> dict[str, Any]:
+def _schemas(readings: Mapping[str, EventFormat]) -> dict[str, Any]:
     errors = {
         "type": "array",
         "description": "The first 100 problems.",
@@ -153,7 +153,7 @@ def _schemas(readings: Mapping[str, Reading]) -> dict[str, Any]:
     } | {name: _schema(name, one) for name, one in readings.items()}
 
 
-def _schema(topic: str, reading: Reading) -> Any:
+def _schema(topic: str, reading: EventFormat) -> Any:
     """With an identity of its own, so that references in it stay within it."""
     if not reading.schema or not isinstance(reading.schema.document, dict):
         return reading.schema.document if reading.schema else ANY

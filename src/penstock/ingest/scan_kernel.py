@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.ingest import schema_plan as of
-from penstock.ingest.schema_plan import Plan
+from penstock.ingest.schema_plan import SchemaPlan
 from penstock.native import Array
 from penstock.native.byte_loads import address, byte
 from penstock.native.jit import compiled
@@ -31,7 +31,7 @@ def room(most: int) -> Array:
     return np.empty((4, most), np.int64)
 
 
-def cut(body: bytes, plan: Plan, *, lines: bool, largest: int, room: Array) -> tuple[Texts, Texts | None] | None:
+def cut(body: bytes, plan: SchemaPlan, *, lines: bool, largest: int, room: Array) -> tuple[Texts, Texts | None] | None:
     """The events of a body and their keys, if all is good; else None, and somebody else has to look.
 
     `lines`: an event on each, else one event or an array. An event has at most `largest` bytes.

@@ -51,7 +51,7 @@ _PLAIN = re.compile(r'[^\x00-\x1f"\\]*')
 _AT_ROOT = {"$schema", "$id"}
 
 
-class Plan(NamedTuple):
+class SchemaPlan(NamedTuple):
     """Nodes and bounds have a row each; a property's has its name's start and length in `text`, and the node below.
 
     Behind the text are bytes of no meaning, so that its last part may be looked at with those that follow.
@@ -87,7 +87,7 @@ class _Node:
     key: bool = False
 
 
-def plan(document: Any, key: tuple[str, ...]) -> Plan | None:
+def plan(document: Any, key: tuple[str, ...]) -> SchemaPlan | None:
     """For events of this schema (True: any) with a key at this path (empty: none)."""
     try:
         made = _Nodes(document)
@@ -228,7 +228,7 @@ def _bound(known: float, none: float, value: Any) -> float:
     return float(value)
 
 
-def _arrays(nodes: list[_Node], root: int, *, keyed: bool) -> Plan:
+def _arrays(nodes: list[_Node], root: int, *, keyed: bool) -> SchemaPlan:
     properties: list[tuple[int, int, int]] = []
     words: list[tuple[int, int]] = []
     text, rows = bytearray(), []
@@ -246,7 +246,7 @@ def _arrays(nodes: list[_Node], root: int, *, keyed: bool) -> Plan:
         shape = first, len(node.properties), required, node.extra, node.items, *node.counts, *node.lengths
         allowed = word, -1 if node.words is None else len(node.words)
         rows.append((node.types, *shape, *allowed, node.range, node.time, node.key))
-    return Plan(
+    return SchemaPlan(
         root,
         read_only(np.array(rows, np.int64).reshape(-1, KEY + 1)),
         read_only(np.array([(node.low, node.high) for node in nodes], np.float64).reshape(-1, 2)),

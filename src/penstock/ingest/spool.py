@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
-from penstock.ingest.batching import Gather, Waiting
+from penstock.ingest.batching import Gather, WaitingItem
 from penstock.ingest.events import Events
 from penstock.ingest.kafka_store import RETRY, Facts
 from penstock.ingest.responses import Refused
 from penstock.ingest.spool_carrier import Ask, Carrier
-from penstock.ingest.spool_files import Folder, Place, Writer, frame
+from penstock.ingest.spool_files import SpoolFolder, SpoolPosition, SpoolWriter, frame
 from penstock.wire import Producer
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,9 @@ class Spool:
 
     status = 202
 
-    def __init__(self, folder: Folder, producer: Producer, most: int, ask: Ask, left: Sequence[Folder] = ()) -> None:
+    def __init__(
+        self, folder: SpoolFolder, producer: Producer, most: int, ask: Ask, left: Sequence[SpoolFolder] = ()
+    ) -> None:
         """`left` are folders of others whose events go to Kafka, too; `ask` asks whether Kafka is there."""
         self._folder, self._producer, self._most, self._ask, self._left = folder, producer, most, ask, left
         self._segment_size = min(SEGMENT, max(1, most // 8))
@@ -57,11 +59,11 @@ class Spool:
         next_free = [await loop.run_in_executor(None, one.recover) for one in folders]
         for apart in [one.of_topic(topic) for one in folders for topic in one.topics()]:
             await loop.run_in_executor(None, apart.recover)
-        self._writer = Writer(self._folder, next_free[0], self._segment_size)
+        self._writer = SpoolWriter(self._folder, next_free[0], self._segment_size)
         self._own = Carrier(self._folder, self._producer, lambda: self._writer.end, self._ask)
         self._carriers = [self._own]
         for one, segment in zip(self._left, next_free[1:], strict=True):
-            self._carriers.append(Carrier(one, self._producer, partial(Place, segment, 0), self._ask))
+            self._carriers.append(Carrier(one, self._producer, partial(SpoolPosition, segment, 0), self._ask))
         for carrier in self._carriers:
             carrier.start()
 
@@ -130,7 +132,7 @@ class Spool:
             async with asyncio.timeout(LAST):
                 await self._producer.close()
 
-    async def _write(self, lot: Sequence[Waiting[bytes]]) -> None:
+    async def _write(self, lot: Sequence[WaitingItem[bytes]]) -> None:
         data = b"".join(one.item for one in lot)
         try:
             await asyncio.get_running_loop().run_in_executor(None, self._writer.append, data)

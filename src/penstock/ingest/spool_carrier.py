@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from penstock.ingest.events import table
 from penstock.ingest.kafka_store import NEVER, STALLED
-from penstock.ingest.spool_files import Folder, Frame, Place, Writer, damaged, frame, private
+from penstock.ingest.spool_files import Frame, SpoolFolder, SpoolPosition, SpoolWriter, damaged, frame, private
 from penstock.wire import Producer, TableFailed
 from penstock.wire.errors import AuthenticationFailed, ClusterAuthorizationFailed, DeliveryTimeout, KafkaError
 
@@ -60,10 +60,10 @@ class Left(NamedTuple):
     error: KafkaError | None
 
 
-class Sender:
+class SpoolSender:
     """Sends the rows of a topic, once, and writes away those that never can be."""
 
-    def __init__(self, producer: Producer, refused: Folder) -> None:
+    def __init__(self, producer: Producer, refused: SpoolFolder) -> None:
         self._producer, self._refused = producer, refused
 
     async def send(self, topic: str, rows: pa.RecordBatch) -> Left:
@@ -107,7 +107,7 @@ class Sender:
 class Apart:
     """The events of one topic that wait for Kafka to take them, in a folder of their own."""
 
-    def __init__(self, folder: Folder, topic: str, sender: Sender, ended: Callable[[], None]) -> None:
+    def __init__(self, folder: SpoolFolder, topic: str, sender: SpoolSender, ended: Callable[[], None]) -> None:
         """`ended` is called when Kafka has all of them, and the folder is gone."""
         self._folder, self._topic, self._sender, self._ended = folder, topic, sender, ended
         self.reason = ""
@@ -122,7 +122,7 @@ class Apart:
         await self.add(lot)
         behind = self._writer.end
 
-        async def finish() -> Place:
+        async def finish() -> SpoolPosition:
             left = await attempt
             await self._send(left.rows, left.error)
             return behind
@@ -158,11 +158,11 @@ class Apart:
 
     def _open(self) -> None:
         self._folder.make()
-        self._writer = Writer(self._folder, self._folder.recover(), SEGMENT)
+        self._writer = SpoolWriter(self._folder, self._folder.recover(), SEGMENT)
         self._replay = Replay(self._folder, lambda: self._writer.end, self._deliver)
         self._is_open = True
 
-    def _start(self, first: Callable[[], Awaitable[Place]] | None) -> None:
+    def _start(self, first: Callable[[], Awaitable[SpoolPosition]] | None) -> None:
         self._replay.start(first)
         self._watch = asyncio.create_task(self._until_empty())
 
@@ -197,9 +197,9 @@ class Apart:
 class Carrier:
     """Of one folder, from `start` to `stop`; `end` tells how far its newest segment may be read."""
 
-    def __init__(self, folder: Folder, producer: Producer, end: Callable[[], Place], ask: Ask) -> None:
+    def __init__(self, folder: SpoolFolder, producer: Producer, end: Callable[[], SpoolPosition], ask: Ask) -> None:
         """The folder is recovered."""
-        self._folder, self._sender, self._ask = folder, Sender(producer, folder), ask
+        self._folder, self._sender, self._ask = folder, SpoolSender(producer, folder), ask
         self._replay = Replay(folder, end, self._deliver)
         self._sent_at: float | None = None
         self._said = ""
@@ -334,10 +334,10 @@ class Replay:
     """
 
     def __init__(
-        self, folder: Folder, end: Callable[[], Place], deliver: Callable[[list[Frame]], Awaitable[None]]
+        self, folder: SpoolFolder, end: Callable[[], SpoolPosition], deliver: Callable[[list[Frame]], Awaitable[None]]
     ) -> None:
         """The folder is recovered."""
-        first = Place(min(folder.segments(), default=0), 0)
+        first = SpoolPosition(min(folder.segments(), default=0), 0)
         self._folder, self._place, self._end, self._deliver = folder, max(folder.place(), first), end, deliver
         self._sizes = {number: folder.file(number).stat().st_size for number in folder.segments()}
         self._more = asyncio.Event()
@@ -350,7 +350,7 @@ class Replay:
         end = self._end()
         return sum(size for number, size in self._sizes.items() if number < end.segment) + end.offset
 
-    def start(self, first: Callable[[], Awaitable[Place]] | None = None) -> None:
+    def start(self, first: Callable[[], Awaitable[SpoolPosition]] | None = None) -> None:
         """`first` hands on what lies before the place that it returns, which was not read from here."""
         self._task = asyncio.create_task(self._run(first))
 
@@ -376,7 +376,7 @@ class Replay:
         self._task.cancel()
         await asyncio.wait([self._task])
 
-    async def _run(self, first: Callable[[], Awaitable[Place]] | None) -> None:
+    async def _run(self, first: Callable[[], Awaitable[SpoolPosition]] | None) -> None:
         try:
             if first:
                 await self._reached(await first())
@@ -397,7 +397,7 @@ class Replay:
                 continue
             until = end.offset if end.segment == self._place.segment else None
             if until is None and self._place.offset >= self._sizes.get(self._place.segment, 0):
-                await self._reached(Place(self._place.segment + 1, 0))
+                await self._reached(SpoolPosition(self._place.segment + 1, 0))
                 continue
             found, place = await loop.run_in_executor(None, self._folder.read, self._place, until, SOME)
             if not found:
@@ -405,7 +405,7 @@ class Replay:
             await self._deliver(found)
             await self._reached(place)
 
-    async def _reached(self, place: Place) -> None:
+    async def _reached(self, place: SpoolPosition) -> None:
         await asyncio.get_running_loop().run_in_executor(None, self._folder.note, place)
         self._place = place
         for number in [number for number in self._sizes if number < place.segment]:

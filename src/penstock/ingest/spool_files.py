@@ -56,7 +56,7 @@ class Frame(msgspec.Struct, array_like=True):
         return Events.of(self.values, self.keys, 0)
 
 
-class Place(NamedTuple):
+class SpoolPosition(NamedTuple):
     """Before which byte of which segment all is in Kafka."""
 
     segment: int
@@ -103,7 +103,7 @@ def _is_torn(data: bytes, at: int) -> bool:
     return True
 
 
-class Folder:
+class SpoolFolder:
     """The files of one spool."""
 
     def __init__(self, path: Path) -> None:
@@ -147,25 +147,25 @@ class Folder:
     def topics(self) -> list[str]:
         """Those whose events are kept apart, in a folder each."""
         parts = sorted(self.path.glob(f"{TOPIC}*"))
-        return [one.name.removeprefix(TOPIC) for one in parts if Folder(one).segments()]
+        return [one.name.removeprefix(TOPIC) for one in parts if SpoolFolder(one).segments()]
 
-    def of_topic(self, topic: str) -> Folder:
-        return Folder(self.path / f"{TOPIC}{topic}")
+    def of_topic(self, topic: str) -> SpoolFolder:
+        return SpoolFolder(self.path / f"{TOPIC}{topic}")
 
     def has_events(self) -> bool:
         return bool(self.segments() or self.topics())
 
-    def place(self) -> Place:
+    def place(self) -> SpoolPosition:
         """Where replay goes on."""
         try:
             data = (self.path / PLACE).read_bytes()
         except FileNotFoundError:
-            return Place(0, 0)
+            return SpoolPosition(0, 0)
         try:
             segment, offset, *checksum = msgspec.json.decode(data, type=list[int])
         except (msgspec.DecodeError, ValueError):
             raise self._lost_place() from None
-        place = Place(segment, offset)
+        place = SpoolPosition(segment, offset)
         # The first version wrote no checksum.
         if min(place) < 0 or checksum not in ([], [_checksum(place)]):
             raise self._lost_place()
@@ -178,7 +178,7 @@ class Folder:
             next="remove this file and start again: some events will come to Kafka a second time",
         )
 
-    def note(self, place: Place) -> None:
+    def note(self, place: SpoolPosition) -> None:
         """Remember the place, whole or not at all, and drop the segments before it."""
         new = self.path / f"{PLACE}.new"
         with open(new, "wb", opener=private) as file:
@@ -190,7 +190,7 @@ class Folder:
             if segment < place.segment:
                 self.file(segment).unlink()
 
-    def synced(self) -> Place | None:
+    def synced(self) -> SpoolPosition | None:
         """Before which all is known to be acknowledged; None if nothing is known."""
         try:
             data = (self.path / SYNCED).read_bytes()
@@ -199,7 +199,7 @@ class Folder:
         if len(data) != _SYNCED.size:
             return None
         segment, offset, checksum = _SYNCED.unpack(data)
-        place = Place(segment, offset)
+        place = SpoolPosition(segment, offset)
         return place if checksum == _checksum(place) else None
 
     def recover(self) -> int:
@@ -216,7 +216,7 @@ class Folder:
         # Behind the place, too, if its file was moved away.
         return max([place.segment - (place.offset == 0), *segments]) + 1
 
-    def read(self, place: Place, end: int | None, most: int) -> tuple[list[Frame], Place]:
+    def read(self, place: SpoolPosition, end: int | None, most: int) -> tuple[list[Frame], SpoolPosition]:
         """Some frames from a place on, and the place behind them; `end` is how far this segment may be read."""
         with self.file(place.segment).open("rb") as file:
             size = os.fstat(file.fileno()).st_size if end is None else end
@@ -227,7 +227,7 @@ class Folder:
                 file.seek(place.offset)
                 found = list(frames(file.read(size - place.offset)))[:1]
         ends = found[-1][1] if found else 0
-        return [one for one, _ in found], Place(place.segment, place.offset + ends)
+        return [one for one, _ in found], SpoolPosition(place.segment, place.offset + ends)
 
     def sync(self) -> None:
         """Make the names of new files safe."""
@@ -266,14 +266,14 @@ class Folder:
         )
 
 
-class Writer:
+class SpoolWriter:
     """Appends to a folder, whose files it begins anew when they are full; `end` is up to where all is on disk."""
 
-    def __init__(self, folder: Folder, segment: int, largest: int) -> None:
+    def __init__(self, folder: SpoolFolder, segment: int, largest: int) -> None:
         """Begins that segment; the folder is there."""
         self._folder, self._largest = folder, largest
         self._mark = private(str(folder.path / SYNCED), os.O_WRONLY | os.O_CREAT)
-        self.end = Place(segment, 0)
+        self.end = SpoolPosition(segment, 0)
         self._file = self._begin(segment)
         self.broken = ""
         """Why nothing more can be appended."""
@@ -299,7 +299,7 @@ class Writer:
             # What the disk has of it is unknown, and a second fsync would not tell (Linux forgets the error).
             self.broken = f"{error.strerror}; look at the disk, then start again"
             raise
-        self.end = Place(self.end.segment, self.end.offset + len(data))
+        self.end = SpoolPosition(self.end.segment, self.end.offset + len(data))
         os.pwrite(self._mark, _SYNCED.pack(*self.end, _checksum(self.end)), 0)
 
     def close(self) -> None:
@@ -309,7 +309,7 @@ class Writer:
     def _begin(self, segment: int) -> int:
         file = private(str(self._folder.file(segment)), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._folder.sync()
-        self.end = Place(segment, 0)
+        self.end = SpoolPosition(segment, 0)
         return file
 
 
@@ -320,23 +320,23 @@ def private(path: str, flags: int) -> int:
     return file
 
 
-def _checksum(place: Place) -> int:
+def _checksum(place: SpoolPosition) -> int:
     return crc32c(b"%d %d" % place)
 
 
-def folders(path: Path, worker: int, workers: int) -> tuple[Folder, list[Folder]]:
+def folders(path: Path, worker: int, workers: int) -> tuple[SpoolFolder, list[SpoolFolder]]:
     """The folder of one of `workers` that share a spool, and those with events that it takes over.
 
     These are of workers that are no more, as there were others: one alone has `path` itself, several have one each in
     it. What each takes over follows from the numbers, so that no two want the same.
     """
-    parts = {number: Folder(path / f"{WORKER}{number}") for number in _numbers(path)}
+    parts = {number: SpoolFolder(path / f"{WORKER}{number}") for number in _numbers(path)}
     left = {number: one for number, one in parts.items() if workers == 1 or number >= workers}
     if workers == 1:
-        own = Folder(path)
+        own = SpoolFolder(path)
     else:
-        own = Folder(path / f"{WORKER}{worker}")
-        left[0] = Folder(path)
+        own = SpoolFolder(path / f"{WORKER}{worker}")
+        left[0] = SpoolFolder(path)
     return own, [one for number, one in sorted(left.items()) if number % workers == worker and one.has_events()]
 
 

@@ -40,7 +40,7 @@ Serve = Callable[[int, Callable[[], None]], None]
 
 
 @dataclass
-class Worker:
+class IngestWorker:
     """A process; `error` is why it could not serve."""
 
     number: int
@@ -64,7 +64,7 @@ class Workers:
 
     def __init__(self, count: int, serve: Serve, bound: socket.socket, died: Callable[[int], None]) -> None:
         self._count, self._serve, self._bound, self._died = count, serve, bound, died
-        self._running: dict[Connection, Worker] = {}
+        self._running: dict[Connection, IngestWorker] = {}
         self._due: dict[int, float] = {}
         self._tries: Counter[int] = Counter()
         self._stopping = False
@@ -98,13 +98,13 @@ class Workers:
             process = FORK.Process(target=_work, args=(number, self._serve, theirs, os.getpid()))
             process.start()
             theirs.close()
-            self._running[pipe] = Worker(number, process, pipe)
+            self._running[pipe] = IngestWorker(number, process, pipe)
 
     def _patience(self) -> float | None:
         """Seconds until the next is due."""
         return max(0.0, min(self._due.values()) - time.monotonic()) if self._due else None
 
-    def _hear(self, worker: Worker) -> None:
+    def _hear(self, worker: IngestWorker) -> None:
         try:
             worker.error = worker.pipe.recv()
         except EOFError:
@@ -117,7 +117,7 @@ class Workers:
             if self._stopping:  # the signal may have come before it could be heard
                 worker.process.terminate()
 
-    def _ended(self, worker: Worker, how: str) -> None:
+    def _ended(self, worker: IngestWorker, how: str) -> None:
         if self._stopping:
             if worker.process.exitcode and not self._error:
                 self._error = PenstockError(how, next="see what it wrote before")

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, functions as F, types as st
 
 from penstock.config import duration, duration_text
 from penstock.errors import PenstockError
-from penstock.join.stream_table_join import Lookup
+from penstock.join.stream_table_join import StreamTableLogic
 from penstock.join.table_join import MOVED, Linked, Links, Pairs, both
 from penstock.keyed_state.arrow_keys import arrow_schema
 from penstock.keyed_state.buckets import Logic, stateful
@@ -96,7 +96,7 @@ def stream_table(stream: DataFrame, table: Table, *, name: str, how: str = "inne
     columns = [*table.key, *table.values]
     rows = both(stream, versioned(table, table.df, columns), [*stream.columns, *table.values, ROW_VERSION, ROW_DELETED])
     output = st.StructType([*stream.schema, *_kinds(table.df, table.values)])
-    logic = Lookup(_arrow(table.df, columns), table.key, tuple(stream.columns), tuple(table.values), how)
+    logic = StreamTableLogic(_arrow(table.df, columns), table.key, tuple(stream.columns), tuple(table.values), how)
     return stateful(rows, logic, name=name, key=table.key, output=output, timed=False)
 
 

@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 from penstock.join.table_join import RIGHT, SIDE
 from penstock.keyed_state.arrow_keys import partners, taken
 from penstock.keyed_state.buckets import Step, upserted, with_gone
-from penstock.table.revisions import Latest, changes
+from penstock.table.revisions import LatestLogic, changes
 
 
 @dataclass(frozen=True)
-class Lookup(Latest):
+class StreamTableLogic(LatestLogic):
     """The stream is left, the table right."""
 
     stream: tuple[str, ...]

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, functions as F
 
 from penstock.keyed_state.arrow_keys import Numbers, codes, incomplete, numbers, partners, positions, taken
 from penstock.keyed_state.buckets import Step, upserted, with_gone
-from penstock.table.revisions import DELETED, ROW_DELETED, ROW_VERSION, VERSION, Latest, changes
+from penstock.table.revisions import DELETED, ROW_DELETED, ROW_VERSION, VERSION, LatestLogic, changes
 
 SIDE = "_side"
 LEFT, RIGHT = 0, 1
@@ -24,7 +24,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class TwoSided(Latest):
+class TwoSided(LatestLogic):
     """The state holds the rows of both sides."""
 
     @cached_property
@@ -73,7 +73,7 @@ class Pairs(TwoSided):
 
 
 @dataclass(frozen=True)
-class Links(Latest):
+class Links(LatestLogic):
     """The first stage of a join by a foreign key: a row that points elsewhere now is taken away from where it was."""
 
     on: str

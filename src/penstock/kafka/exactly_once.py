@@ -159,7 +159,7 @@ async def _write_once(options: Options, batches: Iterator[pa.RecordBatch], batch
             await transaction.add_offsets(place.group, {(MARKERS, place.partition): made})
 
 
-class Place(NamedTuple):
+class MarkerPosition(NamedTuple):
     """Where the marker of a task is."""
 
     group: str
@@ -170,7 +170,7 @@ def _group(batch: Batch, number: int = 0) -> str:
     return f"penstock-{batch.query}" + (f"-{number}" if number else "")
 
 
-async def unwritten(transaction: Transactions, batch: Batch, task: int, tasks: int) -> Place | None:
+async def unwritten(transaction: Transactions, batch: Batch, task: int, tasks: int) -> MarkerPosition | None:
     """Where the marker of this task goes; None if the task has committed its part.
 
     A broker takes no offsets of partitions that there are not: each group has the markers of so many tasks.
@@ -178,7 +178,7 @@ async def unwritten(transaction: Transactions, batch: Batch, task: int, tasks: i
     # Asked for a group's offsets, a new cluster makes the topic whose partitions are counted next.
     first = await transaction.all_committed(_group(batch), MARKERS)
     width = await transaction.partitions(MARKERS)
-    place = Place(_group(batch, task // width), task % width)
+    place = MarkerPosition(_group(batch, task // width), task % width)
     more = range(1, ceil(max(tasks, task + 1) / width))
     own, others = await asyncio.gather(
         transaction.committed(place.group, MARKERS, place.partition),

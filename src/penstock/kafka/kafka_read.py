@@ -13,9 +13,9 @@ from datetime import timedelta
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as st
 
-from penstock.codec.decode_avro import Avro
-from penstock.codec.decode_columns import Csv, Decoder, Json, missing, struct_of
-from penstock.codec.decode_protobuf import Protobuf
+from penstock.codec.decode_avro import AvroDecoder
+from penstock.codec.decode_columns import CsvDecoder, Decoder, JsonDecoder, missing, struct_of
+from penstock.codec.decode_protobuf import ProtobufDecoder
 from penstock.codec.problem import PROBLEM, problem
 from penstock.codec.registry import Registry
 from penstock.config import duration, duration_text
@@ -158,14 +158,14 @@ def _ours(
     """The columns of Spark's source, and members of JSON values as far as our source reads them."""
     # Here, since both take what is compiled, for which nobody else should wait.
     from penstock.kafka.json_columns import members
-    from penstock.kafka.kafka_settings import Settings
+    from penstock.kafka.kafka_settings import KafkaSettings
 
     given = {"servers": servers, "topic": topic, "start": start, "tasks": str(spark.sparkContext.defaultParallelism)}
     if batch is not None:
         given["batch"] = str(batch)
-    if isinstance(decoder, Json) and not decoder.framed and members(decoder.schema):
+    if isinstance(decoder, JsonDecoder) and not decoder.framed and members(decoder.schema):
         given["members"] = decoder.schema.json()
-    Settings.of(given | dict(options))
+    KafkaSettings.of(given | dict(options))
     reader = spark.readStream.format(FORMAT).options(**given).options(**options)
     return reader.load().withColumn("topic", F.lit(topic))
 
@@ -236,18 +236,18 @@ def decoder_of(
     if registry is not None and format not in REGISTERED:
         raise _wrong(f"the format {format!r} has no use for a schema registry", "leave registry= out", topic)
     if format == "avro" and isinstance(schema, str) and schema.lstrip().startswith("{"):
-        return Avro.plain(schema)
+        return AvroDecoder.plain(schema)
     wanted = None if schema is None else struct_of(schema, f"kafka.read of {topic}")
     if format in REGISTERED:
         if registry is None:
             next = 'give registry="http://host:8081"; plain Avro takes the text of its schema in schema='
             raise _wrong(f"the format {format!r} needs a schema registry", next, topic)
         known = registry if isinstance(registry, Registry) else Registry(registry)
-        kind = Avro if format == "avro" else Protobuf
+        kind = AvroDecoder if format == "avro" else ProtobufDecoder
         return kind.of_subject(known, subject or f"{topic}-value", wanted)
     if wanted is None:
         raise _wrong("no schema", 'give the columns: schema="id int NOT NULL, name string"', topic)
-    return Csv(wanted) if format == "csv" else Json(wanted, framed=format == "json-schema")
+    return CsvDecoder(wanted) if format == "csv" else JsonDecoder(wanted, framed=format == "json-schema")
 
 
 def _require_distinct(names: Sequence[str], topic: str) -> None:

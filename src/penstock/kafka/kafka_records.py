@@ -10,7 +10,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.kafka.json_columns import Members, columns, members
 from penstock.kafka.kafka_schema import READ, UNREADABLE, schema
-from penstock.kafka.kafka_settings import Settings
+from penstock.kafka.kafka_settings import KafkaSettings
 from penstock.kafka.topic_reader import topic
 from penstock.wire.consumer.fetcher import Unreadable
 
@@ -20,7 +20,7 @@ MOST_ROWS = 20_000
 """Of a batch: what a task holds besides the records that the broker gave."""
 
 
-def batches(settings: Settings, start: dict[int, int], end: dict[int, int]) -> Iterator[pa.RecordBatch]:
+def batches(settings: KafkaSettings, start: dict[int, int], end: dict[int, int]) -> Iterator[pa.RecordBatch]:
     """All records, those of a partition in order; one row for a batch that is passed over."""
     wanted = None if settings.members is None else members(settings.members)
     arrow = to_arrow_schema(schema(settings.members, tolerant=settings.tolerant), timezone="UTC")

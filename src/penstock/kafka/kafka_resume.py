@@ -14,16 +14,16 @@ from datetime import UTC, datetime
 
 from penstock.errors import DataLost
 from penstock.kafka.kafka_offsets import EARLIEST, TopicOffsets
-from penstock.kafka.kafka_settings import Settings
-from penstock.kafka.topic_reader import Topic
+from penstock.kafka.kafka_settings import KafkaSettings
+from penstock.kafka.topic_reader import TopicReader
 
 log = logging.getLogger(__name__)
 
 
-class Resume:
+class KafkaResume:
     """For one query; `topic` is its reader."""
 
-    def __init__(self, settings: Settings, topic: Topic) -> None:
+    def __init__(self, settings: KafkaSettings, topic: TopicReader) -> None:
         self.settings, self.topic = settings, topic
         self._looked = False
 

@@ -31,7 +31,7 @@ AT_END, AT_START = -1, -2
 
 
 @dataclass(frozen=True)
-class Settings:
+class KafkaSettings:
     """What to read, from where and how.
 
     start: "earliest", "latest", or an offset for each partition. batch: how many records a batch takes when there are
@@ -58,7 +58,7 @@ class Settings:
     patience: timedelta = timedelta(minutes=5)
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> Settings:
+    def of(cls, given: Mapping[str, str]) -> KafkaSettings:
         """Refuses what is missing, unknown or no value of its kind."""
         options = by_name(given, KNOWN, SUBJECT)
         members = options.get("members")

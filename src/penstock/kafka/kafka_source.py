@@ -19,10 +19,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from penstock.errors import PenstockError
 from penstock.kafka.kafka_offsets import TopicOffsets, topics
-from penstock.kafka.kafka_resume import Resume
+from penstock.kafka.kafka_resume import KafkaResume
 from penstock.kafka.kafka_schema import FORMAT, schema
-from penstock.kafka.kafka_settings import AT_END, AT_START, EARLIEST, Settings
-from penstock.kafka.topic_reader import Topic, topic
+from penstock.kafka.kafka_settings import AT_END, AT_START, EARLIEST, KafkaSettings
+from penstock.kafka.topic_reader import TopicReader, topic
 
 PAUSE = 0.02
 """Seconds that a look for new records takes at least when there are none: Spark looks again at once."""
@@ -39,11 +39,11 @@ class Ranges(InputPartition):
 
 
 class KafkaTopic(DataSource):
-    """The source by its name; its options are described with `Settings`."""
+    """The source by its name; its options are described with `KafkaSettings`."""
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        self.settings = Settings.of(options)
+        self.settings = KafkaSettings.of(options)
 
     @classmethod
     def name(cls) -> str:
@@ -59,17 +59,17 @@ class KafkaTopic(DataSource):
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans batches in a process beside the driver, and reads them in the executors' Python workers."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: KafkaSettings) -> None:
         self.settings = settings
         self.target: Offsets | None = None
 
     @cached_property
-    def topic(self) -> Topic:
+    def topic(self) -> TopicReader:
         return topic(self.settings)
 
     @cached_property
-    def resume(self) -> Resume:
-        return Resume(self.settings, self.topic)
+    def resume(self) -> KafkaResume:
+        return KafkaResume(self.settings, self.topic)
 
     def initialOffset(self) -> dict[str, Any]:
         start = self.settings.start

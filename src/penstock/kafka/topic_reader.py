@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from penstock.errors import DataLost, PenstockError
-from penstock.kafka.kafka_settings import DECOMPRESSED, Settings
+from penstock.kafka.kafka_settings import DECOMPRESSED, KafkaSettings
 from penstock.wire import Reader
 from penstock.wire.consumer.fetcher import RecordsTooLarge, RecordsUnreadable, TopicReplaced, Unreadable
 from penstock.wire.errors import KafkaError, OffsetOutOfRange
@@ -34,10 +34,10 @@ class LostWhileRead(DataLost):
     retriable = True
 
 
-class Topic:
+class TopicReader:
     """Our reader of one topic in an event loop of its own, which ends with the process."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name=f"reader of {settings.topic}", daemon=True).start()
@@ -119,7 +119,7 @@ class Topic:
         return kind(str(error), where=where, next=_next(error, self._settings))
 
 
-def _next(error: KafkaError, settings: Settings) -> str:
+def _next(error: KafkaError, settings: KafkaSettings) -> str:
     if isinstance(error, OffsetOutOfRange | TopicReplaced):
         return (
             "start the query again: it says which offsets it misses, and passes over them with fail_on_data_loss=False"
@@ -133,13 +133,13 @@ def _next(error: KafkaError, settings: Settings) -> str:
     return f'if this producer is to be trusted, give options={{"kafka.{DECOMPRESSED}": "{more}"}}; else {past}'
 
 
-_topics: dict[tuple[int, Settings], Topic] = {}
+_topics: dict[tuple[int, KafkaSettings], TopicReader] = {}
 
 
-def topic(settings: Settings) -> Topic:
+def topic(settings: KafkaSettings) -> TopicReader:
     """The one of this process, so that a task finds the connections of the task before."""
     # A forked process has the dictionary and not the thread.
     place = (os.getpid(), settings)
     if place not in _topics:
-        _topics[place] = Topic(settings)
+        _topics[place] = TopicReader(settings)
     return _topics[place]

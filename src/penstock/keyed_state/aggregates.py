@@ -28,7 +28,7 @@ _CALL = re.compile(r"\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Part:
+class PartialColumn:
     """A column of partial results: of the column `source` by Arrow's function, merged by another."""
 
     column: str
@@ -42,7 +42,7 @@ class Aggregate:
     """A column of the result, made of one part, or for a mean of a sum and a count."""
 
     column: str
-    parts: tuple[Part, ...]
+    parts: tuple[PartialColumn, ...]
     type: st.DataType
 
     def value(self, merged: pa.Table) -> pa.ChunkedArray:
@@ -88,13 +88,13 @@ def _aggregate(name: str, function: str, source: str, kind: st.DataType, text: s
     if function in ("min", "max") and not isinstance(kind, ORDERED):
         raise _wrong(f"no {function} of {kind.simpleString()}: {text!r}", name)
     wide: st.DataType = st.LongType() if isinstance(kind, st.IntegralType) else st.DoubleType()
-    count = Part(f"{name}_count", source, "count", pa.int64())
+    count = PartialColumn(f"{name}_count", source, "count", pa.int64())
     if function == "count":
         return Aggregate(name, (count,), st.LongType())
     if function == "avg":
-        return Aggregate(name, (Part(f"{name}_sum", source, "sum", pa.float64()), count), st.DoubleType())
+        return Aggregate(name, (PartialColumn(f"{name}_sum", source, "sum", pa.float64()), count), st.DoubleType())
     result = wide if function == "sum" else kind
-    part = Part(f"{name}_{function}", source, function, to_arrow_type(result, timezone="UTC"))
+    part = PartialColumn(f"{name}_{function}", source, function, to_arrow_type(result, timezone="UTC"))
     return Aggregate(name, (part,), result)
 
 
@@ -123,12 +123,12 @@ def parts_of(aggregates: Sequence[Aggregate]) -> dict[str, list[str]]:
     return {aggregate.column: [part.column for part in aggregate.parts] for aggregate in aggregates}
 
 
-def _parts(aggregates: Sequence[Aggregate]) -> list[Part]:
+def _parts(aggregates: Sequence[Aggregate]) -> list[PartialColumn]:
     return [part for aggregate in aggregates for part in aggregate.parts]
 
 
 def _named(
-    made: pa.Table, rows: pa.Table, keys: Sequence[str], parts: Sequence[Part], names: Mapping[str, str]
+    made: pa.Table, rows: pa.Table, keys: Sequence[str], parts: Sequence[PartialColumn], names: Mapping[str, str]
 ) -> pa.Table:
     columns = {key: made[key] for key in keys} | {
         part.column: made[names[part.column]].cast(part.type) for part in parts

@@ -32,7 +32,7 @@ _KNOWN: dict[str, Known] = {}
 """What a worker knows that shares nothing, by the name of the state and the bucket."""
 
 
-def place(name: str) -> AbstractContextManager[shared_memory.Place[Known]]:
+def place(name: str) -> AbstractContextManager[shared_memory.SharedValue[Known]]:
     """The place of a bucket's table (see `shared_memory.place`); the table may not be used after it is left."""
     return shared_memory.place(name, _KNOWN, _take, _put)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from penstock.local import jars, plugin
 from penstock.local.java import Java
 from penstock.local.ports import HOST
-from penstock.local.service import Place, Service, ask, java_command, on_java
+from penstock.local.service import Service, ServiceFolder, ask, java_command, on_java
 
 HANDLER = "dev.penstock.cassandra.CdcQueryHandler"
 
@@ -82,7 +82,7 @@ OPTIONS_REQUEST = bytes([4, 0, 0, 0, 5, 0, 0, 0, 0])  # CQL protocol version 4: 
 SUPPORTED = 6
 
 
-def _configuration(place: Place) -> str:
+def _configuration(place: ServiceFolder) -> str:
     """cassandra.yaml, written as JSON, which is YAML too."""
     seeds = {"class_name": "org.apache.cassandra.locator.SimpleSeedProvider"}
     internode = place.ports["storage"]
@@ -119,7 +119,7 @@ def _configuration(place: Place) -> str:
     return json.dumps(settings, indent=1)
 
 
-def _command(java: Java, classpath: list[Path], place: Place) -> list[str]:
+def _command(java: Java, classpath: list[Path], place: ServiceFolder) -> list[str]:
     configuration = place.write("cassandra.yaml", _configuration(place))
     logging = place.write("logback.xml", LOGGING)
     triggers = place.folder / "conf/triggers"
@@ -141,7 +141,7 @@ def _command(java: Java, classpath: list[Path], place: Place) -> list[str]:
     ]
 
 
-def _ready(place: Place) -> bool:
+def _ready(place: ServiceFolder) -> bool:
     header = ask(place.ports["client"], OPTIONS_REQUEST, 5)
     return len(header) == 5 and header[4] == SUPPORTED
 

@@ -14,7 +14,7 @@ from penstock.errors import PenstockError
 from penstock.local import jars
 from penstock.local.java import Java
 from penstock.local.ports import HOST
-from penstock.local.service import Place, Service, ask, java_command, on_java
+from penstock.local.service import Service, ServiceFolder, ask, java_command, on_java
 
 # A broker that was killed may not return before its old session has ended, by default 9 seconds.
 # The log cleaner's buffer alone is half of the heap unless it is told otherwise.
@@ -62,7 +62,7 @@ CORRELATION = b"pens"
 API_VERSIONS = struct.pack(">ihh4sh", 10, 18, 0, CORRELATION, -1)
 
 
-def _command(java: Java, classpath: list[Path], place: Place) -> list[str]:
+def _command(java: Java, classpath: list[Path], place: ServiceFolder) -> list[str]:
     properties = place.write("server.properties", PROPERTIES.format(host=HOST, data=place.data, **place.ports))
     logging = place.write("log4j2.properties", LOGGING)
     launch = [
@@ -78,7 +78,7 @@ def _command(java: Java, classpath: list[Path], place: Place) -> list[str]:
     return [*launch, "kafka.Kafka", str(properties)]
 
 
-def _format(launch: list[str], properties: Path, place: Place) -> None:
+def _format(launch: list[str], properties: Path, place: ServiceFolder) -> None:
     """Give an empty data folder its identity; a broker refuses to start without one."""
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
     arguments = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-g", "-c", str(properties)]
@@ -91,7 +91,7 @@ def _format(launch: list[str], properties: Path, place: Place) -> None:
         )
 
 
-def _ready(place: Place) -> bool:
+def _ready(place: ServiceFolder) -> bool:
     # The port opens early, but requests are answered only after the broker has joined its own cluster.
     return ask(place.ports["client"], API_VERSIONS, 8)[4:] == CORRELATION
 

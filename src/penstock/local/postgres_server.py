@@ -23,7 +23,7 @@ from pathlib import Path
 
 from penstock.errors import PenstockError
 from penstock.local.ports import HOST
-from penstock.local.service import Launch, Place, Service, ask
+from penstock.local.service import Launch, Service, ServiceFolder, ask
 
 USER = "postgres"
 DATABASE = "postgres"
@@ -89,7 +89,7 @@ def _version(programs: Path) -> int:
     return int(number[1]) if number else 0
 
 
-def _command(programs: Path, place: Place) -> list[str]:
+def _command(programs: Path, place: ServiceFolder) -> list[str]:
     place.log.parent.mkdir(parents=True, exist_ok=True)
     drop = _unprivileged(place.data) if os.geteuid() == 0 else []
     if not (place.data / "PG_VERSION").exists():
@@ -100,7 +100,7 @@ def _command(programs: Path, place: Place) -> list[str]:
     return [*drop, str(programs / "postgres"), "-D", str(place.data), *options]
 
 
-def _initialise(initdb: list[str], place: Place) -> None:
+def _initialise(initdb: list[str], place: ServiceFolder) -> None:
     options = [
         "-D",
         str(place.data),
@@ -123,7 +123,7 @@ def _initialise(initdb: list[str], place: Place) -> None:
         )
 
 
-def url(place: Place) -> str:
+def url(place: ServiceFolder) -> str:
     """Where its superuser connects, with the password; without one for data of a server that was made to trust all."""
     password = place.folder / PASSWORD
     login = f"{USER}:{password.read_text().strip()}" if password.exists() else USER
@@ -185,12 +185,12 @@ def _attached(table: str, segment: str) -> bool:
     return any(row[1] == segment and row[6] != "0" for row in rows)
 
 
-def _ready(place: Place) -> bool:
+def _ready(place: ServiceFolder) -> bool:
     # The port opens early; while the server starts it takes no session, which only a session would tell.
     return ask(place.ports["client"], SSL_REQUEST, 1) in (b"S", b"N") and _status(place) == "ready"
 
 
-def _status(place: Place) -> str:
+def _status(place: ServiceFolder) -> str:
     """What the server has last written of itself, in the eighth line of its file."""
     try:
         return (place.data / "postmaster.pid").read_text().splitlines()[7].strip()

@@ -11,7 +11,7 @@ from pathlib import Path
 from penstock.local import jars
 from penstock.local.java import Java
 from penstock.local.ports import HOST
-from penstock.local.service import Place, Service, ask, java_command, on_java
+from penstock.local.service import Service, ServiceFolder, ask, java_command, on_java
 
 API = "/apis/ccompat/v7"
 """Where the registry serves Confluent's API."""
@@ -22,7 +22,7 @@ QUESTION = f"GET {API}/subjects HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\
 ANSWER = b"HTTP/1.1 200"
 
 
-def _command(java: Java, classpath: list[Path], place: Place) -> list[str]:
+def _command(java: Java, classpath: list[Path], place: ServiceFolder) -> list[str]:
     properties = {
         "quarkus.http.host": HOST,
         "quarkus.http.port": place.ports["client"],
@@ -44,7 +44,7 @@ def _command(java: Java, classpath: list[Path], place: Place) -> list[str]:
     ]
 
 
-def _ready(place: Place) -> bool:
+def _ready(place: ServiceFolder) -> bool:
     return ask(place.ports["client"], QUESTION, len(ANSWER)) == ANSWER
 
 

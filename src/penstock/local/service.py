@@ -17,7 +17,7 @@ Ports = Mapping[str, int]
 
 
 @dataclass(frozen=True)
-class Place:
+class ServiceFolder:
     """Where one service lives: its folder and its ports by name; `client` is the one that applications use."""
 
     folder: Path
@@ -44,7 +44,7 @@ class Launch:
     """What a service is started with on this machine, in words, and its command line for a place."""
 
     what: str
-    command: Callable[[Place], list[str]]
+    command: Callable[[ServiceFolder], list[str]]
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,13 @@ class Service:
     ports: tuple[str, ...]
     option: str
     prepare: Callable[[Callable[[str], None]], Launch]
-    ready: Callable[[Place], bool]
+    ready: Callable[[ServiceFolder], bool]
     stop: int = signal.SIGTERM
 
 
 def on_java(
     jars: Callable[[Callable[[str], None]], list[Path]],
-    command: Callable[[Java, list[Path], Place], list[str]],
+    command: Callable[[Java, list[Path], ServiceFolder], list[str]],
     accepted: Container[int] = java.ACCEPTED,
 ) -> Callable[[Callable[[str], None]], Launch]:
     """The `prepare` of a server in Java: `jars` finds its class path, `accepted` are the releases that it runs on."""
@@ -86,7 +86,7 @@ def ask(port: int, request: bytes, size: int) -> bytes:
         return b""
 
 
-def java_command(java: Java, heap: str, place: Place) -> list[str]:
+def java_command(java: Java, heap: str, place: ServiceFolder) -> list[str]:
     """The start of every command line: a small heap, one collector thread, and an end when memory is out."""
     place.log.parent.mkdir(parents=True, exist_ok=True)
     return [

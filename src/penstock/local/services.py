@@ -9,7 +9,7 @@ from pathlib import Path
 
 from penstock.errors import PenstockError
 from penstock.local import cql_node, kafka_broker, ports, postgres_server, registry_server, start
-from penstock.local.service import Place, Service
+from penstock.local.service import Service, ServiceFolder
 from penstock.local.service_records import Record, load, locked, save
 from penstock.local.start import Say
 
@@ -60,7 +60,7 @@ class Services:
     def postgres(self) -> str:
         self._address(postgres_server.SERVICE)  # raises if it does not run
         return postgres_server.url(
-            Place(self.root / postgres_server.SERVICE.name, self.records[postgres_server.SERVICE.name].ports)
+            ServiceFolder(self.root / postgres_server.SERVICE.name, self.records[postgres_server.SERVICE.name].ports)
         )
 
     @property
@@ -142,7 +142,7 @@ def _start_again(service: Service) -> str:
 
 
 def _status(service: Service, record: Record, root: Path) -> Status:
-    log = Place(root / service.name, record.ports).log
+    log = ServiceFolder(root / service.name, record.ports).log
     if record.process is None:
         return Status(service.name, "stopped", None, None, None, log)
     address = f"{ports.HOST}:{record.ports['client']}"

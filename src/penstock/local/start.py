@@ -10,7 +10,7 @@ from pathlib import Path
 
 from penstock.errors import PenstockError
 from penstock.local import ports, process
-from penstock.local.service import Place, Service
+from penstock.local.service import Service, ServiceFolder
 from penstock.local.service_records import Record, save
 
 SPACE = 512 << 20  # bytes that must be free before a service starts
@@ -43,7 +43,7 @@ def start(service: Service, records: dict[str, Record], root: Path, port: int | 
         if name not in record.ports or not ports.becomes_free(record.ports[name]):
             record.ports[name] = ports.free({port for other in records.values() for port in other.ports.values()})
     say(f"starting {service.name} with {launch.what}")
-    place = Place(root / service.name, record.ports)
+    place = ServiceFolder(root / service.name, record.ports)
     place.data.mkdir(parents=True, exist_ok=True)
     command = launch.command(place)
     with process.uninterrupted():
@@ -53,7 +53,7 @@ def start(service: Service, records: dict[str, Record], root: Path, port: int | 
 
 def serves(service: Service, record: Record, root: Path) -> bool:
     """Wait until a service serves, or until it is clear that it will not."""
-    place = Place(root / service.name, record.ports)
+    place = ServiceFolder(root / service.name, record.ports)
     deadline = time.monotonic() + PATIENCE
     while record.alive and time.monotonic() < deadline:
         if service.ready(place):
@@ -63,7 +63,7 @@ def serves(service: Service, record: Record, root: Path) -> bool:
 
 
 def failed(service: Service, record: Record, root: Path) -> PenstockError:
-    log = Place(root / service.name, record.ports).log
+    log = ServiceFolder(root / service.name, record.ports).log
     what = f"did not serve within {PATIENCE:.0f} s" if record.alive else "ended while it started"
     return PenstockError(
         f"{service.name} {what}; its log ends with\n{process.tail(log)}\n",

@@ -46,7 +46,7 @@ QUERY = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True)
-class Memory:
+class SharedMemory:
     """All slots: their heads come first, then the arrays.
 
     `locks` is another file: a process that closes any descriptor of a file loses its locks of it.
@@ -57,7 +57,7 @@ class Memory:
     locks: int
 
     @classmethod
-    def make(cls) -> Memory | None:
+    def make(cls) -> SharedMemory | None:
         """None where the system has no such files, or does not give so many addresses."""
         size = 8 * (_FIRST + SLOTS * ARRAYS * LONGEST)
         try:
@@ -79,7 +79,7 @@ class Memory:
 class Slot:
     """What one name has; only while it is held."""
 
-    memory: Memory
+    memory: SharedMemory
     number: int
 
     @property
@@ -124,13 +124,13 @@ class Slot:
 
 
 @dataclass
-class Place(Generic[T]):
+class SharedValue(Generic[T]):
     """What is kept under a name, to be changed where it stands, or replaced."""
 
     kept: T | None
 
 
-_MEMORY: Memory | None = None
+_MEMORY: SharedMemory | None = None
 _NUMBERS: dict[str, int] = {}
 """Where this worker found names; another worker may have given the slot away since."""
 
@@ -139,7 +139,7 @@ def begin() -> None:
     """Make the memory for all processes that are forked from now on; this one gives back what is idle."""
     global _MEMORY
     # `spark.executor.pyspark.memory` limits a worker's addresses, so that it could have no others.
-    _MEMORY = None if LIMIT in os.environ else Memory.make()
+    _MEMORY = None if LIMIT in os.environ else SharedMemory.make()
     if _MEMORY:
         # By a timer, which ends with a fork, and no thread, of which a fork would leave half.
         signal.signal(signal.SIGALRM, lambda *_: sweep())
@@ -162,7 +162,7 @@ def query() -> str:
 @contextmanager
 def place(
     name: str, own: dict[str, T], take: Callable[[Slot], T | None], put: Callable[[Slot, T], None]
-) -> Iterator[Place[T]]:
+) -> Iterator[SharedValue[T]]:
     """What stays between batches under a name: in its slot, or in `own` where there is none.
 
     No other worker has it meanwhile. What fails in between leaves nothing to be trusted. The first note of a slot
@@ -170,10 +170,10 @@ def place(
     """
     with held(name) as slot:
         if slot is None:
-            found = Place(own.pop(name, None))
+            found = SharedValue(own.pop(name, None))
         else:
             whole, slot.notes[0] = bool(slot.notes[0]), False
-            found = Place(take(slot) if whole else None)
+            found = SharedValue(take(slot) if whole else None)
         yield found
         if slot is None and found.kept is not None:
             own[name] = found.kept
@@ -206,7 +206,7 @@ def held(name: str) -> Iterator[Slot | None]:
 
 
 @contextmanager
-def _locked(memory: Memory, place: int, how: int = 0) -> Iterator[None]:
+def _locked(memory: SharedMemory, place: int, how: int = 0) -> Iterator[None]:
     fcntl.lockf(memory.locks, fcntl.LOCK_EX | how, 1, place)
     try:
         yield
@@ -218,7 +218,7 @@ def _words_of(name: str) -> Array:
     return np.frombuffer(hashlib.sha256(name.encode()).digest(), np.int64, 2)
 
 
-def _placed(memory: Memory, words: Array) -> int | None:
+def _placed(memory: SharedMemory, words: Array) -> int | None:
     """The slot that has this name, or gets it; None if all are taken."""
     with _locked(memory, 0):
         heads = memory.heads
@@ -233,7 +233,7 @@ def _placed(memory: Memory, words: Array) -> int | None:
         return int(free[0])
 
 
-def _sweep(memory: Memory) -> None:
+def _sweep(memory: SharedMemory) -> None:
     """Clear the slots that are idle, but for those that a worker holds."""
     used = memory.heads[:, _USED_AT]
     for number in np.flatnonzero((used > 0) & (used < time.time() - IDLE)).tolist():

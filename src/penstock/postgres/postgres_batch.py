@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.markers import Marker, is_written, require_next
-from penstock.postgres.postgres_columns import Layout
+from penstock.postgres.postgres_columns import StagingLayout
 from penstock.postgres.postgres_session import Session, connected, literal, quoted
 from penstock.query import Batch
 
@@ -45,7 +45,7 @@ PART = 1 << 40
 
 
 @dataclass(frozen=True)
-class Work:
+class PostgresBatch:
     """A batch and where it goes; `key` and `version` are names of columns in the table.
 
     `table` is what the user calls it, `into` what SQL does.
@@ -53,7 +53,7 @@ class Work:
 
     table: str
     into: str
-    plan: Layout
+    plan: StagingLayout
     key: tuple[str, ...]
     version: str | None
     batch: Batch
@@ -99,7 +99,7 @@ def is_applied(session: Session, batch: Batch, table: str) -> bool:
     return is_written(marker, batch, sink)
 
 
-def make_stage(session: Session, work: Work) -> None:
+def make_stage(session: Session, work: PostgresBatch) -> None:
     """An empty staging table, for this session alone; a crash of the server empties it, and the batch is repeated."""
     name = f"{SCHEMA}.{work.stage}"
     # A run that was killed may not be gone yet. The lock is given back when the session ends.
@@ -112,7 +112,7 @@ def make_stage(session: Session, work: Work) -> None:
 
 
 def copy(
-    url: str, work: Work, task: Callable[[], int]
+    url: str, work: PostgresBatch, task: Callable[[], int]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What a Spark task does with its Arrow batches; `task` gives its number."""
     stage, keyed, where = work.stage, bool(work.key), f"staging of batch {work.batch.number} for {work.table}"
@@ -143,7 +143,7 @@ def _numbered(batches: Iterator[pa.RecordBatch], load: int, row: int | None) -> 
         yield batch
 
 
-def merge(session: Session, work: Work, loads: Sequence[int]) -> None:
+def merge(session: Session, work: PostgresBatch, loads: Sequence[int]) -> None:
     """From the staging table into the table, with the note that this batch is applied.
 
     Raises `PenstockError` if the database has another batch under its number by now.
@@ -172,11 +172,11 @@ def note(session: Session, batch: Batch, table: str) -> bool:
     return bool(noted)
 
 
-def _insert(work: Work, staged: str) -> str:
+def _insert(work: PostgresBatch, staged: str) -> str:
     return f"INSERT INTO {work.into} ({_names(work)}) SELECT {_values(work)} FROM ({staged}) s"
 
 
-def _upsert(work: Work, staged: str) -> str:
+def _upsert(work: PostgresBatch, staged: str) -> str:
     """Of the rows of a key only the latest counts; what it deletes and what it writes are different rows."""
     keys = [column for column in work.plan.columns if column.name in work.key]
     # As the table has them: texts that differ may be one uuid or number there, which no statement upserts twice.
@@ -195,7 +195,7 @@ def _upsert(work: Work, staged: str) -> str:
     )
 
 
-def _change(work: Work) -> str:
+def _change(work: PostgresBatch) -> str:
     others = [quoted(column.name) for column in work.plan.columns if column.name not in work.key]
     if not others:
         return "NOTHING"
@@ -203,23 +203,23 @@ def _change(work: Work) -> str:
     return f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}{newer}"
 
 
-def _newer(work: Work, version: str) -> str:
+def _newer(work: PostgresBatch, version: str) -> str:
     """A condition that the row's version is not older than the table's, if the table has one."""
     if work.version is None or work.plan.version:
         return ""
     return f" AND (t.{quoted(work.version)} IS NULL OR t.{quoted(work.version)} <= {version})"
 
 
-def _version(work: Work) -> str | None:
+def _version(work: PostgresBatch) -> str | None:
     """What of the staging table tells rows of a key apart."""
     if work.version is None or work.plan.version:
         return "version" if work.version else None
     return next(f"{column.alias}::{column.cast}" for column in work.plan.columns if column.name == work.version)
 
 
-def _names(work: Work) -> str:
+def _names(work: PostgresBatch) -> str:
     return ", ".join(quoted(column.name) for column in work.plan.columns)
 
 
-def _values(work: Work) -> str:
+def _values(work: PostgresBatch) -> str:
     return ", ".join(f"{column.alias}::{column.cast}" for column in work.plan.columns)

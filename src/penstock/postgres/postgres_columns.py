@@ -73,7 +73,7 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Layout:
+class StagingLayout:
     """All that goes into the staging table: the table's columns, and with keys perhaps `version` and `deleted`."""
 
     columns: tuple[Written, ...]
@@ -84,12 +84,12 @@ class Layout:
 def layout(
     frame: DataFrame,
     table: str,
-    targets: Sequence[Target],
+    targets: Sequence[TargetColumn],
     unique: Sequence[tuple[frozenset[str], bool]],
     key: Sequence[str],
     version: str | None,
     deleted: str | None,
-) -> Layout:
+) -> StagingLayout:
     """Raises for a frame that the table cannot take."""
     known = {target.name: target for target in targets}
     if not known:
@@ -106,10 +106,10 @@ def layout(
     _require_known(names, known, table)
     _require_all(names, targets, table)
     columns = tuple(_written(frame, known[name], f"c{place}", table) for place, name in enumerate(names))
-    return Layout(columns, _version(frame, version, known, table), deleted is not None)
+    return StagingLayout(columns, _version(frame, version, known, table), deleted is not None)
 
 
-def rows_of(frame: DataFrame, plan: Layout, deleted: str | None) -> DataFrame:
+def rows_of(frame: DataFrame, plan: StagingLayout, deleted: str | None) -> DataFrame:
     """The frame as it travels."""
     columns = [column.travel.column.alias(column.alias) for column in plan.columns]
     if plan.version:
@@ -119,7 +119,7 @@ def rows_of(frame: DataFrame, plan: Layout, deleted: str | None) -> DataFrame:
     return frame.select(*columns)
 
 
-def _written(frame: DataFrame, target: Target, alias: str, table: str) -> Written:
+def _written(frame: DataFrame, target: TargetColumn, alias: str, table: str) -> Written:
     kind = frame.schema[target.name].dataType
     way = travel(F.col(_quoted(target.name)), kind, target)
     if way is None:
@@ -127,13 +127,13 @@ def _written(frame: DataFrame, target: Target, alias: str, table: str) -> Writte
     return Written(target.name, alias, way, target.cast)
 
 
-def _version(frame: DataFrame, version: str | None, known: dict[str, Target], table: str) -> Travel | None:
+def _version(frame: DataFrame, version: str | None, known: dict[str, TargetColumn], table: str) -> Travel | None:
     """A version that is no column of the table travels beside the columns."""
     if version is None or version in known:
         return None
     kind = frame.schema[version].dataType
     for name in ("int8", "timestamptz", "timestamp", "float8", "date", "text"):
-        if way := travel(F.col(_quoted(version)), kind, Target(version, name, name, name, False, False)):
+        if way := travel(F.col(_quoted(version)), kind, TargetColumn(version, name, name, name, False, False)):
             return way
     raise PenstockError(
         f"the version {version} is {kind.simpleString()}, which has no order here",
@@ -166,7 +166,7 @@ def _require_column(frame: DataFrame, name: str, table: str) -> None:
         )
 
 
-def _require_known(names: Sequence[str], known: dict[str, Target], table: str) -> None:
+def _require_known(names: Sequence[str], known: dict[str, TargetColumn], table: str) -> None:
     if strange := [name for name in names if name not in known or known[name].generated]:
         raise PenstockError(
             f"the table has no place for {', '.join(strange)}",
@@ -175,7 +175,7 @@ def _require_known(names: Sequence[str], known: dict[str, Target], table: str) -
         )
 
 
-def _require_all(names: Sequence[str], targets: Sequence[Target], table: str) -> None:
+def _require_all(names: Sequence[str], targets: Sequence[TargetColumn], table: str) -> None:
     missing = [target.name for target in targets if target.required and target.name not in names]
     if missing:
         raise PenstockError(
@@ -189,8 +189,8 @@ def _quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def targets_of(rows: Sequence[Sequence[Any]]) -> list[Target]:
-    return [Target(*row) for row in rows]
+def targets_of(rows: Sequence[Sequence[Any]]) -> list[TargetColumn]:
+    return [TargetColumn(*row) for row in rows]
 
 
 def unique_of(rows: Sequence[Sequence[Any]]) -> list[tuple[frozenset[str], bool]]:
@@ -206,7 +206,7 @@ def unique_of(rows: Sequence[Sequence[Any]]) -> list[tuple[frozenset[str], bool]
 
 
 @dataclass(frozen=True)
-class Target:
+class TargetColumn:
     """A column of the table; `type` is its short name, an array's with "_" in front, `full` as one would declare it.
 
     `cast` is the type that a value is cast to before it is assigned: of a domain the one below, never one that cuts.
@@ -228,7 +228,7 @@ class Travel:
     type: str
 
 
-def travel(source: Column, kind: st.DataType, target: Target) -> Travel | None:
+def travel(source: Column, kind: st.DataType, target: TargetColumn) -> Travel | None:
     """The way of a Spark column of this type into the target; None when it does not fit."""
     if target.type.startswith("_"):
         return _array(source, kind, target)
@@ -258,14 +258,14 @@ def _scale(cast: str) -> int | None:
     return int(declared[1]) if declared else None
 
 
-def _array(source: Column, kind: st.DataType, target: Target) -> Travel | None:
+def _array(source: Column, kind: st.DataType, target: TargetColumn) -> Travel | None:
     if not isinstance(kind, st.ArrayType):
         return None
     chosen = _transport(kind.elementType, target.type[1:], target.cast)
     return Travel(source.cast(st.ArrayType(chosen)), f"{NAMES[type(chosen)]}[]") if chosen else None
 
 
-def misfit(name: str, kind: st.DataType, target: Target, table: str) -> PenstockError:
+def misfit(name: str, kind: st.DataType, target: TargetColumn, table: str) -> PenstockError:
     return PenstockError(
         f"the column {name} is {kind.simpleString()} and does not fit into {target.full}",
         where=f"PostgreSQL table {table}",
@@ -273,7 +273,7 @@ def misfit(name: str, kind: st.DataType, target: Target, table: str) -> Penstock
     )
 
 
-def _advice(kind: st.DataType, target: Target) -> str:
+def _advice(kind: st.DataType, target: TargetColumn) -> str:
     if target.type == "timestamp" and isinstance(kind, st.TimestampType):
         return f'cast it: F.col("{target.name}").cast("timestamp_ntz"), or declare the column timestamptz'
     if (scale := _scale(target.cast)) is not None and scale >= 0:

@@ -17,8 +17,17 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from penstock.delivery import EXACTLY_ONCE
 from penstock.errors import PenstockError
 from penstock.postgres import postgres_batch as batches
-from penstock.postgres.postgres_batch import Work
-from penstock.postgres.postgres_columns import COLUMNS, NAME, UNIQUE, Layout, layout, rows_of, targets_of, unique_of
+from penstock.postgres.postgres_batch import PostgresBatch
+from penstock.postgres.postgres_columns import (
+    COLUMNS,
+    NAME,
+    UNIQUE,
+    StagingLayout,
+    layout,
+    rows_of,
+    targets_of,
+    unique_of,
+)
 from penstock.postgres.postgres_session import Session, connected, literal
 from penstock.query import Batch, KeyedFrame, in_batches
 from penstock.upsert import require_key
@@ -60,7 +69,7 @@ class PostgresSink:
             if batches.is_applied(session, batch, self.table):
                 return
             plan = self._layout(frame, session)
-            work = Work(self.table, self._name(session), plan, self.key, self.version, batch)
+            work = PostgresBatch(self.table, self._name(session), plan, self.key, self.version, batch)
             batches.make_stage(session, work)
             rows = rows_of(frame, work.plan, self.deleted).coalesce(self.connections)
             staged = rows.mapInArrow(batches.copy(self.url, work, _task), batches.LOADED).collect()
@@ -84,7 +93,7 @@ class PostgresSink:
         session.commit()
         return str(found[0][0])
 
-    def _layout(self, frame: DataFrame, session: Session) -> Layout:
+    def _layout(self, frame: DataFrame, session: Session) -> StagingLayout:
         table = literal(self.table)
         targets = targets_of(session.rows(COLUMNS.format(table=table)))
         unique = unique_of(session.rows(UNIQUE.format(table=table)))

@@ -53,11 +53,11 @@ def of_spark(error: PySparkException, where: str) -> PenstockError:
     said = str(error)
     ours = _from_traceback(said)
     text = ours.text if ours else f"Spark refused the query: {said.splitlines()[0]}"
-    kind = SchemaChanged if ours and ours.at_once else Refused if ours and ours.retriable else PenstockError
+    kind = SchemaChanged if ours and ours.at_once else RetriableFailure if ours and ours.retriable else PenstockError
     return kind(text, where=where)
 
 
-class Refused(PenstockError):
+class RetriableFailure(PenstockError):
     """What passes, perhaps, when the query is started again."""
 
     retriable = True

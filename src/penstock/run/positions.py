@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.checkpoint.checkpoint_folder import Local
-from penstock.checkpoint.identity import CDC, FILE, OUR_KAFKA, Identity, Source, kept
+from penstock.checkpoint.identity import CDC, FILE, OUR_KAFKA, CheckpointIdentity, Source, kept
 from penstock.checkpoint.log import METADATA, NONE, OFFSETS, Log
 from penstock.config import duration
 from penstock.errors import PenstockError
@@ -30,7 +30,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class Reading:
+class SourcePosition:
     """A source of a query and its position, as JSON has it and in words; `lag` is how old that is."""
 
     source: Source | None
@@ -55,7 +55,7 @@ class Shown:
     batch: int | None
     at: datetime | None
     unfinished: int | None
-    readings: tuple[Reading, ...]
+    readings: tuple[SourcePosition, ...]
     sinks: tuple[str, ...] | None
     stateful: bool
     running: int | None
@@ -268,7 +268,7 @@ def _newest(log: Log) -> tuple[str, ...]:
     return ()
 
 
-def _sources(folder: Path, identity: Identity | None, offsets: tuple[str, ...]) -> tuple[Source, ...]:
+def _sources(folder: Path, identity: CheckpointIdentity | None, offsets: tuple[str, ...]) -> tuple[Source, ...]:
     """The sources as the checkpoint keeps them; if an older build made it, as their offsets tell them."""
     if identity is not None and len(identity.sources) == len(offsets):
         return identity.sources
@@ -316,12 +316,12 @@ def _cannot(folder: Path, why: str, next: str) -> PenstockError:
     return PenstockError(f"the position cannot be set: {why}", where=f"checkpoint {folder}", next=next)
 
 
-def _readings(offsets: tuple[str, ...], identity: Identity | None) -> Iterator[Reading]:
+def _readings(offsets: tuple[str, ...], identity: CheckpointIdentity | None) -> Iterator[SourcePosition]:
     sources = identity.sources if identity else ()
     for place in range(max(len(offsets), len(sources))):
         source = sources[place] if place < len(sources) else None
         offset = offsets[place] if place < len(offsets) else None
-        yield Reading(source, offset, *_position(offset))
+        yield SourcePosition(source, offset, *_position(offset))
 
 
 def _position(offset: str | None) -> tuple[str, timedelta | None]:

@@ -64,7 +64,7 @@ class Stop:
 
 
 @dataclass(frozen=True)
-class Run:
+class PipelineRun:
     """One pipeline on one session; `say` gets a line for the user, `progress` each finished batch.
 
     `tries` is how many starts without a finished batch it takes to give up.

@@ -19,7 +19,7 @@ from penstock.cql.matching.identity_text import identity
 from penstock.native import Array
 from penstock.native.jit import compiled
 from penstock.segment.predicate_index import PLACES, WORD, Index, place
-from penstock.segment.rule_plan import Plan
+from penstock.segment.rule_plan import RulePlan
 from penstock.wire.records.encode_kernel import group
 
 # Events of some persons as they travel to their bucket: columns of numbers in one compressed piece of bytes.
@@ -104,7 +104,7 @@ GATHERED = 1 << 17
 SCHEMA = "bucket int, events binary, newest timestamp"
 
 
-def projected(frame: DataFrame, plan: Plan, found: Index, key: str, at: str) -> DataFrame:
+def projected(frame: DataFrame, plan: RulePlan, found: Index, key: str, at: str) -> DataFrame:
     """The columns that the packing wants: hash, id, time, texts, bits, values."""
     person = identity(F.col(key).cast("string"))
     texts = [F.col(name).alias(f"t{i}") for i, name in enumerate(found.columns)]
@@ -162,7 +162,7 @@ class Packer:
             )
 
 
-def packer(plan: Plan, found: Index, buckets: int) -> Packer:
+def packer(plan: RulePlan, found: Index, buckets: int) -> Packer:
     """The stage for these rules, whose predicates `found` is of."""
     return Packer(found, *_uses(plan), len(plan.values), len(plan.rules), buckets)
 
@@ -188,7 +188,7 @@ def _bit(i: int) -> int:
     return 1 << i if i < WORD - 1 else -(1 << i)
 
 
-def _uses(plan: Plan) -> tuple[Array, Array, Array]:
+def _uses(plan: RulePlan) -> tuple[Array, Array, Array]:
     """For each predicate where its rules begin, then rules and bits one after another."""
     starts = np.cumsum([0, *map(len, plan.uses)], dtype=np.int64)
     flat = np.array([use for uses in plan.uses for use in uses], np.int64).reshape(-1, 2)

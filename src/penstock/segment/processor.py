@@ -29,10 +29,10 @@ from penstock.native import shared_memory
 from penstock.segment.event_packing import joined, unpack
 from penstock.segment.membership_events import as_bytes
 from penstock.segment.record_layout import LAYOUT
-from penstock.segment.record_store import ARRAYS, Changes, Store, migrated
+from penstock.segment.record_store import ARRAYS, Changes, RecordStore, migrated
 from penstock.segment.rule_definitions import Rule, spec
 from penstock.segment.rule_files import rule_of
-from penstock.segment.rule_plan import Plan, plan
+from penstock.segment.rule_plan import RulePlan, plan
 
 _TOKEN, _LAST, _RULES, _SIZES = 1, 2, slice(3, 7), slice(7, 12)
 """Where it stands in the notes of a slot."""
@@ -79,7 +79,7 @@ class Segments(StatefulProcessor):
     """Touches of one of so many buckets in, membership events out; `late` in milliseconds, `by_events`: time is the
     watermark."""
 
-    def __init__(self, plan: Plan, name: str, buckets: int, late: int, by_events: bool) -> None:
+    def __init__(self, plan: RulePlan, name: str, buckets: int, late: int, by_events: bool) -> None:
         self.plan, self.name, self.buckets, self.late, self.by_events = plan, name, buckets, late, by_events
         self.rules = hashlib.sha256(_as_text(plan).encode()).hexdigest()
 
@@ -132,7 +132,7 @@ class Segments(StatefulProcessor):
     def _current(self, head: Head, held: Held | None) -> Held:
         """The records as the state has them: those at hand, brought up to date, or built anew."""
         if head.next == 0:
-            return Held(Store(self.plan), -1, 0, self.rules)
+            return Held(RecordStore(self.plan), -1, 0, self.rules)
         if held and held.token == head.token:
             return held
         missed = self._missed(head, held) if held else None
@@ -171,7 +171,7 @@ class Segments(StatefulProcessor):
     def _logged(self, head: Head, held: Held, parts: Sequence[bytes], clock: int, latest: int) -> Head:
         """Append what came; the first of a bucket after an empty snapshot."""
         if head.next == 0:
-            empty = Held(Store(self.plan), -1, 0, self.rules)
+            empty = Held(RecordStore(self.plan), -1, 0, self.rules)
             head = self._snapshot(head, empty, clock)
         data = _joined(parts)
         head = self._append(head, held, (clock, latest, None, data))
@@ -196,13 +196,13 @@ class Segments(StatefulProcessor):
         return replace(head, timer=timer)
 
 
-def replayed(log: Iterable[Entry]) -> Store:
+def replayed(log: Iterable[Entry]) -> RecordStore:
     """The records that a log tells: the snapshot is first, and counts from its mark on."""
     entries = iter(log)
     snapshot = next(entries)
     next(entry for entry in entries if entry.token == snapshot.token)
     rules, _ = described(snapshot)
-    store = Store(plan(rules))
+    store = RecordStore(plan(rules))
     store.load(snapshot.data)
     _replay(store, entries)
     return store
@@ -220,11 +220,11 @@ def described(snapshot: Entry) -> tuple[list[Rule], int]:
     return [rule_of(one, "the state") for one in found["rules"]], found["buckets"]
 
 
-def _described(plan: Plan, buckets: int) -> bytes:
+def _described(plan: RulePlan, buckets: int) -> bytes:
     return zlib.compress(f'{{"layout": {LAYOUT}, "buckets": {buckets}, "rules": {_as_text(plan)}}}'.encode())
 
 
-def _replay(store: Store, entries: Iterable[Entry]) -> None:
+def _replay(store: RecordStore, entries: Iterable[Entry]) -> None:
     for entry in entries:
         if entry.rules is None:
             _apply(store, _parts(entry.data), entry.clock, entry.latest)
@@ -232,11 +232,11 @@ def _replay(store: Store, entries: Iterable[Entry]) -> None:
             store.compact(entry.clock)
 
 
-def _as_text(plan: Plan) -> str:
+def _as_text(plan: RulePlan) -> str:
     return json.dumps([spec(rule) for rule in plan.source])
 
 
-def _apply(store: Store, parts: Sequence[bytes], clock: int, latest: int) -> list[Changes]:
+def _apply(store: RecordStore, parts: Sequence[bytes], clock: int, latest: int) -> list[Changes]:
     """Events, then the clock."""
     taken = [store.take(joined([unpack(part) for part in parts]), latest=latest)] if parts else []
     return [*taken, store.tick(clock)]
@@ -262,7 +262,7 @@ def _parts(data: bytes) -> list[bytes]:
 class Held:
     """The records of a bucket after entry `last` of its log, which has this token, and the digest of their rules."""
 
-    store: Store
+    store: RecordStore
     last: int
     token: int
     rules: str
@@ -272,7 +272,7 @@ _HELD: dict[str, Held] = {}
 """What a worker holds that shares nothing, by the name of the state and the bucket."""
 
 
-def place(name: str, plan: Plan, rules: str) -> AbstractContextManager[shared_memory.Place[Held]]:
+def place(name: str, plan: RulePlan, rules: str) -> AbstractContextManager[shared_memory.SharedValue[Held]]:
     """The place of a bucket of records (see `shared.place`). `rules` is the digest of the plan's."""
 
     def take(slot: shared_memory.Slot) -> Held | None:
@@ -280,7 +280,7 @@ def place(name: str, plan: Plan, rules: str) -> AbstractContextManager[shared_me
         # Records under other rules are read from the log, which knows these.
         if notes[_RULES].tobytes() != bytes.fromhex(rules):
             return None
-        store = Store(plan, slot)
+        store = RecordStore(plan, slot)
         store.words, store.index, store.heap = map(slot.array, ARRAYS)
         store.sizes[:] = notes[_SIZES]
         return Held(store, int(notes[_LAST]), int(notes[_TOKEN]), rules)

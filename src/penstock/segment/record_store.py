@@ -15,7 +15,7 @@ from penstock.segment.event_packing import Touches
 from penstock.segment.record_kernel import marks_of
 from penstock.segment.record_layout import ID_HEAD, INDEXED, LEAVE, MARKED, MOST, OUT, QUEUED, USED
 from penstock.segment.rule_definitions import Rule
-from penstock.segment.rule_plan import ABSENCE, FIRST_TERM, HEAD, KEEP, KIND, LAST_TERM, WIDTH, Plan
+from penstock.segment.rule_plan import ABSENCE, FIRST_TERM, HEAD, KEEP, KIND, LAST_TERM, WIDTH, RulePlan
 
 WORD = 8
 """Bytes."""
@@ -29,7 +29,7 @@ SMALLEST = 1024
 ARRAYS = WORDS, INDEX, HEAP = 0, 1, 2
 
 
-class Memory(Protocol):
+class RecordArrays(Protocol):
     """Where the arrays of a store lie, by their places."""
 
     def zeros(self, place: int, length: int) -> Array:
@@ -63,10 +63,10 @@ class Changes:
     source: tuple[Rule, ...]
 
 
-class Store:
+class RecordStore:
     """The records of a bucket under one plan."""
 
-    def __init__(self, plan: Plan, memory: Memory = OWN) -> None:
+    def __init__(self, plan: RulePlan, memory: RecordArrays = OWN) -> None:
         self.plan, self.memory = plan, memory
         self.words: Array = OWN.zeros(WORDS, SMALLEST)
         self.index: Array = OWN.zeros(INDEX, 3 * SMALLEST)
@@ -135,7 +135,7 @@ class Store:
         self.heap = self.memory.zeros(HEAP, 2 * _power(max(least, SMALLEST)))
         places.rebuild(self.words, self.index, self.heap, self.sizes)
 
-    def move(self, memory: Memory) -> None:
+    def move(self, memory: RecordArrays) -> None:
         """Lie in this memory from now on."""
         if memory is self.memory:
             return
@@ -205,7 +205,7 @@ class Store:
         return [text[start:stop].tobytes() for start, stop in spans]
 
 
-def _most(plan: Plan) -> int:
+def _most(plan: RulePlan) -> int:
     """The membership events that one touch or tick can cause for a record."""
     absences = [int((plan.terms[rule[FIRST_TERM] : rule[LAST_TERM], KIND] == ABSENCE).sum()) for rule in plan.rules]
     return 4 + 6 * max(absences)
@@ -304,7 +304,7 @@ def listed(words: Array, used: int, out: Array) -> int:
 # time is over, and counts anew. The members of a rule that is gone leave.
 
 
-def migrated(old: Store, plan: Plan, clock: int) -> tuple[Store, Changes]:
+def migrated(old: RecordStore, plan: RulePlan, clock: int) -> tuple[RecordStore, Changes]:
     """A store under `plan` with the records of `old`, and the leavings of those whose rule is gone."""
     by_digest = {(rule.digest, rule.name): i for i, rule in enumerate(plan.source)}
     by_name = {rule.name: i for i, rule in enumerate(plan.source)}
@@ -319,11 +319,11 @@ def migrated(old: Store, plan: Plan, clock: int) -> tuple[Store, Changes]:
     out = np.empty((int(old.sizes[INDEXED]) + 1, COLUMNS), np.int64)
     end, left = move(old.words, used, np.array(new_of), np.array(how), plan.rules, clock, to, out)
     changes = old.changes(out[:left])
-    store = Store(plan)
+    store = RecordStore(plan)
     store.fill(to[:end])
     return store, changes
 
 
-def _room(old: Store, plan: Plan) -> int:
+def _room(old: RecordStore, plan: RulePlan) -> int:
     """Words that carried records and ids can need beyond what they have."""
     return int(old.sizes[INDEXED]) * int(plan.rules[:, WIDTH].max() + marks_of(plan.rules))

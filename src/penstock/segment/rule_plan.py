@@ -46,7 +46,7 @@ BITS = 62
 
 
 @dataclass(frozen=True)
-class Plan:
+class RulePlan:
     """The arrays, and the predicates and values that the events must be asked for.
 
     `uses[p]` are the (rule, bit) that predicate p sets; value columns are numbered as in `values`.
@@ -62,13 +62,13 @@ class Plan:
     values: tuple[str, ...]
 
 
-def plan(rules: Sequence[Rule]) -> Plan:
+def plan(rules: Sequence[Rule]) -> RulePlan:
     """What `rules` mean for the loops; raises for rules that do not fit."""
     check_names(rules)
     made = _Builder({}, {})
     for number, rule in enumerate(rules):
         made.add(number, rule)
-    return Plan(
+    return RulePlan(
         tuple(rules),
         np.array(made.rules, np.int64),
         np.array(made.terms, np.int64),

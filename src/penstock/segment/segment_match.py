@@ -17,7 +17,7 @@ from penstock.segment import event_packing, membership_events, processor as stag
 from penstock.segment.predicate_index import index
 from penstock.segment.rule_definitions import MILLISECOND, Rule, Total, predicates, terms
 from penstock.segment.rule_files import RuleFile
-from penstock.segment.rule_plan import Plan, plan
+from penstock.segment.rule_plan import RulePlan, plan
 from penstock.segment.rule_reload import stay, watching
 
 WATERMARK = "spark.watermarkDelayMs"
@@ -97,7 +97,7 @@ _LAST: dict[tuple[str, str], RuleFile] = {}
 
 def _planned(
     frame: DataFrame, rules: Sequence[Rule] | RuleFile, key: str, name: str
-) -> tuple[Sequence[Rule] | RuleFile, Plan]:
+) -> tuple[Sequence[Rule] | RuleFile, RulePlan]:
     """The rules, and their plan; those from before if a file has come to have rules that Spark refuses."""
     if isinstance(rules, str):
         raise PenstockError(
@@ -119,7 +119,7 @@ def _planned(
     return rules, made
 
 
-def _checked(frame: DataFrame, rules: Sequence[Rule], key: str) -> Plan:
+def _checked(frame: DataFrame, rules: Sequence[Rule], key: str) -> RulePlan:
     made = plan(tuple(rules))
     _check(frame, made, key)
     return made
@@ -136,7 +136,7 @@ def _check_time(frame: DataFrame, time: str, name: str) -> None:
         ) from None
 
 
-def _check(frame: DataFrame, made: Plan, key: str) -> None:
+def _check(frame: DataFrame, made: RulePlan, key: str) -> None:
     """Let Spark read all predicates and values as they will stand beside each other; the error names the rule."""
     texts = [*map(event_packing.flag, made.predicates), *map(event_packing.amount, made.values)]
     try:

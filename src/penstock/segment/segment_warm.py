@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from penstock.segment.event_packing import packer, unpack
 from penstock.segment.predicate_index import index
-from penstock.segment.record_store import Store, migrated
+from penstock.segment.record_store import RecordStore, migrated
 from penstock.segment.rule_definitions import Rule, rule
 from penstock.segment.rule_plan import plan
 
@@ -25,7 +25,7 @@ def warm() -> None:
         wanted = made if not values else plan(_totals())
         pack = packer(wanted, index(wanted.predicates, StructType()), 2)
         for batch in pack(iter([pa.record_batch({name: pa.array(some) for name, some in columns.items()})])):
-            store = Store(made)
+            store = RecordStore(made)
             store.take(unpack(batch["events"][0].as_py()), latest=1)
             store.tick(1)
             store.compact(1)

@@ -21,7 +21,7 @@ WHERE i.indrelid = to_regclass({table}) AND i.indisprimary ORDER BY array_positi
 
 
 @dataclass(frozen=True)
-class Tables:
+class PostgresState:
     """The tables of a database that sinks write to, by their names."""
 
     url: str

@@ -18,7 +18,7 @@ from penstock.errors import PenstockError
 from penstock.query import causes
 from penstock.state.answer import LIMIT, MOST, Answer, cut, require_some
 from penstock.state.packed import Packed, opened
-from penstock.state.stores import Freshness, Store, find, stores
+from penstock.state.stores import Freshness, StateStore, find, stores
 
 # What a question about state is answered with, wherever the state is kept.
 
@@ -71,7 +71,7 @@ class Checkpoints:
         return _answer(store, fresh, chosen, limit)
 
 
-def _frame(spark: SparkSession, store: Store, fresh: Freshness) -> tuple[DataFrame, Packed | None]:
+def _frame(spark: SparkSession, store: StateStore, fresh: Freshness) -> tuple[DataFrame, Packed | None]:
     """The rows of a state, and what unpacks only some of them if it is packed."""
     # Makes the coordinator that stores report to; a session that never ran a stream has none.
     spark.streams.active  # noqa: B018
@@ -84,7 +84,7 @@ def _frame(spark: SparkSession, store: Store, fresh: Freshness) -> tuple[DataFra
     return (packed.rows() if packed else frame), packed
 
 
-def _of_key(frame: DataFrame, wanted: dict[str, Any], condition: Column, store: Store, limit: int) -> list[Any]:
+def _of_key(frame: DataFrame, wanted: dict[str, Any], condition: Column, store: StateStore, limit: int) -> list[Any]:
     """The rows of a key: of its partition if it is given whole, of all if that has none.
 
     What it was grouped by is taken for the columns of the key, which does not hold for each operator of Spark.
@@ -98,7 +98,7 @@ def _of_key(frame: DataFrame, wanted: dict[str, Any], condition: Column, store: 
     return _told(rows.limit(limit + 1).collect())
 
 
-def _of_bucket(packed: Packed, bucket: Column | None, condition: Column, store: Store, limit: int) -> list[Any]:
+def _of_bucket(packed: Packed, bucket: Column | None, condition: Column, store: StateStore, limit: int) -> list[Any]:
     frame = None
     if bucket is not None:
         pieces = packed.within(bucket)
@@ -109,7 +109,7 @@ def _of_bucket(packed: Packed, bucket: Column | None, condition: Column, store: 
     return _told(_texts(frame.where(condition)).limit(limit + 1).collect())
 
 
-def _answer(store: Store, fresh: Freshness, frame: DataFrame, limit: int) -> Answer:
+def _answer(store: StateStore, fresh: Freshness, frame: DataFrame, limit: int) -> Answer:
     try:
         found = _told(_texts(frame).limit(limit + 1).collect())
     except (PySparkException, Py4JJavaError) as error:
@@ -134,7 +134,7 @@ def _columns(frame: DataFrame) -> Iterator[Column]:
         yield column.alias(one.name)
 
 
-def _unreadable(store: Store, error: Exception) -> PenstockError:
+def _unreadable(store: StateStore, error: Exception) -> PenstockError:
     origin = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     said = next((text for _, text in reversed(list(causes(origin))) if text.strip()), str(error))
     return PenstockError(
@@ -144,7 +144,7 @@ def _unreadable(store: Store, error: Exception) -> PenstockError:
     )
 
 
-def _wanted(frame: DataFrame, key: str, store: Store, by: Sequence[str] | None) -> dict[str, Any]:
+def _wanted(frame: DataFrame, key: str, store: StateStore, by: Sequence[str] | None) -> dict[str, Any]:
     """The columns of the key that is asked for; a text is the only one of `by`, or the only one that is no window."""
     kind = _kind(frame)
     try:
@@ -165,7 +165,7 @@ def _kind(frame: DataFrame) -> st.StructType:
     return kind
 
 
-def _fields(column: Column, kind: st.StructType, wanted: dict[str, Any], store: Store) -> Iterator[Column]:
+def _fields(column: Column, kind: st.StructType, wanted: dict[str, Any], store: StateStore) -> Iterator[Column]:
     for name, value in wanted.items():
         if name not in kind.names:
             raise _no_key(json.dumps(wanted), kind, store)
@@ -185,7 +185,7 @@ def _all(conditions: list[Column]) -> Column:
     return whole
 
 
-def _no_key(key: str, kind: st.StructType, store: Store) -> PenstockError:
+def _no_key(key: str, kind: st.StructType, store: StateStore) -> PenstockError:
     example = json.dumps({one.name: f"<{one.dataType.simpleString()}>" for one in kind.fields})
     return PenstockError(
         f"{key} is no key of {store.name}", where=f"its key is {kind.simpleString()}", next=f"give {example}"

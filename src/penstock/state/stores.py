@@ -41,7 +41,7 @@ class Freshness:
 
 
 @dataclass(frozen=True)
-class Store:
+class StateStore:
     """One store; `options` are those of Spark's reader of state, `packed` the kind of our own (see `stream.stored`)."""
 
     name: str
@@ -73,7 +73,7 @@ class Store:
         return Freshness(_number(last), datetime.fromtimestamp(last.stat().st_mtime, UTC))
 
 
-def stores(folder: Path) -> list[Store]:
+def stores(folder: Path) -> list[StateStore]:
     """All stores of all queries below this folder."""
     if not folder.is_dir():
         raise PenstockError(
@@ -87,7 +87,7 @@ def stores(folder: Path) -> list[Store]:
     return [store for checkpoint in checkpoints for store in _of_query(checkpoint, folder)]
 
 
-def find(folder: Path, name: str) -> Store:
+def find(folder: Path, name: str) -> StateStore:
     """The store of this name, or the only one whose name begins with it."""
     known = stores(folder)
     found = [store for store in known if store.name == name]
@@ -104,7 +104,7 @@ def unknown(name: str, found: Sequence[str], known: Sequence[str], where: str) -
     return NotFound(what, where=where, next=f"choose of: {listed}" if listed else "there is none yet")
 
 
-def _of_query(checkpoint: Path, folder: Path) -> Iterator[Store]:
+def _of_query(checkpoint: Path, folder: Path) -> Iterator[StateStore]:
     operators = [
         _operator(path) for path in sorted((checkpoint / "state").iterdir(), key=_number) if _number(path) >= 0
     ]
@@ -117,13 +117,13 @@ def _of_query(checkpoint: Path, folder: Path) -> Iterator[Store]:
         if ours := _packed(variables):
             stage, kind = ours
             options = {"operatorId": str(number), "stateVarName": stage + kind}
-            yield Store(f"{query}/{stage}", operator, checkpoint, options, kind)
+            yield StateStore(f"{query}/{stage}", operator, checkpoint, options, kind)
             continue
         for part, options in _parts(operator, variables):
             # A variable has a name of the user's; only where two operators have variables is theirs needed.
             words = [part] if "stateVarName" in options and counts[operator] == 1 else [name, part]
             full = "/".join([query, *filter(None, words)])
-            yield Store(full, operator, checkpoint, {"operatorId": str(number), **options})
+            yield StateStore(full, operator, checkpoint, {"operatorId": str(number), **options})
 
 
 def _parts(operator: str, variables: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:

@@ -13,7 +13,7 @@ from penstock.errors import PenstockError
 from penstock.kafka.security import require_servers
 from penstock.keyed_state.arrow_keys import arrow_schema
 from penstock.table.json_rows import unreadable
-from penstock.table.replica import Feed, Topic, replica
+from penstock.table.replica import CompactedTopic, Feed, replica
 
 KEY = "_key"
 
@@ -63,7 +63,7 @@ def global_table(
                 where=where,
                 next="declare it as string, which gives its JSON, and take that apart after the join",
             )
-    return GlobalTable(Topic(topic, servers, arrow_schema(kind), memory, folder, max_decompressed_bytes), kind)
+    return GlobalTable(CompactedTopic(topic, servers, arrow_schema(kind), memory, folder, max_decompressed_bytes), kind)
 
 
 @dataclass(frozen=True)

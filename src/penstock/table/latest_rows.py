@@ -29,7 +29,7 @@ Decode: TypeAlias = Callable[[pa.Array, pa.Schema], tuple[pa.Table, Any]]
 """The rows of values that are neither null nor bad, in order, and which of all values are not bad."""
 
 
-class Rows(Protocol):
+class LatestRows(Protocol):
     """Rows by key."""
 
     def put(self, keys: pa.Array, values: pa.Array) -> None:
@@ -129,7 +129,7 @@ class OnDisk:
         return found, taken(rows, place)
 
 
-def _removed(database: Any, folder: Folder) -> None:
+def _removed(database: Any, folder: ScratchFolder) -> None:
     database.close()
     folder.remove()
 
@@ -150,7 +150,7 @@ def _rocksdb() -> Any:
 
 
 @dataclass(frozen=True)
-class Folder:
+class ScratchFolder:
     """A folder of this process, as long as its lock is open."""
 
     path: Path
@@ -164,7 +164,7 @@ class Folder:
             os.close(self.lock)
 
 
-def claimed(parent: str) -> Folder:
+def claimed(parent: str) -> ScratchFolder:
     """A new folder below `parent`, which is the system's for temporary files if empty."""
     place = Path(parent or tempfile.gettempdir())
     for left in place.glob(f"{PREFIX}*"):
@@ -179,7 +179,7 @@ def claimed(parent: str) -> Folder:
             made.remove()
 
 
-def _locked(path: Path) -> Folder | None:
+def _locked(path: Path) -> ScratchFolder | None:
     """The folder, if no process has it."""
     try:
         lock = os.open(path, os.O_RDONLY)
@@ -190,4 +190,4 @@ def _locked(path: Path) -> Folder | None:
     except OSError:
         os.close(lock)
         return None
-    return Folder(path, lock, os.getpid())
+    return ScratchFolder(path, lock, os.getpid())

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import PenstockError
 from penstock.table.json_rows import decoded
-from penstock.table.latest_rows import InMemory, OnDisk, Rows
+from penstock.table.latest_rows import InMemory, LatestRows, OnDisk
 from penstock.wire import Reader
 
 PATIENCE = 300.0
@@ -51,7 +51,7 @@ class Feed(Protocol):
 
 
 @dataclass(frozen=True)
-class Topic:
+class CompactedTopic:
     """A compacted topic of JSON objects whose record keys are text."""
 
     topic: str
@@ -94,7 +94,7 @@ class Replica:
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
-        self._rows: Rows = InMemory(feed.schema, feed.decode)
+        self._rows: LatestRows = InMemory(feed.schema, feed.decode)
         self._lock, self._loaded = threading.Lock(), threading.Event()
         self.failed: BaseException | None = None
         threading.Thread(target=self._follow, name=f"replica of {feed.name}", daemon=True).start()
@@ -109,7 +109,7 @@ class Replica:
             return self._rows.get(keys)
 
     def _follow(self) -> None:
-        rows: Rows = self._rows
+        rows: LatestRows = self._rows
         try:
             while True:
                 try:
@@ -122,12 +122,12 @@ class Replica:
             self.failed = error
             self._loaded.set()
 
-    def _empty(self, rows: Rows) -> Rows:
+    def _empty(self, rows: LatestRows) -> LatestRows:
         if isinstance(rows, InMemory):
             return InMemory(self._feed.schema, self._feed.decode)
         return OnDisk(self._feed.schema, self._feed.folder, self._feed.decode)
 
-    def _keep(self, rows: Rows) -> None:
+    def _keep(self, rows: LatestRows) -> None:
         """Follow the table with `rows`, which take the place of those before once they have all."""
 
         def put(keys: pa.Array, values: pa.Array) -> None:

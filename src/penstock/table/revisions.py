@@ -17,7 +17,7 @@ ROW_VERSION, ROW_DELETED = f"_{VERSION}", f"_{DELETED}"
 
 
 @dataclass(frozen=True)
-class Latest:
+class LatestLogic:
     """What the logic of stages with tables shares (see `buckets`): the state is the newest row of each key."""
 
     columns: pa.Schema
@@ -47,7 +47,7 @@ class Latest:
 
 
 @dataclass(frozen=True)
-class Revisions(Latest):
+class Revisions(LatestLogic):
     """The rows of a table as revisions: `sent` are the columns of its output."""
 
     sent: tuple[str, ...]

@@ -17,9 +17,9 @@ from penstock.wire.errors import AuthenticationFailed
 from penstock.wire.protocol import frames
 
 if TYPE_CHECKING:
-    from penstock.wire.net.broker_connection import Connection
+    from penstock.wire.net.broker_connection import BrokerConnection
 
-Authenticate = Callable[["Connection"], Awaitable[None]]
+Authenticate = Callable[["BrokerConnection"], Awaitable[None]]
 
 LEAST_ITERATIONS = 4096
 """RFC 7677, section 4: fewer make the password cheap to guess for whoever listens."""
@@ -34,7 +34,7 @@ CHALLENGE = re.compile(
 def plain(user: str, password: str) -> Authenticate:
     """User and password in clear text: only over TLS."""
 
-    async def authenticate(connection: Connection) -> None:
+    async def authenticate(connection: BrokerConnection) -> None:
         await _handshake(connection, "PLAIN")
         await _exchange(connection, f"\0{user}\0{password}".encode())
 
@@ -44,7 +44,7 @@ def plain(user: str, password: str) -> Authenticate:
 def oauth_bearer(token: Callable[[], Awaitable[str]]) -> Authenticate:
     """A token, asked of `token` for each connection."""
 
-    async def authenticate(connection: Connection) -> None:
+    async def authenticate(connection: BrokerConnection) -> None:
         bearer = await token()
         await _handshake(connection, "OAUTHBEARER")
         said = await _exchange(connection, f"n,,\x01auth=Bearer {bearer}\x01\x01".encode())
@@ -59,7 +59,7 @@ def scram(user: str, password: str, *, digest: str = "sha512") -> Authenticate:
     if digest not in ("sha256", "sha512"):
         raise ValueError(f"{digest!r} is no digest of SCRAM; use sha256 or sha512")
 
-    async def authenticate(connection: Connection) -> None:
+    async def authenticate(connection: BrokerConnection) -> None:
         await _handshake(connection, f"SCRAM-SHA-{digest.removeprefix('sha')}")
         talk = Scram(user, password, digest, secrets.token_urlsafe(24))
         challenge = await _exchange(connection, talk.first())
@@ -107,7 +107,7 @@ class Scram:
         return hmac.digest(key, message, self._digest)
 
 
-async def _handshake(connection: Connection, mechanism: str) -> None:
+async def _handshake(connection: BrokerConnection, mechanism: str) -> None:
     found = await connection.ask(frames.SASL_HANDSHAKE, {"mechanism": mechanism})
     if found["error_code"]:
         raise AuthenticationFailed(
@@ -115,7 +115,7 @@ async def _handshake(connection: Connection, mechanism: str) -> None:
         )
 
 
-async def _exchange(connection: Connection, message: bytes) -> bytes:
+async def _exchange(connection: BrokerConnection, message: bytes) -> bytes:
     found = await connection.ask(frames.SASL_AUTHENTICATE, {"auth_bytes": message})
     if found["error_code"]:
         raise AuthenticationFailed(detail=f"{connection.peer}: {found['error_message'] or 'authentication failed'}")

@@ -15,16 +15,16 @@ from segment_model import Change, Event
 from penstock import segment
 from penstock.segment.event_packing import joined, packer, unpack
 from penstock.segment.predicate_index import index
-from penstock.segment.record_store import Changes, Store
+from penstock.segment.record_store import Changes, RecordStore
 from penstock.segment.rule_definitions import Condition, Rule
-from penstock.segment.rule_plan import Plan, plan
+from penstock.segment.rule_plan import RulePlan, plan
 
 FAR = 1 << 60
 PERSONS = ["ann", "bob"]
 KINDS = ["", "enter", "prolong", "leave", "expire"]
 
 
-def said(made: Plan, found: Changes) -> list[Change]:
+def said(made: RulePlan, found: Changes) -> list[Change]:
     return [
         Change(person.decode(), made.source[rule].name, KINDS[kind], at, until)
         for person, (_, rule, kind, at, until) in zip(found.ids, found.rows.tolist(), strict=True)
@@ -35,7 +35,7 @@ def engine(
     rules: list[Rule], batches: list[tuple[list[Event], int]], reload: bool
 ) -> dict[tuple[str, str], list[Change]]:
     made = plan(rules)
-    store = Store(made)
+    store = RecordStore(made)
     found: dict[tuple[str, str], list[Change]] = defaultdict(list)
     for events, clock in batches:
         changes = said(made, store.take(touches(made, events), latest=FAR)) if events else []
@@ -43,7 +43,7 @@ def engine(
             found[change.person, change.segment].append(change)
         if reload:
             store.compact(clock)
-            again = Store(made)
+            again = RecordStore(made)
             again.load(store.save())
             store = again
     return found
@@ -153,7 +153,7 @@ def test_growing_keeps_every_record() -> None:
         segment.rule("thrice", when="a", at_least=3, within="1 second", ttl="1 second", to="t"),
     ]
     made = plan(rules)
-    store, people = Store(made), [f"person-{i}" for i in range(20_000)]
+    store, people = RecordStore(made), [f"person-{i}" for i in range(20_000)]
     entered: list[Change] = []
     for time in (1000, 1001, 1002):
         packed = joined(

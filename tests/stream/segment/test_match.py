@@ -129,7 +129,7 @@ def test_restarts_repeats_and_killed_workers_change_nothing(spark: SparkSession,
     assert found(spark, tmp_path) == {key: sorted(some) for key, some in expected.items()}
 
 
-@pytest.mark.skipif(shared_memory.Memory.make() is None, reason="this system gives no such memory")
+@pytest.mark.skipif(shared_memory.SharedMemory.make() is None, reason="this system gives no such memory")
 def test_queries_whose_states_have_one_name_share_nothing(spark: SparkSession, tmp_path: Path) -> None:
     def slots() -> set[int]:
         """Those that the workers have, by what stands for their names."""

@@ -20,8 +20,8 @@ from segment_model import Change
 from penstock.errors import PenstockError
 from penstock.native import shared_memory
 from penstock.segment import processor as held, processor as stage
-from penstock.segment.record_store import Store
-from penstock.segment.rule_plan import Plan, plan
+from penstock.segment.record_store import RecordStore
+from penstock.segment.rule_plan import RulePlan, plan
 
 BUCKET = 0
 
@@ -48,7 +48,7 @@ def grouped(found: Sequence[Change]) -> dict[tuple[str, str], list[Change]]:
     return by
 
 
-def packed(made: Plan, some: list[dict[str, object]]) -> list[Row]:
+def packed(made: RulePlan, some: list[dict[str, object]]) -> list[Row]:
     """In two pieces, as two tasks would send them."""
     return [Row(events=touches(made, [modelled(row) for row in half]).pack()) for half in (some[:9], some[9:]) if half]
 
@@ -57,9 +57,9 @@ def packed(made: Plan, some: list[dict[str, object]]) -> list[Row]:
 def test_workers_come_fall_behind_and_go(monkeypatch: pytest.MonkeyPatch, reach: int) -> None:
     monkeypatch.setattr(stage, "LOG_ENTRIES", 7)
     monkeypatch.setattr(stage, "REACH", reach)
-    built, replayed = list[Store](), stage.replayed
+    built, replayed = list[RecordStore](), stage.replayed
 
-    def counted(log: Iterable[stage.Entry]) -> Store:
+    def counted(log: Iterable[stage.Entry]) -> RecordStore:
         built.append(replayed(log))
         return built[-1]
 

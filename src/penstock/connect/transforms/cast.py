@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, functions as F
 
 from penstock.codec.connect_schema import PRIMITIVES
-from penstock.codec.typed_records import Part
+from penstock.codec.typed_records import RecordPart
 from penstock.connect.transforms.header_text import text
 from penstock.connect.transforms.kind import DEFAULTS, KAFKA, Values, needed, on_key_and_value
 from penstock.connect.transforms.struct_edits import fields, rebuilt
@@ -40,7 +40,7 @@ def _wrong_spec(items: list[str]) -> str | None:
     return None
 
 
-def _cast_part(part: Part, values: Values) -> Part:
+def _cast_part(part: RecordPart, values: Values) -> RecordPart:
     wanted = _spec(values["spec"])
     if "" in wanted:
         return _cast(part, wanted[""], "the whole record")
@@ -51,7 +51,7 @@ def _cast_part(part: Part, values: Values) -> Part:
     return rebuilt(part, members.items(), optional=part.schema["optional"])
 
 
-def _cast(part: Part, kind: str, name: str) -> Part:
+def _cast(part: RecordPart, kind: str, name: str) -> RecordPart:
     source = part.schema["type"]
     if source not in PRIMITIVES or (source == "bytes" and kind != "string"):
         raise PenstockError(
@@ -64,10 +64,10 @@ def _cast(part: Part, kind: str, name: str) -> Part:
         raise PenstockError(
             "a field with a default value cannot be cast", where=f"the transform Cast, {name}", next="leave it out"
         )
-    return Part(_value(part, kind), schema)
+    return RecordPart(_value(part, kind), schema)
 
 
-def _value(part: Part, kind: str) -> Column:
+def _value(part: RecordPart, kind: str) -> Column:
     payload, source = part.payload, part.schema["type"]
     if kind == "string":
         return text(part)

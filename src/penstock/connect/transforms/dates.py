@@ -7,7 +7,7 @@ import re
 from pyspark.sql import Column, functions as F
 
 from penstock.codec.connect_schema import Schema
-from penstock.codec.typed_records import Part
+from penstock.codec.typed_records import RecordPart
 from penstock.errors import PenstockError
 
 DAY = 24 * 60 * 60 * 1000
@@ -51,13 +51,13 @@ def is_time(schema: Schema) -> bool:
     return schema.get("name") in LOGICAL
 
 
-def millis_of(part: Part) -> Column:
+def millis_of(part: RecordPart) -> Column:
     """The milliseconds of a value of a logical type."""
     number = part.payload.cast("bigint")
     return number * DAY if part.schema["name"] == DATE else number
 
 
-def iso(part: Part) -> Column:
+def iso(part: RecordPart) -> Column:
     """A date, a time or a timestamp as Connect writes it: by its value, not by its type."""
     millis = millis_of(part)
     day = F.when(F.pmod(millis, F.lit(DAY)) == 0, formatted(millis, "yyyy-MM-dd"))

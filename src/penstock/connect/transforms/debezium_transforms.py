@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.codec.typed_records import Part
+from penstock.codec.typed_records import RecordPart
 from penstock.connect.definition import Check, Property
 from penstock.connect.transforms import references, regex, router
 from penstock.connect.transforms.kind import Transformation, Values, needed, option
@@ -37,7 +37,7 @@ def _extract_scylla(values: Values) -> Step:
     return apply
 
 
-def _without_cells(row: Part) -> Part:
+def _without_cells(row: RecordPart) -> RecordPart:
     if row.schema["type"] != "struct" or is_event(row):
         return row
     return rebuilt(row, ((name, _opened(field, ".Cell")) for name, field in fields(row, "").items()))
@@ -47,7 +47,7 @@ def _flatten_columns(values: Values) -> Step:
     return lambda state: state.each("value", _flat)
 
 
-def _flat(event: Part) -> Part:
+def _flat(event: RecordPart) -> RecordPart:
     if event.schema["type"] != "struct":
         return event
     return rebuilt(
@@ -59,19 +59,19 @@ def _flat(event: Part) -> Part:
     )
 
 
-def _flat_row(row: Part) -> Part:
+def _flat_row(row: RecordPart) -> RecordPart:
     members = ((name, _opened(field, "")) for name, field in fields(row, "the transform ScyllaFlattenColumns").items())
     return rebuilt(row, members, optional=row.schema["optional"])
 
 
-def _opened(field: Part, name: str) -> Part:
+def _opened(field: RecordPart, name: str) -> RecordPart:
     """The value in a struct whose only field is `value`, and whose name ends as given."""
     schema = field.schema
     if schema["type"] != "struct" or not str(schema.get("name", "")).endswith(name):
         return field
     if [inner["field"] for inner in schema["fields"]] != ["value"]:
         return field
-    return Part(field.payload.getField("value"), plain(schema["fields"][0]))
+    return RecordPart(field.payload.getField("value"), plain(schema["fields"][0]))
 
 
 _LIST_DOC = "member, struct.member, and each with :name for another name than the prefix and its own"

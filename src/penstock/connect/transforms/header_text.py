@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pyspark.sql import Column, functions as F
 
-from penstock.codec.typed_records import Part
+from penstock.codec.typed_records import RecordPart
 from penstock.connect.transforms import dates
 
 
-def text(part: Part) -> Column:
+def text(part: RecordPart) -> Column:
     """The value as text: structs and arrays as JSON, bytes as base64."""
     if part.schema["type"] in ("struct", "array", "map"):
         return F.to_json(part.payload, {"ignoreNullFields": "false"})

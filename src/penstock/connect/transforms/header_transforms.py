@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pyspark.sql import Column, functions as F
 
-from penstock.codec.typed_records import Part, Side
+from penstock.codec.typed_records import RecordPart, Side
 from penstock.connect.transforms.header_text import header, text
 from penstock.connect.transforms.kind import (
     DEFAULTS,
@@ -58,7 +58,7 @@ def _header_from(side: Side, values: Values) -> Step:
     return apply
 
 
-def _made_from(part: Part, names: list[tuple[str, str]]) -> Column:
+def _made_from(part: RecordPart, names: list[tuple[str, str]]) -> Column:
     found = fields(part, "the transform HeaderFrom")
     missing = [field for field, _ in names if field not in found]
     if missing:
@@ -70,7 +70,7 @@ def _made_from(part: Part, names: list[tuple[str, str]]) -> Column:
     return F.array(*(header(name, text(found[field])) for field, name in names))
 
 
-def _without(part: Part, moved: list[str]) -> Part:
+def _without(part: RecordPart, moved: list[str]) -> RecordPart:
     found = fields(part, "the transform HeaderFrom")
     return rebuilt(part, ((name, field) for name, field in found.items() if name not in moved))
 

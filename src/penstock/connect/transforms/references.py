@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, functions as F
 
-from penstock.codec.typed_records import Part
+from penstock.codec.typed_records import RecordPart
 from penstock.connect.transforms.header_text import header, text
 from penstock.connect.transforms.struct_edits import fields, plain
 from penstock.errors import PenstockError
@@ -35,7 +35,7 @@ def problem(items: list[str]) -> str | None:
     return f"Unexpected field name: {wrong[0]}" if wrong else None
 
 
-def members(event: Part, wanted: list[Reference]) -> list[tuple[str, Part]]:
+def members(event: RecordPart, wanted: list[Reference]) -> list[tuple[str, RecordPart]]:
     """Those that the event has, each optional; one that is not in its struct may stand in the envelope."""
     found = []
     for each in wanted:
@@ -43,11 +43,11 @@ def members(event: Part, wanted: list[Reference]) -> list[tuple[str, Part]]:
         if place is None:
             continue
         optional = {name: value for name, value in {**place.schema, "optional": True}.items() if name != "default"}
-        found.append((each.name, Part(place.payload, plain(optional))))
+        found.append((each.name, RecordPart(place.payload, plain(optional))))
     return found
 
 
-def headers(event: Part, wanted: list[Reference]) -> Column:
+def headers(event: RecordPart, wanted: list[Reference]) -> Column:
     """Those that the event has, as an array of headers."""
     return F.array(*(header(name, text(part)) for name, part in members(event, wanted)))
 
@@ -61,7 +61,7 @@ def _reference(prefix: str, item: str) -> Reference:
     return Reference(place, path, prefix + (name or path))
 
 
-def _place(event: Part, wanted: Reference) -> Part | None:
+def _place(event: RecordPart, wanted: Reference) -> RecordPart | None:
     envelope = fields(event, WHERE)
     if wanted.struct:
         if wanted.struct not in envelope:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pyspark.sql import functions as F
 
 from penstock.codec.connect_schema import avro_name
-from penstock.codec.typed_records import Part
+from penstock.codec.typed_records import RecordPart
 from penstock.connect.transforms import regex
 from penstock.connect.transforms.kind import Values
 from penstock.connect.transforms.state import State, Step
@@ -51,15 +51,15 @@ def _moved(state: State, topic: str, values: Values) -> State:
         full = f"{topic}.{suffix}"
         return avro_name(full) if values["schema.name.adjustment.mode"].lower() == "avro" else full
 
-    def key(part: Part) -> Part:
+    def key(part: RecordPart) -> RecordPart:
         members = fields(part, NAME)
         listed = list(members.items())
         if values["key.enforce.uniqueness"]:
-            field = Part(F.lit(identifier), {"type": "string", "optional": False})
+            field = RecordPart(F.lit(identifier), {"type": "string", "optional": False})
             listed.append((values["key.field.name"], field))
         return _renamed(rebuilt(part, listed, optional=part.schema["optional"]), name("Key"))
 
-    def value(part: Part) -> Part:
+    def value(part: RecordPart) -> RecordPart:
         if not is_event(part):
             return part
         members = fields(part, NAME)
@@ -70,8 +70,8 @@ def _moved(state: State, topic: str, values: Values) -> State:
     return replace(state.each("key", key).each("value", value), topic=topic)
 
 
-def _renamed(part: Part, name: str) -> Part:
+def _renamed(part: RecordPart, name: str) -> RecordPart:
     """The same under another name, which has its place before the version."""
     schema = {key: value for key, value in part.schema.items() if key not in ("name", "version", "parameters")}
     rest = {key: part.schema[key] for key in ("version", "parameters") if key in part.schema}
-    return Part(part.payload, schema | {"name": name} | rest)
+    return RecordPart(part.payload, schema | {"name": name} | rest)

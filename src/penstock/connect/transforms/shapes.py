@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pyspark.sql import functions as F
 
-from penstock.codec.typed_records import Part
+from penstock.codec.typed_records import RecordPart
 from penstock.connect.transforms.field_paths import problem, steps
 from penstock.connect.transforms.kind import (
     DEFAULTS,
@@ -33,7 +33,7 @@ SYNTAX = option(
 )
 
 
-def _field_at(part: Part, path: list[str], name: str) -> Part:
+def _field_at(part: RecordPart, path: list[str], name: str) -> RecordPart:
     for step in path:
         found = fields(part, f"the transform {name}")
         if step not in found:
@@ -46,7 +46,7 @@ def _field_at(part: Part, path: list[str], name: str) -> Part:
     return part
 
 
-def _extracted(part: Part, values: Values) -> Part:
+def _extracted(part: RecordPart, values: Values) -> RecordPart:
     return _field_at(part, steps(values["field"], values["field.syntax.version"]), "ExtractField")
 
 
@@ -54,17 +54,17 @@ def _wrong_path(values: Values) -> str | None:
     return problem(values["field"] or "", values["field.syntax.version"])
 
 
-def _hoisted(part: Part, values: Values) -> Part:
+def _hoisted(part: RecordPart, values: Values) -> RecordPart:
     name = values["field"]
     payload = F.when(part.payload.isNotNull(), F.struct(part.payload.alias(name)))
-    return Part(payload, struct_schema([(name, part.schema)]))
+    return RecordPart(payload, struct_schema([(name, part.schema)]))
 
 
-def _flattened(part: Part, values: Values) -> Part:
+def _flattened(part: RecordPart, values: Values) -> RecordPart:
     return rebuilt(part, _leaves(part, "", values["delimiter"], part.schema["optional"]))
 
 
-def _leaves(part: Part, prefix: str, delimiter: str, optional: bool) -> Iterator[tuple[str, Part]]:
+def _leaves(part: RecordPart, prefix: str, delimiter: str, optional: bool) -> Iterator[tuple[str, RecordPart]]:
     """The fields below a struct; one below an optional struct is optional itself."""
     for name, field in fields(part, "the transform Flatten").items():
         full = f"{prefix}{delimiter}{name}" if prefix else name
@@ -72,16 +72,18 @@ def _leaves(part: Part, prefix: str, delimiter: str, optional: bool) -> Iterator
         if field.schema["type"] == "struct":
             yield from _leaves(field, full, delimiter, may_lack)
         else:
-            yield full, Part(field.payload, {**field.schema, "optional": may_lack})
+            yield full, RecordPart(field.payload, {**field.schema, "optional": may_lack})
 
 
 def _value_to_key(values: Values) -> Step:
     names = values["fields"]
 
-    def key(part: Part) -> Part:
+    def key(part: RecordPart) -> RecordPart:
         members = [(name, _field_at(part, [name], "ValueToKey")) for name in names]
         made = rebuilt(part, members)
-        return Part(made.payload, {name: made.schema[name] for name in made.schema if name not in basics(part.schema)})
+        return RecordPart(
+            made.payload, {name: made.schema[name] for name in made.schema if name not in basics(part.schema)}
+        )
 
     def apply(state: State) -> State:
         if not state.values:
@@ -90,7 +92,7 @@ def _value_to_key(values: Values) -> Step:
         keys = [key(part) for part in held.values]
         if held.tombstones:
             # A tombstone has no value to take a key from, and keeps its own.
-            keys += [Part(F.when(held.valueless, part.payload), part.schema) for part in held.keys]
+            keys += [RecordPart(F.when(held.valueless, part.payload), part.schema) for part in held.keys]
         return held.with_parts("key", keys)
 
     return apply

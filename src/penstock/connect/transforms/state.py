@@ -14,7 +14,7 @@ from operator import and_, or_
 from pyspark.sql import Column, DataFrame, functions as F
 
 from penstock.codec.connect_schema import nothing
-from penstock.codec.typed_records import Part, Records, Side
+from penstock.codec.typed_records import RecordPart, Records, Side
 
 NO_HEADERS = "array<struct<key: string, value: binary>>"
 
@@ -25,16 +25,16 @@ class State:
 
     frame: DataFrame
     topic: str | Column
-    keys: tuple[Part, ...]
-    values: tuple[Part, ...]
+    keys: tuple[RecordPart, ...]
+    values: tuple[RecordPart, ...]
     headers: Column | None = None
     keep: Column | None = None
     tombstones: bool = True
 
-    def parts(self, side: Side) -> tuple[Part, ...]:
+    def parts(self, side: Side) -> tuple[RecordPart, ...]:
         return self.keys if side == "key" else self.values
 
-    def with_parts(self, side: Side, parts: Iterable[Part]) -> State:
+    def with_parts(self, side: Side, parts: Iterable[RecordPart]) -> State:
         made = _merged(parts)
         return replace(self, keys=made) if side == "key" else replace(self, values=made)
 
@@ -44,12 +44,12 @@ class State:
             return self
         names = [f"penstock_part_{len(self.frame.columns) + i}" for i in range(len(self.parts(side)))]
         columns = {name: part.payload for name, part in zip(names, self.parts(side), strict=True)}
-        pinned = [Part(F.col(name), part.schema) for name, part in zip(names, self.parts(side), strict=True)]
+        pinned = [RecordPart(F.col(name), part.schema) for name, part in zip(names, self.parts(side), strict=True)]
         made = tuple(pinned)
         held = replace(self, frame=self.frame.withColumns(columns))
         return replace(held, keys=made) if side == "key" else replace(held, values=made)
 
-    def each(self, side: Side, change: Callable[[Part], Part]) -> State:
+    def each(self, side: Side, change: Callable[[RecordPart], RecordPart]) -> State:
         """Every key or value changed; what is null stays so."""
         held = self.pinned(side)
         return held.with_parts(side, map(change, held.parts(side)))
@@ -82,7 +82,7 @@ def opened(records: Records) -> State:
 
 def closed(state: State, records: Records) -> Records:
     """What became of `records`."""
-    values = state.values or tuple(Part(nothing(part.schema), part.schema) for part in records.values)
+    values = state.values or tuple(RecordPart(nothing(part.schema), part.schema) for part in records.values)
     key, others = (state.keys[0], state.keys[1:]) if state.keys else (None, ())
     return Records(state.frame, state.topic, key, values, state.headers, state.keep, others)
 
@@ -114,11 +114,11 @@ def any_of(conditions: Sequence[Column]) -> Column:
     return reduce(or_, conditions, F.lit(False))
 
 
-def _either(holds: Column, yes: tuple[Part, ...], no: tuple[Part, ...]) -> tuple[Part, ...]:
+def _either(holds: Column, yes: tuple[RecordPart, ...], no: tuple[RecordPart, ...]) -> tuple[RecordPart, ...]:
     if yes is no:
         return yes
-    gated = [Part(F.when(holds, part.payload), part.schema) for part in yes]
-    return _merged([*gated, *(Part(F.when(~holds, part.payload), part.schema) for part in no)])
+    gated = [RecordPart(F.when(holds, part.payload), part.schema) for part in yes]
+    return _merged([*gated, *(RecordPart(F.when(~holds, part.payload), part.schema) for part in no)])
 
 
 def _choice(holds: Column, yes: Column | None, no: Column | None, absent: Column) -> Column | None:
@@ -127,13 +127,13 @@ def _choice(holds: Column, yes: Column | None, no: Column | None, absent: Column
     return F.when(holds, absent if yes is None else yes).otherwise(absent if no is None else no)
 
 
-def _merged(parts: Iterable[Part]) -> tuple[Part, ...]:
+def _merged(parts: Iterable[RecordPart]) -> tuple[RecordPart, ...]:
     """Alternatives of one schema become one."""
-    found: list[Part] = []
+    found: list[RecordPart] = []
     for part in parts:
         for i, other in enumerate(found):
             if other.schema == part.schema:
-                found[i] = Part(F.coalesce(other.payload, part.payload), part.schema)
+                found[i] = RecordPart(F.coalesce(other.payload, part.payload), part.schema)
                 break
         else:
             found.append(part)

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from penstock.codec.connect_schema import Schema
-from penstock.codec.typed_records import Part, Side
+from penstock.codec.typed_records import RecordPart, Side
 from penstock.connect.transforms.state import State
 from penstock.errors import PenstockError
 
@@ -30,7 +30,7 @@ def basics(schema: Schema) -> dict[str, Any]:
     return {name: schema[name] for name in BASICS if name in schema}
 
 
-def require_struct(part: Part, purpose: str) -> None:
+def require_struct(part: RecordPart, purpose: str) -> None:
     if part.schema["type"] != "struct":
         raise PenstockError(
             f"only a struct has fields, and here is one value of type {part.schema['type']}",
@@ -39,30 +39,31 @@ def require_struct(part: Part, purpose: str) -> None:
         )
 
 
-def fields(part: Part, purpose: str) -> dict[str, Part]:
+def fields(part: RecordPart, purpose: str) -> dict[str, RecordPart]:
     """The fields of a struct by name, in order."""
     require_struct(part, purpose)
     return {
-        field["field"]: Part(part.payload.getField(field["field"]), plain(field)) for field in part.schema["fields"]
+        field["field"]: RecordPart(part.payload.getField(field["field"]), plain(field))
+        for field in part.schema["fields"]
     }
 
 
-def all_fields(state: State, side: Side) -> dict[str, Part]:
+def all_fields(state: State, side: Side) -> dict[str, RecordPart]:
     """Fields of the alternatives that are structs; of two with one name the first."""
-    found: dict[str, Part] = {}
+    found: dict[str, RecordPart] = {}
     for part in state.parts(side):
         if part.schema["type"] == "struct":
             found = fields(part, "") | found
     return found
 
 
-def rebuilt(part: Part, members: Iterable[tuple[str, Part]], *, optional: bool = False) -> Part:
+def rebuilt(part: RecordPart, members: Iterable[tuple[str, RecordPart]], *, optional: bool = False) -> RecordPart:
     """A struct of these members in the place of `part`, with its name and version; null where that is."""
     listed = list(members)
     _refuse_twins([name for name, _ in listed], part)
     schema = struct_schema(((name, member.schema) for name, member in listed), optional=optional)
     payload = F.struct(*(member.payload.alias(name) for name, member in listed))
-    return Part(F.when(part.payload.isNotNull(), payload), schema | basics(part.schema))
+    return RecordPart(F.when(part.payload.isNotNull(), payload), schema | basics(part.schema))
 
 
 def struct_schema(members: Iterable[tuple[str, Schema]], *, optional: bool = False) -> Schema:
@@ -71,7 +72,7 @@ def struct_schema(members: Iterable[tuple[str, Schema]], *, optional: bool = Fal
     return {"type": "struct", "fields": listed, "optional": optional}
 
 
-def _refuse_twins(names: list[str], part: Part) -> None:
+def _refuse_twins(names: list[str], part: RecordPart) -> None:
     twins = [name for name, count in Counter(names).items() if count > 1]
     if twins:
         raise PenstockError(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pyspark.sql import functions as F
 
 from penstock.codec.connect_schema import nothing, spark_type
-from penstock.codec.typed_records import Part, Side
+from penstock.codec.typed_records import RecordPart, Side
 from penstock.connect.transforms import dates
 from penstock.connect.transforms.kind import (
     DEFAULTS,
@@ -28,7 +28,7 @@ UNSET = "records of a source have no {} yet when transforms run; take the ! away
 INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
 
-def on_each(change: Callable[[Part, Values], Part]) -> Callable[[Side, Values], Step]:
+def on_each(change: Callable[[RecordPart, Values], RecordPart]) -> Callable[[Side, Values], Step]:
     """A step that changes each key or value by itself."""
     return lambda side, values: lambda state: state.each(side, lambda part: change(part, values))
 
@@ -42,20 +42,20 @@ def _insert_field(side: Side, values: Values) -> Step:
     def apply(state: State) -> State:
         return state.each(side, lambda part: rebuilt(part, [*fields(part, "InsertField").items(), *added(state)]))
 
-    def added(state: State) -> list[tuple[str, Part]]:
+    def added(state: State) -> list[tuple[str, RecordPart]]:
         found = []
         if values["topic.field"]:
             name, optional = _named(values["topic.field"])
-            found.append((name, Part(topic_column(state.topic), optional_text(optional))))
+            found.append((name, RecordPart(topic_column(state.topic), optional_text(optional))))
         if values["partition.field"]:
             schema = {"type": "int32", "optional": True}
-            found.append((_named(values["partition.field"])[0], Part(nothing(schema), schema)))
+            found.append((_named(values["partition.field"])[0], RecordPart(nothing(schema), schema)))
         if values["timestamp.field"]:
             schema = {"type": "int64", "optional": True, "name": dates.TIMESTAMP, "version": 1}
-            found.append((_named(values["timestamp.field"])[0], Part(nothing(schema), schema)))
+            found.append((_named(values["timestamp.field"])[0], RecordPart(nothing(schema), schema)))
         if values["static.field"]:
             name, optional = _named(values["static.field"])
-            found.append((name, Part(F.lit(values["static.value"]), optional_text(optional))))
+            found.append((name, RecordPart(F.lit(values["static.value"]), optional_text(optional))))
         return found
 
     return apply
@@ -74,7 +74,7 @@ def _may_be_null(what: str) -> Callable[[str], str | None]:
     return lambda spec: UNSET.format(what) if spec.endswith("!") else None
 
 
-def _replaced(part: Part, values: Values) -> Part:
+def _replaced(part: RecordPart, values: Values) -> RecordPart:
     exclude, include = values["exclude"] or values["blacklist"], values["include"] or values["whitelist"]
     renames = dict(pair.split(":") for pair in values["renames"])
     return rebuilt(
@@ -92,7 +92,7 @@ def _pairs(names: list[str]) -> str | None:
     return f"Invalid rename mapping: {wrong[0]}" if wrong else None
 
 
-def _masked(part: Part, values: Values) -> Part:
+def _masked(part: RecordPart, values: Values) -> RecordPart:
     masked = {
         name: _mask(name, field, values["replacement"]) if name in values["fields"] else field
         for name, field in fields(part, "MaskField").items()
@@ -100,7 +100,7 @@ def _masked(part: Part, values: Values) -> Part:
     return rebuilt(part, masked.items(), optional=part.schema["optional"])
 
 
-def _mask(name: str, field: Part, replacement: str | None) -> Part:
+def _mask(name: str, field: RecordPart, replacement: str | None) -> RecordPart:
     kind = field.schema["type"]
     wrong = PenstockError(
         f"a field of type {field.schema.get('name', kind)} cannot be masked"
@@ -111,7 +111,7 @@ def _mask(name: str, field: Part, replacement: str | None) -> Part:
     instead = _replacement(field, replacement) if replacement is not None else _empty(kind)
     if instead is None:
         raise wrong
-    return Part(F.when(field.payload.isNotNull(), F.lit(instead).cast(spark_type(field.schema))), field.schema)
+    return RecordPart(F.when(field.payload.isNotNull(), F.lit(instead).cast(spark_type(field.schema))), field.schema)
 
 
 def _empty(kind: str) -> object:
@@ -122,7 +122,7 @@ def _empty(kind: str) -> object:
     return {"string": "", "boolean": False}.get(kind, 0)
 
 
-def _replacement(field: Part, text: str) -> object:
+def _replacement(field: RecordPart, text: str) -> object:
     kind = field.schema["type"]
     if kind == "string":
         return text
@@ -140,14 +140,14 @@ def _replacement(field: Part, text: str) -> object:
     return (whole + half) % (2 * half) - half
 
 
-def _set_metadata(part: Part, values: Values) -> Part:
+def _set_metadata(part: RecordPart, values: Values) -> RecordPart:
     schema = dict(part.schema)
     if values["schema.name"] is not None:
         schema["name"] = values["schema.name"]
     if values["schema.version"] is not None:
         schema["version"] = values["schema.version"]
     order = ("type", "items", "keys", "values", "fields", "optional", "name", "version", "parameters", "default")
-    return Part(part.payload, {name: schema[name] for name in order if name in schema})
+    return RecordPart(part.payload, {name: schema[name] for name in order if name in schema})
 
 
 def _no_metadata(values: Values) -> str | None:

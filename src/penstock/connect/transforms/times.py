@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, functions as F
 
 from penstock.codec.connect_schema import Schema
-from penstock.codec.typed_records import Part
+from penstock.codec.typed_records import RecordPart
 from penstock.connect.transforms import dates
 from penstock.connect.transforms.kind import DEFAULTS, KAFKA, Values, needed, on_key_and_value, one_of, option
 from penstock.connect.transforms.struct_edits import fields, rebuilt
@@ -18,7 +18,7 @@ PRECISIONS = ("nanoseconds", "microseconds", "milliseconds", "seconds")
 TARGETS = ("string", "unix", "Date", "Time", "Timestamp")
 
 
-def _converted(part: Part, values: Values) -> Part:
+def _converted(part: RecordPart, values: Values) -> RecordPart:
     if not values["field"]:
         return _convert(part, values)
     members = {
@@ -28,26 +28,26 @@ def _converted(part: Part, values: Values) -> Part:
     return rebuilt(part, members.items(), optional=part.schema["optional"])
 
 
-def _convert(part: Part, values: Values) -> Part:
+def _convert(part: RecordPart, values: Values) -> RecordPart:
     millis = _millis(part, values)
     target, optional = values["target.type"], part.schema["optional"]
     if target == "string":
-        return Part(dates.formatted(millis, values["format"]), {"type": "string", "optional": optional})
+        return RecordPart(dates.formatted(millis, values["format"]), {"type": "string", "optional": optional})
     if target == "unix":
-        return Part(_unix(millis, values["unix.precision"]), {"type": "int64", "optional": optional})
+        return RecordPart(_unix(millis, values["unix.precision"]), {"type": "int64", "optional": optional})
     if target == "Timestamp":
-        return Part(millis, _logical("int64", dates.TIMESTAMP, optional))
+        return RecordPart(millis, _logical("int64", dates.TIMESTAMP, optional))
     if target == "Date":
         midnight = millis - F.pmod(millis, F.lit(dates.DAY))
-        return Part(_divided(midnight, dates.DAY).cast("int"), _logical("int32", dates.DATE, optional))
-    return Part(F.pmod(millis, F.lit(dates.DAY)).cast("int"), _logical("int32", dates.TIME, optional))
+        return RecordPart(_divided(midnight, dates.DAY).cast("int"), _logical("int32", dates.DATE, optional))
+    return RecordPart(F.pmod(millis, F.lit(dates.DAY)).cast("int"), _logical("int32", dates.TIME, optional))
 
 
 def _logical(kind: str, name: str, optional: bool) -> Schema:
     return {"type": kind, "optional": optional, "name": name, "version": 1}
 
 
-def _millis(part: Part, values: Values) -> Column:
+def _millis(part: RecordPart, values: Values) -> Column:
     kind = part.schema["type"]
     if dates.is_time(part.schema):
         return dates.millis_of(part)

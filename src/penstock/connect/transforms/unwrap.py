@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, functions as F
 
-from penstock.codec.typed_records import Part
+from penstock.codec.typed_records import RecordPart
 from penstock.connect.transforms.header_text import header
 from penstock.connect.transforms.kind import Values
 from penstock.connect.transforms.references import Reference, headers, members, references
@@ -23,7 +23,7 @@ DELETED = "__deleted"
 
 
 @dataclass(frozen=True)
-class Settings:
+class UnwrapSettings:
     """`rewrite`: deletes become rows with a mark; `empty`: records without a value; neither: they are dropped."""
 
     rewrite: bool
@@ -34,7 +34,7 @@ class Settings:
     route: str
 
 
-def settings(values: Values) -> Settings:
+def settings(values: Values) -> UnwrapSettings:
     mode = values["delete.tombstone.handling.mode"]
     if mode:
         chosen = mode.lower()
@@ -43,7 +43,7 @@ def settings(values: Values) -> Settings:
     else:
         old = values["delete.handling.mode"].lower()
         rewrite, empty, tombstones = old == "rewrite", old == "none", not values["drop.tombstones"]
-    return Settings(
+    return UnwrapSettings(
         rewrite,
         empty,
         tombstones,
@@ -53,7 +53,7 @@ def settings(values: Values) -> Settings:
     )
 
 
-def unwrapped(state: State, chosen: Settings) -> State:
+def unwrapped(state: State, chosen: UnwrapSettings) -> State:
     """The rows of all events; what is no event stays as it is."""
     held = state.pinned("value").pinned("key")
     held = replace(held, tombstones=state.tombstones)
@@ -73,19 +73,19 @@ def unwrapped(state: State, chosen: Settings) -> State:
     return replace(made.only(~any_of(lost)), tombstones=chosen.empty or (chosen.keep_tombstones and held.tombstones))
 
 
-def is_event(part: Part) -> bool:
+def is_event(part: RecordPart) -> bool:
     return str(part.schema.get("name", "")).endswith(".Envelope")
 
 
-def _is_range(event: Part) -> bool:
+def _is_range(event: RecordPart) -> bool:
     return any(field["field"] == "range" for field in event.schema["fields"])
 
 
-def _deletes(event: Part) -> Column:
+def _deletes(event: RecordPart) -> Column:
     return event.payload.getField("op") == "d"
 
 
-def _rowless(event: Part, chosen: Settings) -> Column:
+def _rowless(event: RecordPart, chosen: UnwrapSettings) -> Column:
     """Whether it is an event that leaves no record: writes without an image, and deletes that are dropped."""
     envelope = fields(event, "")
     write = event.payload.isNotNull() & ~_deletes(event) & envelope["after"].payload.isNull()
@@ -94,23 +94,23 @@ def _rowless(event: Part, chosen: Settings) -> Column:
     return F.coalesce(write | _deletes(event), F.lit(False))
 
 
-def _rows(event: Part, chosen: Settings, key: dict[str, Part]) -> Iterable[Part]:
+def _rows(event: RecordPart, chosen: UnwrapSettings, key: dict[str, RecordPart]) -> Iterable[RecordPart]:
     """The row after a write; and that before a delete, if such rows are wanted, with at least its key."""
     after = fields(event, "")["after"]
-    after = Part(F.when(~_deletes(event), after.payload), after.schema)
+    after = RecordPart(F.when(~_deletes(event), after.payload), after.schema)
     rows = [rebuilt(after, [*fields(after, "").items(), *_mark(chosen, "false"), *members(event, chosen.fields)])]
     if chosen.rewrite:
         before = _before(event, key)
-        there = Part(F.when(_deletes(event), event.payload), fields(event, "")["before"].schema)
+        there = RecordPart(F.when(_deletes(event), event.payload), fields(event, "")["before"].schema)
         rows.append(rebuilt(there, [*before.items(), *_mark(chosen, "true"), *members(event, chosen.fields)]))
     return rows
 
 
-def _mark(chosen: Settings, deleted: str) -> list[tuple[str, Part]]:
-    return [(DELETED, Part(F.lit(deleted), optional_text()))] if chosen.rewrite else []
+def _mark(chosen: UnwrapSettings, deleted: str) -> list[tuple[str, RecordPart]]:
+    return [(DELETED, RecordPart(F.lit(deleted), optional_text()))] if chosen.rewrite else []
 
 
-def _before(event: Part, key: dict[str, Part]) -> dict[str, Part]:
+def _before(event: RecordPart, key: dict[str, RecordPart]) -> dict[str, RecordPart]:
     """The row before, its key columns also when nothing else is known."""
     envelope = fields(event, "")
     for name, member in envelope.items():
@@ -118,14 +118,14 @@ def _before(event: Part, key: dict[str, Part]) -> dict[str, Part]:
             key = fields(member, "") | key
     found = fields(envelope["before"], "")
     return {
-        name: Part(F.coalesce(field.payload, key[name].payload), field.schema)
+        name: RecordPart(F.coalesce(field.payload, key[name].payload), field.schema)
         if name in key and key[name].schema == field.schema
         else field
         for name, field in found.items()
     }
 
 
-def _with_headers(state: State, events: list[Part], tombstone: Column, wanted: list[Reference]) -> State:
+def _with_headers(state: State, events: list[RecordPart], tombstone: Column, wanted: list[Reference]) -> State:
     if not wanted:
         return state
     added = F.array().cast(NO_HEADERS)
@@ -137,7 +137,7 @@ def _with_headers(state: State, events: list[Part], tombstone: Column, wanted: l
     return state.with_headers(added)
 
 
-def _routed(state: State, events: list[Part], chosen: Settings, key: dict[str, Part]) -> State:
+def _routed(state: State, events: list[RecordPart], chosen: UnwrapSettings, key: dict[str, RecordPart]) -> State:
     if not chosen.route or not events:
         return state
     topics = []

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.cql.matching.id_store import HUB, Identity, Tables, bucket_of
+from penstock.cql.matching.id_store import HUB, Identity, IdTables, bucket_of
 from penstock.cql.matching.linking import Attach, Links, Node, ReadLinks, Resolved, resolve
 
 SIZES_KEPT, LARGE_KEPT = 1_000_000, 1000
@@ -27,7 +27,7 @@ class Large:
 class Steps:
     """What a process knows of lists, over its batches: their sizes at most, and of large ones the first buckets."""
 
-    tables: Tables
+    tables: IdTables
     sizes: dict[Node, int] = field(default_factory=dict)
     large: dict[Node, Large] = field(default_factory=dict)
     touched: set[Node] = field(default_factory=set)

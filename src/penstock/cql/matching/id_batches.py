@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.cql.matching.executor import Steps
-from penstock.cql.matching.id_store import HUB, Identity, IdStore, PersonList, Tables
+from penstock.cql.matching.id_store import HUB, Identity, IdStore, IdTables, PersonList
 from penstock.cql.matching.linking import Node, node_of
 from penstock.cql.row_cache import RowCache
 from penstock.database.columns import decode
@@ -51,18 +51,18 @@ class Match:
     limit: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        process = PROCESSES.setdefault(self, Process(self))
+        process = PROCESSES.setdefault(self, IdentityCache(self))
         for batch in batches:
             if batch.num_rows:
                 yield process.matched(batch)
 
 
-class Process:
+class IdentityCache:
     """What a process knows: the persons of identities, and the identities of persons, each for a while."""
 
     def __init__(self, match: Match) -> None:
         self.match = match
-        self.tables = Tables(match.store, match.ttl)
+        self.tables = IdTables(match.store, match.ttl)
         self.steps = Steps(self.tables)
         self.own: dict[Node, list[Identity]] = {}
         self.persons = RowCache(_PERSON, match.limit, match.fresh.total_seconds())
@@ -70,7 +70,7 @@ class Process:
 
     def matched(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         began, self.tables.requests = time.monotonic(), 0
-        events = Events.of(self.match.kinds, batch.column(KEY).flatten())
+        events = EventIdentities.of(self.match.kinds, batch.column(KEY).flatten())
         places = self.persons.find(events.identities, began)
         persons = taken(self.persons.table, places).column(0).combine_chunks()
         cold, created, merged = events.unsettled(persons), 0, 0
@@ -96,7 +96,7 @@ class Process:
         return pa.RecordBatch.from_arrays(columns, named)
 
     def _resolve(
-        self, events: Events, persons: list[bytes | None], cold: Array, now: float
+        self, events: EventIdentities, persons: list[bytes | None], cold: Array, now: float
     ) -> tuple[pa.Array, int, int]:
         """Find the persons of the events that are `cold`; all persons with these, and how many are new and merged."""
         groups = np.unique(events.codes[cold], axis=0).tolist()
@@ -157,7 +157,7 @@ def _as_maps(lists: Iterable[Iterable[Identity]]) -> pa.Array:
     return pa.array(made, _IDS)
 
 
-PROCESSES: dict[Match, Process] = {}
+PROCESSES: dict[Match, IdentityCache] = {}
 """Of this Python process: the tasks that come after one another in it find them here."""
 
 
@@ -165,7 +165,7 @@ PROCESSES: dict[Match, Process] = {}
 
 
 @dataclass(frozen=True)
-class Events:
+class EventIdentities:
     """The events of an Arrow batch: their distinct identities, and in each row the places of its own (-1: none).
 
     An identity is the kind, a zero byte and the value. Persons are given for each identity: the empty name for one that
@@ -176,7 +176,7 @@ class Events:
     codes: Array
 
     @classmethod
-    def of(cls, kinds: Sequence[str], columns: Sequence[pa.Array]) -> Events:
+    def of(cls, kinds: Sequence[str], columns: Sequence[pa.Array]) -> EventIdentities:
         identities: list[pa.Array] = []
         codes, known = [], 0
         for kind, column in zip(kinds, columns, strict=True):
@@ -221,7 +221,7 @@ def _numbered(persons: pa.Array) -> Array:
 # All identities of persons, read along the notes from list to list.
 
 
-def read_lists(tables: Tables, persons: Sequence[Node]) -> list[list[Identity]]:
+def read_lists(tables: IdTables, persons: Sequence[Node]) -> list[list[Identity]]:
     """The identities of each person in order of kind and value; of a person with more than `HUB`, some of them."""
     known: dict[Node, PersonList] = {}
     wanted = list(persons)

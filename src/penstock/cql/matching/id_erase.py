@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from penstock.cql.matching.id_match import require_tables
-from penstock.cql.matching.id_store import Identity, IdStore, Tables
+from penstock.cql.matching.id_store import Identity, IdStore, IdTables
 from penstock.cql.matching.linking import Node, node_of
 from penstock.errors import PenstockError
 
@@ -48,7 +48,7 @@ def erase(store: IdStore, kind: str, value: str, *, before: Callable[[Sequence[s
     that run may know the person for `fresh` longer, and an event that comes later makes a person anew.
     """
     require_tables(store)
-    tables, known = Tables(store), {node_of(kind, value)}
+    tables, known = IdTables(store), {node_of(kind, value)}
     persons: set[Node] = set()
     identities: set[Identity] = set()
     for _ in range(ROUNDS + 1):
@@ -72,7 +72,7 @@ def _names(persons: set[Node]) -> list[str]:
     return sorted(str(UUID(bytes=one)) for one in persons)
 
 
-def _explore(tables: Tables, start: set[Node]) -> _Found:
+def _explore(tables: IdTables, start: set[Node]) -> _Found:
     """All rows that links, lists and notes lead to from some nodes."""
     found, visited, ahead = _Found(), set(start), sorted(start)
     while ahead:

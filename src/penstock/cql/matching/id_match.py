@@ -17,7 +17,7 @@ from penstock.database.retrying import retrying
 from penstock.database.table_catalog import describe
 from penstock.errors import PenstockError
 from penstock.keyed_state.query_metrics import measured
-from penstock.schema import Table
+from penstock.schema import CqlTable
 
 UNKNOWN = ("create", "ignore")
 MAX_TTL = timedelta(days=20 * 365)
@@ -83,7 +83,7 @@ def _check_columns(frame: DataFrame, ids: Sequence[str], into: str) -> None:
         raise PenstockError(f"the frame has a column {taken.pop()} already", where=WHERE, next="give another into=")
 
 
-def _describe(store: IdStore, name: str) -> Table:
+def _describe(store: IdStore, name: str) -> CqlTable:
     return describe(connection(store.access).rows, store.table(name))
 
 

@@ -22,7 +22,7 @@ from penstock.database.columns import Cells
 from penstock.database.cql_connection import connection
 from penstock.database.encode_cells import as_bytes, list_bytes
 from penstock.database.pages import Page
-from penstock.database.requests import Limits, Request, Values, send_all, together
+from penstock.database.requests import Request, RequestLimits, Values, send_all, together
 from penstock.database.table_catalog import quoted
 from penstock.database.token_ring import by_owner, partition_key
 from penstock.errors import PenstockError
@@ -49,7 +49,7 @@ class IdStore:
 
     keyspace: str
     access: Access
-    limits: Limits
+    limits: RequestLimits
 
     def table(self, name: str) -> str:
         return f"{quoted(self.keyspace)}.{name}"
@@ -68,7 +68,7 @@ def ids(keyspace: str, *, hosts: str, **access: Any) -> IdStore:
             where="cql.ids",
             next=f"use one of {', '.join(SAFE)}",
         )
-    return IdStore(keyspace, reach, Limits())
+    return IdStore(keyspace, reach, RequestLimits())
 
 
 def create(store: IdStore, *, replication: Mapping[str, str | int]) -> None:
@@ -95,7 +95,7 @@ class PersonList:
 
 
 @dataclass
-class Tables:
+class IdTables:
     """The store's tables as a process uses them; counts what it asks."""
 
     store: IdStore

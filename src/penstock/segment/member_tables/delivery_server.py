@@ -17,11 +17,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from penstock.errors import PenstockError
-from penstock.ingest.api_keys import Access
+from penstock.ingest.api_keys import ApiKeys
 from penstock.ingest.ingest_settings import TOPIC
 from penstock.ingest.responses import Refused
 from penstock.rest import told
-from penstock.segment.member_tables.delivery_sync import MODES, Receipt, Run, Sync
+from penstock.segment.member_tables.delivery_sync import MODES, DeliveryRun, Receipt, Sync
 
 AT_ONCE = 4
 """Deliveries; others wait."""
@@ -31,7 +31,7 @@ MOST = 10_000
 """Bytes of a request."""
 
 
-def app(deliveries: Deliveries, access: Access) -> Starlette:
+def app(deliveries: Deliveries, access: ApiKeys) -> Starlette:
     """The application; `access` tells whose keys may deliver to which topics."""
 
     async def begin(request: Request) -> Response:
@@ -69,7 +69,7 @@ def _answered(answer: Callable[[Request], Any]) -> Callable[[Request], Any]:
     return endpoint
 
 
-def _require(access: Access, request: Request, topic: str) -> None:
+def _require(access: ApiKeys, request: Request, topic: str) -> None:
     shown = (request.headers.get(name) for name in ("authorization", "x-api-key"))
     access.require(topic, *(text.encode() if text is not None else None for text in shown))
 
@@ -109,7 +109,7 @@ class Deliveries:
     """What is under way; `sync` makes the delivery of a segment to a destination."""
 
     sync: Callable[[str, str], Sync]
-    _running: dict[tuple[str, str], Run] = field(default_factory=dict)
+    _running: dict[tuple[str, str], DeliveryRun] = field(default_factory=dict)
     _failed: dict[UUID, str] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(AT_ONCE, "delivery"))
@@ -148,7 +148,7 @@ class Deliveries:
         """Wait for what is under way."""
         self._pool.shutdown()
 
-    def _done(self, sync: Sync, run: Run, done: Future[Receipt]) -> None:
+    def _done(self, sync: Sync, run: DeliveryRun, done: Future[Receipt]) -> None:
         with self._lock:
             del self._running[sync.segment, sync.destination]
             if error := done.exception():

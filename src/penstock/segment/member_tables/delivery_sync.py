@@ -59,7 +59,7 @@ class Receipt:
 
 
 @dataclass(frozen=True)
-class Run:
+class DeliveryRun:
     """A delivery under way; `done` has counts and digest of the buckets that were delivered."""
 
     id: UUID
@@ -82,7 +82,7 @@ class Sync:
         """Deliver, or finish the delivery that was interrupted, and keep the receipt."""
         return self.finish(self.begin(mode))
 
-    def finish(self, run: Run) -> Receipt:
+    def finish(self, run: DeliveryRun) -> Receipt:
         """Deliver the buckets that are left."""
         left = [bucket for bucket in range(BUCKETS) if bucket not in run.done]
         with (
@@ -115,7 +115,7 @@ class Sync:
         times = _aware(row[2]), _aware(row[3])
         return Receipt(self.segment, self.destination, str(row[0]), row[1], *times, *row[4:])
 
-    def begin(self, mode: str) -> Run:
+    def begin(self, mode: str) -> DeliveryRun:
         """The run that was not finished, or a new one."""
         rows = self._execute(
             "SELECT run, mode, began, ended FROM {ks}.syncs WHERE destination = %s AND segment = %s"
@@ -129,7 +129,7 @@ class Sync:
                 " WHERE destination = %s AND segment = %s AND run = %s",
                 (self.destination, self.segment, run),
             )
-            return Run(
+            return DeliveryRun(
                 run, mode, _aware(began), {bucket: (added, removed, sums) for bucket, added, removed, sums in steps}
             )
         run, began = uuid1(), _now()
@@ -137,9 +137,9 @@ class Sync:
             "INSERT INTO {ks}.syncs (destination, segment, run, mode, began) VALUES (%s, %s, %s, %s, %s) USING TTL %s",
             (self.destination, self.segment, run, mode, began, RECEIPTS_KEPT),
         )
-        return Run(run, mode, began, {})
+        return DeliveryRun(run, mode, began, {})
 
-    def _deliver(self, run: Run, bucket: int, producer: BlockingProducer) -> tuple[int, int, int]:
+    def _deliver(self, run: DeliveryRun, bucket: int, producer: BlockingProducer) -> tuple[int, int, int]:
         """One bucket: compare, send, note what the destination has now. Counts and digest of what was sent."""
         members, had = self._members(bucket), self._had(bucket)
         added = {p: until for p, until in members.items() if run.mode == "full" or had.get(p) != until}

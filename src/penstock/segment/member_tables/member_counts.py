@@ -16,7 +16,7 @@ from datasketches import compact_theta_sketch
 
 from penstock.database.access import Access
 from penstock.database.cql_connection import connection
-from penstock.database.requests import Limits
+from penstock.database.requests import RequestLimits
 from penstock.database.retrying import retrying
 from penstock.errors import PenstockError
 from penstock.segment.member_tables.member_schema import COUNTS_KEPT, explained
@@ -84,7 +84,7 @@ class Counts:
                 partial(self._unite, sketches),
                 what="writing counts",
                 where=f"{self.keyspace}.counts at {self.access.hosts}",
-                patience=Limits.patience,
+                patience=RequestLimits.patience,
             )
 
     def _unite(self, sketches: Mapping[tuple[str, str, datetime], Sketch]) -> None:

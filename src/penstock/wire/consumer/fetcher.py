@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from penstock.wire.errors import CorruptMessage, KafkaError, LeaderNotAvailable, OffsetOutOfRange, error_of
-from penstock.wire.net.cluster import Backoff, Cluster, Topic
+from penstock.wire.net.cluster import Backoff, Cluster, TopicMetadata
 from penstock.wire.protocol import frames
 from penstock.wire.protocol.frames import Message
 from penstock.wire.records.batch_header import Header, read_headers
@@ -73,7 +73,7 @@ PassOver = Callable[[Unreadable], None]
 """Is told of each batch that is left out."""
 
 
-class Limits(NamedTuple):
+class FetchLimits(NamedTuple):
     """What holds for all requests of a read; patience in seconds."""
 
     committed: bool
@@ -83,7 +83,7 @@ class Limits(NamedTuple):
 
 
 @dataclass
-class Place:
+class PartitionPosition:
     """Where the reading of one partition has come to."""
 
     partition: int
@@ -101,7 +101,7 @@ class _Asked(NamedTuple):
     """What a task does: a request to a node, or, without one, the wait after a failure."""
 
     node: int | None
-    places: list[Place]
+    places: list[PartitionPosition]
 
 
 @dataclass(frozen=True)
@@ -187,10 +187,12 @@ class Chunk:
         return RecordsDamaged(detail, topic=self.topic, partition=self.partition)
 
 
-class Reading:
+class TopicRead:
     """One `read` under way."""
 
-    def __init__(self, cluster: Cluster, topic: Topic, limits: Limits, places: list[Place]) -> None:
+    def __init__(
+        self, cluster: Cluster, topic: TopicMetadata, limits: FetchLimits, places: list[PartitionPosition]
+    ) -> None:
         self._cluster, self._topic, self._limits = cluster, topic, limits
         # Those that were served longest ago stand first: brokers fill an answer in the order of the request.
         self._left = {place.partition: place for place in places if not place.finished}
@@ -224,7 +226,7 @@ class Reading:
     def _spawn(self, work: Coroutine[Any, Any, Message | None], asked: _Asked) -> None:
         self._tasks[asyncio.create_task(work)] = asked
 
-    async def _fetch(self, node: int, places: list[Place]) -> Message:
+    async def _fetch(self, node: int, places: list[PartitionPosition]) -> Message:
         require_leader(node, self._topic.name, places[0].partition)
         connection = await self._cluster.connection(node)
         # Brokers that speak of ids may serve topics that have none yet, from before the cluster's upgrade.
@@ -245,7 +247,7 @@ class Reading:
             raise error_of(code)(topic=self._topic.name)
         return answer
 
-    async def _recover(self, places: list[Place]) -> None:
+    async def _recover(self, places: list[PartitionPosition]) -> None:
         for place in places:
             await place.backoff.wait()
         await self._cluster.refresh(self._topic.name)
@@ -262,7 +264,7 @@ class Reading:
             return []
         return self._take(asked.places, answer) if answer else []
 
-    def _take(self, places: list[Place], answer: Message) -> list[Chunk]:
+    def _take(self, places: list[PartitionPosition], answer: Message) -> list[Chunk]:
         found = {one["partition_index"]: one for topic in answer["responses"] for one in topic["partitions"]}
         nothing = not any(one["records"] for one in found.values())
         chunks = []
@@ -282,7 +284,7 @@ class Reading:
                 self._move(place, one["last_stable_offset" if self._limits.committed else "high_watermark"])
         return chunks
 
-    def _advance(self, place: Place, one: Message) -> Chunk:
+    def _advance(self, place: PartitionPosition, one: Message) -> Chunk:
         aborted = [(each["producer_id"], each["first_offset"]) for each in one["aborted_transactions"] or ()]
         records = one["records"]
         chunk = Chunk(
@@ -296,14 +298,14 @@ class Reading:
         self._move(place, chunk.following())
         return chunk
 
-    def _move(self, place: Place, to: int) -> None:
+    def _move(self, place: PartitionPosition, to: int) -> None:
         if to > place.next:
             place.next = to
             del self._left[place.partition]
             if not place.finished:
                 self._left[place.partition] = place
 
-    def _refusal(self, place: Place, code: int) -> KafkaError:
+    def _refusal(self, place: PartitionPosition, code: int) -> KafkaError:
         where: dict[str, Any] = {"topic": self._topic.name, "partition": place.partition}
         kind = error_of(code)
         if kind is OffsetOutOfRange:
@@ -313,7 +315,7 @@ class Reading:
             return RecordsDamaged(f"at offset {place.next}, as the broker says", **where)
         return kind(f"at offset {place.next}", **where)
 
-    def _failed(self, places: list[Place], error: KafkaError) -> None:
+    def _failed(self, places: list[PartitionPosition], error: KafkaError) -> None:
         """Try again after a pause with fresh metadata, unless it is of no use or the time is over."""
         now = time.monotonic()
         for place in places:

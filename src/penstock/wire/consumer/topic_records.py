@@ -20,10 +20,10 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from penstock.wire.consumer.fetcher import Limits, PassOver, Place, Reading, require_leader
+from penstock.wire.consumer.fetcher import FetchLimits, PartitionPosition, PassOver, TopicRead, require_leader
 from penstock.wire.errors import ConnectionLost, KafkaError, UnknownTopicOrPartition, error_of
 from penstock.wire.net.broker_connection import Link
-from penstock.wire.net.cluster import Backoff, Cluster, Topic, patiently
+from penstock.wire.net.cluster import Backoff, Cluster, TopicMetadata, patiently
 from penstock.wire.protocol import frames
 from penstock.wire.protocol.frames import Message
 from penstock.wire.records.compression import MAX_SIZE
@@ -143,9 +143,11 @@ class Reader:
         if max_decompressed_bytes is None:
             max_decompressed_bytes = max_bytes + MORE_DECOMPRESSED
         most = min(max_decompressed_bytes, MAX_SIZE)
-        limits = Limits(self._committed, max_bytes, int(max_wait.total_seconds() * 1000), self._patience)
-        places = [Place(p, at, None if end is None else end[p], Backoff(*PAUSES)) for p, at in start.items()]
-        reading = Reading(self._cluster, known, limits, places)
+        limits = FetchLimits(self._committed, max_bytes, int(max_wait.total_seconds() * 1000), self._patience)
+        places = [
+            PartitionPosition(p, at, None if end is None else end[p], Backoff(*PAUSES)) for p, at in start.items()
+        ]
+        reading = TopicRead(self._cluster, known, limits, places)
         try:
             async for chunk in reading.chunks():
                 tables = chunk.tables(most, pass_over)
@@ -154,7 +156,7 @@ class Reader:
         finally:
             await reading.close()
 
-    async def _known(self, topic: str) -> Topic:
+    async def _known(self, topic: str) -> TopicMetadata:
         """The topic's metadata; what is wrong with an address or a name does not pass."""
         final = (UnknownTopicOrPartition,) if self._cluster.brokers else (UnknownTopicOrPartition, ConnectionLost)
         return await patiently(lambda: self._cluster.topic(topic), patience=self._patience, pauses=PAUSES, final=final)

@@ -33,10 +33,10 @@ class Link:
     connect_timeout: float = 10.0
     request_timeout: float = 30.0
     tls: ssl.SSLContext | None = None
-    authenticate: Callable[[Connection], Awaitable[None]] | None = None
+    authenticate: Callable[[BrokerConnection], Awaitable[None]] | None = None
 
 
-class Waiting(NamedTuple):
+class PendingRequest(NamedTuple):
     """A request whose answer has not come."""
 
     correlation: int
@@ -45,7 +45,7 @@ class Waiting(NamedTuple):
     answer: asyncio.Future[Message]
 
 
-class Connection:
+class BrokerConnection:
     """Made by `open`; `closed` once it is of no use any more."""
 
     def __init__(self, stream: Stream, peer: str, link: Link) -> None:
@@ -55,13 +55,13 @@ class Connection:
         self._versions: dict[int, tuple[int, int]] = {}
         self._chosen: dict[tuple[int, int | None], int] = {}
         self._correlation = 0
-        self._waiting: deque[Waiting] = deque()
+        self._waiting: deque[PendingRequest] = deque()
         self._outgoing: asyncio.Queue[tuple[list[Buffer], asyncio.Future[Message] | None]] = asyncio.Queue()
         self._sending: asyncio.Future[Message] | None = None
         self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._read())]
 
     @classmethod
-    async def open(cls, host: str, port: int, link: Link) -> Connection:
+    async def open(cls, host: str, port: int, link: Link) -> BrokerConnection:
         """Connect, agree on versions, authenticate."""
         stream = await transport.connect(host, port, patience=link.connect_timeout, tls=link.tls)
         made = cls(stream, f"{host}:{port}", link)
@@ -106,7 +106,7 @@ class Connection:
         frame = frames.request(api, version, self._correlation, self._link.client_id, body)
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         if answered:
-            self._waiting.append(Waiting(self._correlation, api, version, answer))
+            self._waiting.append(PendingRequest(self._correlation, api, version, answer))
             self.in_flight += 1
         self._outgoing.put_nowait((frame, None if answered else answer))
         return answer

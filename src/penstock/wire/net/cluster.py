@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from penstock.wire.errors import ConnectionLost, KafkaError, MalformedResponse, UnknownTopicOrPartition, error_of
-from penstock.wire.net.broker_connection import Connection, Link
+from penstock.wire.net.broker_connection import BrokerConnection, Link
 from penstock.wire.protocol import frames
 from penstock.wire.protocol.frames import Api, Message
 
@@ -34,7 +34,7 @@ class Broker(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Topic:
+class TopicMetadata:
     """A topic as the newest metadata has it; `leaders[p]` is a node, or -1 while partition p has none."""
 
     name: str
@@ -69,8 +69,8 @@ class _Peer:
     """The connection to one address. All who need it wait for the same try, and learn of its failure together."""
 
     backoff: Backoff
-    connection: Connection | None = None
-    opening: asyncio.Task[Connection] | None = None
+    connection: BrokerConnection | None = None
+    opening: asyncio.Task[BrokerConnection] | None = None
 
 
 def addresses(servers: str) -> list[Broker]:
@@ -101,12 +101,12 @@ class Cluster:
     ) -> None:
         self.bootstrap, self.link, self._create = addresses(servers), link, create
         self.brokers: dict[int, Broker] = {}
-        self.topics: dict[str, Topic] = {}
+        self.topics: dict[str, TopicMetadata] = {}
         self._max_age, self._pauses = max_age, pauses
         self._peers: dict[tuple[str, int], _Peer] = {}
         self._reads: dict[str, asyncio.Task[None]] = {}
 
-    async def topic(self, name: str) -> Topic:
+    async def topic(self, name: str) -> TopicMetadata:
         """The topic, read if it is not known or too old; raises if there is none that we may use."""
         known = self.topics.get(name)
         if known is None or time.monotonic() - known.read_at > self._max_age:
@@ -126,13 +126,13 @@ class Cluster:
         if time.monotonic() - self.topics[name].read_at > self._max_age:
             self._reading(name)
 
-    async def connection(self, node: int) -> Connection:
+    async def connection(self, node: int) -> BrokerConnection:
         """The connection to a broker, opened if need be; `ConnectionLost` when that fails now."""
         if node not in self.brokers:
             raise ConnectionLost(f"broker {node} is not in the cluster's metadata")
         return await self.connect(self.brokers[node])
 
-    async def any_connection(self) -> Connection:
+    async def any_connection(self) -> BrokerConnection:
         """A connection to whichever broker answers; open ones first."""
         known = [*self.brokers.values(), *self.bootstrap]
         for peer in self._peers.values():
@@ -161,7 +161,7 @@ class Cluster:
             if peer.connection:
                 await peer.connection.close()
 
-    async def connect(self, broker: Broker) -> Connection:
+    async def connect(self, broker: Broker) -> BrokerConnection:
         """The connection to this address, opened if need be; after a failure the next try waits for its pause."""
         peer = self._peers.setdefault((broker.host, broker.port), _Peer(Backoff(*self._pauses)))
         if peer.connection and not peer.connection.closed:
@@ -170,10 +170,10 @@ class Cluster:
             peer.opening = asyncio.create_task(self._open(peer, broker))
         return await asyncio.shield(peer.opening)
 
-    async def _open(self, peer: _Peer, broker: Broker) -> Connection:
+    async def _open(self, peer: _Peer, broker: Broker) -> BrokerConnection:
         try:
             await peer.backoff.wait()
-            peer.connection = await Connection.open(broker.host, broker.port, self.link)
+            peer.connection = await BrokerConnection.open(broker.host, broker.port, self.link)
         except KafkaError:
             peer.backoff.failed()
             raise
@@ -206,11 +206,11 @@ class Cluster:
         self.topics[name] = _topic(name, topic)
 
 
-def _topic(name: str, found: Message) -> Topic:
+def _topic(name: str, found: Message) -> TopicMetadata:
     leaders = {one["partition_index"]: one["leader_id"] for one in found["partitions"]}
     if sorted(leaders) != list(range(len(leaders))) or not leaders:
         raise MalformedResponse(topic=name, detail=f"its partitions are {sorted(leaders)}")
-    return Topic(name, found["topic_id"], tuple(leaders[p] for p in range(len(leaders))), time.monotonic())
+    return TopicMetadata(name, found["topic_id"], tuple(leaders[p] for p in range(len(leaders))), time.monotonic())
 
 
 # The loop of those who try again until their patience is out.

@@ -17,7 +17,7 @@ from itertools import count
 from penstock.wire.errors import KafkaError, TransactionAbortable
 from penstock.wire.net.cluster import Cluster, patiently
 from penstock.wire.producer.open_batch import Pending
-from penstock.wire.producer.partition_queue import Batch, Outcome, Settle
+from penstock.wire.producer.partition_queue import Outcome, ProducerBatch, Settle
 from penstock.wire.producer.sender import Sender
 from penstock.wire.producer.transactions import Transactions
 from penstock.wire.records.record_encoder import Encoded, TableEncoder
@@ -92,7 +92,7 @@ class Accumulator:
             del self._open[number]
             self._settled.set()
 
-        self._sender.add(topic, one.partition, Batch(one.data, one.count, deadline, settled))
+        self._sender.add(topic, one.partition, ProducerBatch(one.data, one.count, deadline, settled))
 
     async def flush(self) -> None:
         """Hand over all open batches, and wait until these and all before are settled."""

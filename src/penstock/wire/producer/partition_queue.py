@@ -24,7 +24,7 @@ from penstock.wire.records.record_encoder import Encoded
 SEQUENCES = 1 << 31
 
 
-class Identity(NamedTuple):
+class ProducerId(NamedTuple):
     """A producer id and its epoch, as InitProducerId gives them."""
 
     id: int
@@ -43,7 +43,7 @@ Settle = Callable[[Outcome, slice], None]
 
 
 @dataclass(eq=False)
-class Batch:
+class ProducerBatch:
     """A record batch on its way; `settle` is called once, with the slice it has of the records encoded together."""
 
     data: memoryview
@@ -54,7 +54,7 @@ class Batch:
     """Which record of those encoded together is its first: not 0 in a later part of a batch that was too large."""
     created: float = field(default_factory=time.monotonic)
     place: tuple[int, int] = (-1, 0)
-    identity: Identity | None = None
+    identity: ProducerId | None = None
     sequence: int = -1
     attempts: int = 0
     settled: bool = False
@@ -72,11 +72,11 @@ class Lane:
 
     def __init__(self, topic: str, partition: int, backoff: Backoff, *, transactional: bool = False) -> None:
         self.topic, self.partition, self.backoff, self.transactional = topic, partition, backoff, transactional
-        self.queue: deque[Batch] = deque()
-        self.in_flight: list[Batch] = []
+        self.queue: deque[ProducerBatch] = deque()
+        self.in_flight: list[ProducerBatch] = []
         self.node = -1
         """The broker that has what is in flight, or had it last."""
-        self.identity: Identity | None = None
+        self.identity: ProducerId | None = None
         self.wants_identity = False
         """The numbers so far lead nowhere: once nothing is in flight, what is queued starts again at zero."""
         self.recovering = False
@@ -85,7 +85,7 @@ class Lane:
         """The broker has taken a batch under this identity, so it knows the numbers."""
         self._next = self._added = 0
 
-    def add(self, one: Batch) -> None:
+    def add(self, one: ProducerBatch) -> None:
         self._added += 1
         one.place = self._added, one.first
         self.queue.append(one)
@@ -107,14 +107,14 @@ class Lane:
         """
         return not self.in_flight or node == self.node
 
-    def restart(self, identity: Identity) -> None:
+    def restart(self, identity: ProducerId) -> None:
         """Number all that is queued anew; only when nothing is in flight."""
         assert not self.in_flight
         self.identity, self.wants_identity, self.proven, self._next = identity, False, False, 0
         for one in self.queue:
             one.sequence = -1
 
-    def take(self, node: int) -> Batch:
+    def take(self, node: int) -> ProducerBatch:
         """The next batch, numbered and counted as in flight at this broker."""
         self.node = node
         one = self.queue.popleft()
@@ -129,7 +129,7 @@ class Lane:
         self.recovering = False
         return one
 
-    def _stamp(self, one: Batch, producer: int, epoch: int) -> None:
+    def _stamp(self, one: ProducerBatch, producer: int, epoch: int) -> None:
         batch_header.stamp(
             one.data,
             producer_id=producer,
@@ -138,21 +138,21 @@ class Lane:
             transactional=self.transactional,
         )
 
-    def is_first(self, one: Batch) -> bool:
+    def is_first(self, one: ProducerBatch) -> bool:
         """Whether no older batch of this lane is still on its way."""
         return (not self.in_flight or self.in_flight[0] is one) and not (self.queue and self.queue[0].place < one.place)
 
-    def settled(self, one: Batch) -> None:
+    def settled(self, one: ProducerBatch) -> None:
         self.in_flight.remove(one)
         self.proven = one.identity == self.identity
         self.backoff.reset()
 
-    def again(self, one: Batch) -> None:
+    def again(self, one: ProducerBatch) -> None:
         """Put a batch that failed back, in front of all younger ones."""
         self.in_flight.remove(one)
         self._put_back([one])
 
-    def split(self, one: Batch, parts: Iterable[Encoded]) -> list[Batch]:
+    def split(self, one: ProducerBatch, parts: Iterable[Encoded]) -> list[ProducerBatch]:
         """Put the parts of a batch that was in flight, and that nobody stored, back in its place; gives them."""
         self.in_flight.remove(one)
         made, sequence, first = [], one.sequence, one.first
@@ -167,13 +167,13 @@ class Lane:
         self._put_back(made)
         return made
 
-    def _put_back(self, batches: list[Batch]) -> None:
+    def _put_back(self, batches: list[ProducerBatch]) -> None:
         self.recovering = True
         place = sum(other.place < batches[0].place for other in self.queue)
         for one in reversed(batches):
             self.queue.insert(place, one)
 
-    def gap(self, one: Batch) -> None:
+    def gap(self, one: ProducerBatch) -> None:
         """A batch failed for good: the broker refuses its successors, which then start anew."""
         if one in self.in_flight:
             self.in_flight.remove(one)
@@ -182,6 +182,6 @@ class Lane:
         if self.identity and one.sequence >= 0:
             self.recovering = True
 
-    def expired(self, now: float) -> list[Batch]:
+    def expired(self, now: float) -> list[ProducerBatch]:
         """Queued batches whose time is up."""
         return [one for one in self.queue if one.deadline <= now]

@@ -24,7 +24,7 @@ from penstock.wire.errors import (
     UnknownProducerId,
     error_of,
 )
-from penstock.wire.producer.partition_queue import Batch, Lane, Outcome, Settle
+from penstock.wire.producer.partition_queue import Lane, Outcome, ProducerBatch, Settle
 from penstock.wire.producer.producer_options import Delivery
 from penstock.wire.producer.stats import TopicCounts, TopicStats
 from penstock.wire.producer.table_receipts import ranges
@@ -43,7 +43,7 @@ class Answers:
         self._delivery, self._settlement, self._learn = delivery, settlement, learn
         self._transactional = transactional
 
-    def judge(self, lane: Lane, one: Batch, result: dict[str, Any] | None) -> None:
+    def judge(self, lane: Lane, one: ProducerBatch, result: dict[str, Any] | None) -> None:
         """`result` is the answer's part about the batch's partition, if there is one."""
         where: dict[str, Any] = {"topic": lane.topic, "partition": lane.partition}
         if result is None:
@@ -59,7 +59,7 @@ class Answers:
             else:
                 self.failed(lane, one, error)
 
-    def failed(self, lane: Lane, one: Batch, error: KafkaError) -> None:
+    def failed(self, lane: Lane, one: ProducerBatch, error: KafkaError) -> None:
         """Send again what may succeed; where the broker's numbers are not ours, first start new ones."""
         one.problem = error
         if isinstance(error, OutOfOrderSequenceNumber | UnknownProducerId) and self._renumbers(lane, one):
@@ -81,11 +81,11 @@ class Answers:
         if error.refresh_metadata:
             self._learn(lane.topic)
 
-    def _renumbers(self, lane: Lane, one: Batch) -> bool:
+    def _renumbers(self, lane: Lane, one: ProducerBatch) -> bool:
         """Whether a batch behind a gap may go again: always, but a transaction whose gap it meets first has failed."""
         return self._delivery.idempotent and not (self._transactional and lane.is_first(one))
 
-    def _some_refused(self, lane: Lane, one: Batch, error: KafkaError, named: Sequence[int]) -> None:
+    def _some_refused(self, lane: Lane, one: ProducerBatch, error: KafkaError, named: Sequence[int]) -> None:
         """Fail the records for which the broker has refused a batch, and send the others again: it stored none."""
         bad = np.unique(named)
         rows = [np.setdiff1d(np.arange(one.count), bad), bad]
@@ -94,7 +94,7 @@ class Answers:
             part.settle = partial(_spread, one.settle, of_part + one.first, part.first)
         self._settlement.fail(lane, parts[1], error)
 
-    def _too_large(self, lane: Lane, one: Batch, error: KafkaError) -> None:
+    def _too_large(self, lane: Lane, one: ProducerBatch, error: KafkaError) -> None:
         """Send the records in smaller batches; one that is alone in its batch fails."""
         if one.count > 1:
             lane.split(one, halves(one.data, self._delivery.compression_level))
@@ -124,13 +124,13 @@ class Settlement:
         self.topics: dict[str, TopicCounts] = defaultdict(TopicCounts)
         self._has_room, self._transactions = has_room, transactions
 
-    def done(self, lane: Lane, one: Batch, outcome: Outcome) -> None:
+    def done(self, lane: Lane, one: ProducerBatch, outcome: Outcome) -> None:
         """The broker has it."""
         lane.settled(one)
         self.topics[lane.topic].acknowledged(one.count, len(one.data), time.monotonic() - one.created)
         one.finish(outcome)
 
-    def fail(self, lane: Lane, one: Batch, error: KafkaError) -> None:
+    def fail(self, lane: Lane, one: ProducerBatch, error: KafkaError) -> None:
         """It is not tried again."""
         lane.gap(one)
         if error.partition is None:

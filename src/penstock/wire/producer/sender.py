@@ -15,13 +15,13 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from penstock.wire.errors import KafkaError, LeaderNotAvailable, ProducerClosed, error_of
-from penstock.wire.net.broker_connection import Connection
+from penstock.wire.net.broker_connection import BrokerConnection
 from penstock.wire.net.cluster import Backoff, Cluster
-from penstock.wire.producer.partition_queue import Batch, Identity, Lane, Outcome
+from penstock.wire.producer.partition_queue import Lane, Outcome, ProducerBatch, ProducerId
 from penstock.wire.producer.produce_responses import Answers, Settlement
 from penstock.wire.producer.producer_options import Delivery
 from penstock.wire.producer.stats import BrokerStats, Histogram, TopicStats
-from penstock.wire.producer.tasks import Work
+from penstock.wire.producer.tasks import SenderTasks
 from penstock.wire.producer.transactions import PRODUCE_AT_MOST, Transactions
 from penstock.wire.protocol import frames
 
@@ -32,7 +32,7 @@ IDLE = 1.0
 
 class _Sent(NamedTuple):
     lane: Lane
-    batch: Batch
+    batch: ProducerBatch
 
 
 class Sender:
@@ -50,7 +50,7 @@ class Sender:
         self._answer_times: dict[int, Histogram] = defaultdict(Histogram)
         self._cluster, self._delivery, self._has_room = cluster, delivery, has_room
         self._transactions = transactions
-        self._work = Work()
+        self._work = SenderTasks()
         self._settlement = Settlement(has_room, transactions)
         self._preparation = Preparation(
             cluster, self.lanes, self._settlement, self._work, transactions, idempotent=delivery.idempotent
@@ -64,7 +64,7 @@ class Sender:
     def start(self) -> None:
         self._pump = asyncio.create_task(self._run())
 
-    def add(self, topic: str, partition: int, one: Batch) -> None:
+    def add(self, topic: str, partition: int, one: ProducerBatch) -> None:
         if self._broken:
             one.finish(Outcome(-1, -1, self._broken))
             return
@@ -179,7 +179,7 @@ class Sender:
             self._work.changed.set()
             self._has_room()
 
-    async def _produce(self, connection: Connection, sent: list[_Sent]) -> None:
+    async def _produce(self, connection: BrokerConnection, sent: list[_Sent]) -> None:
         version = connection.version(frames.PRODUCE, at_most=PRODUCE_AT_MOST if self._transactions else None)
         by_id, body = version >= BY_ID, self._body(sent, by_id=version >= BY_ID)
         # Read now: by the time of the answer the topic may have been made anew, with another id.
@@ -224,14 +224,14 @@ class Preparation:
         cluster: Cluster,
         lanes: Mapping[tuple[str, int], Lane],
         settlement: Settlement,
-        work: Work,
+        work: SenderTasks,
         transactions: Transactions | None,
         *,
         idempotent: bool,
     ) -> None:
         self._cluster, self._lanes, self._settlement, self._work = cluster, lanes, settlement, work
         self._transactions, self._idempotent = transactions, idempotent
-        self._identity: Identity | None = None
+        self._identity: ProducerId | None = None
 
     def is_done(self, lane: Lane) -> bool:
         """Whether leader and identity are known; starts the work that makes them so."""
@@ -287,7 +287,7 @@ class Preparation:
             found = await self._cluster.ask(frames.INIT_PRODUCER_ID, body)
             if found["error_code"]:
                 raise error_of(found["error_code"])()
-            made = Identity(found["producer_id"], found["producer_epoch"])
+            made = ProducerId(found["producer_id"], found["producer_epoch"])
             # All lanes begin with one id; the next ones are for a lane that has to begin anew.
             self._identity = self._identity or made
             if not lane.in_flight:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 
 
-class Work:
+class SenderTasks:
     """Runs tasks until `cancel`; `changed` tells that one about something ended, or whatever else its owner sets."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ from penstock.wire.errors import (
     error_of,
 )
 from penstock.wire.net.cluster import Broker, Cluster, patiently
-from penstock.wire.producer.partition_queue import Identity, Lane
+from penstock.wire.producer.partition_queue import Lane, ProducerId
 from penstock.wire.protocol import frames
 from penstock.wire.protocol.frames import Api, Message
 
@@ -49,7 +49,7 @@ class Transactions:
         self, cluster: Cluster, id: str, *, timeout: float, patience: float, pauses: tuple[float, float]
     ) -> None:
         self.id = id
-        self.identity: Identity | None = None
+        self.identity: ProducerId | None = None
         self.is_open = False
         self.failure: KafkaError | None = None
         """Why the open transaction cannot be committed any more."""
@@ -69,7 +69,7 @@ class Transactions:
             if self.is_open:
                 raise InvalidTxnState("a transaction is open; end it before the next one begins")
             if self.identity is None:
-                await self._identify(Identity(-1, -1))
+                await self._identify(ProducerId(-1, -1))
             self.is_open, self.failure, self._touched = True, None, False
 
     def has(self, lane: Lane) -> bool:
@@ -160,7 +160,7 @@ class Transactions:
             else:
                 await self._identify(last)
 
-    def _require_open(self) -> Identity:
+    def _require_open(self) -> ProducerId:
         if not self.is_open:
             raise InvalidTxnState("the transaction has ended; begin another")
         assert self.identity
@@ -177,20 +177,20 @@ class Transactions:
             self.fenced = error
             raise
 
-    def _who(self, identity: Identity) -> dict[str, Any]:
+    def _who(self, identity: ProducerId) -> dict[str, Any]:
         return {"transactional_id": self.id, "producer_id": identity.id, "producer_epoch": identity.epoch}
 
-    async def _identify(self, last: Identity) -> None:
+    async def _identify(self, last: ProducerId) -> None:
         body = self._who(last) | {"transaction_timeout_ms": int(self._timeout * 1000)}
         # A fresh id each time where the broker cannot raise the epoch of a given one (before version 3, KIP-360).
         connection = await patiently(self._cluster.any_connection, **self._limits)  # type: ignore[arg-type]
         if connection.version(frames.INIT_PRODUCER_ID) < 3:
             body |= {"producer_id": -1, "producer_epoch": -1}
         found = await self._ask(frames.INIT_PRODUCER_ID, body)
-        self.identity = Identity(found["producer_id"], found["producer_epoch"])
+        self.identity = ProducerId(found["producer_id"], found["producer_epoch"])
 
 
-def _partitions(id: str, identity: Identity, lanes: Iterable[Lane]) -> dict[str, Any]:
+def _partitions(id: str, identity: ProducerId, lanes: Iterable[Lane]) -> dict[str, Any]:
     topics: dict[str, list[int]] = defaultdict(list)
     for lane in lanes:
         topics[lane.topic].append(lane.partition)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.native import Array
-from penstock.wire.records.encode_kernel import Cells, header_ends, write_headers
+from penstock.wire.records.encode_kernel import ByteColumn, header_ends, write_headers
 
 
 def read_only(array: Array) -> Array:
@@ -27,18 +27,18 @@ NO_OFFSETS = read_only(np.empty(0, np.int64))
 NO_ROWS = read_only(np.empty(0, np.int32))
 
 
-def no_cells(like: Cells) -> Cells:
+def no_cells(like: ByteColumn) -> ByteColumn:
     """An absent column, of the types of one that is there."""
-    return Cells(like.offsets[:0], NO_BYTES, like.lengths[:0])
+    return ByteColumn(like.offsets[:0], NO_BYTES, like.lengths[:0])
 
 
-def widen(cells: Cells) -> Cells:
+def widen(cells: ByteColumn) -> ByteColumn:
     """The same column with 64-bit offsets."""
     offsets, data, lengths = cells
-    return Cells(read_only(offsets.astype(np.int64)), data, lengths)
+    return ByteColumn(read_only(offsets.astype(np.int64)), data, lengths)
 
 
-def cells(array: pa.Array, name: str) -> Cells:
+def cells(array: pa.Array, name: str) -> ByteColumn:
     """A column of bytes or text; `name` is for the message that refuses other types."""
     array = _plain(array, name)
     large = pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type)
@@ -52,7 +52,7 @@ def cells(array: pa.Array, name: str) -> Cells:
     if array.null_count:
         lengths[pc.is_null(array).to_numpy(zero_copy_only=False)] = -1
     data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else NO_BYTES
-    return Cells(read_only(offsets), read_only(data), read_only(lengths))
+    return ByteColumn(read_only(offsets), read_only(data), read_only(lengths))
 
 
 def _plain(array: pa.Array, name: str) -> pa.Array:

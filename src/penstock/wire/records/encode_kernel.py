@@ -25,7 +25,7 @@ VALUE_ONLY = 5 + 2 + 5 + 1 + 5 + 1
 """Bytes: the length, attributes and time, the offset, no key, the value's length, no headers."""
 
 
-class Cells(NamedTuple):
+class ByteColumn(NamedTuple):
     """A column of bytes; all arrays are empty if there is none. Offsets have 32 or 64 bits, lengths 64."""
 
     offsets: Array
@@ -88,8 +88,8 @@ def measure(sizes: Array, times: Array, rows: Array, first: int, stop: int, limi
 
 @compiled
 def write(
-    key: Cells,
-    value: Cells,
+    key: ByteColumn,
+    value: ByteColumn,
     header_offsets: Array,
     header_data: Array,
     sizes: Array,
@@ -166,7 +166,7 @@ def header_ends(starts: Array, counts: Array, key_lengths: Array, value_lengths:
 
 
 @compiled
-def write_headers(starts: Array, counts: Array, key: Cells, value: Cells, out: Array) -> None:
+def write_headers(starts: Array, counts: Array, key: ByteColumn, value: ByteColumn, out: Array) -> None:
     """Write the headers of all rows, each with its count in front."""
     key_offsets, key_data, key_lengths = key
     value_offsets, value_data, value_lengths = value

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.native import Array
 from penstock.native.jit import compiled
-from penstock.wire.records.encode_kernel import Cells
+from penstock.wire.records.encode_kernel import ByteColumn
 
 Partitioner: TypeAlias = Callable[[pa.Array, int], Any]
 """Of the keys of some records (bytes or text, null without a key) and the topic's number of partitions: one integer a
@@ -53,7 +53,7 @@ def _hash(data: Array) -> np.uint32:
 
 
 @compiled
-def _partitions(key: Cells, partitions: int, out: Array) -> None:
+def _partitions(key: ByteColumn, partitions: int, out: Array) -> None:
     offsets, data, lengths = key
     for row in range(len(lengths)):
         out[row] = -1
@@ -72,7 +72,7 @@ def partition_for(key: bytes, partitions: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
-def partitions_for(keys: Cells, partitions: int) -> Array:
+def partitions_for(keys: ByteColumn, partitions: int) -> Array:
     """The partition of each row, -1 where the key is null."""
     out = np.empty(len(keys.lengths), np.int32)
     _partitions(keys, partitions, out)

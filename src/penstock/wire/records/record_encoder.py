@@ -31,7 +31,7 @@ from penstock.wire.records.arrays import (
 )
 from penstock.wire.records.batch_header import HEADER_SIZE, finish
 from penstock.wire.records.compression import CODECS, MAX_SIZE
-from penstock.wire.records.encode_kernel import VALUE_ONLY, Cells, fixed_sizes, group, measure, write, write_values
+from penstock.wire.records.encode_kernel import VALUE_ONLY, ByteColumn, fixed_sizes, group, measure, write, write_values
 from penstock.wire.records.partitioner import Partitioner, partitioner_of, partitions_for, sticky
 
 COLUMNS = ("key", "value", "headers", "timestamp", "partition")
@@ -57,8 +57,8 @@ class Encoded:
 class _Records:
     """The columns of one Arrow batch as flat arrays."""
 
-    key: Cells
-    value: Cells
+    key: ByteColumn
+    value: ByteColumn
     header_offsets: Array
     header_data: Array
     times: Array
