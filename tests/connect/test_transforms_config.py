@@ -7,7 +7,7 @@ from smt_chains import DEBEZIUM, EXTRACT, KAFKA, SCYLLA, TOMBSTONE, config_of, e
 
 from penstock.connect.definition import REQUIRED
 from penstock.connect.transforms import regex
-from penstock.connect.transforms.field_paths import steps
+from penstock.connect.transforms.shapes import path_steps
 from penstock.connect.transforms.transform_chain import CLASSES, chain, definitions
 from penstock.errors import PenstockError
 
@@ -122,10 +122,10 @@ def test_expressions_of_java_that_python_lacks_are_no_errors() -> None:
 
 
 def test_paths_of_version_2_have_dots_and_backticks() -> None:
-    assert steps("a.b", "V1") == ["a.b"]
-    assert steps("a.b.", "v2") == ["a", "b", ""]
-    assert steps("`a.b`.c", "V2") == ["a.b", "c"]
-    assert steps(r"`a`b\`.c`.d", "V2") == ["a`b`.c", "d"]
+    assert path_steps("a.b", "V1") == ["a.b"]
+    assert path_steps("a.b.", "v2") == ["a", "b", ""]
+    assert path_steps("`a.b`.c", "V2") == ["a.b", "c"]
+    assert path_steps(r"`a`b\`.c`.d", "V2") == ["a`b`.c", "d"]
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,12 @@ from typing import Any
 from penstock.connect.api import decoded
 from penstock.connect.checks import check
 from penstock.connect.connector_store import STATES, connectors
+from penstock.connect.plugin_routes import validation
 from penstock.connect.properties import CLASS, properties
 from penstock.connect.providers import NAMING, Provided, Provider
 from penstock.connect.rest_errors import RestError
-from penstock.connect.routing import as_config
+from penstock.connect.routes import as_config
 from penstock.connect.secrets import is_secret, masked, restored
-from penstock.connect.shown import validation
 
 from .mutate import mutated
 from .runner import Decoder, Difference

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from penstock.connect import plugin_routes, routes
 from penstock.connect.rest_errors import RestError
-from penstock.connect.routing import Ask, Call
+from penstock.connect.routes import Call, RestRequest
 from penstock.connect.worker import ConnectWorker
 from penstock.errors import PenstockError
 
@@ -43,32 +43,24 @@ def application(worker: ConnectWorker) -> Starlette:
         log.error("%s %s: %s", request.method, request.url.path, hide("".join(traceback.format_exception(error))))
         return _error(500, hide(f"{type(error).__name__}: {error}"))
 
-    by_path: dict[str, dict[str, Endpoint]] = {}
-    for (method, path), call in {**routes.ROUTES, **plugin_routes.ROUTES}.items():
-        by_path.setdefault(path, {})[method] = _endpoint(worker, call)
+    by_path = {**routes.ROUTES, **plugin_routes.ROUTES}
     return Starlette(
         # Many recipes have a slash at the end, and curl does not follow a redirection.
         routes=[
-            Route(place, _by_method(calls), methods=list(calls))
+            Route(each, _endpoint(worker, calls), methods=list(calls))
             for path, calls in by_path.items()
-            for place in dict.fromkeys((path, path.rstrip("/") + "/"))
+            for each in dict.fromkeys((path, path.rstrip("/") + "/"))
         ],
         exception_handlers={HTTPException: _refused, PenstockError: failed, Exception: broken},
     )
 
 
-def _by_method(calls: Mapping[str, Endpoint]) -> Endpoint:
+def _endpoint(worker: ConnectWorker, calls: Mapping[str, Call]) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         # Starlette answers HEAD where there is GET.
-        return await calls["GET" if request.method == "HEAD" else request.method](request)
-
-    return endpoint
-
-
-def _endpoint(worker: ConnectWorker, call: Call) -> Endpoint:
-    async def endpoint(request: Request) -> Response:
+        call = calls["GET" if request.method == "HEAD" else request.method]
         query = {name: request.query_params.getlist(name) for name in request.query_params}
-        ask = Ask(request.path_params, query, await _body(request))
+        ask = RestRequest(request.path_params, query, await _body(request))
         status, answer = await run_in_threadpool(call, worker, ask)
         return Response(status_code=status) if answer is None else JSONResponse(answer, status)
 

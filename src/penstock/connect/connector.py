@@ -19,8 +19,7 @@ from penstock.connect.heartbeat import Heartbeats
 from penstock.connect.offsets import Offsets
 from penstock.connect.providers import Provided
 from penstock.connect.secrets import Secrets
-from penstock.connect.task import Setup, Task
-from penstock.connect.task_runner import FAILED, RUNNING, RunningTask
+from penstock.connect.task import FAILED, RUNNING, RunningTask, Setup, Task
 from penstock.errors import PenstockError
 
 log = logging.getLogger(__name__)

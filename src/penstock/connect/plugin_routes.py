@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 from penstock import __version__
+from penstock.connect.checks import Checked
 from penstock.connect.converters import CONVERTERS
-from penstock.connect.definition import full_name
+from penstock.connect.definition import REQUIRED, Property, as_text, full_name
 from penstock.connect.properties import ALIASES, CLASS, properties
 from penstock.connect.rest_errors import RestError
-from penstock.connect.routing import Answer, Ask, Routes, as_config, as_object, route
-from penstock.connect.shown import definitions, validation
+from penstock.connect.routes import Answer, RestRequest, Routes, as_config, as_object
 from penstock.connect.transforms import transform_chain
 from penstock.connect.worker import ConnectWorker
 
-ROUTES: Routes = {}
+Json = dict[str, Any]
 VERSION = "4.3.1"
 """The version of Kafka Connect whose API this is."""
 LEVELS = {
@@ -30,8 +31,7 @@ LEVELS = {
 """Java's levels, as Python's."""
 
 
-@route(ROUTES, "GET", "/")
-def _server(worker: ConnectWorker, ask: Ask) -> Answer:
+def _server(worker: ConnectWorker, ask: RestRequest) -> Answer:
     return 200, {
         "version": VERSION,
         "commit": f"penstock-{__version__}",
@@ -39,13 +39,11 @@ def _server(worker: ConnectWorker, ask: Ask) -> Answer:
     }
 
 
-@route(ROUTES, "GET", "/health")
-def _health(worker: ConnectWorker, ask: Ask) -> Answer:
+def _health(worker: ConnectWorker, ask: RestRequest) -> Answer:
     return 200, {"status": "healthy", "message": "Worker has completed startup and is ready to handle requests."}
 
 
-@route(ROUTES, "GET", "/connector-plugins")
-def _plugins(worker: ConnectWorker, ask: Ask) -> Answer:
+def _plugins(worker: ConnectWorker, ask: RestRequest) -> Answer:
     found = [{"class": CLASS, "type": "source", "version": __version__}]
     if not ask.flag("connectorsOnly", "true"):
         found += [{"class": name, "type": "converter", "version": __version__} for name in CONVERTERS]
@@ -53,8 +51,7 @@ def _plugins(worker: ConnectWorker, ask: Ask) -> Answer:
     return 200, found
 
 
-@route(ROUTES, "GET", "/connector-plugins/{plugin}/config")
-def _plugin_config(worker: ConnectWorker, ask: Ask) -> Answer:
+def _plugin_config(worker: ConnectWorker, ask: RestRequest) -> Answer:
     name = ask.path["plugin"]
     if kind := CONVERTERS.get(full_name(name, CONVERTERS)):
         return 200, definitions(kind.options)
@@ -64,8 +61,7 @@ def _plugin_config(worker: ConnectWorker, ask: Ask) -> Answer:
     return 200, definitions(properties())
 
 
-@route(ROUTES, "PUT", "/connector-plugins/{plugin}/config/validate")
-def _validate(worker: ConnectWorker, ask: Ask) -> Answer:
+def _validate(worker: ConnectWorker, ask: RestRequest) -> Answer:
     config = as_config({name: value for name, value in as_object(ask.body).items() if value is not None})
     _require_plugin(ask.path["plugin"])
     if (chosen := config.get("connector.class", CLASS)) not in ALIASES:
@@ -73,8 +69,7 @@ def _validate(worker: ConnectWorker, ask: Ask) -> Answer:
     return 200, validation(CLASS, worker.check(config))
 
 
-@route(ROUTES, "GET", "/admin/loggers")
-def _loggers(worker: ConnectWorker, ask: Ask) -> Answer:
+def _loggers(worker: ConnectWorker, ask: RestRequest) -> Answer:
     named = [name for name, logger in logging.root.manager.loggerDict.items() if isinstance(logger, logging.Logger)]
     return 200, {
         "root": _level("root"),
@@ -82,15 +77,13 @@ def _loggers(worker: ConnectWorker, ask: Ask) -> Answer:
     }
 
 
-@route(ROUTES, "GET", "/admin/loggers/{logger}")
-def _logger(worker: ConnectWorker, ask: Ask) -> Answer:
+def _logger(worker: ConnectWorker, ask: RestRequest) -> Answer:
     if ask.path["logger"] not in ("root", *logging.root.manager.loggerDict):
         raise RestError(404, f"Logger {ask.path['logger']} not found.")
     return 200, _level(ask.path["logger"])
 
 
-@route(ROUTES, "PUT", "/admin/loggers/{logger}")
-def _set_level(worker: ConnectWorker, ask: Ask) -> Answer:
+def _set_level(worker: ConnectWorker, ask: RestRequest) -> Answer:
     level = as_object(ask.body).get("level")
     if not level:
         raise RestError(400, "Desired 'level' parameter was not specified in request.")
@@ -117,3 +110,59 @@ def _require_plugin(name: str) -> None:
             f"Failed to find any class that implements Connector and which name matches {name}. "
             f"This worker runs {CLASS}",
         )
+
+
+ROUTES: Routes = {
+    "/": {"GET": _server},
+    "/health": {"GET": _health},
+    "/connector-plugins": {"GET": _plugins},
+    "/connector-plugins/{plugin}/config": {"GET": _plugin_config},
+    "/connector-plugins/{plugin}/config/validate": {"PUT": _validate},
+    "/admin/loggers": {"GET": _loggers},
+    "/admin/loggers/{logger}": {"GET": _logger, "PUT": _set_level},
+}
+
+
+# What the REST API shows of configurations: definitions with values and errors.
+
+
+def definitions(found: Iterable[Property]) -> list[Json]:
+    """Properties as Connect's REST API defines them."""
+    orders: dict[str, int] = {}
+    described = []
+    for each in found:
+        orders[each.group] = orders.get(each.group, 0) + 1
+        described.append(each.described(orders[each.group]))
+    return described
+
+
+def validation(name: str, checked: Checked) -> Json:
+    """The answer to a request to validate a configuration."""
+    known = [
+        {"definition": definition, "value": _value(each, checked)}
+        for each, definition in zip(checked.definitions, definitions(checked.definitions), strict=True)
+    ]
+    named = {each.name for each in checked.definitions}
+    others = sorted({*checked.unknown, *checked.errors} - named)
+    unknown = [Property(each, "STRING", None, checked.unknown.get(each, ""), group="Unknown") for each in others]
+    known += [
+        {"definition": definition, "value": _value(each, checked)}
+        for each, definition in zip(unknown, definitions(unknown), strict=True)
+    ]
+    return {
+        "name": name,
+        "error_count": len(checked.messages),
+        "groups": list(dict.fromkeys(each["definition"]["group"] for each in known)),
+        "configs": known,
+    }
+
+
+def _value(each: Property, checked: Checked) -> Json:
+    text = checked.shown.get(each.name)
+    return {
+        "name": each.name,
+        "value": as_text(each.default) if text is None and each.default is not REQUIRED else text,
+        "recommended_values": list(each.allowed),
+        "errors": checked.errors.get(each.name, []),
+        "visible": True,
+    }

@@ -1,8 +1,9 @@
-"""What the paths below /connectors do."""
+"""What a request is to the functions that answer it, and those of the paths below /connectors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from penstock.connect.connector import Connector
@@ -10,17 +11,39 @@ from penstock.connect.connector_store import PAUSED, STARTED, STOPPED
 from penstock.connect.database import TABLES
 from penstock.connect.providers import REFERENCE
 from penstock.connect.rest_errors import RestError
-from penstock.connect.routing import Answer, Ask, Routes, as_config, as_object, route
 from penstock.connect.secrets import masked
 from penstock.connect.worker import ConnectWorker
 
-ROUTES: Routes = {}
 INITIAL = {"RUNNING": STARTED, "PAUSED": PAUSED, "STOPPED": STOPPED}
 CONFIGS = {"name": "the connector's name", "config": "its configuration as an object"}
+KINDS = {dict: "an object", list: "an array"}
 
 
-@route(ROUTES, "GET", "/connectors")
-def _list(worker: ConnectWorker, ask: Ask) -> Answer:
+@dataclass(frozen=True)
+class RestRequest:
+    """A request: the parts of its path, the parameters of its query, and its body, decoded."""
+
+    path: Mapping[str, str]
+    query: Mapping[str, list[str]]
+    body: Any
+
+    @property
+    def name(self) -> str:
+        """The connector's."""
+        return self.path["name"]
+
+    def flag(self, name: str, default: str = "false") -> bool:
+        return self.query.get(name, [default])[-1].lower() == "true"
+
+
+Answer = tuple[int, Any]
+"""HTTP's status, and the body; None for no body."""
+Call = Callable[[ConnectWorker, RestRequest], Answer]
+Routes = dict[str, dict[str, Call]]
+"""By path and method."""
+
+
+def _list(worker: ConnectWorker, ask: RestRequest) -> Answer:
     wanted = set(ask.query.get("expand", ()))
     if not wanted & {"info", "status"}:
         return 200, worker.names()
@@ -28,8 +51,7 @@ def _list(worker: ConnectWorker, ask: Ask) -> Answer:
     return 200, {name: {part: make(name) for part, make in parts.items() if part in wanted} for name in worker.names()}
 
 
-@route(ROUTES, "POST", "/connectors")
-def _create(worker: ConnectWorker, ask: Ask) -> Answer:
+def _create(worker: ConnectWorker, ask: RestRequest) -> Answer:
     if not isinstance(ask.body, dict) or not isinstance(ask.body.get("config"), dict):
         raise RestError(
             400, f"The body must be an object with {' and '.join(f'`{k}` ({v})' for k, v in CONFIGS.items())}"
@@ -46,68 +68,57 @@ def _create(worker: ConnectWorker, ask: Ask) -> Answer:
     return 201, _info(worker.get(name))
 
 
-@route(ROUTES, "GET", "/connectors/{name}")
-def _get(worker: ConnectWorker, ask: Ask) -> Answer:
+def _get(worker: ConnectWorker, ask: RestRequest) -> Answer:
     return 200, _info(worker.get(ask.name))
 
 
-@route(ROUTES, "DELETE", "/connectors/{name}")
-def _delete(worker: ConnectWorker, ask: Ask) -> Answer:
+def _delete(worker: ConnectWorker, ask: RestRequest) -> Answer:
     worker.delete(ask.name)
     return 204, None
 
 
-@route(ROUTES, "GET", "/connectors/{name}/config")
-def _get_config(worker: ConnectWorker, ask: Ask) -> Answer:
+def _get_config(worker: ConnectWorker, ask: RestRequest) -> Answer:
     return 200, masked(worker.get(ask.name).kept.config)
 
 
-@route(ROUTES, "PUT", "/connectors/{name}/config")
-def _put_config(worker: ConnectWorker, ask: Ask) -> Answer:
+def _put_config(worker: ConnectWorker, ask: RestRequest) -> Answer:
     new = worker.configure(ask.name, as_config(ask.body))
     return 201 if new else 200, _info(worker.get(ask.name))
 
 
-@route(ROUTES, "PATCH", "/connectors/{name}/config")
-def _patch_config(worker: ConnectWorker, ask: Ask) -> Answer:
+def _patch_config(worker: ConnectWorker, ask: RestRequest) -> Answer:
     given = as_object(ask.body)
     changed = as_config({name: value for name, value in given.items() if value is not None})
     worker.patch(ask.name, {**dict.fromkeys(given), **changed})
     return 200, _info(worker.get(ask.name))
 
 
-@route(ROUTES, "GET", "/connectors/{name}/status")
-def _status(worker: ConnectWorker, ask: Ask) -> Answer:
+def _status(worker: ConnectWorker, ask: RestRequest) -> Answer:
     return 200, worker.status(ask.name)
 
 
-@route(ROUTES, "POST", "/connectors/{name}/restart")
-def _restart(worker: ConnectWorker, ask: Ask) -> Answer:
+def _restart(worker: ConnectWorker, ask: RestRequest) -> Answer:
     tasks, failed = ask.flag("includeTasks"), ask.flag("onlyFailed")
     worker.restart(ask.name, tasks=tasks, only_failed=failed)
     return (202, worker.status(ask.name)) if tasks or failed else (204, None)
 
 
-@route(ROUTES, "PUT", "/connectors/{name}/pause")
-def _pause(worker: ConnectWorker, ask: Ask) -> Answer:
+def _pause(worker: ConnectWorker, ask: RestRequest) -> Answer:
     worker.set_state(ask.name, PAUSED)
     return 202, None
 
 
-@route(ROUTES, "PUT", "/connectors/{name}/resume")
-def _resume(worker: ConnectWorker, ask: Ask) -> Answer:
+def _resume(worker: ConnectWorker, ask: RestRequest) -> Answer:
     worker.set_state(ask.name, STARTED)
     return 202, None
 
 
-@route(ROUTES, "PUT", "/connectors/{name}/stop")
-def _stop(worker: ConnectWorker, ask: Ask) -> Answer:
+def _stop(worker: ConnectWorker, ask: RestRequest) -> Answer:
     worker.set_state(ask.name, STOPPED)
     return 204, None
 
 
-@route(ROUTES, "GET", "/connectors/{name}/tasks")
-def _tasks(worker: ConnectWorker, ask: Ask) -> Answer:
+def _tasks(worker: ConnectWorker, ask: RestRequest) -> Answer:
     connector = worker.get(ask.name)
     return 200, [
         {
@@ -118,35 +129,29 @@ def _tasks(worker: ConnectWorker, ask: Ask) -> Answer:
     ]
 
 
-@route(ROUTES, "GET", "/connectors/{name}/tasks/{task}/status")
-def _task_status(worker: ConnectWorker, ask: Ask) -> Answer:
+def _task_status(worker: ConnectWorker, ask: RestRequest) -> Answer:
     return 200, worker.task(ask.name, _number(ask.path["task"]))
 
 
-@route(ROUTES, "POST", "/connectors/{name}/tasks/{task}/restart")
-def _restart_task(worker: ConnectWorker, ask: Ask) -> Answer:
+def _restart_task(worker: ConnectWorker, ask: RestRequest) -> Answer:
     worker.restart_task(ask.name, _number(ask.path["task"]))
     return 204, None
 
 
-@route(ROUTES, "GET", "/connectors/{name}/topics")
-def _topics(worker: ConnectWorker, ask: Ask) -> Answer:
+def _topics(worker: ConnectWorker, ask: RestRequest) -> Answer:
     return 200, {ask.name: {"topics": sorted(worker.get(ask.name).active)}}
 
 
-@route(ROUTES, "PUT", "/connectors/{name}/topics/reset")
-def _reset_topics(worker: ConnectWorker, ask: Ask) -> Answer:
+def _reset_topics(worker: ConnectWorker, ask: RestRequest) -> Answer:
     worker.get(ask.name).active.clear()
     return 202, None
 
 
-@route(ROUTES, "GET", "/connectors/{name}/offsets")
-def _offsets(worker: ConnectWorker, ask: Ask) -> Answer:
+def _offsets(worker: ConnectWorker, ask: RestRequest) -> Answer:
     return 200, {"offsets": worker.get(ask.name).offsets.read()}
 
 
-@route(ROUTES, "PATCH", "/connectors/{name}/offsets")
-def _alter_offsets(worker: ConnectWorker, ask: Ask) -> Answer:
+def _alter_offsets(worker: ConnectWorker, ask: RestRequest) -> Answer:
     entries = as_object(ask.body).get("offsets")
     if not isinstance(entries, list) or not entries:
         raise RestError(400, "Partitions / offsets need to be provided for an alter offsets request")
@@ -154,8 +159,7 @@ def _alter_offsets(worker: ConnectWorker, ask: Ask) -> Answer:
     return 200, {"message": "The offsets for this connector have been altered successfully"}
 
 
-@route(ROUTES, "DELETE", "/connectors/{name}/offsets")
-def _forget_offsets(worker: ConnectWorker, ask: Ask) -> Answer:
+def _forget_offsets(worker: ConnectWorker, ask: RestRequest) -> Answer:
     worker.with_stopped(ask.name, lambda connector: connector.offsets.forget())
     return 200, {"message": "The offsets for this connector have been reset successfully"}
 
@@ -179,3 +183,42 @@ def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise RestError(404, f"HTTP 404 Not Found: {text} is no task's number")
     return int(text)
+
+
+def as_object(body: Any) -> dict[str, Any]:
+    """A body that must be a JSON object."""
+    if not isinstance(body, dict):
+        raise RestError(400, "The body must be a JSON object")
+    return body
+
+
+def as_config(body: Any) -> dict[str, str]:
+    """A configuration of a body: values that are no text become the text that Connect makes of them."""
+    config = {}
+    for name, value in as_object(body).items():
+        if value is None:
+            raise RestError(400, f"Null value can not be supplied as the configuration value: {name}; leave it out")
+        if isinstance(value, dict | list):
+            raise RestError(
+                400, f"The value of {name} must be text, a number or a truth value, not {KINDS[type(value)]}"
+            )
+        config[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return config
+
+
+ROUTES: Routes = {
+    "/connectors": {"GET": _list, "POST": _create},
+    "/connectors/{name}": {"GET": _get, "DELETE": _delete},
+    "/connectors/{name}/config": {"GET": _get_config, "PUT": _put_config, "PATCH": _patch_config},
+    "/connectors/{name}/status": {"GET": _status},
+    "/connectors/{name}/restart": {"POST": _restart},
+    "/connectors/{name}/pause": {"PUT": _pause},
+    "/connectors/{name}/resume": {"PUT": _resume},
+    "/connectors/{name}/stop": {"PUT": _stop},
+    "/connectors/{name}/tasks": {"GET": _tasks},
+    "/connectors/{name}/tasks/{task}/status": {"GET": _task_status},
+    "/connectors/{name}/tasks/{task}/restart": {"POST": _restart_task},
+    "/connectors/{name}/topics": {"GET": _topics},
+    "/connectors/{name}/topics/reset": {"PUT": _reset_topics},
+    "/connectors/{name}/offsets": {"GET": _offsets, "PATCH": _alter_offsets, "DELETE": _forget_offsets},
+}

@@ -12,7 +12,7 @@ from penstock.connect.connector import Connector, World
 from penstock.connect.connector_store import PAUSED, STARTED, STOPPED, ConnectorStore, Kept
 from penstock.connect.rest_errors import RestError, not_found
 from penstock.connect.secrets import restored
-from penstock.connect.task_runner import ENDED, FAILED, UNASSIGNED
+from penstock.connect.task import ENDED, FAILED, UNASSIGNED
 
 T = TypeVar("T")
 Json = dict[str, Any]

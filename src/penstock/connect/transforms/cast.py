@@ -7,7 +7,7 @@ from pyspark.sql import Column, functions as F
 from penstock.codec.connect_schema import PRIMITIVES
 from penstock.codec.typed_records import RecordPart
 from penstock.connect.transforms.header_text import text
-from penstock.connect.transforms.kind import DEFAULTS, KAFKA, Values, needed, on_key_and_value
+from penstock.connect.transforms.state import DEFAULTS, KAFKA, Values, needed, on_key_and_value
 from penstock.connect.transforms.struct_edits import fields, rebuilt
 from penstock.connect.transforms.struct_fields import INTEGERS, on_each
 from penstock.errors import PenstockError

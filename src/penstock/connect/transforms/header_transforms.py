@@ -8,9 +8,12 @@ from pyspark.sql import Column, functions as F
 
 from penstock.codec.typed_records import RecordPart, Side
 from penstock.connect.transforms.header_text import header, text
-from penstock.connect.transforms.kind import (
+from penstock.connect.transforms.state import (
     DEFAULTS,
     KAFKA,
+    NO_HEADERS,
+    State,
+    Step,
     Transformation,
     Values,
     needed,
@@ -18,7 +21,6 @@ from penstock.connect.transforms.kind import (
     one_of,
     some_names,
 )
-from penstock.connect.transforms.state import NO_HEADERS, State, Step
 from penstock.connect.transforms.struct_edits import fields, rebuilt
 from penstock.errors import PenstockError
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pyspark.sql import Column, functions as F
 
 from penstock.connect.transforms import regex
-from penstock.connect.transforms.kind import KAFKA, Predicate, Test, Values, needed, not_empty
-from penstock.connect.transforms.state import State, Step, joined
+from penstock.connect.transforms.state import KAFKA, Predicate, State, Step, Test, Values, joined, needed, not_empty
 
 PREFIX = f"{KAFKA}predicates."
 

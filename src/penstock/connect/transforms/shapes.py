@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from pyspark.sql import functions as F
 
 from penstock.codec.typed_records import RecordPart
-from penstock.connect.transforms.field_paths import problem, steps
-from penstock.connect.transforms.kind import (
+from penstock.connect.transforms.state import (
     DEFAULTS,
     KAFKA,
+    State,
+    Step,
     Transformation,
     Values,
     needed,
@@ -18,11 +20,12 @@ from penstock.connect.transforms.kind import (
     option,
     some_names,
 )
-from penstock.connect.transforms.state import State, Step
 from penstock.connect.transforms.struct_edits import basics, fields, rebuilt, struct_schema
 from penstock.connect.transforms.struct_fields import on_each
 from penstock.errors import PenstockError
 
+# A name in backticks ends at the first backtick that no backslash precedes and that a dot or the end follows.
+_QUOTED = re.compile(r"`(.*?)(?<!\\)`(?=\.|$)")
 SYNTAX = option(
     "field.syntax.version",
     "STRING",
@@ -47,11 +50,11 @@ def _field_at(part: RecordPart, path: list[str], name: str) -> RecordPart:
 
 
 def _extracted(part: RecordPart, values: Values) -> RecordPart:
-    return _field_at(part, steps(values["field"], values["field.syntax.version"]), "ExtractField")
+    return _field_at(part, path_steps(values["field"], values["field.syntax.version"]), "ExtractField")
 
 
 def _wrong_path(values: Values) -> str | None:
-    return problem(values["field"] or "", values["field.syntax.version"])
+    return path_problem(values["field"] or "", values["field.syntax.version"])
 
 
 def _hoisted(part: RecordPart, values: Values) -> RecordPart:
@@ -121,3 +124,40 @@ CLASSES = (
         _value_to_key,
     ),
 )
+
+
+# Paths to nested fields: version 2 of the syntax of KIP-821, `a.b`, with backticks around names that hold dots.
+
+
+def path_steps(path: str, version: str) -> list[str]:
+    """The names on the way; raises `ValueError` for a backtick without its partner."""
+    if version.upper() == "V1":
+        return [path]
+    found, rest = [], path
+    while True:
+        if rest.startswith("`"):
+            quoted = _QUOTED.match(rest)
+            if not quoted:
+                raise ValueError(
+                    f"Incomplete backtick pair in path: [{path}], consider adding a backslash before backtick "
+                    f"at position {len(path) - len(rest)} to escape it"
+                )
+            # A backslash hides only a backtick that would end the name.
+            found.append(re.sub(r"\\`(?=\.)", "`", quoted[1]))
+            rest = rest[quoted.end() :]
+        else:
+            name, dot, after = rest.partition(".")
+            found.append(name)
+            rest = dot + after
+        if not rest:
+            return found
+        rest = rest[1:]
+
+
+def path_problem(path: str, version: str) -> str | None:
+    """What is wrong with a path, or None."""
+    try:
+        path_steps(path, version)
+    except ValueError as error:
+        return str(error)
+    return None

@@ -9,17 +9,19 @@ from pyspark.sql import functions as F
 from penstock.codec.connect_schema import nothing, spark_type
 from penstock.codec.typed_records import RecordPart, Side
 from penstock.connect.transforms import dates
-from penstock.connect.transforms.kind import (
+from penstock.connect.transforms.state import (
     DEFAULTS,
     KAFKA,
+    State,
+    Step,
     Values,
     needed,
     not_empty,
     on_key_and_value,
     option,
     some_names,
+    topic_column,
 )
-from penstock.connect.transforms.state import State, Step, topic_column
 from penstock.connect.transforms.struct_edits import fields, optional_text, rebuilt
 from penstock.errors import PenstockError
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pyspark.sql import functions as F
 
 from penstock.connect.transforms import dates, regex
-from penstock.connect.transforms.kind import KAFKA, Transformation, Values, needed, option
-from penstock.connect.transforms.state import State, Step, topic_column
+from penstock.connect.transforms.state import KAFKA, State, Step, Transformation, Values, needed, option, topic_column
 from penstock.errors import PenstockError
 
 

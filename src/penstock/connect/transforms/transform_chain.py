@@ -21,8 +21,7 @@ from penstock.connect.transforms import (
     times,
     topic_routing,
 )
-from penstock.connect.transforms.kind import Predicate, Transformation
-from penstock.connect.transforms.state import Step, closed, opened
+from penstock.connect.transforms.state import Predicate, Step, Transformation, closed, opened
 from penstock.errors import PenstockError
 
 Config = Mapping[str, str | None]
