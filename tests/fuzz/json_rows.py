@@ -1,13 +1,14 @@
-"""JSON objects of a topic as rows of a global table: each value is read as if it were alone, and as Python's json does.
+"""JSON objects of a topic as rows of a global table: values are read as if each were alone, and as Python's json does.
 
-An input is values with a length of two bytes before each. What is compared: which values are good, texts and whole
-numbers of good ones where Python's json has one of these, and that Arrow finds nothing wrong with the rows.
+An input is values with a length of two bytes before each. What is compared: whether one of them is read the same
+alone, strings and integers of good ones where Python's json has one of these, and that Arrow finds nothing wrong.
 """
 
 from __future__ import annotations
 
 import json
 import random as randoms
+import zlib
 from typing import Any
 
 import pyarrow as pa
@@ -86,16 +87,21 @@ def _check(data: bytes) -> bool:
     if rows.schema != SCHEMA or len(rows) != sum(map(int, good)):
         raise Difference(f"{len(rows)} rows of {rows.schema} for {good}")
     found = iter(rows.to_pylist())
-    for value, is_good in zip(values, good, strict=True):
-        alone, alone_good = decoded(pa.array([value], pa.binary()), SCHEMA)
-        if bool(alone_good[0]) != bool(is_good):
-            raise Difference(f"{value!r} is good: {is_good}; alone: {alone_good[0]}")
-        if is_good:
-            row = next(found)
-            if [row] != alone.to_pylist():
-                raise Difference(f"{value!r} is {row}; alone: {alone.to_pylist()}")
+    read = [next(found) if is_good else None for is_good in good]
+    for value, row in zip(values, read, strict=True):
+        if row is not None:
             _compare(value, row)
+    if values:
+        # Reading costs most by far, so of each input one value is read alone, too.
+        at = zlib.crc32(data) % len(values)
+        _compare_alone(values[at], read[at])
     return bool(len(rows))
+
+
+def _compare_alone(value: bytes, row: dict[str, Any] | None) -> None:
+    alone, good = decoded(pa.array([value], pa.binary()), SCHEMA)
+    if alone.to_pylist() != ([] if row is None else [row]) or bool(good[0]) != (row is not None):
+        raise Difference(f"{value!r} is {row}; alone: {alone.to_pylist()}")
 
 
 def _compare(value: bytes, row: dict[str, Any]) -> None:
