@@ -1,4 +1,4 @@
-"""Compiled loops never run as they were before an edit, wherever in their sources that was."""
+"""Compiled loops never run old machine code after an edit anywhere in their sources."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def loops(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def run(loops: Path, **environment: str) -> Any:
-    """What the loops give in a new process, and how often each outermost one was compiled."""
+    """The results of the loops in a new process, and how often each outermost loop was compiled."""
     paths = os.pathsep.join(filter(None, [str(loops.parent), os.environ.get("PYTHONPATH")]))
     settings = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", **environment}
     done = subprocess.run([sys.executable, "-c", RUN], env=settings, check=True, stdout=subprocess.PIPE)
@@ -99,3 +99,18 @@ def test_another_place_of_the_cache_has_the_same_rule(loops: Path, tmp_path: Pat
     assert run(loops, **kept) == [45, 2, [1, 1]]
     (loops / "limits.py").write_text("MOST = (1, 3)\n")
     assert run(loops, **kept) == [48, 2, [1, 0]]
+
+
+def test_a_class_of_arguments_may_get_another_name(loops: Path) -> None:
+    other = loops / "other.py"
+    other.write_text(
+        "from typing import NamedTuple\n"
+        "from penstock.native.jit import compiled\n"
+        "class Cells(NamedTuple):\n    length: int\n"
+        "def other(value):\n    return inner(Cells(value))\n"
+        "@compiled\ndef inner(cells):\n    return cells.length + 1\n"
+        "other.stats = inner.stats\n"
+    )
+    assert run(loops) == [45, 2, [1, 1]]
+    other.write_text(other.read_text().replace("Cells", "Columns"))
+    assert run(loops) == [45, 2, [0, 1]], "what is on disk names a class that is no more"
