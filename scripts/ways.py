@@ -80,9 +80,9 @@ def scope(module: str) -> Scope | None:
         return None
     found = Scope(module)
     tree = ast.parse(file.read_text())
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.bodies[node.name] = node
+    for defined in tree.body:
+        if isinstance(defined, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.bodies[defined.name] = defined
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "penstock":
             for alias in node.names:

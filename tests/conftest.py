@@ -1,8 +1,8 @@
-"""What tests share: one Kafka, one Cassandra and one Spark session for the whole run, started when first asked for.
+"""Shared fixtures: one Kafka, one Cassandra and one Spark session for the whole run, started at first use.
 
-PENSTOCK_TEST_SERVICES=<root> uses the services of that root and leaves them running: quick when a test is run often.
-Property tests draw the same examples each time, so that what fails is what was changed; `--hypothesis-profile explore`
-draws others, and more.
+PENSTOCK_TEST_SERVICES=<root> uses the services of that root and leaves them running, which is fast for repeated runs.
+Property tests draw the same examples each time, so that a failure comes from a change; `--hypothesis-profile explore`
+draws other and more examples.
 """
 
 from __future__ import annotations
@@ -10,15 +10,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
 from cassandra.query import tuple_factory
 from hypothesis import settings
+from keyspaces import new_keyspace
 from postgres_server import require_postgres
 from pyspark.sql import SparkSession
 
 from penstock.local.services import Services, down, up
+from penstock.native import shared_memory
 from penstock.session import spark as spark_session
 
 # In runs of minutes the JVMs' optimising compiler takes more CPU than it saves.
@@ -75,3 +78,27 @@ def spark() -> Iterator[SparkSession]:
     session = spark_session("tests")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def keyspace(cql: Any) -> Iterator[str]:
+    with new_keyspace(cql, "stream") as name:
+        yield name
+
+
+@pytest.fixture
+def sharing(monkeypatch: pytest.MonkeyPatch) -> shared_memory.SharedMemory:
+    """This process has memory to share."""
+    made = shared_memory.SharedMemory.make()
+    if made is None:
+        pytest.skip("this system gives no such memory")
+    monkeypatch.setattr(shared_memory, "_MEMORY", made)
+    monkeypatch.setattr(shared_memory, "_NUMBERS", {})
+    return made
+
+
+@pytest.fixture(params=["own", "shared"])
+def memory(request: pytest.FixtureRequest) -> None:
+    """Both with such memory and without."""
+    if request.param == "shared":
+        request.getfixturevalue("sharing")

@@ -34,7 +34,7 @@ for line in sys.stdin:
 
 @pytest.fixture
 def echo() -> Iterator[int]:
-    """The port of a server that says what it hears."""
+    """The port of a server that echoes its input."""
     server = [sys.executable, "-c", ECHO]
     with subprocess.Popen(server, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
@@ -56,7 +56,7 @@ with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Echo) as server:
 
 
 def said(connection: socket.socket, text: bytes) -> bytes:
-    """The answer; none when the connection is broken."""
+    """The answer; b"" if the connection is broken."""
     try:
         connection.sendall(text)
         return connection.recv(100)

@@ -29,7 +29,7 @@ def test_a_text_of_numbers_and_units_is_a_duration(text: str, found: timedelta) 
     "value", [5, 5.0, None, True, b"1 day", "", "5", "500ms", "often", "9999999999 days", "9" * 400 + " days"]
 )
 def test_anything_else_is_none(value: Any) -> None:
-    with pytest.raises(PenstockError, match=r'every is no duration: .*write it as "10 minutes" or as a datetime'):
+    with pytest.raises(PenstockError, match=r'every is not a duration: .*write it as "10 minutes" or as a datetime'):
         duration(value, name="every")
 
 

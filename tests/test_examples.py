@@ -18,7 +18,7 @@ from penstock.cli.run import load
 from penstock.local.services import Services
 
 ROOT = Path(__file__).parent.parent
-# Those of the orders; the others have tests beside what they show.
+# The examples of the orders; the others have tests next to the features they show.
 EXAMPLES = {"01_changes_to_kafka": "order_events", "02_two_queries": "paid_orders"}
 PIPELINE = re.compile(r"^@(?:ps|penstock)\.pipeline\((.*)\)\ndef (\w+)\(", re.MULTILINE)
 TABLE = """
@@ -77,7 +77,7 @@ def test_an_example_delivers(
 
 
 def test_no_two_examples_share_a_checkpoint() -> None:
-    """Also none with README and docs, whose pipelines are one and the same wherever they have the same name."""
+    """README and docs count too: there, pipelines with the same name are the same pipeline."""
     named: dict[str, set[str]] = {}
     for file in (*ROOT.glob("examples/*.py"), *ROOT.glob("docs/**/*.md"), ROOT / "README.md"):
         for options, function in PIPELINE.findall(file.read_text()):

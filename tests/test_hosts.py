@@ -1,4 +1,4 @@
-"""Which names a server answers to: web pages that point their own name at this machine get nothing of it."""
+"""The names a server answers to: web pages that point their own name at this machine get no answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports go one way only: which part of the package may know which other."""
+"""Imports go only one way: which part of the package may import which other part."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src/penstock"
 
-# What stands on what: a part may import those of the lines above its own.
+# The layers: a part may import the parts in the lines above its own.
 LAYERS = (
     "errors lazy __init__",
     "config paths hosts signals schema rest native delivery",
@@ -30,20 +30,20 @@ LAYERS = (
     "cli __main__",
 )
 RANK = {part: rank for rank, line in enumerate(LAYERS) for part in line.split()}
-# Parts of one line that know each other, one way.
+# Parts in the same line where one imports the other.
 BESIDE = {("markers", "query"), ("upsert", "query"), ("cql", "cdc"), ("session_warm", "session"), ("__main__", "cli")}
-# Modules that know a part above their own, and why.
+# Modules that import a part of a higher layer, and why.
 ABOVE = {
-    # It asks whether servers are named, by the words of the settings that all Kafka clients share.
+    # It checks whether servers are set, under the names of the settings that all Kafka clients share.
     "table/global_tables.py": {"kafka"},
-    # A server of its own on the tables of members; callers show the keys of ingest.
+    # A separate server on the tables of members; callers use the keys of ingest.
     "segment/member_tables/delivery_server.py": {"ingest"},
-    # `penstock.pipeline` and `penstock.write` for type checkers, which look without running it.
+    # `penstock.pipeline` and `penstock.write` for type checkers, which do not run the code.
     "__init__.py": {"run", "query", "lazy"},
 }
-# Names of modules that stand more than once, and why.
+# Names of modules that occur more than once, and why.
 SAME_NAMES = {
-    # The root's are the base class alone; users catch those of the Kafka client as `penstock.wire.errors`.
+    # The root has only the base class; users catch the errors of the Kafka client as `penstock.wire.errors`.
     "errors",
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -105,7 +105,7 @@ def test_public_names_are_those_that_type_checkers_see(package: Path) -> None:
     assert {name for _, name in seen} == set(offered.__all__) - modules
     for module, name in seen:
         assert getattr(offered, name) is getattr(import_module(module), name)
-    # Importing such a module would put it in the place of the public name.
+    # Importing the module would replace the public name.
     assert not modules & {name for _, name in seen}
 
 
@@ -115,6 +115,6 @@ def test_no_circle_of_modules() -> None:
 
 
 def test_a_plan_of_topics_loads_no_compiled_loops() -> None:
-    # Spark starts a process for each plan: what it loads is a second and more until the first batch.
+    # Spark starts a process for each plan: its imports delay the first batch by a second and more.
     code = "import sys, penstock.kafka.kafka_source; assert not {'numba', 'pandas'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,4 +1,4 @@
-"""The lock files: they hold what pyproject.toml allows and name no host; NOTICE and the list of advisories know all."""
+"""The lock files: they match pyproject.toml and name no host; NOTICE and the list of advisories have all packages."""
 
 from __future__ import annotations
 

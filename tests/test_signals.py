@@ -1,4 +1,4 @@
-"""Signals that end a process: each counts, wherever it interrupts it."""
+"""Signals that end a process: each counts, wherever it interrupts the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Durations as users write them: a `timedelta`, or Spark's text such as "10 minutes"."""
+"""Durations as users write them: a `timedelta`, or a string in Spark's form such as "10 minutes"."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ _UNITS = {
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+?)s?(?:\s+|$)")
 
 LONGEST = 200
-"""Characters of a duration."""
+"""Most characters of a duration string."""
 
 
 def duration(value: timedelta | str, *, name: str) -> timedelta:
-    """The duration that `value` means; `name` is the setting's, for the error."""
+    """Returns `value` as a timedelta.
+
+    Raises `PenstockError` if it is negative or not a duration; `name` is the setting's name for the message.
+    """
     if isinstance(value, timedelta):
         if value < timedelta(0):
             raise PenstockError(f"{name} is negative: {value}", next="give a duration of zero or more")
@@ -31,14 +34,14 @@ def duration(value: timedelta | str, *, name: str) -> timedelta:
     total = _read(value) if isinstance(value, str) else None
     if total is None:
         raise PenstockError(
-            f"{name} is no duration: {repr(value)[:LONGEST]}",
+            f"{name} is not a duration: {repr(value)[:LONGEST]}",
             next='write it as "10 minutes" or as a datetime.timedelta',
         )
     return total
 
 
 def _read(text: str) -> timedelta | None:
-    """The sum of the parts, if there are only parts, and as long as a timedelta can be."""
+    """The sum of the parts; None if anything else is in `text`, or the sum is too long for a timedelta."""
     if len(text) > LONGEST:
         return None
     total, rest = timedelta(0), text.strip().lower()
@@ -52,5 +55,5 @@ def _read(text: str) -> timedelta | None:
 
 
 def duration_text(value: timedelta) -> str:
-    """The text that `duration` reads back as `value`."""
+    """The string that `duration` reads back as `value`."""
     return f"{value // timedelta(microseconds=1)} microseconds"

@@ -1,4 +1,4 @@
-"""How often a row of a stream arrives when batches are run again: the two promises of a sink."""
+"""The two delivery guarantees of a sink: how often a row arrives when its batch is run again."""
 
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
 DELIVERIES = (EXACTLY_ONCE, AT_LEAST_ONCE)

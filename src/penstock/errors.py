@@ -1,10 +1,10 @@
-"""The errors a user sees: each says what happened, where, and what to do next."""
+"""The errors that users see: each says what happened, where, and what to do next."""
 
 from __future__ import annotations
 
 
 class PenstockError(Exception):
-    """An error with its place and the next step; `retriable` tells whether trying again can help."""
+    """An error: `what` happened, `where`, and the `next` step; `retriable` is true if trying again can help."""
 
     retriable = False
 
@@ -22,11 +22,11 @@ class PenstockError(Exception):
 
 
 class DataLost(PenstockError):
-    """What a query was to read next is gone: it stops, unless it was told to go on without."""
+    """The data that a query reads next is gone; the query stops, unless it is set to continue without the data."""
 
 
 class SchemaChanged(PenstockError):
-    """The table's columns changed while a query was reading; a restart reads the same rows with the new ones."""
+    """The table's columns changed while a query was reading; a restart reads the same rows with the new columns."""
 
     retriable = True
 

@@ -1,8 +1,8 @@
-"""Frames into Parquet files: `<path>/batch=<query>-<number>/[<column>=<value>/...]`, a folder for each batch.
+"""Frames to Parquet files: `<path>/batch=<query>-<number>/[<column>=<value>/...]`, a folder for each batch.
 
 Spark writes a batch below `<path>/_staging`, which readers skip, and one rename of its folder makes it visible: a
-reader sees all of a batch or nothing of it. A batch whose folder is there is whole and is not written again. Its file
-`_penstock`, which readers skip, says what the batch covers (`markers`): a folder of other offsets is an error.
+reader sees all of a batch or none of it. A batch whose folder exists is complete and is not written again. Its file
+`_penstock`, which readers skip, says what the batch covers (`markers`): a folder with other offsets is an error.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ COLUMN = "batch"
 STAGING = "_staging"
 MARKER = "_penstock"
 MOST = 4096
-"""Bytes of a marker, at most."""
+"""Most bytes of a marker."""
 COMPRESSIONS = ("zstd", "snappy", "lz4_raw", "gzip", "none")
 # Object stores rename a folder object by object: readers would see parts of a batch.
 REFUSED = re.compile(r"(s3a?|s3n|gs|oss|cosn?|wasbs?)://", re.IGNORECASE)
-# What stands before the host of a URI, such as keys.
+# The part before the host of a URI, which can hold keys.
 USER_INFO = re.compile(r"(?<=://)[^/@]*@")
-# What the system says of a disk or folder that may be put right while the query waits.
+# The system's messages about a disk or folder that someone can repair while the query waits.
 FULL = re.compile(r"No space left on device|File too large|[Qq]uota|Input/output error|Stale file handle")
 
 
 @dataclass(frozen=True)
 class FilesSink:
-    """Where and how files are written; made and checked by `sink`."""
+    """Where and how files are written; `sink` makes and checks it."""
 
     path: str
     partition_by: tuple[str, ...] = ()
@@ -50,15 +50,15 @@ class FilesSink:
 
     @property
     def target(self) -> tuple[str, str]:
-        """What a checkpoint knows the sink by."""
+        """How a checkpoint identifies the sink."""
         return "files", USER_INFO.sub("", self.path)
 
     def records(self, frame: DataFrame) -> DataFrame:
-        """The rows to write; raises for a frame or a folder that cannot take them."""
+        """The rows to write; raises `PenstockError` if the frame or the folder cannot be used."""
         if missing := [name for name in self.partition_by if name not in frame.columns]:
             raise _wrong(f"the frame has no column {', '.join(missing)}", "correct partition_by=, or select it", frame)
         if COLUMN in frame.columns:
-            raise _wrong(f"the frame's column {COLUMN} would hide the batch's own", "rename it", frame)
+            raise _wrong(f"the frame's column {COLUMN} would hide the folders' column {COLUMN}", "rename it", frame)
         if len(self.partition_by) == len(frame.columns):
             raise _wrong("partition_by= leaves no column for the files", "name fewer columns", frame)
         with _told(self.path):
@@ -66,13 +66,13 @@ class FilesSink:
         return frame
 
     def stream(self, frame: DataFrame) -> DataStreamWriter:
-        """The write of a query that has only this sink."""
+        """The writer of a query whose only sink is this one."""
         return in_batches(frame, self.save)
 
     def save(self, frame: DataFrame, batch: Batch) -> None:
         """Write one batch, unless it was written before."""
         query, _, place = batch.query.partition(".")
-        # The begin of the id tells queries apart, and what a new checkpoint numbers anew.
+        # The start of the id tells queries apart, and the batches of a new checkpoint, which counts from 0 again.
         prefix = f"{COLUMN}={query[:8]}{place and '.'}{place}-"
         name = f"{prefix}{batch.number:08}"
         with _told(f"{self.path}/{name}"):
@@ -94,18 +94,19 @@ class FilesSink:
 def sink(
     path: str | PathLike[str], *, partition_by: str | Sequence[str] = (), compression: str = COMPRESSIONS[0]
 ) -> FilesSink:
-    """A sink of Parquet files for `penstock.write`: a local folder or a URI that Hadoop knows, such as hdfs://host/a.
+    """A sink of Parquet files for `penstock.write`; `path` is a local folder or a Hadoop URI such as hdfs://host/a.
 
-    Each batch is a folder `batch=<query>-<number>` with, for each column of `partition_by`, folders below it. The file
-    system must rename a folder at once, which object stores do not.
+    Each batch is a folder `batch=<query>-<number>`, with subfolders for the columns of `partition_by`. The file system
+    must rename a folder atomically, which object stores do not. Raises `PenstockError` for an object store or an
+    unknown `compression` ("zstd", "snappy", "lz4_raw", "gzip" or "none").
     """
     folder = fspath(path)
     columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
     if REFUSED.match(folder):
         raise PenstockError(
-            f"{folder} is in an object store, which cannot rename a folder at once",
+            f"{folder} is in an object store, which cannot rename a folder atomically",
             where="files.sink",
-            next="write to a file system, such as file: or hdfs:, and copy whole batches from there",
+            next="write to a file system, such as file: or hdfs:, and copy complete batches from there",
         )
     if compression not in COMPRESSIONS:
         raise PenstockError(
@@ -115,9 +116,9 @@ def sink(
 
 
 def _marker(folder: _Folder, prefix: str, batch: Batch) -> Marker | None:
-    """The last batch of a stream that the folder has, or the batch itself if it is there; others are not looked for.
+    """The marker of the last batch of a stream in the folder; for a batch that a user numbers, only its own marker.
 
-    Batches that a user numbers may come in any order: each has its folder.
+    Batches that a user numbers may come in any order: each has its own folder.
     """
 
     def name(number: int) -> str:
@@ -127,14 +128,14 @@ def _marker(folder: _Folder, prefix: str, batch: Batch) -> Marker | None:
     if batch.end:
         if folder.has(name(number + 1)):
             return Marker(number + 1)
-        # With the batch before it, the folder has no later one: batches come in order. Else what is left is searched.
+        # If the folder has the previous batch, it has no later one: batches come in order. Otherwise search the folder.
         if number and not folder.has(name(number - 1)) and (last := folder.last(prefix)) > number:
             return Marker(last)
     return Marker.read(number, folder.read(f"{name(number)}/{MARKER}")) if folder.has(name(number)) else None
 
 
 class _Folder:
-    """The sink's folder on whatever file system Hadoop finds for it."""
+    """The sink's folder on the file system that Hadoop selects for its URI."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         context: Any = spark.sparkContext
@@ -151,13 +152,13 @@ class _Folder:
         return bool(self._files.exists(self._path(name)))
 
     def last(self, prefix: str) -> int:
-        """The highest number behind this in names of folders; -1 without one."""
+        """The highest number after this prefix in folder names; -1 if there is none."""
         found = self._files.globStatus(self._path(f"{prefix}*")) or ()
         numbers = [one.getPath().getName().removeprefix(prefix) for one in found]
         return max((int(number) for number in numbers if number.isdecimal()), default=-1)
 
     def read(self, name: str) -> str | None:
-        """What a small file says; None without it."""
+        """The content of a small file; None if the file does not exist."""
         path = self._path(name)
         if not self._files.exists(path):
             return None
@@ -175,12 +176,12 @@ class _Folder:
             stream.close()
 
     def remove_staged(self, name: str) -> None:
-        """What failed attempts at a batch have left behind."""
+        """Delete what failed attempts at a batch left."""
         for found in self._files.globStatus(self._path(f"{STAGING}/{name}.*")) or ():
             self._files.delete(found.getPath(), True)
 
     def rename(self, old: str, new: str) -> None:
-        """At once; fails when `new` is there."""
+        """Rename atomically; fails if `new` exists."""
         rename = self._jvm.org.apache.hadoop.fs.Options.Rename
         none = self._gateway.new_array(rename, 1)
         none[0] = rename.NONE
@@ -192,7 +193,7 @@ class _Folder:
 
 @contextlib.contextmanager
 def _told(where: str) -> Any:
-    """Errors of the file system in ours."""
+    """Raise errors of the file system as `PenstockError`."""
     try:
         yield
     except (Py4JJavaError, PySparkException) as error:
@@ -200,12 +201,12 @@ def _told(where: str) -> Any:
         said = [str(error), *(text for _, text in causes(origin))]
         if found := next(filter(None, map(FULL.search, said)), None):
             raise Unavailable(
-                f"files cannot be written: {found[0]}", where=where, next="free some space; the batch is repeated"
+                f"files cannot be written: {found[0]}", where=where, next="free disk space; the batch is repeated"
             ) from error
         if isinstance(error, Py4JJavaError):
             what = str(error.java_exception.getMessage() or error.java_exception)
             raise PenstockError(
-                f"files cannot be written: {what}", where=where, next="make sure the folder may be written to"
+                f"files cannot be written: {what}", where=where, next="make the folder writable"
             ) from error
         raise
 

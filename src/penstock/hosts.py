@@ -1,8 +1,8 @@
-"""By which names a server may be addressed: the `Host` of each request is checked, and the `Origin` of web pages.
+"""The names under which a server answers: it checks the `Host` of each request, and the `Origin` of web pages.
 
-A web page whose own name an attacker lets resolve to 127.0.0.1 (DNS rebinding) is of the same origin, to a browser, as
-a server that listens there: it could read and write all that the server offers. Its requests still carry the page's
-name in `Host`. An IP address is always taken, because rebinding needs a name.
+An attacker can make the name of a web page resolve to 127.0.0.1 (DNS rebinding). To a browser, the page then has the
+same origin as a server that listens there, and can read and write everything that the server offers. Its requests
+still carry the page's name in `Host`. An IP address is always accepted, because rebinding needs a name.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Asgi = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 MISDIRECTED, FORBIDDEN = 421, 403
 LONGEST = 260
-"""Bytes of a `Host` that is looked at: a name has at most 253, a port 5."""
+"""Most bytes of a `Host` that is checked: a name has at most 253, a port 5."""
 
 
 class Hosts:
-    """The names that are taken: those of loopback, of this machine, and `allowed`; `*.name` stands for all below it."""
+    """The accepted names: loopback, this machine's, and `allowed`; `*.name` means all names below it, `*` any name."""
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
         own = ("localhost", "*.localhost", socket.gethostname(), *allowed)
@@ -45,7 +45,7 @@ class Hosts:
         return name in self._names or name.endswith(self._below) or _is_address(name)
 
     def allows_origin(self, origin: str) -> bool:
-        """Whether a web page of this `Origin` is one of this server's own names; `null` is not."""
+        """Whether the host of this `Origin` is an accepted name; `null` is not."""
         if self._any:
             return True
         try:
@@ -56,9 +56,9 @@ class Hosts:
 
 
 def guarded(app: Asgi, hosts: Hosts, *, allow_with: str) -> Asgi:
-    """The application, which no request reaches that was sent to another name or by a page of another origin.
+    """Wraps the application: refuses requests that were sent to another name or by a page of another origin.
 
-    The answer to those says with `allow_with`, such as an option of a command, how a name is allowed.
+    The refusal says how to allow the name: `allow_with`, such as an option of a command.
     """
 
     async def checked(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -70,7 +70,7 @@ def guarded(app: Asgi, hosts: Hosts, *, allow_with: str) -> Asgi:
         said = {"error_code": status, "message": what, "error": what, "next": f"to allow this name: {allow_with}"}
         body = json.dumps(said).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        # The body of the request is not read: what comes behind it on this connection would be taken for a request.
+        # The request's body is not read: on a connection that stays open it would be parsed as the next request.
         headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -79,11 +79,11 @@ def guarded(app: Asgi, hosts: Hosts, *, allow_with: str) -> Asgi:
 
 
 def _refusal(scope: MutableMapping[str, Any], hosts: Hosts) -> tuple[int, str] | None:
-    """The status and the reason for a request that is not to be answered; a caller without `Host` is no browser."""
+    """The status and the reason for refusing a request, or None; a caller without `Host` is not a browser."""
     for name, value in scope["headers"]:
         text = value.decode("latin-1")
         if name == b"host" and not hosts.allows(text):
-            return MISDIRECTED, f"this server is not known by the name in the request's Host, {_quoted(text)}"
+            return MISDIRECTED, f"this server does not accept the name in the request's Host, {_quoted(text)}"
         if name == b"origin" and not hosts.allows_origin(text):
             return FORBIDDEN, f"web pages of another origin are refused: {_quoted(text)}"
     return None
@@ -94,7 +94,7 @@ def _quoted(text: str) -> str:
 
 
 def _without_port(host: str) -> str:
-    """A name or an address; an IPv6 address stands in brackets."""
+    """The name or address without its port; an IPv6 address is in brackets."""
     if host.startswith("["):
         address, closed, port = host[1:].partition("]")
         return address if closed and (not port or _is_port(port)) else ""
@@ -115,7 +115,7 @@ def _is_address(name: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server that listens at this address or name."""
+    """Whether only this machine can reach a server that listens at this address or name."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -123,10 +123,10 @@ def is_loopback(host: str) -> bool:
 
 
 def warn_if_open(host: str, what: str) -> None:
-    """Say on stderr what everybody who reaches a server without passwords may do, if others than this machine do."""
+    """Warn on stderr if other machines can reach a server without passwords; `what` is what they can do."""
     if not is_loopback(host):
         print(
-            f"warning: it listens at {host} and asks nobody who they are: whoever reaches it can {what}. "
+            f"warning: the server listens at {host} without authentication: whoever reaches it can {what}. "
             "Next: listen at 127.0.0.1, or keep it on a trusted network",
             file=sys.stderr,
             flush=True,

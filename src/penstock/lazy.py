@@ -1,4 +1,4 @@
-"""The public names of a package, loaded at first use: a process that needs one part does not load the others."""
+"""Loads the public names of a package at first use: a process that needs one part does not load the others."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 def names(
     package: str, homes: Mapping[str, Sequence[str]], modules: Sequence[str] = ()
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """`__all__`, `__getattr__` and `__dir__` (PEP 562) of `package`, from the modules that define its public names.
+    """`__all__`, `__getattr__` and `__dir__` (PEP 562) for `package`; `homes` maps modules to the names they define.
 
-    `modules` are public modules of the package itself. No other public name may be that of a module of the package:
-    importing the module would replace it.
+    `modules` are public modules of the package itself. No other public name may equal the name of a module of the
+    package: importing the module would replace it.
     """
     home = {name: module for module, names in homes.items() for name in names}
     public = sorted({*home, *modules})

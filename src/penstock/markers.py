@@ -1,8 +1,9 @@
-"""Markers: what a sink keeps, together with the rows, of the last batch that it has of a query.
+"""Markers: a sink stores, together with the rows, which batch of a query it wrote last.
 
-Only the last batch can come again: one whose number is the marker's was written before, if it covers the same offsets
-in as many tasks. Anything else means that checkpoint and sink are not of one time, as when either was restored from a
-backup. Then the query ends with an error: rows would be skipped or written twice.
+Only the last batch can come again. A batch with the marker's number was written before if it covers the same offsets
+in the same number of tasks. Anything else means that checkpoint and sink are from different times, for example after
+one of them was restored from a backup. The query then ends with an error, because it would skip rows or write them
+twice.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from penstock.errors import PenstockError
 from penstock.query import Batch
 
 SHOWN = 300
-"""Characters of a batch's offsets in a message."""
+"""Most characters of a batch's offsets in a message."""
 AGAIN = (
-    "put the newest checkpoint back; or read again from a time before the gap with "
-    "`penstock checkpoints set NAME --to TIME`, or all with `penstock checkpoints reset NAME`: rows since then that "
-    "the sink has are written once more"
+    "restore the newest checkpoint; or read again from a time before the gap with "
+    "`penstock checkpoints set NAME --to TIME`, or everything with `penstock checkpoints reset NAME`: rows since then "
+    "that the sink already has are written again"
 )
 
 
 @dataclass(frozen=True)
 class Marker:
-    """The batch by its number, by its offsets (`digest`), and in how many tasks it was written; each if it is known."""
+    """A batch: its number, its offsets (`digest`, "" if unknown), and its number of tasks (0 if unknown)."""
 
     batch: int
     digest: str = ""
@@ -37,7 +38,7 @@ class Marker:
 
     @classmethod
     def read(cls, batch: int, text: str | None) -> Marker:
-        """The marker of this batch, of which `text` may tell more: earlier builds wrote numbers only."""
+        """The marker of this batch, with the details in `text` if it has any: earlier builds wrote only numbers."""
         try:
             found = json.loads(text or "{}")
             told = cls(int(found["batch"]), str(found["offsets"]), int(found["tasks"]))
@@ -50,7 +51,7 @@ class Marker:
 
 
 def digest(batch: Batch) -> str:
-    """Sixteen characters for where the batch begins and ends; none if that is not known."""
+    """Sixteen characters that identify the batch's start and end offsets; "" if they are not known."""
     return hashlib.sha256(repr((batch.start, batch.end)).encode()).hexdigest()[:16] if batch.end else ""
 
 
@@ -64,39 +65,39 @@ def is_written(marker: Marker | None, batch: Batch, sink: str, *, tasks: int = 0
     if marker.batch > batch.number:
         raise PenstockError(
             f"{sink} is ahead of the checkpoint: it has batches up to {marker.batch} of this query, and the checkpoint "
-            f"goes on with batch {batch.number}, whose rows would be skipped{_place(batch)}. Was an older checkpoint "
-            "put back, or did it lose its last files?",
+            f"continues with batch {batch.number}, whose rows would be skipped{_place(batch)}. Was an older "
+            "checkpoint restored, or did it lose its last files?",
             where=_where(batch),
             next=AGAIN,
         )
     if marker.digest and batch.end and marker.digest != digest(batch):
         raise PenstockError(
-            f"{sink} has another batch {batch.number} of this query: one of other offsets, so the rows of this one "
-            f"would be skipped{_place(batch)}. Was an older checkpoint put back, or did it lose its last files?",
+            f"{sink} has another batch {batch.number} of this query, with other offsets: the rows of this batch would "
+            f"be skipped{_place(batch)}. Was an older checkpoint restored, or did it lose its last files?",
             where=_where(batch),
             next=AGAIN,
         )
     if marker.tasks and tasks and marker.tasks != tasks:
         raise PenstockError(
-            f"batch {batch.number} was written, perhaps in part, by {marker.tasks} tasks, and comes again in {tasks}: "
-            "rows would be skipped or written twice",
+            f"batch {batch.number} was written, perhaps in part, by {marker.tasks} tasks, and is run again with "
+            f"{tasks}: rows would be skipped or written twice",
             where=_where(batch),
-            next=f"run it once with the settings of before, such as --cores or spark.sql.shuffle.partitions, that gave "
-            f"{marker.tasks} tasks; when it is through, any number will do",
+            next="run it once with the earlier settings, such as --cores or spark.sql.shuffle.partitions, that gave "
+            f"{marker.tasks} tasks; after this batch any number works",
         )
     return True
 
 
 def require_next(marker: Marker | None, batch: Batch, sink: str, *, next: str) -> None:
-    """Raise `PenstockError` if the sink lacks batches that the checkpoint has done; `next` is how to accept that."""
+    """Raise `PenstockError` if the sink lacks batches before the checkpoint's; `next` says how to accept that."""
     if marker is None or not marker.digest or not batch.end or marker.batch >= batch.number - 1:
         return
     raise PenstockError(
         f"{sink} is older than the checkpoint: it has batches up to {marker.batch} of this query, and the checkpoint "
-        f"goes on with batch {batch.number}: the rows between are missing. Was the sink restored from a backup?",
+        f"continues with batch {batch.number}: the rows between are missing. Was the sink restored from a backup?",
         where=_where(batch),
-        next="read again from the time of the backup with `penstock checkpoints set NAME --to TIME`, or put the "
-        f"checkpoint of that time back; {next}",
+        next="read again from the time of the backup with `penstock checkpoints set NAME --to TIME`, or restore the "
+        f"checkpoint of that time; {next}",
     )
 
 

@@ -1,4 +1,4 @@
-"""Files and folders that users choose, and what is told of one that cannot be used."""
+"""Files and folders that users choose, and the error for one that cannot be used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.errors import PenstockError
 def usable(
     place: Path, what: str = "the folder cannot be used", next: str = "give a folder that can be written"
 ) -> Iterator[None]:
-    """For what is made and read of the place itself, and not for the work that is done with it."""
+    """Raise an OSError inside as a `PenstockError`; put only the access to the path itself inside, not work with it."""
     try:
         yield
     except OSError as error:
@@ -22,7 +22,7 @@ def usable(
 
 
 def is_file(path: str | Path) -> bool:
-    """Whether there is a file that this user can see; a text that is not a path, or is too long for one, names none."""
+    """Whether the path is a file that this user can see; False for a string that is not a path or is too long."""
     try:
         return Path(path).is_file()
     except (OSError, ValueError):
@@ -30,7 +30,7 @@ def is_file(path: str | Path) -> bool:
 
 
 def opened(file: Path) -> TextIO:
-    """The file, to be read and appended to; it and its folder are made if they are not there."""
+    """Open the file to read and append; creates it and its folder if they do not exist."""
     with usable(file.parent):
         file.parent.mkdir(parents=True, exist_ok=True)
         return file.open("a+")

@@ -1,7 +1,7 @@
-"""One frame and its sinks become one query, which is started later: by `penstock run`, or by hand.
+"""Makes a query of one frame and its sinks; `penstock run` or the user starts it later.
 
-With one sink, Spark writes to it directly. With several, each batch is computed once, kept, and written to them in
-the order given; a failure at the second repeats the first, which knows the batch again by its number.
+With one sink, Spark writes to it directly. With several sinks, each batch is computed once, cached, and written to them
+in the given order; a failure at the second sink repeats the first, which recognizes the batch by its number.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from penstock.errors import PenstockError
 ONCE = "once"
 MODES = ("append", "update", "complete")
 QUERY_ID = "sql.streaming.queryId"
-"""What Spark calls the id of a query in the properties of the thread that runs its batch."""
+"""Spark's name for the query's id in the properties of the thread that runs a batch."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One micro-batch: `query` is the id that the query's checkpoint keeps, `number` counts its batches from 0.
+    """One micro-batch: `query` is the id in the query's checkpoint, `number` counts its batches from 0.
 
-    A batch that is run again has the same two, also after a restart. Each sink of a query has an id of its own: the
-    query's for the first, for later ones with their place behind it. `start` and `end` are the offsets of all sources
-    between which the batch is, as the checkpoint has them; empty if they are not known.
+    A batch that is run again has the same `query` and `number`, also after a restart. Each sink of a query has its own
+    id: the query's id for the first sink, and "<id>.<index of the sink>" for later ones. `start` and `end` are the
+    batch's start and end offsets in all sources, as in the checkpoint; "" if they are not known.
     """
 
     query: str
@@ -49,28 +49,28 @@ class Batch:
 
 
 class Sink(Protocol):
-    """What `write` asks of a sink."""
+    """The methods that `write` needs of a sink."""
 
     @property
     def delivery(self) -> str:
-        """How often a row arrives when its batch is run again: "exactly-once" or "at-least-once"."""
+        """The delivery guarantee when a batch is run again: "exactly-once" or "at-least-once"."""
 
     @property
     def target(self) -> tuple[str, str]:
-        """The kind of the sink and where it writes, without addresses and secrets: checkpoints keep it."""
+        """The kind of the sink and where it writes, without addresses and secrets; checkpoints store it."""
 
     def records(self, frame: DataFrame) -> DataFrame:
-        """The rows that will be written; raises for a frame that the sink cannot take."""
+        """The rows to write; raises `PenstockError` if the sink cannot take the frame."""
 
     def stream(self, frame: DataFrame) -> DataStreamWriter:
-        """The write of a query that has only this sink."""
+        """The writer of a query whose only sink is this one."""
 
     def save(self, frame: DataFrame, batch: Batch) -> None:
-        """Write the rows of one batch; when it is written again, that must change nothing."""
+        """Write the rows of one batch; writing the same batch again must change nothing."""
 
 
 class KeyedFrame(Protocol):
-    """A table: a frame of which the newest row of each key counts (`penstock.table.Table`)."""
+    """A table: a frame in which only the newest row of each key counts (`penstock.table.Table`)."""
 
     @property
     def df(self) -> DataFrame: ...
@@ -80,27 +80,27 @@ class KeyedFrame(Protocol):
 
     @property
     def version(self) -> str:
-        """The column that tells which row is newest."""
+        """The column that orders the rows of a key: the highest value is the newest row."""
 
     @property
     def deleted(self) -> str | None:
-        """The boolean column of rows that say that their key is no more."""
+        """The boolean column that is true in rows that delete their key; None if there is none."""
 
 
 @runtime_checkable
 class KeyedSink(Protocol):
-    """What `write` asks of a sink that takes tables."""
+    """The method that `write` needs of a sink that takes tables."""
 
     def keyed(self, table: KeyedFrame) -> Sink:
-        """The sink that upserts and deletes the table's rows by key; raises if its key is another."""
+        """The sink that upserts and deletes the table's rows by key; raises `PenstockError` if the keys differ."""
 
 
 def in_batches(frame: DataFrame, save: Callable[[DataFrame, Batch], None]) -> DataStreamWriter:
-    """The write of a query that gives each of its batches to `save`."""
+    """The writer of a query that passes each batch to `save`."""
 
     def save_numbered(rows: DataFrame, number: int) -> None:
         query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
-        assert query, "Spark names the query whose batch it runs"
+        assert query, "Spark did not set the query's id for its batch"
         try:
             save(rows, Batch(query, number, *batch_offsets(rows.sparkSession, query, number)))
         except (PySparkException, Py4JJavaError) as error:
@@ -123,9 +123,9 @@ class Query:
     def start(
         self, *, checkpoint: str | Path, trigger: timedelta | str = "1 second", name: str | None = None
     ) -> StreamingQuery:
-        """Run it: a batch each `trigger` (zero: without pause), or with "once" until all present data is written.
+        """Start the query: a batch every `trigger` (zero: without pause); "once" writes all present data, then ends.
 
-        Raises `PenstockError` if the checkpoint belongs to a query of another source or sink, or is damaged.
+        Raises `PenstockError` if the checkpoint belongs to a query with another source or sink, or is damaged.
         """
         self.claim(checkpoint)
         writer = self._writer().outputMode(self.mode).option("checkpointLocation", str(checkpoint))
@@ -137,7 +137,7 @@ class Query:
         return writer.trigger(processingTime=f"{pause // timedelta(milliseconds=1)} milliseconds").start()
 
     def claim(self, checkpoint: str | Path) -> None:
-        """Keep in the checkpoint that it is this query's; raises as `start` does."""
+        """Mark the checkpoint as this query's; raises `PenstockError` as `start` does."""
         keep(store_of(checkpoint, self.frame.sparkSession), of_query(self.frame, self.sinks))
 
     def _writer(self) -> DataStreamWriter:
@@ -157,9 +157,10 @@ class Query:
 def write(frame: DataFrame | KeyedFrame, *sinks: Sink, name: str | None = None, mode: str = "append") -> Query:
     """A query, not yet started, that writes each row of a streaming `frame` to every sink.
 
-    Of a `Table` the sinks, which must have its key, get the newest row of each key, and delete those that are no more.
-    `name` is needed only in a pipeline of several queries: it tells their checkpoints apart. `mode` is Spark's output
-    mode: with "update" windows and counts are written each time they change.
+    For a `Table`, the sinks get the newest row of each key and delete the keys that were deleted; their key must be the
+    table's. `name` is needed only in a pipeline of several queries: it tells their checkpoints apart. `mode` is Spark's
+    output mode ("append", "update" or "complete"): with "update", windows and counts are written each time they change.
+    Raises `PenstockError` if there is no sink, the frame is not a stream, or a sink cannot take it.
     """
     if not sinks:
         raise PenstockError("write() got no sink", next="give it one, such as kafka.sink(...)")
@@ -182,19 +183,19 @@ def _keyed(sink: Sink, table: KeyedFrame) -> Sink:
     if isinstance(sink, KeyedSink):
         return sink.keyed(table)
     raise PenstockError(
-        f"{type(sink).__name__} knows no key, by which the rows of a table replace each other",
+        f"{type(sink).__name__} has no key, which it needs to replace the rows of a table",
         where="write()",
         next="use cql.sink, postgres.sink or kafka.sink, or write all revisions: table.to_stream(...)",
     )
 
 
-# What the checkpoint of a running query says of a batch: its offsets in the sources, and when it was planned.
+# The checkpoint's data about a batch of a running query: its offsets in the sources, and when it was planned.
 COUNTS_ONLY = '"logOffset"'
-"""In offsets of Spark's sources of files, which count batches: only the time of planning tells two of them apart."""
+"""Marks offsets of Spark's file sources, which only count batches: only the planning time tells two of them apart."""
 
 
 def batch_offsets(spark: SparkSession, query: str, number: int) -> tuple[str, str]:
-    """The offsets at which a batch begins and ends, of all sources; empty when no running query has this id."""
+    """The start and end offsets of a batch in all sources; "" if no running query has this id."""
     running = _running(spark, query)
     if running is None:
         return "", ""
@@ -206,7 +207,7 @@ def batch_offsets(spark: SparkSession, query: str, number: int) -> tuple[str, st
 
 
 def offsets_in_checkpoint(checkpoint: str, number: int) -> tuple[str, str]:
-    """The same from the files of a checkpoint; empty when it is in no folder of this machine."""
+    """The start and end offsets from the files of a checkpoint; "" if it is not a folder on this machine."""
     address = urlsplit(checkpoint)
     if not checkpoint or address.scheme not in ("", "file"):
         return "", ""
@@ -218,7 +219,7 @@ def offsets_in_checkpoint(checkpoint: str, number: int) -> tuple[str, str]:
 
 
 def batch_millis(spark: SparkSession, query: str, number: int) -> int | None:
-    """When a batch was planned, in milliseconds since 1970; None if no running query has this id, or no such batch."""
+    """When a batch was planned, in milliseconds since 1970; None if no running query has this id or this batch."""
     running = _running(spark, query)
     if running is None:
         return None
@@ -232,7 +233,10 @@ def _text(log: Any, number: int) -> str:
 
 
 def _of_file(path: Path) -> tuple[str, int | None]:
-    """As Spark shows them: a line for each source behind the version and the settings of the batch."""
+    """The offsets in Spark's string form, and when the batch was planned.
+
+    The file has the version, the batch's settings, then a line for each source.
+    """
     try:
         version, settings, *lines = path.read_text().splitlines()
         millis = int(json.loads(settings)["batchTimestampMs"])
@@ -246,7 +250,7 @@ def _planned(end: str, millis: int | None) -> str:
 
 
 def _running(spark: SparkSession, query: str) -> Any:
-    """Spark's own object of the query with this id, of whatever session: a batch has one that knows no query."""
+    """Spark's own object of the query with this id, from any session: a batch's own session does not know the query."""
     try:
         UUID(query)
     except ValueError:
@@ -255,10 +259,9 @@ def _running(spark: SparkSession, query: str) -> Any:
     return session.sharedState().activeStreamingQueries().get(spark._jvm.java.util.UUID.fromString(query))  # type: ignore[union-attr]
 
 
-# Failures of the systems that sinks write to, told apart by whether trying again can help.
+# Classifies failures of the systems that sinks write to by whether trying again can help.
 
-# Kafka's own mark for an error that passes; the end of a Python process that Spark talked to; a full disk, which may be
-# that of the checkpoint.
+# Kafka's own mark for a retriable error; the end of a Python process of Spark; a full disk, perhaps the checkpoint's.
 RETRIABLE_CAUSES = (
     "org.apache.kafka.common.errors.RetriableException",
     "java.io.EOFException",
@@ -271,13 +274,13 @@ RETRIABLE_TEXT = re.compile(
 
 
 class Unavailable(PenstockError):
-    """What passes when the other system is back: `penstock run` starts the query again from its checkpoint."""
+    """A failure that ends when the other system is back: `penstock run` restarts the query from its checkpoint."""
 
     retriable = True
 
 
 def causes(error: Any) -> Iterator[tuple[set[str], str]]:
-    """Each Java exception of the chain: its class with all super-classes, and its message."""
+    """Each Java exception of the chain: the names of its class and super-classes, and its message."""
     while error is not None:
         kinds, kind = set(), error.getClass()
         while kind is not None:
@@ -288,16 +291,19 @@ def causes(error: Any) -> Iterator[tuple[set[str], str]]:
 
 
 def passes(found: list[tuple[set[str], str]]) -> bool:
-    """Whether trying again can help with an error of these causes."""
+    """Whether trying again can help with an error that has these causes."""
     return any(set(RETRIABLE_CAUSES) & kinds or RETRIABLE_TEXT.search(text) for kinds, text in found)
 
 
 def passing_failure(error: PySparkException | Py4JJavaError, where: str) -> Unavailable | None:
-    """A failure that passes, of Spark inside a batch that Python writes: from it Spark would keep only the text."""
-    # PySpark wraps Java's exceptions of some classes and lets others through.
+    """The retriable error for a failure of Spark in a batch that Python writes, or None if it is not retriable.
+
+    Spark itself would keep only the failure's text.
+    """
+    # PySpark wraps some classes of Java exceptions and passes others unchanged.
     origin = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
     found = list(causes(origin))
     if not passes(found):
         return None
     said = next((text.splitlines()[0] for _, text in reversed(found) if text.strip()), "Spark gave no reason")
-    return Unavailable(said, where=where, next="see whether the other system is up")
+    return Unavailable(said, where=where, next="check that the other system is up")

@@ -1,8 +1,8 @@
-"""CQL types and tables as data, and the Spark types they become; knows no connection and no wire format.
+"""CQL types and tables as data, and their Spark types; uses no connection and no wire format.
 
-A type is parsed once from the text that `system_schema` gives (`frozen<map<timeuuid, text>>`) into a `CqlType`
-tree. Scalars without a Spark type of the same range become strings, so that no value is ever rounded:
-decimal, varint, uuid, timeuuid, inet and duration.
+A type is parsed once from the string in `system_schema` (`frozen<map<timeuuid, text>>`) into a `CqlType` tree. Scalars
+without a Spark type of the same range become strings, so that no value is rounded: decimal, varint, uuid, timeuuid,
+inet and duration.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SCALARS: dict[str, st.DataType] = {
     "varint": st.StringType(),
 }
 
-# Widths on the wire; a vector of these has no lengths between its elements.
+# Bytes on the wire; a vector of one of these types has no lengths between its elements.
 FIXED_WIDTHS = {
     "bigint": 8,
     "boolean": 1,
@@ -60,7 +60,7 @@ _PLAIN = re.compile("[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True)
 class CqlType:
-    """A CQL type: a scalar name, or list, set, map, tuple, vector or udt with its arguments."""
+    """A CQL type: the name of a scalar, or list, set, map, tuple, vector or udt with its arguments."""
 
     name: str
     args: tuple[CqlType, ...] = ()
@@ -71,7 +71,7 @@ class CqlType:
 
     @property
     def multi_cell(self) -> bool:
-        """Whether the database stores each element as a cell of its own (non-frozen collection or UDT)."""
+        """Whether the database stores each element as its own cell (non-frozen collection or user type)."""
         return not self.frozen and self.name in ("list", "set", "map", "udt")
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ class CqlType:
 
 
 def _name(udt: str) -> str:
-    """The name of a user type as CQL writes it: in quotes where it would be read as something else."""
+    """The name of a user type, quoted for CQL if needed."""
     if _PLAIN.fullmatch(udt) and udt not in SCALARS:
         return udt
     return '"' + udt.replace('"', '""') + '"'
@@ -95,7 +95,7 @@ def _name(udt: str) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a base table; `kind` is system_schema's: partition_key, clustering, static or regular."""
+    """A column of a base table; `kind` is partition_key, clustering, static or regular, as in `system_schema`."""
 
     name: str
     type: CqlType
@@ -105,9 +105,10 @@ class Column:
 
 @dataclass(frozen=True)
 class CqlTable:
-    """A base table whose changes are logged; columns stand in byte order of their names, as in the log.
+    """A base table; its columns are in byte order of their names, as in the change log.
 
-    `log` is the id of the log's table, `altered` when the table's options were last written (microseconds since 1970).
+    `log` is the id of the log's table, and `altered` is when the table's options were last written (microseconds since
+    1970); both are empty if they were not looked up.
     """
 
     keyspace: str
@@ -135,12 +136,12 @@ class CqlTable:
 
     @cached_property
     def values(self) -> tuple[Column, ...]:
-        """Every column outside the primary key."""
+        """All columns outside the primary key."""
         return tuple(c for c in self.columns if c.kind in ("static", "regular"))
 
     @cached_property
     def udts(self) -> dict[str, CqlType]:
-        """Every user type that a column uses, by name."""
+        """All user types that a column uses, by name."""
         found: dict[str, CqlType] = {}
         for column in self.columns:
             _collect_udts(column.type, found)
@@ -150,7 +151,7 @@ class CqlTable:
         return dict(self.cdc).get(name, "")
 
     def has_image(self, option: str) -> bool:
-        """Whether the log holds the image that the option `preimage` or `postimage` asks for."""
+        """Whether the option `preimage` or `postimage` is on, so that the log holds the image."""
         return self.option(option).lower() not in ("", "false", "0")
 
     def _key(self, kind: str) -> tuple[Column, ...]:
@@ -167,11 +168,14 @@ def _collect_udts(kind: CqlType, found: dict[str, CqlType]) -> None:
 _TOKEN = re.compile(r"""\s*("(?:[^"]|"")*"|'[^']*'|[\w.$]+|[<>,])""")
 
 Udts = Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]
-"""User types of one keyspace as `system_schema.types` has them: name -> (field names, field types)."""
+"""The user types of one keyspace, as in `system_schema.types`: name -> (field names, field types)."""
 
 
 def parse_type(text: str, udts: Udts) -> CqlType:
-    """Read a type as `system_schema` writes it; names that are no CQL type are looked up in `udts`."""
+    """Parse a type as `system_schema` writes it; a name that is not a built-in type is looked up in `udts`.
+
+    Raises PenstockError if the type cannot be parsed or is not supported.
+    """
     tokens = _TOKEN.findall(text)
     kind, rest = _parse(tokens, udts, text)
     if rest:
@@ -219,12 +223,14 @@ def _with_arguments(name: str, args: tuple[CqlType, ...], size: int, text: str) 
     if name == "vector" and args[0].name not in FIXED_WIDTHS:
         raise PenstockError(
             f"the CQL type {text!r} is not supported",
-            where="only vectors of fixed-width elements are",
+            where="a vector needs elements of a fixed-width type",
             next="leave the column's table out, or change the column's type",
         )
     if name not in ("list", "set", "map", "tuple", "vector"):
-        raise PenstockError(f"the CQL type {text!r} is not supported", where=f"{name} takes no arguments known here")
-    # A tuple or vector is one cell, whether it says frozen or not.
+        raise PenstockError(
+            f"the CQL type {text!r} is not supported", where=f"{name} is not a known type with arguments"
+        )
+    # A tuple or vector is always one cell, frozen or not.
     return CqlType(name, args, name in ("tuple", "vector"), size=size)
 
 
@@ -245,13 +251,13 @@ TIMEUUID = CqlType("timeuuid")
 
 
 def log_value_type(kind: CqlType) -> CqlType:
-    """The type of a base column's value in the log: collections frozen, a non-frozen list keyed by its element ids."""
+    """The type of a base column's value in the log: collections are frozen, a non-frozen list is a map by id."""
     if kind.multi_cell and kind.name == "list":
         return CqlType("map", (TIMEUUID, kind.args[0]), True)
     return CqlType(kind.name, kind.args, True, kind.fields, kind.udt, kind.size) if kind.multi_cell else kind
 
 
 def deleted_elements_type(kind: CqlType) -> CqlType:
-    """The type of `cdc$deleted_elements_X`: the keys of removed elements of a non-frozen column."""
+    """The type of `cdc$deleted_elements_X`: a set of the keys of the removed elements of a non-frozen column X."""
     keys = {"list": TIMEUUID, "udt": CqlType("smallint")}
     return CqlType("set", (keys.get(kind.name) or kind.args[0],), True)

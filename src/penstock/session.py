@@ -1,4 +1,4 @@
-"""The Spark session of penstock: local, quiet, on the loopback address, with the Kafka connector from the lock file."""
+"""Penstock's Spark session: local, quiet, on the loopback address, with the Kafka connector from the lock file."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from penstock.local.ports import HOST
 
 FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
-# Much of what plans a batch runs once or so in each: by default the JVM compiles all of it in the first minutes, which
-# takes half of the CPU from the rows. Methods of more than 8 000 bytes it never compiles, as Spark generates them of
-# many predicates or columns (docs/decisions/0009).
+# Much of the code that plans a batch runs about once per batch. By default the JVM compiles all of it in the first
+# minutes, which takes half of the CPU. It never compiles methods of more than 8 000 bytes, and Spark generates such
+# methods for many predicates or columns (docs/decisions/0009).
 COMPILER = (
     "-XX:Tier3DelayOn=0 -XX:Tier3InvocationThreshold=400 -XX:Tier3MinInvocationThreshold=200"
     " -XX:Tier3CompileThreshold=2500 -XX:Tier4InvocationThreshold=15000 -XX:Tier4MinInvocationThreshold=2000"
@@ -30,9 +30,10 @@ STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreP
 
 
 def spark(app: str = "penstock", cores: int = 2, memory: str = "1g", **conf: str) -> SparkSession:
-    """The running session, or a new one with `cores` worker threads; `conf` overrides what is set here.
+    """The running session, or a new one with `cores` worker threads; `conf` overrides Penstock's settings.
 
-    A new session sets JAVA_HOME, PYSPARK_PYTHON and SPARK_LOCAL_IP of this process, from which Spark starts its parts.
+    A new session sets JAVA_HOME, PYSPARK_PYTHON and SPARK_LOCAL_IP in this process: Spark starts its processes with
+    them.
     """
     if not find_spec("pyarrow"):
         raise PenstockError("Spark needs pyarrow to exchange data with Python", next="run: pip install pyarrow")
@@ -53,7 +54,7 @@ def _settings(app: str, cores: int, memory: str) -> dict[str, str]:
     logging = files("penstock") / "log4j2.properties"
     return {
         "spark.app.name": app,
-        # A task may fail three times before its batch does: a Python worker that dies is replaced.
+        # A task may fail three times before its batch fails: a Python worker that dies is replaced.
         "spark.master": f"local[{cores},4]",
         "spark.driver.memory": memory,
         "spark.driver.host": HOST,
@@ -64,13 +65,13 @@ def _settings(app: str, cores: int, memory: str) -> dict[str, str]:
         "spark.python.worker.reuse": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # The default, 96 bits without a zone, is known to few readers besides Spark.
+        # Few readers besides Spark know the default (96 bits without a zone).
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
-        # The default one starts twenty processes a batch, readlink and chmod, to write two files to a local folder.
+        # The default manager starts twenty processes per batch (readlink, chmod) to write two files to a local folder.
         "spark.sql.streaming.checkpointFileManagerClass": FILE_MANAGER,
-        # What Python keeps as state needs it; a batch then writes what changed, and not all of the state.
+        # State that Python keeps needs it; a batch then writes only the changes, not all of the state.
         "spark.sql.streaming.stateStore.providerClass": STATE_STORE,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.ui.enabled": "false",

@@ -1,4 +1,4 @@
-"""Keeps the classes that queries load, so that a session starts in half of the time: see `local.classes`."""
+"""Archives the classes that queries load, so that a session starts in half of the time: see `local.classes`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from penstock.session import spark
 
 
 def warm() -> None:
-    """Make the archive, if there is none."""
+    """Make the archive if it does not exist."""
     classes.make(java.find(), __name__)
 
 
 def _run() -> None:
-    """A query like most: a stream of JSON, a window, files."""
+    """A typical query: a stream of JSON, a window, files."""
     session = spark("warm", cores=1)
     with TemporaryDirectory() as folder:
         place = Path(folder, "in")

@@ -1,4 +1,4 @@
-"""What a process does when it is asked to end."""
+"""What a process does on SIGTERM and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ ENDING = (signal.SIGTERM, signal.SIGINT)
 
 _end: ContextVar[Event | None] = ContextVar("end", default=None)
 _raising = False
-"""Whether the main thread is where a signal is to raise."""
+"""Whether a signal raises in the main thread."""
 
 
 class Stopped(BaseException):
-    """Something was to end while it waited; no error, so that no `except Exception` on its way takes it for one."""
+    """Raised in work that must end while it waits; a BaseException, so that no `except Exception` catches it."""
 
 
 def listen(*events: Event) -> None:
-    """Each SIGTERM or Ctrl-C sets one event more, in this order; to be called in the main thread."""
+    """Each SIGTERM or Ctrl-C sets the next event, in this order; call it in the main thread."""
 
     def heard(number: int, frame: object) -> None:
         for event in events:
             if not event.is_set():
-                # In a thread: this one may hold the event's lock, as it was interrupted anywhere, in here too.
+                # In a thread: this thread may hold the event's lock, because a signal can interrupt it anywhere.
                 start_new_thread(event.set, ())
                 break
         _raise_once()
@@ -39,9 +39,9 @@ def listen(*events: Event) -> None:
 
 @contextmanager
 def ended_by(event: Event) -> Iterator[None]:
-    """What waits in here ends with `Stopped` when `event` is set: where it calls `pause`.
+    """Code inside ends with `Stopped` at its next `pause` after `event` is set.
 
-    In the main thread a signal ends it wherever it is, as what a user's function waits for does not know of us.
+    In the main thread a signal ends it anywhere, because a user's function may wait without calling `pause`.
     """
     global _raising
     in_main = threading.current_thread() is threading.main_thread()
@@ -57,7 +57,7 @@ def ended_by(event: Event) -> Iterator[None]:
 
 
 def pause(seconds: float) -> None:
-    """Sleep; raises `Stopped` instead when what this thread does is to end."""
+    """Sleep; raises `Stopped` if this thread's work must end."""
     event = _end.get()
     if event is None:
         time.sleep(seconds)
@@ -66,7 +66,7 @@ def pause(seconds: float) -> None:
 
 
 def _raise_once() -> None:
-    """Not again on the way out, where what is closed must be closed."""
+    """Raises only once: a second signal must not interrupt the cleanup."""
     global _raising
     if _raising:
         _raising = False

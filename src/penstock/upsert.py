@@ -1,4 +1,4 @@
-"""Tables into sinks that know a key: of each batch the newest row of each key, and which keys are no more."""
+"""Tables to sinks with a key: the newest row of each key in a batch, and the deleted keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PLACE, _ROW = "_place", "_row"
 
 @dataclass(frozen=True)
 class Newest:
-    """A sink that gets one row a key and batch, as `columns` makes them for it."""
+    """A sink that gets one row per key and batch, in the form that `columns` makes."""
 
     sink: Sink
     table: KeyedFrame
@@ -28,15 +28,15 @@ class Newest:
 
     @property
     def target(self) -> tuple[str, str]:
-        """What a checkpoint knows the sink by."""
+        """How a checkpoint identifies the sink."""
         return self.sink.target
 
     def records(self, frame: DataFrame) -> DataFrame:
-        """The rows as they are written; raises for a frame that the sink cannot take."""
+        """The rows as they are written; raises `PenstockError` if the sink cannot take the frame."""
         return self.sink.records(self.columns(frame))
 
     def stream(self, frame: DataFrame) -> DataStreamWriter:
-        """The write of a query that has only this sink."""
+        """The writer of a query whose only sink is this one."""
         return in_batches(frame, self.save)
 
     def save(self, frame: DataFrame, batch: Batch) -> None:
@@ -45,16 +45,16 @@ class Newest:
 
 
 def newest(rows: DataFrame, key: Sequence[str], version: str) -> DataFrame:
-    """The row of the highest version of each key, of equal ones the last."""
+    """The row with the highest version of each key; of equal versions the last row."""
     placed = rows.withColumn(_PLACE, F.monotonically_increasing_id())
     last = F.max_by(F.struct(*map(F.col, rows.columns)), F.struct(version, _PLACE)).alias(_ROW)
     return placed.groupBy(*key).agg(last).select(f"{_ROW}.*")
 
 
 def require_key(sink: str, place: str, known: Sequence[str], table: KeyedFrame, next: str) -> None:
-    """Raise unless the sink's key is that of the table."""
+    """Raise `PenstockError` unless the sink's key equals the table's key."""
     if set(known) == set(table.key):
         return
-    has = f"the key {', '.join(known)}" if known else "none"
+    has = f"the key {', '.join(known)}" if known else "no key"
     what = f"the table's key is {', '.join(table.key)}, and {sink} has {has}"
     raise PenstockError(what, where=place, next=next)

@@ -1,7 +1,8 @@
-"""Spark's daemon of Python workers, as `spark.python.daemon.module`: it forks workers that have their libraries.
+"""Spark's daemon of Python workers, as `spark.python.daemon.module`: it forks workers with their libraries loaded.
 
-Loading these takes each process more than a second of CPU, and a query has half a dozen. They start no threads when
-they are loaded, so that a fork of them is whole. What workers share (`stream.shared`) is made here, too.
+Loading the libraries takes more than a second of CPU per process, and a query has half a dozen processes. The libraries
+start no threads while they load, so a fork is safe. The workers' shared memory (`native.shared_memory`) is also made
+here.
 """
 
 from __future__ import annotations

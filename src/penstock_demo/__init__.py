@@ -1,1 +1,1 @@
-"""`penstock demo`: a shop under load, its changes followed to Kafka, and the proof that none is missing."""
+"""`penstock demo`: a shop under load, whose changes go to Kafka, and the proof that none is missing."""

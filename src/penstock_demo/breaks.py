@@ -1,4 +1,4 @@
-"""The breaks of `--break`: each kills a part in the middle of the run and starts it again, or changes the database."""
+"""The breaks of `--break`: each kills a part during the run and starts it again, or changes the database."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from penstock_demo.shop import add_column
 
 
 def strike(part: str, number: int, running: Services, pipeline: Pipeline) -> str:
-    """kill -9 the part; add a column ("alter"), or publish new streams ("generation"). What was done, in words.
+    """Kill the part with kill -9, add a column ("alter"), or publish new streams ("generation"); returns a line for it.
 
-    `number` is the break's.
+    `number` is the break's number.
     """
     if part == "generation":
         with connect(running.cql) as session:
@@ -39,7 +39,7 @@ def _kill(part: str, running: Services, pipeline: Pipeline) -> None:
 
 
 def start_again(part: str, running: Services, pipeline: Pipeline) -> Services:
-    """Start what was killed, at the same address; a worker is Spark's own to start. What runs then."""
+    """Start the killed part at the same address, and return the running services; Spark restarts a worker itself."""
     if part == "spark":
         pipeline.start_again()
     elif part in ("kafka", "cassandra"):

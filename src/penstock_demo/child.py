@@ -1,4 +1,4 @@
-"""Processes that end with the demo, however the demo ends, and the trees of processes below them."""
+"""Processes that end with the demo, however it ends, and the process trees below them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 class Listed(NamedTuple):
-    """One process of the system's list; `cpu` in seconds."""
+    """A process in the system's list; `cpu` is in seconds."""
 
     pid: int
     parent: int
@@ -37,9 +37,9 @@ def start(
     stderr: IO[bytes],
     stay: bool = False,
 ) -> subprocess.Popen[bytes]:
-    """Start a process out of reach of the terminal's Ctrl-C; unless it may `stay`, it gets SIGTERM when we die.
+    """Start a process that the terminal's Ctrl-C does not reach; unless it may `stay`, it gets SIGTERM when we die.
 
-    Call it from the main thread only: Linux takes the end of the calling thread for that of the process.
+    Call it from the main thread only: on Linux the signal comes when the calling thread ends.
     """
 
     def prepare() -> None:
@@ -59,7 +59,7 @@ def start(
 
 
 def listed() -> list[Listed]:
-    """All processes that run; one that has ended stays in the system's list until its parent, or init, looks."""
+    """All running processes, without those that have ended and that their parent has not collected yet."""
     command = ["ps", "-A", "-o", "pid=,ppid=,stat=,time=,args="]
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
     found = []
@@ -93,7 +93,7 @@ def below(pid: int) -> list[Listed]:
 
 
 def stop(child: subprocess.Popen[bytes], patience: float) -> None:
-    """SIGTERM and, when patience is out, SIGKILL; then nothing of what ran below it is left either."""
+    """Send SIGTERM, and SIGKILL after `patience` seconds; ends all processes below it, too."""
     tree = below(child.pid)
     child.terminate()
     try:
@@ -105,7 +105,7 @@ def stop(child: subprocess.Popen[bytes], patience: float) -> None:
 
 
 def kill(child: subprocess.Popen[bytes]) -> None:
-    """kill -9 for the process and all that run below it."""
+    """Kill the process and all processes below it with kill -9."""
     tree = below(child.pid)
     child.kill()
     _end(tree, patience=0)
@@ -113,7 +113,7 @@ def kill(child: subprocess.Popen[bytes]) -> None:
 
 
 def _end(tree: Iterable[Listed], patience: float) -> None:
-    """Give those that still run `patience` seconds, then kill them; return when they are gone."""
+    """Give running processes `patience` seconds, then kill them; returns when they are gone."""
     commands = {one.pid: one.command for one in tree}
     deadline = time.monotonic() + patience
     while left := [one for one in listed() if commands.get(one.pid) == one.command]:

@@ -1,4 +1,5 @@
-"""An independent consumer: a thread that reads the topics from the start and keeps of each record what proves it."""
+"""An independent consumer: a thread that reads the topics from the start and keeps of each record what the proof
+needs."""
 
 from __future__ import annotations
 
@@ -22,12 +23,12 @@ TOPICS = {f"{PREFIX}.{KEYSPACE}.{name}": name for name in TABLES}
 
 
 def create_topics(servers: str, *, copies: int = 1, config: Mapping[str, str] | None = None) -> None:
-    """One topic a table, each of several partitions, so that order across keys is not there by chance."""
+    """Create a topic for each table, with several partitions, so that order across keys does not occur by chance."""
     watch.create(servers, [NewTopic(topic, PARTITIONS, copies, config=dict(config or {})) for topic in TOPICS])
 
 
 class Reader(watch.Watch):
-    """Keeps each event of the topics, without what nothing is proved by."""
+    """Keeps of each event what the proof needs."""
 
     def __init__(self, servers: str, **more: Any) -> None:
         super().__init__(watch.consumer(servers, dict.fromkeys(TOPICS, PARTITIONS), **more))
@@ -69,7 +70,7 @@ def key_of(table: str, text: bytes | None) -> tuple[Any, ...]:
 def record_of(
     table: str, key: tuple[Any, ...], value: bytes | None, partition: int, offset: int, appended: int
 ) -> Record:
-    """What the proof needs; a value that is no event of this table has an op that nothing expects."""
+    """What the proof needs; a value that is not an event of this table gets an op that is never expected."""
     if value is None:
         return Record(table, key, 0, "", 0, partition, offset, appended)
     try:
@@ -84,15 +85,15 @@ def record_of(
 
 
 def _known(image: dict[str, Any] | None) -> dict[str, Any] | None:
-    """An image without the columns that the demo added, as long as they hold nothing: nobody writes them."""
+    """An image without the added columns that are null: nobody writes them."""
     if image is None:
         return None
     return {name: value for name, value in image.items() if value is not None or not name.startswith(ADDED)}
 
 
 def ends(servers: str) -> dict[tuple[str, int], int]:
-    """Where the topics end now."""
-    # A client of its own: asked through the one that reads, each answer was seen to wait for minutes behind its polls.
+    """The current end offsets of the topics, by topic and partition."""
+    # A client of its own: through the reading client, answers have waited for minutes behind its polls.
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "penstock-demo-look", "log_level": 0})
     found = {}
     for topic, partition in product(TOPICS, range(PARTITIONS)):
@@ -104,7 +105,7 @@ def ends(servers: str) -> dict[tuple[str, int], int]:
 
 
 def fetch(servers: str, records: Iterable[Record]) -> list[str]:
-    """The text of these records, read again."""
+    """Read the values of these records again."""
     topics = {table: topic for topic, table in TOPICS.items()}
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "penstock-demo-look", "log_level": 0})
     texts = []

@@ -1,4 +1,4 @@
-"""A new generation of change log streams, published as by a node that joins: new streams for the ring's ranges."""
+"""A new generation of CDC streams, published as by a node that joins: new streams for the ring's ranges."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 AHEAD = timedelta(seconds=15)
-"""A node looks for new generations every five seconds; this one begins when it knows it, also after a failed look."""
+"""A node looks for new generations every five seconds; it knows this one before it begins, even if a look fails."""
 TIMES = "system_distributed.cdc_generation_timestamps"
 STREAMS = "system_distributed.cdc_streams_descriptions_v2"
 
 
 def publish(session: Any) -> datetime:
-    """Publish a generation; when it begins."""
+    """Publish a generation, and return its begin."""
     newest: datetime = session.execute(f"SELECT max(time) FROM {TIMES} WHERE key = 'timestamps'").one()[0]
     insert = f"INSERT INTO {STREAMS} (time, range_end, streams) VALUES (%s, %s, %s)"
     start = max(datetime.now(UTC).replace(tzinfo=None) + AHEAD, newest + timedelta(seconds=1))
@@ -25,6 +25,6 @@ def publish(session: Any) -> datetime:
 
 
 def _new(stream: bytes) -> bytes:
-    """Another stream id of the same token and index: its second half begins with 38 random bits."""
+    """A new stream id with the same token and index: its second half begins with 38 random bits."""
     low = int.from_bytes(stream[8:], "big")
     return stream[:8] + (secrets.randbits(38) << 26 | low & 2**26 - 1).to_bytes(8, "big")

@@ -1,9 +1,9 @@
-"""The load's journal: one JSON line for each acknowledged write, with every event it must become.
+"""The load's journal: a JSON line for each acknowledged write, with every event that it must become.
 
 A line is `{"events": [...], "stamps": [...], "late": false}`. `stamps` are the timestamps of all attempts; only the
-last one was acknowledged, so the events of the others may be in the log or not. An event is
-`{"table", "key", "op", "before", "after", "range", "also"}`; `also` lists further (before, after) that are right when
-there was more than one attempt. The proof keeps of each event only a digest: its text is read again for an example.
+last attempt was acknowledged, so the events of the others may be in the log or not. An event is
+`{"table", "key", "op", "before", "after", "range", "also"}`; `also` lists further (before, after) that are right if
+there was more than one attempt. The proof keeps only a digest of each event: for an example it reads the line again.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from penstock_demo.model import Event, Image
 from penstock_demo.shop import TABLES, Table
 
 Identity = tuple[str, tuple[Any, ...], int, str]
-"""Table, primary key (None where an event has none), write time in microseconds, op: one per event of the load."""
+"""Table, primary key (None where an event has none), write time in microseconds, op: unique for each event."""
 
 
 class Expected(NamedTuple):
-    """An event that the log must become, or may become unless it is `certain`; any content is right without digests."""
+    """An event that must come (if `certain`) or may come; without `digests`, any content is right."""
 
     identity: Identity
     digests: tuple[int, ...]
@@ -33,7 +33,7 @@ class Expected(NamedTuple):
 
 
 def line(table: Table, events: list[Event], stamps: list[int], *, late: bool, also: list[list[Any]]) -> bytes:
-    """The journal's line for one write; `also` has a list of (before, after) for each event, or is empty."""
+    """The journal's line for a write; `also` has a list of (before, after) for each event, or is empty."""
     described = [
         {
             "table": table.name,
@@ -50,9 +50,9 @@ def line(table: Table, events: list[Event], stamps: list[int], *, late: bool, al
 
 
 def digest(table: Table, before: Image | None, after: Image | None, range: Image | None) -> int:
-    """A number that is equal for equal content, whatever the order of members, of a set's elements, of a map's entries.
+    """A number that is equal for equal content, in any order of fields, set elements and map entries.
 
-    Valid inside one process only.
+    Valid only within a process.
     """
     content = [_ordered(table, before), _ordered(table, after), range]
     return hash(orjson.dumps(content, option=orjson.OPT_SORT_KEYS))
@@ -66,15 +66,15 @@ def _ordered(table: Table, image: Image | None) -> Image | None:
 
 
 def has_tombstone(table: Table, op: str, key: tuple[Any, ...]) -> bool:
-    """Whether a tombstone follows: after the delete of one row, not after that of a range or a partition of rows."""
+    """Whether a tombstone follows: after the delete of a row, but not of a range or a partition of rows."""
     return op == "d" and None not in key
 
 
 def expected(lines: Iterable[bytes], *, cluster: bool = False) -> Iterator[Expected]:
     """The events of a journal, in the order in which they were acknowledged.
 
-    In a `cluster` those of late writes are not certain, since no reader promises them; and a node that hung may carry
-    out an attempt without an answer much later: its images are what the row is by then.
+    In a `cluster` the events of late writes are not certain, because no reader promises them. A node that hung may also
+    run an unanswered attempt much later: its images then show the row at that time.
     """
     for number, text in enumerate(lines):
         write = orjson.loads(text)

@@ -1,4 +1,4 @@
-"""What an earlier demo with `--keep` left behind: a pipeline that runs, and files."""
+"""What an earlier demo with `--keep` has left: a running pipeline, and files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def pid(lock: Path) -> int:
 
 
 def remove(path: Path) -> None:
-    """Delete a file or a folder, if it is there."""
+    """Delete a file or a folder if it exists."""
     if path.is_dir():
         shutil.rmtree(path)
     else:

@@ -1,12 +1,13 @@
 """The load generator, a process of its own: paced writes through the CQL driver, each journalled when acknowledged.
 
-The pace is open-loop: writes leave on schedule whether or not earlier ones were answered, up to a bound on writes
+The pace is open-loop: writes are sent on schedule whether or not earlier ones were answered, up to a limit of writes
 in flight. A partition has at most one write in flight, so its order is defined. A write whose outcome is unknown (the
-node died, a time-out) is sent again until it is acknowledged, with a NEW timestamp: the log is ordered by timestamp,
-and an old one could land behind a reader that has already passed it. The journal names the timestamps of all attempts.
+node died, a timeout) is sent again until it is acknowledged, with a NEW timestamp: the log is ordered by timestamp,
+and an old timestamp could land behind a reader that has already passed it. The journal has the timestamps of all
+attempts.
 
-Commands come on standard input (`go`: leave the warm-up rate for the full one; `stop`, or its end: finish); one status
-object a line goes to standard output.
+Commands come on standard input (`go`: change from the warm-up rate to the full rate; `stop`, or end of input: finish).
+Status goes to standard output, one JSON object per line.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ LATE = 1.0
 
 
 class Request:
-    """A write on its way, with the timestamps of its attempts."""
+    """A write in flight, with the timestamps of its attempts."""
 
     __slots__ = ("acknowledged", "due", "stamps", "write")
 
@@ -54,7 +55,7 @@ class Request:
 
 @dataclass
 class Status:
-    """What the load has done so far; `going` once it runs at its full rate, `seconds` of it, from `started_us` on.
+    """What the load has done so far; `going` at the full rate, which has lasted `seconds` since `started_us`.
 
     `cpu` is the process's CPU time in seconds.
     """
@@ -73,7 +74,7 @@ class Status:
 
 
 class Pace:
-    """How many writes are due: `rate` a second, or always more when there is no rate."""
+    """How many writes are due: `rate` per second, or unlimited without a rate."""
 
     def __init__(self, rate: float | None) -> None:
         self.rate, self._since, self._sent = rate, time.perf_counter(), 0
@@ -83,7 +84,7 @@ class Pace:
             return 1 << 30
         due = int((time.perf_counter() - self._since) * self.rate) - self._sent
         if due > self.rate:
-            # After a break the schedule starts again: a backlog would be a burst that nobody asked for.
+            # After a break the schedule starts again: a backlog would be sent as a burst.
             self._sent += due - 1
             return 1
         return due
@@ -93,7 +94,7 @@ class Pace:
 
 
 class Load:
-    """Sends, collects and journals; everything but the driver's answers happens in one thread."""
+    """Sends, collects and journals, in one thread; only the driver's answers come in others."""
 
     def __init__(self, session: Any, mix: Mix, journal_file: BinaryIO, *, in_flight: int, late: float = LATE) -> None:
         self.status = Status()
@@ -104,7 +105,7 @@ class Load:
         self._failed: deque[Request] = deque()
 
     def turn(self, pace: Pace, *, new: bool) -> None:
-        """Take the answers, then send what is due: failed writes first, and no new ones while any has failed."""
+        """Take the answers, then send the due writes: failed ones first, and no new ones while any has failed."""
         self._collect()
         now = time.perf_counter()
         while self._failed and self._failed[0].due <= now:
@@ -127,7 +128,7 @@ class Load:
         self.status.in_flight += 1
         try:
             future = self._session.execute_async(self._prepared[write.statement.cql].bind(write.values))
-        except Exception:  # NoHostAvailable and its like: the driver raises them here as well as in the future
+        except Exception:  # for example NoHostAvailable: the driver raises it here as well as in the future
             self._answers.append((request, False))
             return
         future.add_callbacks(partial(self._answered, request), partial(self._lost, request))
@@ -164,7 +165,7 @@ class Load:
         )
 
     def _other_images(self, write: Write, event: Event, attempts: int) -> list[list[Any]]:
-        """What the log may show when several attempts were applied: each later one saw the earlier ones' result."""
+        """The images that the log may have if several attempts were applied: each sees the result of earlier ones."""
         column = write.appends_to
         if column is None or event.after is None:
             return [[write.partition.image(event.key), event.after]]
@@ -174,7 +175,7 @@ class Load:
         return [[before, after] for before, after in pairwise(repeated)]
 
     def _read_back(self, write: Write, event: Event, column: str) -> None:
-        """Nobody knows how many of the attempts appended: ask the table."""
+        """Read the column from the table: it is unknown how many attempts have appended."""
         table = write.partition.table
         where = " AND ".join(f"{name} = %s" for name in table.key)
         query = f"SELECT {column} FROM {KEYSPACE}.{table.name} WHERE {where}"
@@ -202,7 +203,7 @@ def _report(status: Status) -> None:
 
 
 def run(load: Load, *, warm_rate: float, rate: float | None, seconds: float) -> None:
-    """Warm up until `go`, then keep the rate for `seconds` or until `stop`, then wait for the last answers."""
+    """Warm up until `go`, keep the rate for `seconds` or until `stop`, then wait for the last answers."""
     go, stop = threading.Event(), threading.Event()
     threading.Thread(target=_listen, args=(go, stop), daemon=True).start()
     pace, until, reported = Pace(warm_rate), float("inf"), 0.0
@@ -227,18 +228,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m penstock_demo.load", description=__doc__)
     parser.add_argument("--hosts", required=True, help="host:port,... of the CQL nodes")
     parser.add_argument("--journal", type=Path, required=True)
-    parser.add_argument("--rate", default="3000", help="writes a second, or max")
+    parser.add_argument("--rate", default="3000", help="writes per second, or max")
     parser.add_argument("--warm-rate", type=float, default=100)
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--in-flight", type=int, default=32, help="most writes without an answer at a time")
+    parser.add_argument("--in-flight", type=int, default=32, help="most unanswered writes at a time")
     parser.add_argument("--partitions", type=int, default=600, help="partitions of each table")
     parser.add_argument("--first", type=int, default=0, help="number of the first partition")
-    parser.add_argument("--tables", nargs="+", default=list(TABLES), help="those to write to (default: all)")
-    parser.add_argument("--no-appends", action="store_true", help="no appends to lists: done twice, they leave a trace")
+    parser.add_argument("--tables", nargs="+", default=list(TABLES), help="tables to write to (default: all)")
+    parser.add_argument(
+        "--no-appends", action="store_true", help="no appends to lists: a second attempt changes the list again"
+    )
     parser.add_argument("--late", type=float, default=LATE, help="seconds after which a write counts as late")
-    parser.add_argument("--seed", type=int, help="of what is written (default: the number of the first partition)")
+    parser.add_argument(
+        "--seed", type=int, help="seed of the written values (default: the number of the first partition)"
+    )
     given = parser.parse_args()
-    # The load gives way: where CPU is short, fewer writes are made rather than all others slowed down.
+    # Low priority: if CPU is short, the load makes fewer writes instead of slowing down the other parts.
     os.nice(10)
     mix = Mix(
         Random(given.first if given.seed is None else given.seed),

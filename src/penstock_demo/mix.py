@@ -1,4 +1,4 @@
-"""Which writes the load is made of, and how often each is chosen."""
+"""The writes of the load, and how often each is chosen."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ WEIGHTS: dict[str, Weighted] = {
         (op.delete_partition(PRODUCTS), 3),
     ],
 }
-"""For each table its operations, each with its share of the load."""
+"""The operations of each table, each with its share of the load."""
 
 
 class Mix:
@@ -81,9 +81,9 @@ class Mix:
         tables: Iterable[str] = tuple(TABLES),
         appends: bool = True,
     ) -> None:
-        """`partitions` a table, numbered from `first`: loads with other numbers touch other partitions.
+        """`partitions` for each table, numbered from `first`: loads with other numbers use other partitions.
 
-        Without `appends` no write appends to a list: done twice, it leaves two elements.
+        Without `appends` no write appends to a list: a repeated append leaves two elements.
         """
         self._rng, self.tables = rng, tuple(tables)
         self._choices = [
@@ -101,7 +101,7 @@ class Mix:
         }
 
     def next(self) -> Write:
-        """A write to a partition that was not busy; it is now, until its `busy` is set back. Some must be free."""
+        """A write to a free partition, which is then busy until its `busy` is reset. One must be free."""
         while True:
             name, operation = draw(self._rng, self._choices)
             target = draw(self._rng, self._targets[name])
@@ -123,6 +123,6 @@ def statements(tables: Iterable[str] = tuple(TABLES)) -> Iterable[Statement]:
 
 
 def _tried(name: str, operation: Operation) -> Write:
-    """A write of this kind, to a partition that is thrown away."""
+    """A write of this kind to a temporary partition."""
     key = partition_keys(name, 0, 1)[0]
     return operation(Random(0), Target(key.bound, Partition(TABLES[name], key.image)))

@@ -1,7 +1,7 @@
-"""What a partition must hold after each write, and the event that the write must become.
+"""What a partition must contain after each write, and the event that the write must become.
 
-Values are kept in the form they have in an event (a set as a sorted list, a map as sorted entries, a decimal as text),
-so a row's image is the model itself. An image is never changed once made: events share it.
+Values have the form that they have in an event (a set as a sorted list, a map as sorted entries, a decimal as a
+string), so a row's image is the model itself. An image never changes once created: events share it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Clustering = tuple[Any, ...]
 
 
 class Event(NamedTuple):
-    """One expected event; `range` is set for the delete of a clustering range or of a partition of rows."""
+    """An expected event; `range` is set for the delete of a clustering range or of a partition of rows."""
 
     key: Image
     op: str
@@ -27,7 +27,7 @@ class Event(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row: its image, and whether an INSERT made it (such a row lives on when its last column is set to null)."""
+    """A row: its image, and whether an INSERT made it (then it remains when its last column is set to null)."""
 
     image: Image
     inserted: bool
@@ -67,7 +67,7 @@ class Partition:
         return row.image if row else None
 
     def replace(self, key: Image, column: str, value: Any) -> None:
-        """Put in what the table was found to hold."""
+        """Set a column to the value that was read from the table."""
         ck = tuple(key[column] for column in self.table.clustering)
         row = self.rows[ck]
         self.rows[ck] = Row(row.image | {column: value}, row.inserted)
@@ -99,7 +99,7 @@ class Partition:
         return Event(self._key(ck), "d", before.image if before else None, None)
 
     def delete_partition(self) -> Event:
-        """Without clustering columns this is the delete of a row, else the range without bounds."""
+        """Without clustering columns this is the delete of a row, else of a range without bounds."""
         if not self.table.clustering:
             return self.delete_row(())
         everything = Bound(())

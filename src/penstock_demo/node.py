@@ -1,4 +1,4 @@
-"""A session with the demo's CQL nodes that outlives them: it connects again as soon as a node is back."""
+"""A session with the demo's CQL nodes that survives their restarts: it connects again as soon as a node is back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ START_PATIENCE = 60.0
 
 @contextmanager
 def connect(hosts: str) -> Iterator[Any]:
-    """A driver session with `host:port,...`; no retry inside the driver, for it would reuse the write's timestamp.
+    """A driver session with `host:port,...`. The driver does not retry, because that would reuse the write's timestamp.
 
     The consistency level is ONE with a single node, and QUORUM with several.
     """
@@ -32,7 +32,7 @@ def connect(hosts: str) -> Iterator[Any]:
         load_balancing_policy=WhiteListRoundRobinPolicy([host for host, _ in nodes]),
         retry_policy=FallthroughRetryPolicy(),
         consistency_level=ConsistencyLevel.ONE if len(nodes) == 1 else ConsistencyLevel.QUORUM,
-        # A timer a request costs a tenth of the client's time; heartbeats find a node that stopped answering.
+        # A timer per request costs a tenth of the client's time; heartbeats find a node that stopped answering.
         request_timeout=None,
         row_factory=tuple_factory,
     )
@@ -50,14 +50,14 @@ def connect(hosts: str) -> Iterator[Any]:
     )
     try:
         session = _session(cluster)
-        session.use_client_timestamp = False  # every statement names its own
+        session.use_client_timestamp = False  # every statement has its own
         yield session
     finally:
         cluster.shutdown()
 
 
 def _session(cluster: Any) -> Any:
-    """A node that has just started, on a busy machine, may time out on the driver's first questions."""
+    """Connect with retries: a node that has just started on a busy machine may time out on the first requests."""
     deadline = time.monotonic() + START_PATIENCE
     while True:
         try:

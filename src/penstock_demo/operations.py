@@ -1,7 +1,7 @@
-"""The kinds of write in the load: each draws its values, changes the model and gives the statement to run.
+"""The kinds of write in the load: each draws its values, changes the model and returns the statement to run.
 
-Every statement carries its own timestamp, and every write changes one partition, so that the order of the events
-of one key is the order of the writes. No write falls apart into several groups of the log.
+Every statement has its own timestamp, and every write changes one partition, so that the events of a key have the
+order of the writes. No write is split into several groups of the log.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from penstock_demo.shop import KEYSPACE, Table
 from penstock_demo.values import CLUSTERING, ELEMENTS, FIELDS, POOLS, Pair, draw, entries
 
 TTL = 7 * 86_400
-"""Seconds; far longer than a demo, for the expiry of single columns leaves no trace in a change log."""
+"""Seconds; far longer than a demo, because the expiry of single columns leaves no trace in a CDC log."""
 
 
 class Statement:
-    """A statement to prepare; `stamp` is the place of the timestamp among its markers."""
+    """A statement to prepare; `stamp` is the index of the timestamp among its bind markers."""
 
     def __init__(self, cql: str) -> None:
         self.cql = cql
@@ -30,18 +30,18 @@ class Statement:
 
 
 class Write(NamedTuple):
-    """One request: its values (the timestamp's place is None), the events it must become, the partition it changes."""
+    """A request: its values (None for the timestamp), the events it must become, and the partition it changes."""
 
     statement: Statement
     values: list[Any]
     events: list[Event]
     partition: Partition
     appends_to: str | None = None
-    """The list column that a second run of this statement would append to once more."""
+    """The list column to which a second run of this statement appends again."""
 
 
 class Target(NamedTuple):
-    """A partition of the load with its key as the driver binds it."""
+    """A partition of the load, with its key as the driver binds it."""
 
     key: tuple[Any, ...]
     partition: Partition
@@ -64,7 +64,7 @@ def _columns(rng: Random, columns: tuple[str, ...]) -> tuple[list[Any], Image]:
 
 
 def _live(rng: Random, partition: Partition) -> Pair:
-    """A clustering key of a row that exists; one time in sixteen, or without rows, of any row."""
+    """A clustering key of an existing row; one time in sixteen, or without rows, any clustering key."""
     pool = CLUSTERING[partition.table.name]
     start = int(rng.random() * len(pool))
     if rng.random() < 1 / 16:
@@ -119,7 +119,7 @@ def update_static(table: Table, column: str) -> Operation:
 def _one_column(
     table: Table, column: str, statement: Statement, change: Callable[[Random, Any], tuple[list[Any], Any]]
 ) -> Operation:
-    """An update of one collection or UDT: `change` gives the values to bind and the column's new image."""
+    """An update of one collection or UDT: `change` returns the values to bind and the column's new image."""
     appends = column if "+ ?" in statement.cql and column not in table.unordered else None
 
     def write(rng: Random, target: Target) -> Write:

@@ -25,11 +25,11 @@ BATCH = re.compile(rb"batch \d+: (\d+) rows in ([\d.]+) s")
 WORKER = "penstock.workers"
 
 S = TypeVar("S")
-"""The status that a load tells of itself."""
+"""The status that a load reports."""
 
 
 class Part:
-    """A process of the demo that may be killed and started again; `close` lets it finish what is under way."""
+    """A process of the demo that may be killed and started again; `close` lets it finish its current work."""
 
     def __init__(
         self,
@@ -51,16 +51,16 @@ class Part:
         return self._process.pid
 
     def look(self) -> None:
-        """Raise if it has ended by itself."""
+        """Raises PenstockError if it has ended by itself."""
         require_running(self._name, self._process, self.log)
 
     @property
     def code(self) -> int | None:
-        """The exit code when it has ended, else None."""
+        """The exit code if it has ended, else None."""
         return self._process.poll()
 
     def kill(self) -> None:
-        """kill -9: it and all that it has started at once, as when a machine is lost."""
+        """Kill it and all processes that it has started with kill -9, as when a machine is lost."""
         with uninterrupted():
             child.kill(self._process)
 
@@ -101,7 +101,7 @@ class Pipeline(Part):
         return (self._checkpoints / self._target.rpartition(":")[2] / "offsets" / "0").exists()
 
     def look(self) -> None:
-        """Read what it said since; raise if it has ended."""
+        """Read its new log lines; raises PenstockError if it has ended."""
         with self.log.open("rb") as file:
             file.seek(self._read)
             said = file.read()
@@ -112,18 +112,18 @@ class Pipeline(Part):
         super().look()
 
     def kill_worker(self) -> None:
-        """kill -9 for the busiest of its Python workers."""
+        """Kill the busiest of its Python workers with kill -9."""
         os.kill(self.worker(), signal.SIGKILL)
 
     def jvm(self) -> int:
-        """The process of its Spark session."""
+        """The process id of its Spark session."""
         for one in child.below(self.pid):
             if "java" in one.command.split(" ", 1)[0]:
                 return one.pid
         raise PenstockError("the pipeline has no Spark session", where=str(self.log))
 
     def worker(self) -> int:
-        """The busiest of its Python workers."""
+        """The process id of the busiest of its Python workers."""
         tree = child.below(self.pid)
         daemons = {one.pid for one in tree if WORKER in one.command}
         workers = [one for one in tree if one.parent in daemons]
@@ -133,7 +133,7 @@ class Pipeline(Part):
 
 
 class Load(Generic[S]):
-    """A load generator in its own process; `status` is what it said last."""
+    """A load generator in its own process; `status` is the last one that it reported."""
 
     def __init__(self, root: Path, module: str, arguments: Sequence[str], status: type[S]) -> None:
         self.journal, self.log = root / "journal.jsonl", root / "load.log"
@@ -150,18 +150,18 @@ class Load(Generic[S]):
         return self._process.poll() is not None
 
     def look(self) -> None:
-        """Raise if it ended with an error."""
+        """Raises PenstockError if it ended with an error."""
         if self._process.poll():
             require_running("load", self._process, self.log)
 
     def go(self) -> None:
-        """Leave the warm-up for the full rate."""
+        """Change from the warm-up rate to the full rate."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"go\n")
         self._process.stdin.flush()
 
     def stop(self) -> None:
-        """Make no more writes; wait for the last answers, and end."""
+        """Tell it to make no more writes, wait for the last answers, and end."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.write(b"stop\n")
@@ -177,7 +177,7 @@ class Load(Generic[S]):
 
 
 def require_running(name: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Raise, with the end of its log, if a part has ended."""
+    """Raises PenstockError, with the end of its log, if a part has ended."""
     if process.poll() is not None:
         raise PenstockError(
             f"the {name} ended by itself with code {process.returncode}; its log ends with\n{tail(log)}\n",
@@ -187,13 +187,13 @@ def require_running(name: str, process: subprocess.Popen[bytes], log: Path) -> N
 
 @dataclass(frozen=True)
 class Cpu:
-    """CPU seconds that each part has used; a part that was started again counts from zero."""
+    """The CPU seconds of each part; a part that was started again counts from zero."""
 
     seconds: dict[str, float]
 
     @classmethod
     def now(cls, pids: Mapping[str, int], pipeline: int, load: float) -> Cpu:
-        """`pids` are those of parts by name, `pipeline` that of `penstock run`, `load` what the load says of itself."""
+        """`pids` are process ids of parts by name, `pipeline` that of `penstock run`, `load` the load's CPU seconds."""
         by_pid = {one.pid: one.cpu for one in child.listed()}
         used = {name: by_pid.get(pid, 0.0) for name, pid in pids.items()} | {"load": load}
         tree = child.below(pipeline)

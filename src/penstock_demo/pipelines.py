@@ -1,4 +1,4 @@
-"""The demo's pipeline: the changes of all tables of the shop as Debezium events, one topic a table."""
+"""The demo's pipeline: the changes of all tables of the shop as Debezium events, with a topic for each table."""
 
 import os
 from datetime import timedelta
@@ -26,7 +26,7 @@ def changes(spark: SparkSession) -> Query:
                 images="full",
                 confidence=timedelta(seconds=1),
                 consistency="ONE",
-                # The four tables are read side by side: one task each keeps all cores busy.
+                # The four tables are read in parallel: a task for each keeps all cores busy.
                 partitions=1,
             ),
             prefix="shop",

@@ -12,7 +12,7 @@ from penstock_demo.shop import KEYSPACE, Table
 from penstock_demo.values import CLUSTERING, POOLS, Pair, draw
 
 Choice = tuple[Bound, Bound, int, int, list[Any]]
-"""Start and end of a range, the same as places in the pool of clustering keys (from, to), and the values to bind."""
+"""Start and end of a range, its indexes in the pool of clustering keys (from, to), and the values to bind."""
 
 
 def _delete_range(table: Table, condition: str, choose: Callable[[Random, list[Pair]], Choice]) -> Operation:
@@ -84,7 +84,7 @@ def delete_descending(table: Table) -> Operation:
 
 
 def batch(table: Table, inserted: str, updated: str) -> Operation:
-    """Three rows of one partition in one request: an insert, an update and a delete."""
+    """Three rows of a partition in one request: an insert, an update and a delete."""
     name, where = f"{KEYSPACE}.{table.name}", " AND ".join(f"{column} = ?" for column in table.key)
     markers = ", ".join("?" for _ in (*table.key, inserted))
     statement = Statement(

@@ -1,15 +1,15 @@
-"""The proof: what the load wrote against what came out of Kafka, as pure functions over both.
+"""The proof: compares what the load wrote with what came out of Kafka, with pure functions.
 
-One expected event is one record, found by table, primary key, write time and op; a delete of a row is followed by one
-tombstone, which names its key only. For each Kafka key the expected records form a list, and a record's place in that
+An expected event is one record, found by table, primary key, write time and op; the delete of a row is followed by one
+tombstone, which has only the key. The expected records of each Kafka key form a list, and a record's position in that
 list decides everything:
 
-- no record at a place: lost;        - a record without a place, or with other content: wrong;
-- a first delivery behind a later place of its key: misordered;
+- no record at a position: lost;     - a record without a position, or with other content: wrong;
+- a first delivery after a later position of its key: misordered;
 - a further delivery: replayed if it belongs to a replay (see `replays`), else duplicated.
 
-Order is checked inside one Kafka key only. That is all Kafka can keep: the delete of a range or a partition has another
-key than the rows it removes, hence perhaps another Kafka partition; a consumer compares `source.ts_us` across keys.
+Order is checked only within a Kafka key. Kafka keeps no more: the delete of a range or a partition has another key than
+the rows it removes, hence perhaps another Kafka partition; a consumer compares `source.ts_us` across keys.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from penstock_demo.journal import Expected
 from penstock_demo.replays import replays
 
 Key = tuple[str, tuple[Any, ...]]
-"""Table and primary key: one Kafka key of one topic."""
+"""Table and primary key: a Kafka key in a topic."""
 
 EXAMPLES = 5
 
 
 class Record(NamedTuple):
-    """A consumed record; a tombstone has neither time nor op. `appended` is Kafka's clock in microseconds."""
+    """A consumed record; a tombstone has neither time nor op. `appended` is Kafka's time in microseconds."""
 
     table: str
     key: tuple[Any, ...]
@@ -42,7 +42,7 @@ class Record(NamedTuple):
 
 
 class Example(NamedTuple):
-    """One problem: the journal's line (None if nothing was expected) and the record (None if none came)."""
+    """A problem: the journal's line (None if nothing was expected) and the record (None if none came)."""
 
     problem: str
     table: str
@@ -53,7 +53,7 @@ class Example(NamedTuple):
 
 @dataclass
 class Report:
-    """The verdict; `events` are distinct events delivered, `records` everything read, with tombstones and repeats."""
+    """The verdict; `events` counts distinct delivered events, `records` all records, with tombstones and repeats."""
 
     events: int = 0
     records: int = 0
@@ -76,14 +76,14 @@ class Report:
 
 
 class _Place(NamedTuple):
-    """One record that must come, or may come if its write's outcome was never known."""
+    """A record that must come, or may come if the outcome of its write is unknown."""
 
     event: Expected
     tombstone: bool
 
 
 class _Delivery(NamedTuple):
-    """A record at its place in the list of its key; `place` is None for a record that nothing explains."""
+    """A record at its position in the list of its key; `place` is None for an unexpected record."""
 
     record: Record
     place: int | None
@@ -93,9 +93,9 @@ class _Delivery(NamedTuple):
 def reconcile(
     expected: Iterable[Expected], records: Iterable[Record], *, breaks: Sequence[int] = (), grown: Collection[str] = ()
 ) -> Report:
-    """Compare; `breaks` are the times (Unix, microseconds) at which a part was killed: only then come replays.
+    """Compare; `breaks` are the times (Unix, microseconds) at which a part was killed: only then replays may come.
 
-    The topics of `grown` tables got more partitions: a key that moved to another one has no order there.
+    The topics of `grown` tables got more partitions: a key that moved to another partition has no order.
     """
     report = Report()
     places, arrived = _places(expected), _arrived(records)
@@ -124,10 +124,10 @@ def _arrived(records: Iterable[Record]) -> dict[Key, list[Record]]:
 
 
 def _deliveries(places: list[_Place], records: list[Record]) -> list[_Delivery]:
-    """Give every record its place: an event by its identity, a tombstone by the delete in front of it.
+    """Give every record its position: an event by its identity, a tombstone by the delete before it.
 
-    A tombstone that does not follow its delete takes the first free place ahead, else the last free one; with no
-    free place it is one more delivery of the tombstone before it.
+    A tombstone that does not follow its delete gets the first free position ahead, else the last free position; without
+    a free position it is a further delivery of the tombstone before it.
     """
     named = {
         (place.event.identity[2], place.event.identity[3]): number
@@ -174,7 +174,7 @@ def _with_repeats(records: list[Record], found: list[int | None]) -> list[_Deliv
 
 
 def _check(report: Report, key: Key, places: list[_Place], deliveries: list[_Delivery], *, may_move: bool) -> None:
-    """Count what is lost, wrong or late in the list of one Kafka key."""
+    """Count lost, wrong and misordered records in the list of a Kafka key."""
     moved = may_move and len({delivery.record.partition for delivery in deliveries}) > 1
     highest = -1
     for record, number, again in deliveries:
@@ -199,7 +199,7 @@ def _check(report: Report, key: Key, places: list[_Place], deliveries: list[_Del
 
 
 def _check_repeats(report: Report, deliveries: dict[Key, list[_Delivery]], breaks: Sequence[int]) -> None:
-    """Tell replays from duplicates, Kafka partition by Kafka partition; within a replay each key keeps its order."""
+    """Separate replays from duplicates in each Kafka partition; within a replay each key keeps its order."""
     again = {
         (key[0], delivery.record.partition)
         for key, of_key in deliveries.items()

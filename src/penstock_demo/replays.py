@@ -1,8 +1,8 @@
 """Which repeated records are a replay: what at-least-once delivery may repeat after a break, and nothing more.
 
-A batch that was cut off is written again as a whole. In each Kafka partition its records were the last ones before the
-cut, so a replay repeats, without a gap, the records from some place up to the cut; the records of the second run
-that come for the first time may stand between the repeated ones. Anything else is a plain duplicate.
+An interrupted batch is written again as a whole. In each Kafka partition its records were the last ones before the
+break, so a replay repeats, without a gap, the records from some position up to the break; records that the second run
+writes for the first time may be between the repeated ones. Anything else is a duplicate.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 
 
 def replays(places: Sequence[Hashable], appended: Sequence[int], breaks: Sequence[int]) -> dict[int, int]:
-    """For one Kafka partition in offset order: the indexes of replayed records, each with the start of its replay.
+    """The indexes of replayed records in a Kafka partition, in offset order, each with the start of its replay.
 
     `places` says which expected record each one is, `appended` when Kafka took it, `breaks` when a part was killed.
     """
@@ -28,7 +28,7 @@ def replays(places: Sequence[Hashable], appended: Sequence[int], breaks: Sequenc
 
 
 def _runs(places: Sequence[Hashable]) -> list[dict[int, int]]:
-    """Repeats, as index -> index of the delivery before it; a repeat of a record of the same run starts a new run."""
+    """Repeats, as index -> index of the previous delivery; a repeat of a record of the same run starts a new run."""
     latest: dict[Hashable, int] = {}
     runs: list[dict[int, int]] = []
     start = 0

@@ -1,6 +1,6 @@
-"""The demo from start to end: services, tables, pipeline, load, consumer, proof; and everything stopped again.
+"""The demo from start to end: services, tables, pipeline, load, consumer, proof; then everything is stopped.
 
-Each step waits for a condition with a deadline, and looks meanwhile whether all parts still run.
+Each step waits for a condition with a deadline, and checks meanwhile that all parts still run.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ WARM_DELAY = 3.0
 WARM_LONGEST = 30.0
 TARGET = f"{Path(__file__).with_name('pipelines.py')}:changes"
 PHASES = {"alter": "altering a table", "generation": "publishing new streams"}
-"""What a break does that kills nothing."""
+"""The breaks that kill nothing."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for; `rate` is a number of writes a second or "max", `broken` the parts to kill."""
+    """What the user asked for; `rate` is a number of writes per second or "max", `broken` the parts to kill."""
 
     root: Path
     seconds: float
@@ -43,7 +43,7 @@ class Options:
 
 
 def demo(options: Options, view: View) -> Verdict:
-    """Run it all; on return, and on any exception, nothing runs any more, unless it is to be kept."""
+    """Run the demo; on return, and on any exception, all parts are stopped, unless they are to be kept."""
     return staged(lambda stack: Demo(options, view, stack).run(), keep=options.keep)
 
 
@@ -52,11 +52,11 @@ def _environment(services: Running) -> dict[str, str]:
 
 
 class Demo(Stage):
-    """The parts as they come up, and the board with their numbers; other servers and other breaks are subclasses'."""
+    """The parts as they start, and the board with their numbers; subclasses use other servers and other breaks."""
 
     tables = tuple(shop.TABLES)
     start, warm_longest, patience = START, WARM_LONGEST, PATIENCE
-    """Seconds for the first events, from these until they come soon, and without any after which none is waited for."""
+    """Seconds for the first events, then until events come soon, and without progress at the end until it gives up."""
 
     def __init__(self, options: Options, view: View, stack: ExitStack) -> None:
         super().__init__(options.root, view, Board())
@@ -112,7 +112,7 @@ class Demo(Stage):
         return self._services
 
     def _create(self) -> None:
-        """Make tables and topics."""
+        """Create tables and topics."""
         with connect(self._running.cql) as session:
             for statement in shop.statements():
                 session.execute(statement)
@@ -125,7 +125,7 @@ class Demo(Stage):
         return Pipeline(self._options.root, TARGET, _environment(self._running), stay=self._options.keep)
 
     def _await_pipeline(self) -> None:
-        """Wait before the first write: what is written while a pipeline starts would be a batch of many rows."""
+        """Wait before the first write: writes made while a pipeline starts would be a batch of many rows."""
         self._until(lambda: self._pipeline.reads, "the pipeline does not read", self.start)
 
     def _load_arguments(self) -> list[str]:
@@ -136,7 +136,7 @@ class Demo(Stage):
         return Cpu.now(self._running.pids, self._pipeline.pid, self._load.status.cpu)
 
     def _warm(self) -> bool:
-        """Whether events of all tables arrive, and soon after their writes; a slow machine need not wait for long."""
+        """Whether events of all tables arrive soon after their writes; after `warm_longest` later ones are enough."""
         if len(self._reader.tables) < len(self.tables):
             return False
         self._flowing = self._flowing or time.monotonic()
@@ -149,8 +149,8 @@ class Demo(Stage):
         self._until(lambda: self._load.done, "the load does not end", self._options.seconds)
 
     def _break(self, part: str, number: int, at: float) -> None:
-        """Strike `part` once the load has run for `at` seconds, and start it again."""
-        self._until(lambda: self._load.status.seconds >= at, "the load stands still", at)
+        """Break `part` after the load has run for `at` seconds, and start it again."""
+        self._until(lambda: self._load.status.seconds >= at, "the load makes no progress", at)
         self._phase(PHASES.get(part) or f"killing {part}")
         self._breaks.append(time.time_ns() // 1000)
         self._view.say(breaks.strike(part, number, self._services, self._pipeline))
@@ -158,7 +158,7 @@ class Demo(Stage):
         self._phase("running after the break")
 
     def _drain(self) -> None:
-        """Wait until every certain event was seen, as long as there is progress; then for the end of all topics."""
+        """Wait until every certain event has been seen, while there is progress; then for the end of all topics."""
         self._expected = self._due()
         missing = {event.identity for event in self._expected if event.certain}
         progress = time.monotonic()
@@ -176,11 +176,11 @@ class Demo(Stage):
             time.sleep(TURN)
 
     def _ends(self) -> dict[tuple[str, int], int]:
-        """Where the topics end now."""
+        """The current end offsets of the topics."""
         return consume.ends(self._running.kafka)
 
     def _due(self) -> list[Expected]:
-        """What the load's writes must become."""
+        """The events that the load's writes must become."""
         return list(journal.expected(journal.read(self._load.journal)))
 
     def _judge(self, cpu: dict[str, float]) -> Verdict:

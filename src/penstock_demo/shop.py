@@ -1,4 +1,4 @@
-"""The demo's tables: what they look like in CQL, and what the load and the proof must know of their columns."""
+"""The demo's tables: their CQL, and what the load and the proof need to know of their columns."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ KEYSPACE = "shop"
 CDC = "cdc = {'enabled': true, 'preimage': 'full', 'postimage': true}"
 
 ADDED = "added_"
-"""How the names of columns begin that are added while the demo runs."""
+"""The prefix of the columns that are added while the demo runs."""
 
 ADDRESS = ("street", "city", "zip")
 
 
 @dataclass(frozen=True)
 class Table:
-    """One table: its columns by their part in the key, and those whose elements have no order in an event."""
+    """A table: its columns by their role, and the columns whose elements have no order in an event."""
 
     name: str
     partition: tuple[str, ...]
@@ -96,7 +96,7 @@ TABLES = {table.name: table for table in (ORDERS, CARTS, VISITS, PRODUCTS)}
 
 
 def statements(copies: int = 1, tables: Iterable[str] = tuple(TABLES)) -> Iterable[str]:
-    """The CQL that makes these tables of the shop, in order; so many nodes have each row."""
+    """The CQL that creates these tables of the shop, in order; `copies` is the replication factor."""
     yield f"CREATE KEYSPACE {KEYSPACE} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': {copies}}}"
     yield f"CREATE TYPE {KEYSPACE}.address (street text, city text, zip int)"
     for table in tables:
@@ -104,5 +104,5 @@ def statements(copies: int = 1, tables: Iterable[str] = tuple(TABLES)) -> Iterab
 
 
 def add_column(number: int) -> str:
-    """The CQL that adds a column to one of the tables, which takes its turn by `number`."""
+    """The CQL that adds a column to one of the tables, chosen in turn by `number`."""
     return f"ALTER TABLE {KEYSPACE}.{list(TABLES)[number % len(TABLES)]} ADD {ADDED}{number} text"

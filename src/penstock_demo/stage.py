@@ -1,6 +1,6 @@
-"""What every demo needs to run: parts that come down again whatever happens, steps with a deadline, numbers to show.
+"""What every demo needs to run: parts that are always stopped again, steps with a deadline, numbers to show.
 
-What is started is put on a stack and taken down in reverse order; while it is taken down, signals are not heard.
+Started parts are put on a stack and stopped in reverse order; meanwhile, signals are ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock_demo.view import Board, View
 
 TURN = 0.2
 WINDOW = 3.0
-"""Seconds over which the numbers of the view are taken."""
+"""Seconds over which the view's numbers are computed."""
 START = 240.0
 PATIENCE = 90.0
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Running(Protocol):
-    """Servers that run: their addresses, and the process of each by name."""
+    """Running servers: their addresses, and their process ids by name."""
 
     @property
     def kafka(self) -> str: ...
@@ -50,7 +50,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def staged(run: Callable[[ExitStack], T], *, keep: bool) -> T:
-    """Run it all; on return, and on any exception, nothing runs any more, unless it is to be kept."""
+    """Call `run`; on return, and on any exception, all parts are stopped, unless they are to be kept."""
     before = [signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)]
     try:
         with ExitStack() as stack:
@@ -67,13 +67,13 @@ def staged(run: Callable[[ExitStack], T], *, keep: bool) -> T:
 
 
 def prepare(root: Path, *logs: str) -> None:
-    """End the pipeline that an earlier run left under this root, and delete its checkpoints and logs."""
+    """Stop the pipeline that an earlier run has left under this root, and delete its checkpoints and logs."""
     kept.stop(root / "checkpoints")
     with usable(root):
         root.mkdir(parents=True, exist_ok=True)
     for old in ("checkpoints", "pipeline.log", *logs):
         kept.remove(root / old)
-    # In a run of minutes the JVMs' optimising compiler takes more CPU than it saves: half of Spark's on two cores.
+    # In a run of minutes the JVM's optimising compiler uses more CPU than it saves: half of Spark's on two cores.
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
@@ -94,7 +94,7 @@ class Rates:
         self._history: deque[tuple[float, tuple[int, ...]]] = deque()
 
     def of(self, *counts: int) -> list[float]:
-        """Of each count the growth in a second."""
+        """The growth of each count per second."""
         now = time.monotonic()
         self._history.append((now, counts))
         while now - self._history[0][0] > WINDOW:
@@ -105,7 +105,7 @@ class Rates:
 
 
 class Stage:
-    """The board with the numbers, and steps that wait; `look` raises if a part does not run any more."""
+    """The board with the numbers, and steps that wait; `_look` raises PenstockError if a part has ended."""
 
     def __init__(self, root: Path, view: View, board: Board) -> None:
         self._root, self._view, self._board = root, view, board
@@ -119,10 +119,10 @@ class Stage:
         while not condition():
             self._turn()
             if time.monotonic() > deadline:
-                raise PenstockError(failure, where=str(self._root), next="look into the logs there")
+                raise PenstockError(failure, where=str(self._root), next="see the logs there")
 
     def _turn(self) -> None:
-        """Look at all parts, show the numbers, and wait a little."""
+        """Check all parts, show the numbers, and wait a little."""
         self._board.elapsed = time.monotonic() - self._began
         self._look()
         self._view.show(self._board)

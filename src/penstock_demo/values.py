@@ -1,4 +1,4 @@
-"""Small pools of values to draw from: each value once as the driver binds it and once as it stands in an event."""
+"""Small pools of values to draw from: each value as the driver binds it, and as it is in an event."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _T = TypeVar("_T")
 
 
 class Pair(NamedTuple):
-    """One value: what the driver binds, and what the event shows."""
+    """A value: what the driver binds, and what the event has."""
 
     bound: Any
     image: Any
 
 
 def draw(rng: Random, pool: list[_T]) -> _T:
-    # A third of the cost of Random.choice, for a list that is never empty.
+    # Costs a third of Random.choice; the list is never empty.
     return pool[int(rng.random() * len(pool))]
 
 
 def entries(values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A map as it stands in an event."""
+    """A map as it is in an event."""
     return [{"key": key, "value": values[key]} for key in sorted(values)]
 
 
@@ -82,7 +82,7 @@ POOLS: dict[str, list[Pair]] = {
     "labels": _sets(_WORDS),
     "attributes": _maps(_WORDS, [f"a{n}" for n in range(64)]),
 }
-"""Values for each column that is not part of a key; columns of equal name in two tables have equal types."""
+"""Values for each column that is not part of a key; columns with the same name in two tables have the same type."""
 
 FIELDS: dict[str, list[Any]] = {"city": _CITIES, "zip": [10, 20, 30]}
 """Values for single fields of an address."""
@@ -92,7 +92,7 @@ def _clustering(bound: Iterable[Any], image: Iterable[Any]) -> list[Pair]:
     return [Pair(one, other) for one, other in zip(bound, image, strict=True)]
 
 
-# The driver's own kind of date: it spares a conversion at each use.
+# The driver's own date type: it saves a conversion at each use.
 _DAYS = [Date(f"2026-03-{day}") for day in ("14", "10", "05", "02")]
 
 CLUSTERING: dict[str, list[Pair]] = {
@@ -108,7 +108,7 @@ CLUSTERING: dict[str, list[Pair]] = {
 
 
 def partition_keys(table: str, first: int, count: int) -> list[Pair]:
-    """Keys of `count` partitions from number `first`; equal numbers give equal keys."""
+    """Keys of `count` partitions from number `first`; the same numbers give the same keys."""
     numbers = range(first, first + count)
     if table == "carts":
         ids = [uuid.UUID(int=0x5EED << 96 | number) for number in numbers]

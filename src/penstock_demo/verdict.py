@@ -23,7 +23,7 @@ PROBLEMS = ("lost", "duplicated", "misordered", "wrong")
 class Verdict:
     """What a demo found.
 
-    `writes` are acknowledged requests, `events` distinct events; a tombstone is not counted as an event. Delays run
+    `writes` are acknowledged requests, `events` distinct events; a tombstone is not counted as an event. Delays are
     from a write's timestamp to the consumer's receipt, without the warm-up. `late` writes took longer than the
     reader's confidence window. `cpu_s` is the CPU time of each part during the load.
     """
@@ -86,19 +86,19 @@ def judge(report: Report, status: Status, times: array[int], cpu: dict[str, floa
 
 
 def delays(times: array[int], since: int) -> list[int]:
-    """Sorted delays in microseconds of the events written since then."""
+    """The sorted delays, in microseconds, of the events written since then."""
     return sorted(
         received - written for written, received in zip(times[::2], times[1::2], strict=False) if written >= since
     )
 
 
 def percentile(ordered: Sequence[int], share: float) -> int:
-    """The smallest value that at least this share of the values does not exceed; 0 of none."""
+    """The smallest value that at least this share of the values does not exceed; 0 if there are no values."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0
 
 
 def examples(report: Report, written: Path, servers: str) -> list[dict[str, Any]]:
-    """The report's examples with the text of the journal's line and of the record."""
+    """The report's examples, with the journal's line and the record's value."""
     lines = {example.line for example in report.examples}
     texts = {number: text.decode() for number, text in enumerate(journal.read(written)) if number in lines}
     got = iter(consume.fetch(servers, [example.record for example in report.examples if example.record]))

@@ -17,9 +17,9 @@ PLAIN_EVERY = 5.0
 
 @dataclass
 class Board:
-    """The newest numbers; delays in seconds, `batch` as rows and seconds, `parts` with the state of each.
+    """The newest numbers; delays are in seconds, `batch` is rows and seconds, `parts` has the state of each part.
 
-    `names` are those of what goes in, what comes out, and what is under way.
+    `names` are the labels of input, output, and the difference.
     """
 
     phase: str = ""
@@ -42,7 +42,7 @@ class View(Protocol):
         """Show these numbers now."""
 
     def say(self, line: str) -> None:
-        """Add a line that stays."""
+        """Add a permanent line."""
 
 
 class _Plain:
@@ -76,7 +76,7 @@ class _Terminal:
 
 @contextmanager
 def view(console: Console) -> Iterator[View]:
-    """The view that suits this console."""
+    """The view for this console: live on a terminal, else plain lines."""
     if not console.is_terminal:
         yield _Plain(console)
         return

@@ -1,4 +1,4 @@
-"""What both demos' independent consumers share: the topics they make, the client, and the thread that reads."""
+"""What the independent consumers of both demos share: creating topics, the client, and the thread that reads."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ BATCH, WAIT, PATIENCE = 500, 0.2, 15.0
 
 
 class Watch(threading.Thread):
-    """Reads until `close`; what it has only ever grows, so other threads may look at it at any time."""
+    """Reads until `close`. Its data only grows, so other threads may read it at any time."""
 
     def __init__(self, opened: Consumer) -> None:
         super().__init__(name="consumer", daemon=True)
         self.times = array("q")
-        """Pairs of the time of a cause and the receipt of what came of it, in microseconds."""
+        """Pairs of the time of a cause and of the receipt of its result, in microseconds."""
         self.fault: Exception | None = None
         self._recent: deque[tuple[int, int]] = deque(maxlen=20_000)
         self._closing = threading.Event()
@@ -50,18 +50,18 @@ class Watch(threading.Thread):
         self.join()
 
     def recent(self, since: int) -> list[int]:
-        """Delays, in microseconds, of what was received since then; their number is that of those kept."""
+        """The delays, in microseconds, of the kept records that were received since then."""
         return [received - caused for caused, received in list(self._recent) if received >= since]
 
     def _take(self, message: Message, now: int) -> None:
-        """Keep what is needed of a record that was received now, in microseconds."""
+        """Keep what is needed of a record; `now` is its receipt in microseconds."""
         raise NotImplementedError
 
     def _adjust(self) -> None:
-        """Change what is read, in the thread that reads: the client lets no other do that meanwhile."""
+        """Change what is read. Called in the reading thread, because the client lets no other do that meanwhile."""
 
     def _reached_end(self, message: Message) -> None:
-        """Told, of a consumer with `enable.partition.eof`, when all of a partition was read for now."""
+        """Called at the current end of a partition, if the consumer has `enable.partition.eof`."""
 
     def _timed(self, caused: int, received: int) -> None:
         self.times.extend((caused, received))
@@ -69,7 +69,7 @@ class Watch(threading.Thread):
 
 
 def consumer(servers: str, topics: Mapping[str, int], **more: Any) -> Consumer:
-    """A client that reads all partitions of these topics, of which it is told the number, from their beginning."""
+    """A client that reads all partitions of these topics from the beginning; `topics` has the number of partitions."""
     made = Consumer(
         {
             "bootstrap.servers": servers,
@@ -77,7 +77,7 @@ def consumer(servers: str, topics: Mapping[str, int], **more: Any) -> Consumer:
             "enable.auto.commit": False,
             "fetch.wait.max.ms": 100,
             "reconnect.backoff.max.ms": 500,
-            # A broker that is away is the demo's own doing; the records will tell.
+            # The demo itself stops brokers; the records show the result.
             "log_level": 0,
             **more,
         }
@@ -87,7 +87,7 @@ def consumer(servers: str, topics: Mapping[str, int], **more: Any) -> Consumer:
 
 
 def is_fault(message: Message) -> bool:
-    """Whether this is no record; raises for what does not pass."""
+    """Whether the message is not a record; raises KafkaException for an error that does not pass."""
     fault = message.error()
     if fault is not None and fault.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError.UNKNOWN_TOPIC_OR_PART):
         raise KafkaException(fault)

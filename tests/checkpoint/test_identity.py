@@ -1,4 +1,4 @@
-"""What a checkpoint belongs to: which queries may go on with it; no Spark runs here."""
+"""What a checkpoint belongs to: which queries may continue from it; no Spark runs here."""
 
 from __future__ import annotations
 

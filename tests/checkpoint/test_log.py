@@ -1,4 +1,4 @@
-"""Spark's files of a checkpoint: which of them are whole, and a batch that is written by hand; no Spark runs here."""
+"""Spark's files of a checkpoint: damaged files, and a batch that is written by hand; no Spark runs here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CDC = '{"generation": 0, "time": 5, "planned": 6}'
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Batches 0 to 3, of which the last is not committed."""
+    """Batches 0 to 3; the last is not committed."""
     write_batches(tmp_path, [CDC] * 4, committed=2)
     return tmp_path
 
@@ -54,11 +54,11 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object], str]] = {
         "offsets/3 is cut off or damaged",
     ),
     "empty before": ("offsets/2", lambda file: file.write_text(""), r"offsets/2 is empty .*backup"),
-    "offsets gone": ("offsets/2", Path.unlink, "offsets/2 is missing: batch 3 goes on from it"),
+    "offsets gone": ("offsets/2", Path.unlink, "offsets/2 is missing: batch 3 continues from it"),
     "commit gone": ("commits/2", Path.unlink, "commits/2 is missing: batch 3 was planned after it"),
-    "empty commit": ("commits/2", lambda file: file.write_text(""), r"commits/2 is empty .*the batch is run again"),
+    "empty commit": ("commits/2", lambda file: file.write_text(""), r"commits/2 is empty .*the batch runs again"),
     "cut commit": ("commits/2", lambda file: file.write_text('v1\n{"ne'), "commits/2 is cut off or damaged"),
-    "id gone": ("metadata", Path.unlink, "metadata is missing: the id of the query is gone"),
+    "id gone": ("metadata", Path.unlink, "metadata is missing: sinks know the query's batches by the id in it"),
     "empty id": ("metadata", lambda file: file.write_text(""), "metadata is empty"),
 }
 

@@ -46,7 +46,7 @@ def test_a_port_is_one_or_any_that_is_free(capsys: pytest.CaptureFixture[str], w
 @pytest.mark.parametrize("words", BROKERS, ids=lambda words: "-".join(words[:2]))
 def test_brokers_have_a_host_and_a_port(capsys: pytest.CaptureFixture[str], words: list[str], servers: str) -> None:
     said = refusal(capsys, *words, f"--servers={servers}")
-    assert f"argument --servers: servers is no list of host:port: {servers!r}" in said
+    assert f"argument --servers: servers is not a list of host:port: {servers!r}" in said
 
 
 def test_an_address_that_is_taken_is_told_without_an_option_that_not_all_commands_have() -> None:

@@ -118,7 +118,7 @@ def test_a_position_is_set_by_a_batch_that_is_done(
     assert "Would write a finished batch, 2" in capsys.readouterr().out and offsets(root / name) == before
     assert run(root, "set", name, "--to", to) == 0
     said = capsys.readouterr().out
-    assert "Wrote a finished batch, 2" in said and "goes on from " in said
+    assert "Wrote a finished batch, 2" in said and "continues from " in said
     assert offsets(root / name) == expected
 
 
@@ -164,11 +164,11 @@ def test_the_state_of_a_checkpoint_that_was_reset_is_not_listed(root: Path) -> N
 
 def test_another_query_may_take_over(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(root, "adopt", "orders") == 0
-    assert "goes on from its position" in capsys.readouterr().out
+    assert "continues from its position" in capsys.readouterr().out
     keep(Local(root / "orders"), CheckpointIdentity((ORDERS,), (SinkTarget("files", "/data"),)))
     assert (root / "orders" / FILE).exists() and offsets(root / "orders") == [CDC]
     assert run(root, "adopt", "old") == 0
-    assert "does not keep what it belongs to" in capsys.readouterr().out
+    assert "has no record of its sources and sinks" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("words", [("set", "orders", "--to", TIME), ("reset", "orders", "--yes"), ("adopt", "orders")])
@@ -191,7 +191,7 @@ def test_a_query_of_several_is_held_by_its_pipeline(root: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("show", "nothing"), "there is no checkpoint 'nothing' .*there are: old, orders, shop/clicks, shop/joined"),
+        (("show", "nothing"), "there is no checkpoint 'nothing' .*choose from: old, orders, shop/clicks, shop/joined"),
         (("show", "../x"), "there is no checkpoint '../x'"),
         (("set", "shop", "--to", TIME), "shop has several queries .*choose one: shop/clicks, shop/joined"),
         (("set", "orders", "--to", "yesterday"), "'yesterday' is not a time"),
@@ -211,8 +211,8 @@ def test_bad_input_is_told(root: Path, words: tuple[str, ...], said: str, capsys
 @pytest.mark.parametrize(
     ("offset", "sources", "said"),
     [
-        (KAFKA, (SPARKS,), "Spark's own reader of Kafka has no times"),
-        ({"clicks": {"0": 1}}, (), "does not say yet who reads the topic"),
+        (KAFKA, (SPARKS,), "Spark's own Kafka reader has no times"),
+        ({"clicks": {"0": 1}}, (), "does not say yet which reader reads the topic"),
         ({"logOffset": 3}, (Source("text", {"path": "/in"}, "text"),), "the source text path /in has no times"),
         ({"logOffset": 3}, (), "the source of an older build has no times"),
     ],
@@ -233,7 +233,7 @@ def test_a_folder_without_checkpoints_is_told(tmp_path: Path, capsys: pytest.Cap
     assert run(tmp_path / "nowhere", "list") == 1
     assert "there is no folder" in capsys.readouterr().err
     assert run(tmp_path, "show", "orders") == 1
-    assert "there is none in this folder" in capsys.readouterr().err
+    assert "this folder has no checkpoint" in capsys.readouterr().err
 
 
 def test_times_are_read_as_written() -> None:

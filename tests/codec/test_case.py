@@ -1,4 +1,4 @@
-"""Names that differ only in the case of letters, which CQL tells apart and Spark by default does not."""
+"""Names that differ only in case, which CQL distinguishes and Spark by default does not."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ NESTED = {"type": "struct", "optional": False, "fields": [{"type": "array", "ite
 
 @pytest.mark.parametrize("schema", [SCHEMA, NESTED])
 def test_formats_that_ask_for_names_say_what_to_set(spark: SparkSession, schema: dict[str, Any]) -> None:
-    with pytest.raises(PenstockError, match=rf"v and V for one.*\(Row\).*{SETTING}"):
+    with pytest.raises(PenstockError, match=rf"fields v and V, which.*\(Row\).*{SETTING}"):
         require_told_apart(schema)
 
 

@@ -1,4 +1,4 @@
-"""Events and their schemas, member by member, from change frames made by hand."""
+"""Events and their schemas, member by member, from change frames that the tests build."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def test_the_key_is_partition_columns_then_clustering_columns_each_by_name(spark
 @settings(max_examples=5, phases=[Phase.generate])
 @example(["\U0001f600", 'a\U0001f600\U0010ffff\uffff"\\é\n\U00010000', "\ufffd", "\\ud83d", "\u2028\x7f\x1f"])
 def test_characters_beyond_16_bits_are_escaped_in_keys_as_jackson_does(spark: SparkSession, texts: list[str]) -> None:
-    """Compaction and partitions go by a key's bytes, and those of the connector's records stay in the topic."""
+    """Compaction and partitioning use a key's bytes, and the topic also holds records of the connector."""
     table = Table({"k": "text", "v": "int"}, ["k"])
     rows = events(spark, table, [{"kind": INSERT, "key": (text,)} for text in texts])
     assert [json.loads(row.key) for row in rows] == [{"k": text} for text in texts]
     beyond = re.compile("[\U00010000-\U0010ffff]")
     assert not any(beyond.search(row.key) for row in rows)
-    # Nothing else is escaped for it: with each of them left out the key is what Spark writes.
+    # No other character is escaped: without these characters the key is what Spark writes.
     plain = [{"kind": INSERT, "key": (beyond.sub("", text),)} for text in texts]
     assert [re.sub(r"(?<!\\)\\uD[89AB]..\\uD[CDEF]..", "", row.key) for row in rows] == [
         row.key for row in events(spark, table, plain)
@@ -149,7 +149,7 @@ def test_schemas_are_the_connectors(spark: SparkSession) -> None:
     change = {"kind": INSERT, "key": ({1: "a"}, "c"), "after": WIDE_ROW}
     (row,) = events(spark, WIDE, [change], schemas=True, prefix="my-app")
     key, value = json.loads(row.key), json.loads(row.value)
-    # Structs inside key columns have no namespace, in the connector as here.
+    # Structs inside key columns have no namespace, as in the connector.
     entry = struct("MapEntry_INT_VARCHAR", False, key=optional("int32"), value=optional("string"))
     column = {"type": "array", "items": entry, "optional": True}
     assert key["schema"] == struct("my_app.shop.orders.Key", False, k=column, c=optional("string"))
@@ -210,7 +210,7 @@ def test_schema_names_are_adjusted_as_debezium_does(name: str, adjusted: str) ->
 
 def test_an_unknown_place_is_refused(spark: SparkSession) -> None:
     frame = USERS.frame(spark, [])
-    with pytest.raises(PenstockError, match="unknown place for the primary key: payload "):
+    with pytest.raises(PenstockError, match="unknown placement of the primary key: payload "):
         cdc.events(frame, prefix="p", placement=["kafka-key", "payload"])
 
 
@@ -219,5 +219,5 @@ def test_a_frame_stays_one_of_changes_until_it_loses_columns(spark: SparkSession
     assert len(cdc.events(frame, prefix="p").collect()) == 1
     with pytest.raises(PenstockError, match=r"has lost the columns after, ts \(changes of shop.users\)"):
         cdc.events(frame.drop("after", "ts"), prefix="p")
-    with pytest.raises(PenstockError, match="holds no changes of a table"):
+    with pytest.raises(PenstockError, match="does not hold changes of a table"):
         cdc.events(spark.range(1), prefix="p")

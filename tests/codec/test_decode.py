@@ -1,4 +1,4 @@
-"""Records that would take a parser's time or memory are told instead: exponents, depth, lengths only claimed."""
+"""Records that would cost a parser much time or memory get a reason: exponents, depth, lengths that are not real."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DECIMALS = st.StructType().add("a", st.DecimalType(10, 2)).add("s", st.StringTyp
 
 
 def read(spark: SparkSession, decoder: Decoder, *values: bytes) -> list[Row]:
-    """The columns and the reason of each value, none of which takes long."""
+    """The columns and the reason of each value; fails if decoding takes long."""
     frame = spark.createDataFrame(pa.table({"value": pa.array(values, pa.binary())})).select(
         decoder.decode(F.col("value")).alias("r"), "value"
     )
@@ -37,7 +37,7 @@ def test_exponents_of_decimals_are_bounded(spark: SparkSession) -> None:
     rows = read(spark, CsvDecoder(DECIMALS), b"1e99999999,x", b'"+1.e99999999",x', b"1.5e1,7e12345a")
     assert [row.a and str(row.a) for row in rows] == [None, None, "15.00"]
     assert rows[0].reason == "a number with an exponent of four digits: '1e99999999,x'"
-    # Other numbers are no matter of digits.
+    # Doubles are not expanded to digits.
     (row,) = read(spark, JsonDecoder(st.StructType().add("a", st.DoubleType())), b'{"a": 1e99999999}')
     assert (row.a, row.reason) == (float("inf"), None)
 
@@ -63,18 +63,18 @@ def test_lengths_that_an_avro_record_only_claims_take_no_memory(spark: SparkSess
     schema = json.dumps({"type": "record", "name": "r", "fields": [{"name": "a", "type": kind}]})
     claims = [2**31 - 9, 2**31, 2**40, 2**62, -1, -(2**31), -(2**62)]
     rows = read(spark, AvroDecoder.plain(schema), *(zigzag(claim) + zigzag(5) + b"x" for claim in claims))
-    assert [row.reason for row in rows] == ["no Avro of the schema"] * len(claims)
+    assert [row.reason for row in rows] == ["not valid Avro for the schema"] * len(claims)
 
 
 def test_elements_without_bytes_are_bounded_in_number(spark: SparkSession) -> None:
     nulls = {"type": "array", "items": "null"}
     schema = json.dumps({"type": "record", "name": "r", "fields": [{"name": "a", "type": nulls}]})
     rows = read(spark, AvroDecoder.plain(schema), zigzag(2**27) + b"\0", zigzag(3) + b"\0")
-    assert [(row.a, row.reason) for row in rows] == [(None, "no Avro of the schema"), ([None] * 3, None)]
+    assert [(row.a, row.reason) for row in rows] == [(None, "not valid Avro for the schema"), ([None] * 3, None)]
 
 
 def test_avro_schemas_that_are_none_or_hold_themselves_are_refused(spark: SparkSession) -> None:
-    with pytest.raises(PenstockError, match="no JSON: it is nested too deeply"):
+    with pytest.raises(PenstockError, match="not valid JSON: it is nested too deeply"):
         AvroDecoder.plain("[" * 100_000)
     itself = {"type": "record", "name": "r", "fields": [{"name": "next", "type": ["null", "r"]}]}
     with pytest.raises(PenstockError, match=r"cannot read this Avro schema: .*recursive"):

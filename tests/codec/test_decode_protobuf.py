@@ -1,4 +1,4 @@
-"""Protobuf records in columns: paths to messages, types that hold themselves, and bytes that are damaged."""
+"""Protobuf records in columns: message indexes, recursive types, and damaged bytes."""
 
 from __future__ import annotations
 
@@ -37,12 +37,14 @@ def values(columns: sql.StructType, files_of: bytes, *records: bytes) -> list[di
 
 
 def test_a_message_type_that_holds_itself_is_named_when_the_columns_are_made() -> None:
-    with pytest.raises(PenstockError, match=r"Node.next holds the message Node in itself.*subject.*name the columns"):
+    with pytest.raises(
+        PenstockError, match=r"Node.next contains the message Node recursively.*subject.*name the columns"
+    ):
         columns_of(TREES, None, "subject nodes-value")
     for field in ("named", "pairs"):
-        with pytest.raises(PenstockError, match="holds the message Node in itself"):
+        with pytest.raises(PenstockError, match="contains the message Node recursively"):
             columns_of(TREES, [field], "subject nodes-value")
-    # A second type that refers to the first, beside it, is no recursion.
+    # Two fields of the same message type are not a recursion.
     assert columns_of(TREES, ["id"], "").names == ["id"]
     twice = 'syntax = "proto3"; message A { B b = 1; B c = 2; } message B { int32 d = 1; }'
     assert columns_of(compiled(twice, "a test"), None, "").simpleString() == "struct<b:struct<d:int>,c:struct<d:int>>"
@@ -55,7 +57,7 @@ def test_an_older_type_that_holds_itself_is_read_as_far_as_the_columns_go() -> N
     ]
     assert (
         values(sql.StructType([*ID]).add("next", sql.StringType()), TREES, b"\0" + deep)[0][REASON]
-        == "next is no string"
+        == "next is not a valid string"
     )
 
 
@@ -73,7 +75,7 @@ def test_a_path_leads_to_its_message_or_is_told() -> None:
     rows = values(TEXT, OUTERS, *(path + b"\x0a\x01x" for path in (b"\0", b"\2\2", b"\2\1", b"\2\6", b"\4\0\4")))
     assert [row["a"] for row in rows] == ["x", "x", None, None, None]
     assert [row[REASON] for row in rows[2:]] == [
-        "no path to a message of the schema 7 behind its id",
+        "no valid message indexes after the schema id 7",
         "the schema 7 has no message 3",
         "the schema 7 has no message 0.2",
     ]
@@ -84,7 +86,7 @@ def test_an_index_without_an_end_costs_nothing() -> None:
     protobuf = ProtobufDecoder(TEXT, {7: OUTERS})
     decode_values(protobuf, pa.array([FRAMED]))
     began = time.process_time()
-    assert decode_values(protobuf, pa.array([record])).to_pylist()[0][REASON].startswith("no path")
+    assert decode_values(protobuf, pa.array([record])).to_pylist()[0][REASON].startswith("no valid message indexes")
     assert time.process_time() - began < 0.5
 
 
@@ -96,11 +98,11 @@ def test_depth_is_bounded() -> None:
         return made
 
     rows = values(ID, TREES, b"\0" + nested(90), b"\0" + nested(5000))
-    assert [row[REASON] for row in rows] == [None, "no Protobuf of the schema 7"]
+    assert [row[REASON] for row in rows] == [None, "not valid Protobuf for the schema 7"]
 
 
 def plain(number: int) -> bytes:
-    """A varint that is not zig-zag."""
+    """A varint without zigzag encoding."""
     out = b""
     while number > 127:
         out, number = out + bytes([number & 127 | 128]), number >> 7

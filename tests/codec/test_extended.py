@@ -1,4 +1,4 @@
-"""The extended format on a real node: what a statement did, beyond what the connector's formats tell."""
+"""The extended format on a real node: what a statement did, beyond what the connector's formats contain."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_every_event_fits_its_schema(changes: list[dict[str, Any]]) -> None:
 def test_an_insert_tells_every_column_it_wrote(changes: list[dict[str, Any]]) -> None:
     change = changes[0]["payload"]["change"]
     assert (change["touched"], change["ttl"]) == (["e", "l", "m", "s", "u"], None)
-    # A collection that is written whole replaces what was there.
+    # A collection that is written completely replaces the old one.
     assert change["set_to_null"] == ["e", "l", "m", "u"]
     values = change["values"]
     assert [entry["value"] for entry in values["l"]] == [1, 2]
@@ -92,7 +92,7 @@ def test_deletes_of_ranges_and_partitions_tell_their_place_in_the_log(changes: l
         change = event["change"]
         assert (change["values"], change["batch_seq_no"], change["end_of_batch"]) == (None, 0, True)
         assert len(bytes.fromhex(change["stream_id"])) == 16
-        # The time is the write's own: 100 ns steps since 1582.
+        # The time is the timestamp of the write, in 100 ns steps since 1582.
         micros = (uuid.UUID(change["time"]).time - 0x01B21DD213814000) // 10
         assert micros == event["source"]["ts_us"]
 

@@ -108,7 +108,7 @@ def protobuf_reader(peer: SchemaRegistryClient, topic: str) -> Read:
     def read(content: bytes | None, side: str) -> Any:
         if content is None:
             return None
-        # Without the registry: Apicurio 3.3 garbles the compiled schemas for which this reader asks it.
+        # Without the registry: Apicurio 3.3 garbles the compiled schemas that this reader requests.
         reader = ProtobufDeserializer(message_class(writer_schema(peer, content)), {"use.deprecated.format": False})
         return reader(content, SerializationContext(topic, side))
 
@@ -234,9 +234,9 @@ def test_a_topic_that_differs_from_row_to_row_names_no_subject(spark: SparkSessi
     ("wrong", "said"),
     [
         ({"format": "avro"}, r"'avro' needs a schema registry \(kafka.sink\)\. Next: give registry="),
-        ({"format": "csv", "registry": "http://x:1"}, "'csv' has no use for a schema registry.*'avro' or"),
+        ({"format": "csv", "registry": "http://x:1"}, "'csv' does not use a schema registry.*'avro' or"),
         ({"format": "csv", "schemas": True}, "schemas is for the format 'json', not 'csv'"),
-        ({"format": "avro", "registry": "x:1"}, "no address of a schema registry: 'x:1'.*http://host:8081"),
+        ({"format": "avro", "registry": "x:1"}, "'x:1' is not the address of a schema registry.*http://host:8081"),
         ({"format": "avro", "registry": "http://x:1", "subjects": "t"}, "unknown rule for subjects 't'.*'topic' or"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Which columns of the images go out: none, full, or only those that an update touched."""
+"""The columns of the images in events: none, all, or only the columns that an update touched."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_an_unknown_mode_and_a_frame_without_touched_columns_are_refused(spark: 
     frame = ROWS.frame(spark, [])
     with pytest.raises(PenstockError, match=r"unknown images 'updated'.*use 'none' or 'full' or 'only-updated'"):
         cdc.events(frame, prefix="p", images=("full", "updated"))
-    with pytest.raises(PenstockError, match=r"images is no pair: \('full',\) .*give one for both"):
+    with pytest.raises(PenstockError, match=r"images is not a pair: \('full',\) .*give one mode for both"):
         cdc.events(frame, prefix="p", images=("full",))  # type: ignore[arg-type]
     cdc.events(frame.drop("written"), prefix="p", images="full")
     with pytest.raises(PenstockError, match=r"has lost the columns written \(changes of shop.orders\)"):

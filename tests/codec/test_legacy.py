@@ -75,7 +75,7 @@ def test_a_preimage_stands_in_before(spark: SparkSession) -> None:
     old = (AT.date(), AT, (2, "c"), [1], (1,), None, 1)
     change: dict[str, Any] = {"key": KEY, "before": old, "delta": (None, None, None, None), "deleted": ["v"]}
     for value in legacy(spark, [{"kind": INSERT, **change}, {"kind": UPDATE, **change}]):
-        # Of a column that the statement set to null the cell is there even if it held nothing.
+        # A column that the statement set to null has a cell, even if it was null before.
         assert value["before"] == cells({"value": 1709208000123}, {"value": None})
         assert value["after"] == cells(None, {"value": None})
 
@@ -126,7 +126,7 @@ def test_schemas_have_cells_and_no_collections(spark: SparkSession) -> None:
     ],
 )
 def test_choices_that_this_format_lacks_are_refused(spark: SparkSession, choice: dict[str, Any], named: str) -> None:
-    with pytest.raises(PenstockError, match=rf"legacy format has no choice of {named} \(cdc.events\).*advanced"):
+    with pytest.raises(PenstockError, match=rf"legacy format does not support {named} \(cdc.events\).*advanced"):
         cdc.events(ROWS.frame(spark, []), prefix="p", format="legacy", **choice)
 
 

@@ -1,4 +1,4 @@
-"""Structs of any frame in each format: the values that readers get are those that Spark wrote."""
+"""Structs of any frame in each format: readers get the values that Spark wrote."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def integers(bits: int) -> some.SearchStrategy[int]:
     return some.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
-# A lone surrogate is no text, and Spark does not keep zero characters apart in all of its paths.
+# A lone surrogate is not valid text.
 text = some.text(some.characters(exclude_categories=["Cs"]), max_size=8)
 dates = some.dates(dt.date(1, 1, 1), dt.date(9999, 12, 31))
 nested = some.tuples(some.none() | text, some.none() | some.lists(dates, max_size=3))
@@ -81,7 +81,7 @@ rows = some.tuples(
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal; a NaN equals a NaN, and entries of a map have no order."""
+    """Whether the values are equal; NaN equals NaN, and entries of a map have no order."""
     if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
         return math.isnan(other)
     if isinstance(one, dict) and isinstance(other, dict):
@@ -101,7 +101,7 @@ def different(one: dict[str, Any], other: dict[str, Any]) -> dict[str, tuple[Any
 
 
 def in_avro(row: tuple[Any, ...]) -> dict[str, Any]:
-    """What an Avro reader makes of a row of `KIND`."""
+    """The value that an Avro reader returns for a row of `KIND`."""
     made = dict(zip(KIND.names, row, strict=True))
     nested = ("text", "days")
     if made["de"] is not None:
@@ -118,7 +118,7 @@ def in_avro(row: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def in_protobuf(row: tuple[Any, ...]) -> dict[str, Any]:
-    """The same for a Protobuf reader, which sees no difference between no list and an empty one."""
+    """The same for a Protobuf reader, which does not distinguish a null list from an empty one."""
     made = in_avro(row)
     for value in [*(made["list"] or []), *(entry["value"] for entry in made["by_id"] or [])]:
         value["days"] = value["days"] or []
@@ -152,7 +152,7 @@ def latest(registry: str, subject: str) -> str:
         return str(peer.get_latest_version(subject).schema.schema_str)
 
 
-# Shrinking would take minutes of Spark jobs; the failing fields are told instead.
+# Shrinking would take minutes of Spark jobs; the failure names the fields instead.
 @settings(max_examples=2, database=None, phases=[Phase.generate])
 @given(values=some.lists(rows, min_size=20, max_size=60))
 def test_readers_of_avro_and_protobuf_get_the_values_that_spark_wrote(
@@ -204,7 +204,7 @@ def test_structs_as_json(spark: SparkSession) -> None:
 
 
 def test_a_key_that_is_one_plain_value(spark: SparkSession, registry: str) -> None:
-    """As the transform ExtractField makes it."""
+    """A key as the transform ExtractField produces it."""
     part = RecordPart(F.col("id"), {"type": "int64", "optional": True})
 
     def encoded(format: str, **needs: Any) -> Any:
@@ -243,7 +243,7 @@ def test_exactly_once_writes_the_same_bytes(
 
 def test_a_value_that_is_no_struct_has_no_such_format(spark: SparkSession, registry: str) -> None:
     frame = spark.sql("select 'k' key, 'v' value")
-    with pytest.raises(PenstockError, match=r"'avro' is for a struct, and the column `value` is string.*F\.struct"):
+    with pytest.raises(PenstockError, match=r"'avro' needs a struct, but the column `value` is string.*F\.struct"):
         kafka.sink("t", servers=HERE, format="avro", registry=registry).records(frame)
 
 

@@ -1,4 +1,4 @@
-"""Values of every CQL type as JSON, against an encoder written down separately in plain Python."""
+"""Values of every CQL type as JSON, compared with a separate encoder in plain Python."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SCALARS: dict[str, st.SearchStrategy[Any]] = {
 
 
 def values(kind: CqlType) -> st.SearchStrategy[Any]:
-    """Values of a type as Spark takes them."""
+    """Values of a type in the form that Spark accepts."""
     inner = [st.none() | values(arg) for arg in kind.args]
     if kind.name in ("list", "set", "vector"):
         return st.lists(inner[0], max_size=3)
@@ -56,12 +56,12 @@ def tables(draw: st.DrawFn) -> tuple[list[CqlType], list[tuple[Any, ...]]]:
 
 
 def by_key(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The entries of a map in one order: Spark's `createDataFrame` mixes those of a dict."""
+    """The entries of a map in a fixed order: Spark's `createDataFrame` does not keep the order of a dict."""
     return sorted(entries, key=lambda entry: json.dumps(entry["key"]))
 
 
 def connect(value: Any, kind: CqlType) -> Any:
-    """What Connect's JsonConverter makes of the value; a null collection inside a tuple or a user type is empty."""
+    """The value as Connect's JsonConverter writes it; a null collection inside a tuple or a user type is empty."""
     if value is None:
         return None
     if kind.name == "date":
@@ -91,7 +91,7 @@ def connect(value: Any, kind: CqlType) -> Any:
 
 
 def read(found: Any, kind: CqlType) -> Any:
-    """Parsed JSON with its floats cut to their width: Java writes enough digits for a float, not for a double."""
+    """Parsed JSON with floats rounded to 32 bits: Java writes enough digits for a float, not for a double."""
     if found is None:
         return None
     if kind.name == "float" and not isinstance(found, str):
@@ -107,7 +107,7 @@ def read(found: Any, kind: CqlType) -> Any:
 
 @given(table=tables())
 @settings(
-    # An example is a Spark job over many types and rows at once; a smaller one would not be quicker.
+    # An example is a Spark job over many types and rows; a smaller example would not be faster.
     max_examples=3,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),

@@ -68,7 +68,7 @@ def test_the_worker_s_own_file_may_refer_to_values(file: Path, monkeypatch: pyte
     assert worker(file, *lines, "producer.linger.ms=${env:LINGER}").producer["linger.ms"] == "17"
     with pytest.raises(PenstockError, match=r"producer.linger.ms: \$\{env:NONE\} names nothing"):
         worker(file, *lines, "producer.linger.ms=${env:NONE}")
-    with pytest.raises(PenstockError, match=r"servers is no list of host:port: 'kafka'.*correct bootstrap.servers"):
+    with pytest.raises(PenstockError, match=r"servers is not a list of host:port: 'kafka'.*correct bootstrap.servers"):
         worker(file, "bootstrap.servers=kafka")
     with pytest.raises(PenstockError, match="no Java properties file"):
         worker(file, r"broken=\u00g")

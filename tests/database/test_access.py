@@ -15,5 +15,5 @@ def test_addresses_have_a_port_or_the_usual_one() -> None:
 
 @pytest.mark.parametrize("hosts", ["h:0", "h:65536", "h:74578", "h:99999", "h:100000", "h:", "a:b:c", "h:1,h:x"])
 def test_what_is_no_address_is_refused(hosts: str) -> None:
-    with pytest.raises(PenstockError, match=r"is no address.*give hosts as"):
+    with pytest.raises(PenstockError, match=r"is not a valid address.*give hosts as"):
         Access.of(hosts, {}, where="here")

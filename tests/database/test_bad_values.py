@@ -1,4 +1,4 @@
-"""Which cells of a column cannot be read, and what their user is told."""
+"""Which cells of a column cannot be read, and the error messages for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections that a cluster does not give, and what is told then."""
+"""Connections that fail, and their error messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def test_a_data_centre_without_nodes_is_told(services: Services) -> None:
     with pytest.raises(PenstockError) as raised:
         connection(Access(services.cql, local_dc="nowhere"))
     assert str(raised.value) == (
-        f"no node is in the data centre 'nowhere' ({services.cql}). Next: check local_dc: there is datacenter1"
+        f"no node is in the data centre 'nowhere' ({services.cql}). "
+        "Next: check local_dc: the data centres are datacenter1"
     )
 
 

@@ -1,4 +1,4 @@
-"""What a real node refuses: a changed table is told from a value that it does not take, in reads too."""
+"""Requests that a real node refuses: a changed table is distinguished from a bad value, in reads too."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.errors import PenstockError, SchemaChanged
 from penstock.local.services import Services
 
 LIMITS = RequestLimits(patience=timedelta(seconds=30))
-REFUSED = "looking failed, the database refuses a value: .*Next: filter such rows out"
+REFUSED = "looking failed, the database refuses a value: .*Next: filter these rows out"
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_requests_for_no_one_table_tell_a_value_from_a_change(access: Access, cq
         look(b"")
     assert not told.value.retriable
     cql.execute(f"ALTER TABLE {keyspace}.several DROP v")
-    with pytest.raises(SchemaChanged, match="looking failed, the table is not what it was"):
+    with pytest.raises(SchemaChanged, match="looking failed, the table has changed since"):
         look(b"")
 
 
@@ -59,7 +59,7 @@ def test_rows_of_a_table_that_changed_are_looked_up_after_a_restart(access: Acce
         rows.fetch(keys.to_pylist()[1:])
     assert not told.value.retriable
     cql.execute(f'DROP TABLE {keyspace}."Rows"')
-    with pytest.raises(SchemaChanged, match="the table is not what it was"):
+    with pytest.raises(SchemaChanged, match="the table has changed since"):
         rows.fetch(keys.to_pylist()[:1])
 
 

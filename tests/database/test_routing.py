@@ -1,4 +1,4 @@
-"""The node that is asked first, against the driver's own map of tokens."""
+"""The node that is asked first, compared with the driver's own token map."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Node(NamedTuple):
 
 
 class Cluster:
-    """What is known of a cluster, without one: its nodes, and a keyspace's replication."""
+    """The metadata of a cluster, without a cluster: its nodes, and a keyspace's replication."""
 
     def __init__(self, local_dc: str = "", nodes: int = 3, replication: dict[str, str] | None = ONE_COPY) -> None:
         self.access, self.rings = Access("x", local_dc=local_dc), dict[str, Any]()
@@ -130,5 +130,7 @@ def test_a_partition_key_of_several_columns_is_put_together(cells: list[bytes], 
 
 def test_a_part_of_a_partition_key_that_is_too_long_is_told() -> None:
     assert len(partition_key([bytes(65_535), b""])) == 65_541
-    with pytest.raises(PenstockError, match="a value of the primary key has 65536 bytes, and databases take 65535"):
+    with pytest.raises(
+        PenstockError, match="a value of the primary key has 65536 bytes; databases accept at most 65535"
+    ):
         partition_key([b"", bytes(65_536)])

@@ -1,4 +1,4 @@
-"""What the load of `penstock demo adtech` promises: who acts when, so that each action has one right person."""
+"""What the load of `penstock demo adtech` promises: who acts when, so that each action has exactly one right person."""
 
 from __future__ import annotations
 

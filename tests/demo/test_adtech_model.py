@@ -1,4 +1,4 @@
-"""The model of `penstock demo adtech` itself: each rule on a drawn case, persons, counts; and beside the engine."""
+"""The model of `penstock demo adtech`: each rule on an example, persons, counts; and compared with the engine."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def told(changes: list[Change], segment: str) -> list[tuple[str, int, int]]:
             [("enter", 100, 35000), ("leave", 4000, 35000), ("enter", 4050, 35000), ("leave", 4100, 35000)],
         ),
         ("browsing", "0 view, 100 view, 3900 view", [("enter", 100, 35000), ("leave", 4100, 35000)]),
-        # A buy at the very moment is too late.
+        # A buy at exactly that time is too late.
         ("abandoned", "0 cart, 2999 buy", []),
         ("abandoned", "0 cart, 3000 buy", [("enter", 3000, 8000), ("expire", 8000, 8000)]),
         (

@@ -22,7 +22,7 @@ ROUNDS, TURN = 150, 200
 
 @dataclass
 class Run:
-    """All that a demo reads, of a run in which everything is right."""
+    """All that a demo reads, of a run without errors."""
 
     journal: dict[str, Posted]
     stored: list[Stored]
@@ -123,7 +123,7 @@ def test_a_good_run_is_good(good: Run) -> None:
     assert report.copies > 100
     assert report.late == 0
     assert all(report.compared[stage] > 3 for stage in reconcile.STAGES), report.compared
-    # The run has all that the proof is for.
+    # The run has all cases of the proof.
     assert {change.event for change in good.changes} == {"enter", "prolong", "leave", "expire"}
     assert {change.segment for change in good.changes} == {kind().segment for kind in model.SEGMENTS}
     merged = [
@@ -263,7 +263,7 @@ DAMAGES: dict[str, tuple[str, str, Callable[[Run], Run]]] = {
 
 
 def other(run: Run) -> str:
-    """Some person who is not that of the first visit or the last one."""
+    """A person other than that of the first visit or the last visit."""
     taken = run.visits[0].person, run.visits[-1].person
     return next(act.person for act in run.wanted.acts if act.person not in taken)
 

@@ -1,4 +1,4 @@
-"""The load on a real node: its model is what the tables hold, and its journal is what the change log holds."""
+"""The load on a real node: its model equals the tables, and its journal equals the CDC log."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def rows(services: Services) -> Iterator[Rows]:
 
 
 def event_form(value: Any) -> Any:
-    """A value of the driver as it stands in an event."""
+    """A value of the driver as it is in an event."""
     match value:
         case Decimal() | UUID():
             return str(value)

@@ -17,7 +17,7 @@ COUNTS = ("lost", "duplicated", "misordered", "wrong", "replayed")
 
 
 def run_of(keys: list[list[str]], seed: int) -> Run:
-    """A run over one table of three Kafka partitions; `keys` holds for each key its ops in order (D = no tombstone)."""
+    """A run over one table of three Kafka partitions; `keys` has the ops of each key in order (D = no tombstone)."""
     rng = Random(seed)
     expected: list[Expected] = []
     waiting: list[list[tuple[int, str, int]]] = []
@@ -53,7 +53,7 @@ def renumbered(records: list[Record]) -> list[Record]:
 
 
 def batch_start(data: st.DataObject, records: list[Record], end: int) -> int:
-    """Where a batch may begin: not between a delete and its tombstone, which are one change."""
+    """An index where a batch may begin: not between a delete and its tombstone, which are one change."""
     return data.draw(st.integers(0, end - 1).filter(lambda start: records[start].op != ""))
 
 

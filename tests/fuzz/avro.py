@@ -1,9 +1,9 @@
-"""Avro records in the decoder that Spark's `from_avro` uses, with our limits, against fastavro.
+"""Avro records in the decoder that Spark's `from_avro` uses, with Penstock's limits, compared with fastavro.
 
-The decoder is Java's, in a JVM of its own beside the process under test, of 128 MB: an input that fills it fails here.
-An input is the record's bytes, without the frame of a schema registry. Spark makes a problem of whatever the decoder
-raises, but for errors of the virtual machine (memory, stack), which end the query: these are what must not be. Where
-both read a record, the values are the same; fastavro refuses some that Java reads (text that is not UTF-8).
+The decoder is Java's, in its own JVM with 128 MB: an input that fills the heap fails here. An input is the record's
+bytes, without the frame of a schema registry. In Spark, any exception of the decoder becomes a problem, but errors of
+the virtual machine (memory, stack) end the query, so they must not occur. If both decoders read a record, the values
+must be equal; fastavro refuses some records that Java reads (strings that are not UTF-8).
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ SCHEMA: dict[str, Any] = {
 PARSED = fastavro.parse_schema(SCHEMA)
 JARS = Path(pyspark.__file__).parent / "jars"
 MOST = 100_000
-"""Characters of a record that is compared."""
+"""The number of characters from which a record is not compared."""
 LEAST = b"\xff" * 9 + b"\x01"
-"""-2^63. As the number of a block's items, whose opposite it is to be, it has none: Java takes the block for the end of
-the array, and fastavro reads on."""
+"""-2^63. As the item count of a block it must be negated, which overflows: Java then ends the array, and fastavro
+continues."""
 FATAL = ("java.lang.OutOfMemoryError", "java.lang.StackOverflowError")
 
 
 @cache
 def _java() -> tuple[Any, Any]:
-    """A JVM with Avro: its gateway, and a reader of the schema."""
+    """Start a JVM with Avro; returns its gateway and a reader of the schema."""
     jars = [str(jar) for pattern in ("avro-1*", "jackson-*", "slf4j-api*") for jar in JARS.glob(f"{pattern}.jar")]
     options = ["-Xmx128m", "-XX:+UseSerialGC", *(f"-D{name}={most}" for name, most in LIMITS.items())]
     port, secret = launch_gateway(
@@ -118,7 +118,7 @@ def _of_java(text: str) -> dict[str, Any]:
 
 
 def _of_fastavro(event: dict[str, Any], ok: bool) -> dict[str, Any]:
-    # A byte above 1 is no boolean; fastavro takes it for true, and Java for false.
+    # A byte above 1 is not a valid boolean; fastavro reads true, and Java false.
     price, share = _number(event["price"], np.float64), _number(event["share"], np.float32)
     return event | {"price": price, "share": share, "ok": event["ok"] and ok}
 
@@ -143,7 +143,7 @@ def _read_by_fastavro(data: bytes) -> dict[str, Any] | None:
     except (EOFError, ValueError, IndexError, OverflowError):
         return None
     assert isinstance(found, dict)
-    # An int of more than 32 bits is none; fastavro reads it, and Java its lower bits.
+    # An int of more than 32 bits is not valid; fastavro reads it, and Java reads its lower bits.
     wholes = [found["id"], *(inner["deep"] or 0 for inner in found["many"])]
     return found if all(-(2**31) <= whole < 2**31 for whole in wholes) else None
 
@@ -152,7 +152,7 @@ def _check(data: bytes) -> bool:
     text = _read_by_java(data)
     if text is None:
         return False
-    # A million nulls take three bytes, and their comparison seconds.
+    # A million nulls take three bytes, but comparing them takes seconds.
     peer = _read_by_fastavro(data) if len(text) < MOST else None
     if peer is not None and data.count(LEAST) <= (peer["n"] == -(2**63)):
         found = _of_java(text)

@@ -1,15 +1,16 @@
-"""The cells of a CQL column of any type, against the native protocol's rules in plain Python and the driver's reading.
+"""The cells of a CQL column of any type, compared with the native protocol's rules in plain Python and with the driver.
 
-An input is a line of JSON, with the type, user types and number of rows, and the page of that one column. What ours
-reads must be what the rules say and, where the driver reads it too, what the driver says. Conventions:
+An input is a line of JSON with the type, user types and number of rows, followed by a page with this column. Penstock's
+values must be the values of the rules and, if the driver can read the cell, the driver's values. Conventions:
 
-- ours refuses what the driver takes: collections that do not fill their cells or whose count is negative, elements cut
-  off at the end, text in `ascii` columns, durations with two signs or bytes behind them, addresses of other lengths;
-- an empty cell is null for types without an empty value, where the driver has `EMPTY` for some; an empty collection or
-  tuple of no bytes is empty or all nulls, where the driver says None;
-- maps with a null key have no Spark form, nor have timestamps beyond its microseconds; both are refused.
+- Penstock refuses some cells that the driver accepts: collections that do not match the length of their cells or have a
+  negative count, elements cut off at the end, text that is not ASCII in `ascii` columns, durations with two signs or
+  extra bytes, addresses of other lengths;
+- an empty cell is null for types without an empty value, where the driver has `EMPTY` for some; a collection or tuple
+  of no bytes is empty or has only nulls, where the driver returns None;
+- maps with a null key and timestamps beyond Spark's microseconds do not exist in Spark; both are refused.
 
-Cells lie before a page of memory that may not be read, so that a read behind the end is a crash.
+Cells end at a page of memory that cannot be read, so that a read beyond the end is a crash.
 """
 
 from __future__ import annotations
@@ -56,14 +57,14 @@ MOST_MICROS = (2**63) // 1000 * 1000
 
 
 class NoValue(Exception):
-    """The rules say that a cell is no value of its type, or Spark has none for it."""
+    """By the rules a cell is not a valid value of its type, or Spark cannot hold it."""
 
 
 # The rules
 
 
 def by_the_rules(kind: CqlType, cell: bytes | None) -> Any:
-    """What a cell stands for in Spark; dates are days, and times microseconds since 1970."""
+    """The value of a cell in Spark; dates are days, and timestamps microseconds since 1970."""
     if cell is None:
         return None
     if kind.name in ("list", "set", "map", "tuple", "udt"):
@@ -151,7 +152,7 @@ _SCALAR: dict[str, Callable[[bytes], Any]] = {
 
 
 def _cells(data: bytes, most: int) -> list[bytes | None]:
-    """The cells that fill the data, `most` of them at most."""
+    """The cells that make up the data, at most `most`."""
     found: list[bytes | None] = []
     while data:
         if len(data) < 4 or len(found) == most:
@@ -213,7 +214,7 @@ _COMPOUND: dict[str, Callable[[CqlType, bytes], Any]] = {
 
 
 def by_the_driver(kind: CqlType, cell: bytes) -> Any:
-    """What the driver reads, in the same form; raises whatever it raises."""
+    """The driver's value in the same form; raises the driver's errors."""
     return _from_driver(kind, _driver_type(kind).from_binary(cell, 4))
 
 
@@ -241,18 +242,18 @@ _FROM_DRIVER: Mapping[str, Callable[[Any], Any]] = {
     "varint": str,
 }
 NOT_COMPARED = {"timestamp", "date"}
-"""The driver's timestamps and dates are Python's, which are coarser and end earlier; nor has it times beyond a day."""
+"""The driver uses Python's timestamps and dates, which are coarser and have a smaller range; its times end at a day."""
 
 
 def comparable(kind: CqlType, value: Any) -> bool:
-    """Whether the driver has a form of its own for all that is in the value."""
+    """Whether the driver represents every part of the value."""
     if value is None:
         return True
     if kind.name in ("list", "set", "vector"):
-        # Empty cells of collections are None to the driver.
+        # The driver reads empty cells of collections as None.
         return bool(value) and all(item is not None and comparable(kind.args[0], item) for item in value)
     if kind.name == "map":
-        # Its maps are sorted by the bytes of keys, and keep one of two alike.
+        # The driver's maps are sorted by the bytes of keys, and keep one of two equal keys.
         return len(value) == 1 and all(comparable(arg, item) for arg, item in zip(kind.args, value[0], strict=True))
     if kind.name in ("tuple", "udt"):
         fields = list(value.values())
@@ -266,7 +267,7 @@ def comparable(kind: CqlType, value: Any) -> bool:
 
 
 def arrow_type(kind: CqlType) -> pa.DataType:
-    """That of the Spark type, with numbers for times and dates, which Python's cannot all hold."""
+    """The Arrow type of the Spark type, with numbers for timestamps and dates, not all of which Python can hold."""
     if kind.name == "timestamp":
         return pa.int64()
     if kind.name == "date":
@@ -283,7 +284,7 @@ def arrow_type(kind: CqlType) -> pa.DataType:
 
 
 class Guarded:
-    """Memory before a page that may not be read."""
+    """Memory before a page that cannot be read."""
 
     SIZE = 1 << 20
 
@@ -295,7 +296,7 @@ class Guarded:
             raise OSError(ctypes.get_errno(), "mprotect")
 
     def holding(self, data: bytes) -> memoryview | bytes:
-        """The data, right before that page if it is no longer than the memory is."""
+        """The data, directly before that page if it fits into the memory."""
         if not data or len(data) > self.SIZE:
             return data
         self._map[self.SIZE - len(data) : self.SIZE] = data
@@ -306,7 +307,7 @@ GUARDED = Guarded()
 
 
 def same(ours: Any, theirs: Any) -> bool:
-    """Equality where NaN is NaN."""
+    """Whether the values are equal; NaN equals NaN."""
     if isinstance(ours, float) and isinstance(theirs, float):
         return ours == theirs or (math.isnan(ours) and math.isnan(theirs))
     if isinstance(ours, (list, tuple)) and isinstance(theirs, (list, tuple)):
@@ -360,7 +361,7 @@ def _compared(kind: CqlType, cells: Cells, expected: list[bytes | None]) -> bool
     except BadValue:
         bad = dict(bad_rows(lambda some: decode(kind, some, target), cells))
         if not bad:
-            raise Difference("a column that cannot be read has no cell that cannot be") from None
+            raise Difference("the column cannot be read, but each of its cells can") from None
         good = [row for row in range(len(cells)) if row not in bad]
         array = decode(kind, Cells(cells.buffer, cells.starts[good], cells.lengths[good]), target)
     array.validate(full=True)
@@ -383,7 +384,7 @@ def _compared(kind: CqlType, cells: Cells, expected: list[bytes | None]) -> bool
             except Exception:  # a decimal without digits, or maps whose keys it cannot find again
                 continue
             if not same(read, theirs):
-                raise Difference(f"{kind}: {cell!r} is {read!r}, and to the driver {theirs!r}")
+                raise Difference(f"{kind}: {cell!r} is {read!r}, but the driver reads {theirs!r}")
     return not bad
 
 
@@ -410,7 +411,7 @@ def _type(text: str, udts: Mapping[str, Any]) -> CqlType:
 
 
 def drawn_cell(random: randoms.Random, kind: CqlType) -> bytes | None:
-    """A value's bytes; null or empty now and then, also where they should not be."""
+    """A value's bytes; sometimes null or empty, also where this is not valid."""
     luck = random.random()
     if luck < 0.04:
         return None
@@ -461,12 +462,12 @@ def _integer(random: randoms.Random, width: int) -> bytes:
 
 
 def laid(*cells: bytes | None) -> bytes:
-    """Cells behind their lengths."""
+    """Cells, each after its length."""
     return b"".join(struct.pack(">i", -1 if cell is None else len(cell)) + (cell or b"") for cell in cells)
 
 
 def made(text: str, *cells: bytes | None, udts: Mapping[str, Any] | None = None, rows: int | None = None) -> bytes:
-    """An input of these cells."""
+    """An input with these cells."""
     about = {"type": text, "udts": udts or {}, "rows": len(cells) if rows is None else rows}
     return json.dumps(about).encode() + b"\n" + laid(*cells)
 

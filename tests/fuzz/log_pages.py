@@ -1,10 +1,10 @@
-"""Pages of a change log, wherever they are cut, against a reading of the log's rows in plain Python.
+"""Pages of a change log, wherever they end, compared with a model that reads the log's rows in plain Python.
 
-An input is a line of JSON, with the table, which images are asked for and how many rows each page has, and the bytes of
-the rows. The changes that ours makes of the pages must be those of the model: which rows form a change, its images,
-what it wrote, and which of its cells cannot be read. No library reads such pages but the databases' own connectors,
-whose drivers decode them: the model is written down from docs/cdc.md, and cells are read by the rules of `cql_cells`.
-Ours refuses a page whose rows are not whole, and one with a row that has no place in the log.
+An input is a line of JSON with the table, the images and the number of rows of each page, followed by the bytes of the
+rows. The decoder's changes must be the changes of the model: which rows form a change, its images, what it wrote, and
+which of its cells cannot be read. Only the databases' own connectors read these pages, and their drivers decode them:
+so the model follows docs/cdc.md, and cells are read by the rules of `cql_cells`. The decoder must refuse a page whose
+rows are incomplete, and a row that is not a row of a change log.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Cell = bytes | None
 
 @dataclass
 class Reader:
-    """Reads cells of one change, and notes whether one of them is no value."""
+    """Reads cells of one change, and stores whether one of them is not valid."""
 
     columns: LogLayout
     rows: list[list[Cell]]
@@ -59,7 +59,7 @@ class Reader:
         return self.value(self.columns.kinds[self.columns.at(name)], self.cell(name, row))
 
     def image(self, column: Column, row: int | None) -> Any:
-        """A column of an image: an empty non-frozen collection is none, and its lists are maps by time in the log."""
+        """A column of an image: an empty non-frozen collection is null, and non-frozen lists are maps in the log."""
         cell, kind = self.cell(column.name, row), self.columns.kinds[self.columns.at(column.name)]
         if column.type.multi_cell and column.type.name != "udt" and cell == b"\0\0\0\0":
             return None
@@ -76,13 +76,13 @@ class Reader:
 
 
 def _values(kind: CqlType, cell: bytes) -> list[Any]:
-    """The values of a list that is a map by time uuids; these are not looked at."""
+    """The values of a list that is a map by timeuuid; the timeuuids are not checked."""
     entries = by_the_rules(CqlType("map", (CqlType("blob"), CqlType("blob")), True), _with_ids(cell))
     return [by_the_rules(kind.args[0], None if item is None else item) for _, item in entries]
 
 
 def _with_ids(cell: bytes) -> bytes:
-    """The map with ids in place of nulls, which a map of blobs cannot have as keys."""
+    """The map with ids in place of null keys, which a map of blobs cannot have."""
     out, at, key = cell[:4], 4, True
     while at < len(cell):
         length = int.from_bytes(cell[at : at + 4], "big", signed=True)
@@ -116,7 +116,7 @@ def _changes(
     hints = {0: first, 9: first}
 
     def image(kind: int, of_row: int) -> int | None:
-        """From where the last one was on, and round to the group's beginning."""
+        """Search from the last image to the end of the group, then from the group's beginning."""
         order: list[int] = [*range(hints[kind], end), *range(first, hints[kind])]
         for row in order:
             if _code(rows, row) == kind and all(rows[row][at] == rows[of_row][at] for at in key):
@@ -177,7 +177,7 @@ def _change(
         | {name: reader.read(name, None if ranged else row) for name in clustering},
         "before": None if pre is None else {c.name: before(c) for c in of.columns},
         "after": None if post is None else {c.name: reader.image(c, post) for c in of.columns},
-        # Read for deletes too, whose delta is null: what cannot be read there is a problem as well.
+        # Read for deletes too, whose delta is null: a cell that cannot be read there is a problem as well.
         "delta": {name: reader.read(name, row) for name in values},
         "written": [name for name in values if name in written],
         "deleted": [name for name in values if reader.flag(name, row)],
@@ -200,13 +200,13 @@ def _change(
 
 
 def micros(time: bytes) -> int:
-    """Of a time uuid, in microseconds since 1970."""
+    """The time of a timeuuid, in microseconds since 1970."""
     low, middle, high = struct.unpack(">IHH", time[:8])
     return int((((high & 0x0FFF) << 48 | middle << 32 | low) - 0x01B21DD213814000) // 10)
 
 
 def _rows(data: bytes, count: int, width: int) -> list[list[Cell]]:
-    """Raises NoValue if the bytes end before the rows do."""
+    """Split the bytes into rows; raises NoValue if they end too early."""
     rows: list[list[Cell]] = []
     at = 0
     for _ in range(count):
@@ -272,7 +272,7 @@ def _read(of: CqlTable, columns: LogLayout, images: Images, pages: list[Page]) -
         if batch is not None:
             batch.validate(full=True)
             at = batch.schema.get_field_index("ts")
-            # Python's times end before Spark's do.
+            # Python's timestamps have a smaller range than Spark's.
             batch = batch.set_column(at, "ts", batch.column(at).view("int64"))
             made += batch.to_pylist()
     return made
@@ -282,17 +282,17 @@ def _require_refused(of: CqlTable, columns: LogLayout, images: Images, pages: li
     try:
         _read(of, columns, images, pages)
     except BadValue as error:
-        raise Difference(f"{of}: a value is to blame: {error}") from error
+        raise Difference(f"{of}: a damaged page was reported as a bad value: {error}") from error
     except PenstockError:
         return
-    raise Difference(f"{of}: pages that are damaged were read")
+    raise Difference(f"{of}: damaged pages were read")
 
 
 # Inputs
 
 
 def _drawn_kind(random: randoms.Random, udts: dict[str, Any]) -> str:
-    """A type whose values all have a form in Python, frozen or not."""
+    """A type whose values Python can represent, frozen or not."""
     while True:
         found: dict[str, Any] = {}
         text = drawn_type(random, found, 2)

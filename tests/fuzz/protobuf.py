@@ -1,7 +1,7 @@
-"""Protobuf records behind the id of their schema and a path to their message, against Google's library alone.
+"""Protobuf records after the id of their schema and message indexes, compared with Google's library alone.
 
-An input is a value as it comes from Kafka. The library decodes on both sides; what is compared is the frame, the path,
-and what becomes of each kind of field.
+An input is a value from Kafka. The library decodes on both sides; compared are the frame, the message indexes, and the
+conversion of each kind of field.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _classes() -> dict[tuple[int, ...], Any]:
-    """Messages by the path of their indexes."""
+    """Message classes by their message indexes."""
     pool = descriptor_pool.DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(FILES).file:
         pool.Add(file)
@@ -47,7 +47,7 @@ def _classes() -> dict[tuple[int, ...], Any]:
         path: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"shop.{name}"))
         for path, name in names.items()
     }
-    # The entry of the map is a nested message, too, the first one.
+    # The entry of the map is a nested message too, the first one.
     nested = [one.name for one in made[0,].DESCRIPTOR.nested_types]
     by_path = {(0, number): made[0, 1 + (name == "Deep")] for number, name in enumerate(nested) if "Entry" not in name}
     entry = next(number for number, name in enumerate(nested) if "Entry" in name)
@@ -93,7 +93,7 @@ def _draw(random: randoms.Random) -> bytes:
 
 
 def _path(data: bytes) -> tuple[tuple[int, ...], bytes] | None:
-    """The path and what is behind it, written without a bound on anything but the bytes there are."""
+    """The message indexes and the bytes after them, without the decoder's limit on their number."""
     numbers: list[int] = []
     while not numbers or len(numbers) <= numbers[0]:
         place = next((n for n, byte in enumerate(data[:10]) if byte < 128), None)
@@ -109,7 +109,7 @@ def _path(data: bytes) -> tuple[tuple[int, ...], bytes] | None:
 
 
 def _cell(kind: st.DataType, message: Any, name: str) -> Any:
-    """The field of a message as a column of this type has it; a ValueError for what it cannot."""
+    """The field of a message as a value of the column's type; raises ValueError if the type cannot hold it."""
     field = message.DESCRIPTOR.fields_by_name.get(name)
     if field is None or (not field.is_repeated and field.has_presence and not message.HasField(name)):
         return None
@@ -165,7 +165,7 @@ def _check(data: bytes) -> bool:
         if reason is None:
             raise Difference(f"read as {row}")
         return False
-    # A field of the same name may have another type in another message: such a column has a reason of its own.
+    # A field of the same name may have another type in another message: its column then has its own reason.
     wrong = [name for name, value in expected.items() if value is not None and row[name] is None]
     if (reason is None) != (not wrong) or any(
         not _same(row[name], expected[name]) for name in row if name not in wrong

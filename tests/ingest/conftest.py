@@ -1,4 +1,4 @@
-"""What the tests of ingest share: topics of the shared Kafka, and one server over them."""
+"""What the tests of ingest share: topics of the shared Kafka, and a server for them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ body = "1 second"
 
 @pytest.fixture(scope="session", autouse=True)
 def compiled() -> None:
-    """The loops over bodies, so that no test waits for the compiler."""
+    """Compile the loops over bodies first, so that no test waits for the compiler."""
     warm()
 
 
@@ -69,5 +69,5 @@ def site(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture
 def mark() -> str:
-    """Something that no other test's events have."""
+    """A value that no other test's events have."""
     return uuid.uuid4().hex

@@ -1,6 +1,6 @@
-"""Callers that want to stop the server, or to fill its memory: it answers others meanwhile. It has a spool, no Kafka.
+"""Callers that try to stop the server, or to fill its memory: it still answers others. It has a spool, and no Kafka.
 
-/health has to answer within 100 ms on a machine that does nothing else; here ten times as much is allowed.
+/health must answer within 100 ms on an idle machine; here ten times as much is allowed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ idle = "3 seconds"
 """
 SCHEMA = '{"properties": {"a": {"items": {"type": "string"}}, "b": {"anyOf": [{"type": "string"}, {"maxItems": 1}]}}}'
 TOPICS = 300
-"""Besides, so that the page about them is large."""
+"""Further topics, so that the page about them is large."""
 SLOWEST = 1.0
 ESTABLISHED = 1
 """A state of TCP (tcp(7), TCP_INFO)."""
@@ -115,7 +115,7 @@ def test_a_head_without_an_end_takes_no_memory(target: Server, start: bytes, pie
     with Pulse(target.url) as pulse:
         sent, said = flood(target.url, start, piece, seconds=8, most=60 << 20)
     assert said.startswith(b"HTTP/1.1 %b " % status)
-    assert sent < 30 << 20  # what buffers of sockets take, and a moment for the answer
+    assert sent < 30 << 20  # what socket buffers take, and a moment for the answer
     assert resident(target.process.pid) < before + (30 << 20)
     assert pulse.slowest() < SLOWEST
 
@@ -216,7 +216,7 @@ def _send(made: socket.socket, sent: bytes) -> None:
 
 
 def received(made: socket.socket) -> bytes:
-    """All that comes until the connection ends."""
+    """All bytes until the connection ends."""
     parts: list[bytes] = []
     with suppress(ConnectionResetError):
         while part := made.recv(1 << 16):
@@ -237,7 +237,7 @@ def test_connections_are_bounded_for_an_address_and_in_all(narrow: Server) -> No
     with crowd(narrow.url, 30, b"", "127.0.0.2") as made:
         assert asked_from(narrow.url, "127.0.0.2") == 503
         assert asked_from(narrow.url, "127.0.0.3") == 200
-        # Until the server has seen its end, that connection has the place of one of the next ten.
+        # Until the server has seen its end, that connection counts as one of the next ten.
         until(lambda: metrics(narrow)["penstock_ingest_connections",] == 31, "those of the crowd and of the scrape")
         with crowd(narrow.url, 10, b"", "127.0.0.3"):
             assert asked_from(narrow.url, "127.0.0.4") == 503
@@ -252,7 +252,7 @@ def test_connections_are_bounded_for_an_address_and_in_all(narrow: Server) -> No
 
 
 def test_when_it_is_crowded_idle_connections_make_room(narrow: Server) -> None:
-    """Without that, whoever holds all of them open keeps everybody out for `idle`."""
+    """Without that, a caller who holds all connections open keeps everybody out for `idle`."""
     with ExitStack() as stack:
         for source in ("127.0.0.5", "127.0.0.6"):
             for one in stack.enter_context(crowd(narrow.url, 20, get("/health"), source)):
@@ -267,7 +267,7 @@ def asked_from(url: str, source: str) -> int:
         try:
             made.sendall(get("/health"))
             return answer(made)[0]
-        except OSError:  # refused before it was asked
+        except OSError:  # refused before the request
             return 503
 
 

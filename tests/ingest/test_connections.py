@@ -1,4 +1,4 @@
-"""Requests as they come over one connection: small ones that are answered without a task, and all that are not."""
+"""Requests over one connection: small ones that are answered without a task, and all others."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def request(site: Site, body: bytes, *more: str, version: str = "1.1") -> bytes:
 
 
 def answers(made: socket.socket, count: int) -> list[tuple[int, bytes]]:
-    """Status and body of so many answers."""
+    """Status and body of `count` answers."""
     found: list[tuple[int, bytes]] = []
     with made.makefile("rb") as file:
         for _ in range(count):

@@ -1,4 +1,4 @@
-"""Requests of clients that nobody here wrote, and what librdkafka finds in Kafka then."""
+"""Requests of third-party clients, and the events that librdkafka then finds in Kafka."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def test_a_batch_with_a_bad_event_is_refused_or_taken_in_part(site: Site, mark: 
         ("{raw}", {"headers": {"X-API-Key": "WEB"}}, 403, "'web' may not write"),
         ("nothing", {}, 404, "no topic 'nothing'"),
         ("{raw}", {"data": b'{"a":"' + b"x" * 100_001 + b'"}'}, 400, "events are bad"),
-        ("{raw}", {"data": b"{}" + b" " * 200_000}, 413, "may have 200000 bytes"),
-        ("{raw}", {"data": iter([b"{}", b" " * 200_000])}, 413, "may have 200000 bytes"),
+        ("{raw}", {"data": b"{}" + b" " * 200_000}, 413, "may have at most 200000 bytes"),
+        ("{raw}", {"data": iter([b"{}", b" " * 200_000])}, 413, "may have at most 200000 bytes"),
         ("{raw}", {"data": b"{}\n" * 1001, "headers": {"Content-Type": LINES}}, 413, "more than 1000 events"),
         ("{raw}", {"data": gzip.compress(b" " * 200_001), "headers": {"Content-Encoding": "gzip"}}, 413, "200000"),
         ("{raw}", {"headers": {"Content-Type": "application/x-www-form-urlencoded"}}, 415, "send application/json"),

@@ -1,4 +1,4 @@
-"""How many connections there may be, and whose they are."""
+"""The limits of connections, in all and by address."""
 
 from __future__ import annotations
 

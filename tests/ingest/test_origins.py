@@ -1,4 +1,4 @@
-"""Web pages that send events: which may, which answers they may read, and by which names the server is called."""
+"""Web pages that send events: which may, which answers they may read, and which host names the server accepts."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def own(server: Running) -> str:
         ("clicks", {}, 200),
         ("clicks", {"Origin": SHOP}, 200),
         ("clicks", {"Origin": "OWN"}, 200),
-        ("clicks", {"Origin": "https://127.0.0.1:PORT"}, 200),  # through a proxy that speaks TLS
+        ("clicks", {"Origin": "https://127.0.0.1:PORT"}, 200),  # through a proxy that terminates TLS
         ("clicks", {"Sec-Fetch-Site": "same-origin"}, 200),
         ("clicks", {"Origin": SHOP, "Sec-Fetch-Site": "cross-site"}, 200),
         ("clicks", {"Origin": "https://proxied.example", "Sec-Fetch-Site": "same-origin"}, 200),
@@ -115,7 +115,7 @@ def own(server: Running) -> str:
 def test_pages_that_are_not_known_are_refused_without_keys_too(
     without_keys: Running, topic: str, headers: dict[str, str], status: int, query: str
 ) -> None:
-    """A plain request is answered on the short way, one with a query by the application."""
+    """A plain request is answered on the fast path, a request with a query by the application."""
     filled = {
         name: value.replace("OWN", own(without_keys)).replace("PORT", str(without_keys.port))
         for name, value in headers.items()
@@ -144,7 +144,7 @@ def test_a_listed_page_may_read_answers_and_errors_and_others_may_not(without_ke
 
 
 def test_all_pages_may_read_answers_without_credentials(without_keys: Running) -> None:
-    """The Fetch Standard does not take * with credentials; an origin that is only repeated would allow them to all."""
+    """The Fetch Standard does not take * with credentials; repeating any origin would allow them to all."""
     for headers in ({"Origin": EVIL}, {}):
         answer = ask(without_keys, "/events/all", BEACON | headers)
         assert answer.headers["access-control-allow-origin"] == "*"
@@ -191,7 +191,7 @@ def test_browsers_that_ask_first_are_told_what_a_page_may_send(without_keys: Run
 def test_a_page_that_points_its_name_at_this_machine_gets_nothing(
     without_keys: Running, host: str, status: int
 ) -> None:
-    """For the browser it is of the server's own origin."""
+    """For the browser the page has the server's own origin."""
     headers = BEACON | {"Host": host, "Origin": f"http://{host}", "Sec-Fetch-Site": "same-origin"}
     assert ask(without_keys, "/events/clicks", headers).status == status
     assert ask(without_keys, "/events/clicks?partial=true", headers).status == status

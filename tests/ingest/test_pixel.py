@@ -122,7 +122,7 @@ def test_an_event_that_is_refused_is_a_picture_too(server: Running, path: str, s
 def test_an_image_of_a_page_that_is_not_known_is_no_event(
     server: Running, headers: dict[str, str], status: int
 ) -> None:
-    """Images carry no Origin: what the browser says of the page tells."""
+    """Images carry no Origin: other headers of the browser show the page."""
     answer = load(server, "/pixel/views?a=1", **headers)
     assert (answer.status, bool(server.taken())) == (status, status == 200)
 

@@ -1,4 +1,4 @@
-"""Events of a spool that Kafka does not take: they are written away or put apart, and the others go on."""
+"""Events of a spool that Kafka does not take: they are written to a file or put apart, and the others continue."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from penstock.wire.protocol import frames
 
 
 class Kafka:
-    """Instead of a producer: takes what it is given, but of `forbidden` topics nothing, and of `stuck` ones later."""
+    """Instead of a producer: takes all events, but none for `forbidden` topics, and those for `stuck` topics later."""
 
     def __init__(self) -> None:
         self.taken: dict[str, list[bytes]] = defaultdict(list)
@@ -186,7 +186,7 @@ def test_what_waits_is_there_after_a_start_and_keeps_its_order(tmp_path: Path) -
 
 
 def test_an_end_at_any_time_loses_nothing_and_keeps_each_topics_order(tmp_path: Path) -> None:
-    """With the right to write given and taken while events come, and starts in between."""
+    """The right to write is granted and revoked while events come, with restarts in between."""
     random, kafka, sent = Random(14), Kafka(), dict.fromkeys(("a", "b", "c"), 0)
 
     async def some() -> None:
@@ -219,7 +219,7 @@ def test_events_that_wait_leave_half_of_the_room_to_the_other_topics(tmp_path: P
 
     async def work() -> None:
         async with opened(tmp_path, kafka, most=20_000) as made:
-            with pytest.raises(Refused, match="have no more room; nothing was stored: TOPIC_AUTHOR") as refused:
+            with pytest.raises(Refused, match="no room for more; nothing was stored: TOPIC_AUTHOR") as refused:
                 for n in range(1000):
                     await put(made, "a", *range(10 * n, 10 * n + 10))
                     await reached(lambda: made._own._replay.is_empty())

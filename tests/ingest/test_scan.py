@@ -1,4 +1,4 @@
-"""The loop that reads bodies without decoding them finds what decoding and validating finds, or leaves it to them."""
+"""The loop that reads bodies without decoding finds what decoding and validating finds, or leaves the body to them."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ right = {
 
 @st.composite
 def orders(draw: st.DrawFn) -> str:
-    """An event that is right, or nearly so."""
+    """A valid event, or one with a small error."""
     names = ["a", "n", *draw(st.lists(st.sampled_from(sorted(right)), max_size=5, unique=True))]
     names = draw(st.permutations(list(dict.fromkeys(names))))
     return "{" + ",".join(f'{draw(spaces)}"{name}":{draw(right[name])}' for name in names) + "}"
@@ -140,7 +140,7 @@ def orders(draw: st.DrawFn) -> str:
 
 @st.composite
 def bodies(draw: st.DrawFn) -> tuple[bytes, bool]:
-    """Events as lines or as an array, mostly with nothing or little wrong; whether it is lines."""
+    """Events as lines or as an array, mostly with no or few errors; and whether they are lines."""
     lines = draw(st.booleans())
     events = draw(st.lists(st.one_of(orders(), orders(), named(values), values), min_size=1, max_size=4))
     texts = [draw(spaces) + event + draw(spaces) for event in events]

@@ -98,7 +98,7 @@ def test_the_place_is_kept_and_older_files_go(tmp_path: Path) -> None:
     assert folder.place() == SpoolPosition(0, 0)
     folder.note(SpoolPosition(2, len(part)))
     assert (folder.place(), folder.segments(), folder.recover()) == (SpoolPosition(2, len(part)), [2], 3)
-    write(folder, 1, part[:-1])  # as if it had died between the two
+    write(folder, 1, part[:-1])  # as if the process had died between the two
     assert (folder.recover(), folder.segments()) == (3, [2])
 
 
@@ -167,7 +167,7 @@ def test_all_files_are_the_owners_only(tmp_path: Path, umask: None) -> None:
 
 
 def written(folder: SpoolFolder, *parts: bytes) -> None:
-    """As a process does that is killed then."""
+    """Leave the files as a process does that is killed at this moment."""
     writer = SpoolWriter(folder, 0, 1 << 20)
     for part in parts:
         writer.append(part)

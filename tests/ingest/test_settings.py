@@ -1,4 +1,4 @@
-"""Configurations that are wrong, and what the user reads."""
+"""Configurations that are not valid, and their messages."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ KEY = f'{TOPIC}[[keys]]\nname = "x"\nsha256 = "{DIGEST}"\n'
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("x =", "is no TOML"),
+        ("x =", "is not valid TOML"),
         ("servers = 1", "Expected `str | null`, got `int` - at `$.servers`"),
-        ("[topics.a]", "no Kafka is named"),
-        ('servers = "h"\n[topics.a]', "servers is no list of host:port"),
-        (HEAD, "no topic is named"),
-        (f'{HEAD}[topics."a b"]', "'a b' is no name of a topic"),
-        (f'{HEAD}[topics.a]\nshema = "x"', r"unknown field `shema` \(.*, \[topics.a\]\). Next: there are schema, key"),
+        ("[topics.a]", "no Kafka servers are given"),
+        ('servers = "h"\n[topics.a]', "servers is not a list of host:port"),
+        (HEAD, "no topic is given"),
+        (f'{HEAD}[topics."a b"]', "'a b' is not a valid topic name"),
+        (f'{HEAD}[topics.a]\nshema = "x"', r"unknown field `shema` \(.*, \[topics.a\]\). Next: use schema, key"),
         (f'{HEAD}schemas = "none"', "there is no folder .*none"),
         (f"{TOPIC}[limits]\nbody = 0", r"body is 0 \(.*, \[limits\]\)"),
         (f"{TOPIC}[limits]\nbodies = 1", "unknown field `bodies`"),
         (f"{TOPIC}[limits]\nconnections_per_address = 0", "connections_per_address is 0"),
         (f"{TOPIC}[limits]\nin_flight = 10", "in_flight is less than body"),
-        (f'{TOPIC}[timeouts]\nkafka = "soon"', "kafka is no duration: 'soon'"),
+        (f'{TOPIC}[timeouts]\nkafka = "soon"', "kafka is not a duration: 'soon'"),
         (f'{TOPIC}[timeouts]\nkafka = "0 seconds"', "kafka is zero"),
         (f'{TOPIC}[tls]\ncertificate = "c"', "missing required field `key`"),
         (f'{TOPIC}[tls]\ncertificate = "c"\nkey = "k"', "there is no file .*/c"),
         (f'{TOPIC}[[keys]]\nname = "x"\nsha256 = "12"\ntopics = ["a"]', "not 64 hexadecimal digits"),
         (f'{TOPIC}[[keys]]\nname = "x"\nsha256 = "{DIGEST}"\ntopics = ["b"]', r"no topic b \(.*, key 'x'\)"),
         (f'{TOPIC}[[keys]]\nname = "x"\ntopics = []', r"missing required field `sha256` .*\[\[keys\]\] number 1"),
-        (f"workers = 0\n{TOPIC}", r"workers is 0 \(.*\). Next: a worker takes about a core, and there are \d+; give 1"),
+        (f"workers = 0\n{TOPIC}", r"workers is 0 \(.*\). Next: give 1 to \d+: a worker takes about a core"),
         (f"workers = -1\n{TOPIC}", "workers is -1"),
         (f"workers = 10_000\n{TOPIC}", "workers is 10000"),
-        (f"workers = 2\n{TOPIC}[limits]\nin_flight = 10_000_000", "for 2 workers, which leaves each less than body"),
-        (f'listen = "8080"\n{TOPIC}', "'8080' is no address to listen at"),
+        (f"workers = 2\n{TOPIC}[limits]\nin_flight = 10_000_000", "divided by 2 workers, is less than body"),
+        (f'listen = "8080"\n{TOPIC}', "'8080' is not an address to listen on"),
         (f'{TOPIC}[cors]\norigins = ["shop.example"]', r"'shop.example' is not an origin .*\[cors\]\).*https://shop"),
         (f'{TOPIC}origins = ["https://shop.example/"]', r"is not an origin of web pages \(.*, \[topics.a\]\)"),
         (f'{TOPIC}[cors]\norigins = ["https://*.example"]', "is not an origin"),
         (f'{TOPIC}[cors]\norigins = ["null"]', "is not an origin"),
-        (f'{TOPIC}[cors]\nmax_age = "long"', "max_age is no duration"),
+        (f'{TOPIC}[cors]\nmax_age = "long"', "max_age is not a duration"),
         (f'{KEY}topics = ["a"]\norigins = ["*"]', r"it has origins and is secret \(.*, key 'x'\)"),
-        (f'{KEY}topics = ["*"]\norigins = ["*"]\npublishable = true', "is not for named topics"),
+        (f'{KEY}topics = ["*"]\norigins = ["*"]\npublishable = true', "must be for named topics"),
         (f'{KEY}topics = ["a"]\npublishable = true', "a publishable key has no origins"),
         (f'{KEY}topics = ["a"]\npublishable = true\norigins = ["x"]', r"not an origin of web pages \(.*, key 'x'\)"),
         (f'{KEY}topics = ["a"]\nrate = 0.0', "rate is 0.0"),
@@ -73,10 +73,10 @@ def test_a_wrong_file_is_told(tmp_path: Path, text: str, told: str) -> None:
     ("text", "told"),
     [
         (None, "it cannot be read: No such file"),
-        ("{", "it is no JSON"),
-        ('{"type": "objekt"}', 'it is no JSON schema: "objekt" is not valid'),
-        ('{"$ref": "https://example.org/x.json"}', "it is no JSON schema: .*https://example.org/x.json"),
-        ('{"properties": {"a": {"pattern": "("}}}', "it is no JSON schema"),
+        ("{", "it is not valid JSON"),
+        ('{"type": "objekt"}', 'it is not a valid JSON schema: "objekt" is not valid'),
+        ('{"$ref": "https://example.org/x.json"}', "it is not a valid JSON schema: .*https://example.org/x.json"),
+        ('{"properties": {"a": {"pattern": "("}}}', "it is not a valid JSON schema"),
     ],
 )
 def test_a_wrong_schema_is_told_with_its_topic(tmp_path: Path, text: str | None, told: str) -> None:
@@ -114,7 +114,7 @@ def test_the_command_tells_errors_in_one_line(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "a.json").write_text(json.dumps({"type": 3}))
     assert main(["ingest", "--servers", "h:1", "--schemas", str(tmp_path)]) == 1
     told = capsys.readouterr().err
-    assert told.startswith("penstock: it is no JSON schema: ")
+    assert told.startswith("penstock: it is not a valid JSON schema: ")
     assert told.count("\n") == 1
 
 
@@ -141,7 +141,7 @@ def test_a_server_that_others_reach_without_keys_says_so(
     monkeypatch.setattr(ingest_server, "run", lambda *_: None)
     (tmp_path / "ingest.toml").write_text(TOPIC + more)
     assert main(["ingest", str(tmp_path / "ingest.toml"), "--listen", listen]) == 0
-    assert ("0.0.0.0 and asks nobody" in capsys.readouterr().err) == warned
+    assert ("0.0.0.0 without authentication" in capsys.readouterr().err) == warned
 
 
 def test_a_new_key_is_shown_with_its_lines_for_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

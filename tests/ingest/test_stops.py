@@ -1,4 +1,4 @@
-"""Servers and Kafkas that die or are stopped while requests come: what was acknowledged is in Kafka."""
+"""Servers and brokers that die or are stopped while requests come: acknowledged events are in Kafka."""
 
 from __future__ import annotations
 

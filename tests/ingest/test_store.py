@@ -1,4 +1,4 @@
-"""Events that Kafka does not take: who sent them is told so, and nobody else is."""
+"""Events that Kafka does not take: only their own requests are refused."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_server_that_may_not_write_to_a_topic_takes_events_for_others(
     async def work() -> None:
         async with store_behind(services, good, compacted) as (store, proxy):
             Refusal(proxy).once(kind)
-            with pytest.raises(Refused, match=f"tell who runs it: {kind.name}") as refused:
+            with pytest.raises(Refused, match=f"tell its operator: {kind.name}") as refused:
                 await store.put(compacted, event(b"1", b"k"))
             assert (refused.value.status, refused.value.retry_after) == (500, None)
             store.require_ready()

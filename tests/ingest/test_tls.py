@@ -40,7 +40,7 @@ def test_callers_need_the_certificate_that_the_file_names(services: Services, tm
 def test_a_caller_whose_handshake_ends_while_the_server_stops_does_not_keep_it(
     services: Services, tmp_path: Path
 ) -> None:
-    """Without TLS the moment is short: under load some servers did not end as long as their callers had more."""
+    """Without TLS the window is short: under load some servers did not end while their callers had more to send."""
     certificate(tmp_path)
     context = ssl.create_default_context(cafile=tmp_path / "keystore.pem")
     context.check_hostname = False

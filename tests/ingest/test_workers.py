@@ -1,4 +1,4 @@
-"""Several workers at one port: they die, are stopped and replaced under load, and tell of themselves as one."""
+"""Several workers at one port: they die, are stopped and replaced under load, and report as one server."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def healthy(server: Server) -> int:
 
 @contextmanager
 def only(server: Server, worker: int) -> Iterator[None]:
-    """The others stand still."""
+    """Pause the other workers."""
     others = [pid for pid in workers(server) if pid != worker]
     for pid in others:
         os.kill(pid, signal.SIGSTOP)
@@ -82,7 +82,7 @@ def test_kill_9_of_a_worker_loses_nothing_acknowledged(services: Services, topic
         until(lambda: len(load.acknowledged) > 5_000, "load")
         killed = workers(server)[0]
         os.kill(killed, signal.SIGKILL)
-        until(lambda: "another takes its place" in server.errors.read_text(), "a word about it")
+        until(lambda: "another worker replaces it" in server.errors.read_text(), "a word about it")
         until(lambda: healthy(server) == WORKERS, "another worker")
         before = len(load.acknowledged)
         until(lambda: len(load.acknowledged) > before + 5_000, "load afterwards")
@@ -131,7 +131,10 @@ def test_a_scrape_has_the_counts_of_all_workers_and_those_that_died(
         until(lambda: counted() == both | {"deaths": 1}, "the counts of the dead one and of the next")
         with only(server, second):
             health = f"{server.url}/health"
-            until(lambda: "a worker is stuck" in requests.get(health, timeout=30).json()["problem"], "a word about it")
+            until(
+                lambda: "a worker has been stuck" in requests.get(health, timeout=30).json()["problem"],
+                "a word about it",
+            )
             assert requests.get(health, timeout=30).status_code == 503
         until(lambda: healthy(server) == WORKERS, "both again")
 
@@ -182,7 +185,7 @@ def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> Non
         port = taken.getsockname()[1]
         words = ["--listen", f"127.0.0.1:{port}", "--topics", "a", "--servers", "127.0.0.1:1", "--workers", "2"]
         assert main(["ingest", *words]) == 1
-    assert f"cannot listen at 127.0.0.1:{port}: Address already in use" in capsys.readouterr().err
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in capsys.readouterr().err
 
 
 def test_what_is_on_the_board_is_the_last_whole_text() -> None:
@@ -191,7 +194,7 @@ def test_what_is_on_the_board_is_the_last_whole_text() -> None:
     for text in (b"a" * 100, b"", b"b"):
         board.write(1, text)
         assert (board.read(0), board.read(1)) == (b"", text)
-    with pytest.raises(ValueError, match="101 bytes; there is room for 100"):
+    with pytest.raises(ValueError, match="101 bytes do not fit; there is room for 100"):
         board.write(1, b"c" * 101)
     assert board.read(1) == b"b"
 
@@ -228,7 +231,7 @@ def test_a_damaged_spool_ends_the_start_with_one_line(
     options = ["--servers", services.kafka, "--topics", topic, "--spool", str(tmp_path), "--workers", str(workers)]
     command = [sys.executable, "-m", "penstock", "ingest", "--listen", "127.0.0.1:0", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    said = [line for line in done.stderr.splitlines() if "takes its place" not in line]
+    said = [line for line in done.stderr.splitlines() if "another worker replaces it" not in line]
     file = path / "place.json" if place else SpoolFolder(path).file(0)
     assert (done.returncode, len(said)) == (1, 1), done.stderr
     assert said[0].startswith("penstock: ") and f"({file})" in said[0] and "Next: " in said[0]

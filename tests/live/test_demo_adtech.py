@@ -39,9 +39,9 @@ def test_parts_killed_in_the_middle(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("adtech", "--break", "generation"), "no part 'generation' to break .*penstock demo adtech.*ingest, spark"),
-        (("--break", "ingest"), "no part 'ingest' to break .*penstock demo cdc.*generation"),
-        (("adtech", "--rate", "max"), "no rate max .*give a number"),
+        (("adtech", "--break", "generation"), "'generation' is not a part that can be broken .*demo adtech.*ingest"),
+        (("--break", "ingest"), "'ingest' is not a part that can be broken .*penstock demo cdc.*generation"),
+        (("adtech", "--rate", "max"), "--rate max does not work here .*give a number"),
     ],
     ids=["a break of the other demo", "a break of adtech", "as fast as it goes"],
 )

@@ -42,7 +42,7 @@ print(session.range(3).count())
 
 def test_an_archive_that_cannot_be_made_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(classes, "PACKAGE", tmp_path)
-    with pytest.raises(PenstockError, match=r"classes of Spark cannot be kept: .*No module named no_such_module"):
+    with pytest.raises(PenstockError, match=r"Spark's classes cannot be made: .*No module named no_such_module"):
         classes.make(java.find(), "no_such_module")
     assert not list((tmp_path / "__pycache__").iterdir())
 

@@ -131,7 +131,7 @@ def test_a_missing_artifact_is_named_with_its_source_and_what_to_set(server: Rep
         jars.fetch_all([wanted])
     assert str(caught.value) == (
         f"Cannot fetch {wanted.path}: HTTP 404 (from {server.root}/). Next: set PENSTOCK_MIRROR to a Maven repository "
-        "you can reach, or PENSTOCK_OFFLINE to a folder that holds the jars"
+        "you can reach, or PENSTOCK_OFFLINE to a folder with the jars"
     )
     assert len(server.requests) == 1
 

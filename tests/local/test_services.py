@@ -77,7 +77,9 @@ def test_up_again_with_another_port_says_what_to_do(broker: Path) -> None:
 
 
 def test_an_unknown_service_is_named(root: Path) -> None:
-    with pytest.raises(PenstockError, match=r"No service cql\. Next: choose of cassandra, kafka, registry, postgres"):
+    with pytest.raises(
+        PenstockError, match=r"No service cql\. Next: choose from: cassandra, kafka, registry, postgres"
+    ):
         services.up(root, only=["cql"])
 
 

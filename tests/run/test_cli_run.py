@@ -155,7 +155,7 @@ def test_a_run_without_its_jvm_ends_with_a_message(runs: Runs) -> None:
 @pytest.mark.parametrize(
     ("target", "said"),
     [
-        ("pipelines.py", "'pipelines.py' names no pipeline.*FILE.py:NAME"),
+        ("pipelines.py", "'pipelines.py' is not a pipeline.*FILE.py:NAME"),
         ("nowhere.py:count", "there is no file nowhere.py"),
         (f"{FILE}:counts", "there is no counts in .*choose from: count, no_query, broken"),
         (f"{FILE}:not_a_pipeline", "not_a_pipeline in .* is not a pipeline. Next: choose from"),
@@ -172,7 +172,7 @@ def test_a_target_that_is_no_pipeline_is_explained(target: str, said: str) -> No
         ("import nothing_of_this_name", "ModuleNotFoundError: .*line 1: import nothing_of_this_name"),
         ("x = (1", "SyntaxError: .*line 1"),
         ("def f():\n    return 1 / 0\nf()", "ZeroDivisionError: .*line 2: return 1 / 0"),
-        ("x = 1", "there is no orders in .*mark one with @penstock.pipeline"),
+        ("x = 1", "there is no orders in .*mark a function with @penstock.pipeline"),
     ],
 )
 def test_an_error_in_the_file_shows_its_line(tmp_path: Path, text: str, said: str) -> None:

@@ -56,7 +56,7 @@ def test_several_queries_have_checkpoints_of_their_names() -> None:
         ([], "returned list instead of a query"),
         ([query(), query()], "2 queries, and their names are '', ''"),
         ([query("a"), query("a")], "2 queries, and their names are 'a', 'a'"),
-        ([query("a"), query("../b")], "'../b' is no name"),
+        ([query("a"), query("../b")], "'../b' is not a valid name"),
     ],
 )
 def test_what_is_no_query_is_refused(made: Any, said: str) -> None:
@@ -66,12 +66,12 @@ def test_what_is_no_query_is_refused(made: Any, said: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "a b"])
 def test_a_name_must_be_good_for_a_folder(name: str) -> None:
-    with pytest.raises(PenstockError, match="is no name for a pipeline"):
+    with pytest.raises(PenstockError, match="is not a valid name for a pipeline"):
         ps.pipeline(every="1 second", name=name)(lambda spark: query())
 
 
 def test_a_pace_must_be_a_duration() -> None:
-    with pytest.raises(PenstockError, match="every is no duration: 'often'"):
+    with pytest.raises(PenstockError, match="every is not a duration: 'often'"):
         ps.pipeline(every="often")
 
 

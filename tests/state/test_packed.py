@@ -1,4 +1,4 @@
-"""Windows, tables, joins and segments of ours, whose state is packed: read from outside as rows."""
+"""Windows, tables, joins and segments, whose state is packed: read from outside as rows."""
 
 from __future__ import annotations
 
@@ -108,9 +108,9 @@ def test_tables_and_joins_are_shown_by_their_keys(states: Checkpoints) -> None:
     }
     sides = {row["key"]["side"]: row["value"] for row in states.get("shop/both", '{"id": 1}').rows}
     assert sides["left"]["v"] == 1000 and sides["right"]["age"] == 1001
-    with pytest.raises(PenstockError, match="shop/groups holds nothing under the key u2"):
+    with pytest.raises(PenstockError, match="shop/groups has nothing under the key u2"):
         states.get("shop/groups", "u2")
-    with pytest.raises(PenstockError, match=r"is no key of shop/both .its key is struct<id:int,side:string>"):
+    with pytest.raises(PenstockError, match=r"is not a key of shop/both .its key is struct<id:int,side:string>"):
         states.get("shop/both", '{"user": "u1"}')
 
 
@@ -137,7 +137,7 @@ def test_a_mean_of_nothing_is_none() -> None:
 
 
 def pieces(log: dict[Any, tuple[Any, ...]], names: list[str]) -> pa.Table:
-    """What a state variable of a stage has, as Spark's reader gives it."""
+    """The contents of a stage's state variable, from Spark's reader."""
     rows = [{"bucket": 0, "number": number, **dict(zip(names, row, strict=True))} for (number,), row in log.items()]
     return pa.Table.from_pylist(rows[::-1])
 

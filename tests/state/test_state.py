@@ -1,4 +1,4 @@
-"""What queries hold, while they run and after: from checkpoints, from PostgreSQL, over HTTP and by the command."""
+"""The state of queries, while they run and after: from checkpoints, from PostgreSQL, over HTTP and by the command."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def clicks(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def start(frame: DataFrame, checkpoint: Path, mode: str = "update") -> StreamingQuery:
-    """A query that has done its first batch, and waits with the next one for longer than the test takes."""
+    """A query that has done its first batch, and waits with the next batch for longer than the test takes."""
     writer = frame.writeStream.format("noop").outputMode(mode).option("checkpointLocation", str(checkpoint))
     query = writer.trigger(processingTime="1 hour").start()
     until(lambda: query.lastProgress or query.exception(), "first batch")
@@ -54,7 +54,7 @@ def start(frame: DataFrame, checkpoint: Path, mode: str = "update") -> Streaming
 
 
 def counting() -> StatefulProcessor:
-    """Keeps how often a user came, where, and for an hour the last time; made here, where workers get it by value."""
+    """Keeps a user's visits and places, and for an hour the last time; defined here, so workers get it by value."""
 
     class Seen(StatefulProcessor):
         def init(self, handle: StatefulProcessorHandle) -> None:
@@ -154,7 +154,7 @@ def test_of_a_whole_key_only_its_partition_is_read(spark: SparkSession, states: 
         with tasks(spark) as read:
             assert len(states.get(name, key).rows) == 1
         assert read == [1, 1], "which partition it is, and what is there"
-    with tasks(spark) as read, pytest.raises(PenstockError, match="holds nothing under the key eve"):
+    with tasks(spark) as read, pytest.raises(PenstockError, match="has nothing under the key eve"):
         states.get("seen/count", "eve")
     assert sum(read) > 2, "all were searched"
 
@@ -165,15 +165,19 @@ def test_of_a_whole_key_only_its_partition_is_read(spark: SparkSession, states: 
         (
             "visit",
             "ann",
-            r"there is no state visit \(checkpoints in .*choose of: seen/brief, .*visits/windows/stateStore",
+            r"there is no state visit \(checkpoints in .*choose one of: seen/brief, .*visits/windows/stateStore",
         ),
-        ("seen", "ann", r"seen names 3 states .*choose of: seen/brief, seen/count, seen/places"),
-        ("visits/windows", "eve", r"holds nothing under the key eve \(batch \d+\).*state scan visits/windows"),
+        ("seen", "ann", r"seen names 3 states .*choose one of: seen/brief, seen/count, seen/places"),
+        ("visits/windows", "eve", r"has nothing under the key eve \(batch \d+\).*state scan visits/windows"),
         *[
-            ("visits/windows", key, r"is no key of visits/windows.*its key is struct<user:string,window.*give")
+            ("visits/windows", key, r"is not a key of visits/windows.*its key is struct<user:string,window.*give")
             for key in ('{"user": {"x": 1}}', '{"user": ["a"]}', '{"window": "2026"}')
         ],
-        ("visits/windows", '{"person": 1}', r"is no key of visits/windows.*its key is struct<user:string,window.*give"),
+        (
+            "visits/windows",
+            '{"person": 1}',
+            r"is not a key of visits/windows.*its key is struct<user:string,window.*give",
+        ),
     ],
 )
 def test_what_is_not_there_is_told(states: Checkpoints, name: str, key: str, said: str) -> None:
@@ -182,7 +186,9 @@ def test_what_is_not_there_is_told(states: Checkpoints, name: str, key: str, sai
 
 
 def test_a_wrong_condition_shows_the_columns(states: Checkpoints) -> None:
-    with pytest.raises(PenstockError, match=r"this is no condition: .*nobody.*the columns are struct<key:struct<user"):
+    with pytest.raises(
+        PenstockError, match=r"this is not a valid condition: .*nobody.*the columns are struct<key:struct<user"
+    ):
         states.scan("visits/windows", "nobody = 1")
 
 
@@ -235,11 +241,11 @@ def test_state_in_postgres(spark: SparkSession, postgres: str) -> None:
             assert (answer["rows"], answer["batch"]) == ([row], 7) and 0 <= answer["age_seconds"] < 600
         assert tables.scan(table, "n > 2").rows == [row] and tables.scan(table, "n > 3").rows == []
         assert (table, 7) in [(told["name"], told["batch"]) for told in tables.overview()]
-        with pytest.raises(PenstockError, match=f"ann is no key of {table} .its primary key is user, day.*give"):
+        with pytest.raises(PenstockError, match=f"ann is not a key of {table} .its primary key is user, day.*give"):
             tables.get(table, "ann")
-        with pytest.raises(PenstockError, match="holds nothing under the key"):
+        with pytest.raises(PenstockError, match="has nothing under the key"):
             tables.get(table, '{"user": "eve"}')
-        with pytest.raises(PenstockError, match=f"there is no state pg_class .PostgreSQL.*choose of: .*{table}"):
+        with pytest.raises(PenstockError, match=f"there is no state pg_class .PostgreSQL.*choose one of: .*{table}"):
             tables.get("pg_class", "1")
         with pytest.raises(PenstockError, match=r"cannot execute .* in a read-only transaction"):
             tables.scan(table, f"nextval('{table}_n_seq') > 0")
@@ -254,7 +260,7 @@ def test_a_table_in_postgres_may_be_called_by_a_reserved_word(spark: SparkSessio
 
 def test_the_command_prints_json_and_errors_in_a_line(checkpoints: Path) -> None:
     command = [sys.executable, "-m", "penstock", "state", "get", "--checkpoints", str(checkpoints)]
-    # Without Java's own word on options that it picked up.
+    # Without Java's own line about the options that it picked up.
     plain = {name: text for name, text in os.environ.items() if name != "JDK_JAVA_OPTIONS"}
     told = subprocess.run([*command, "visits/windows", "bob"], capture_output=True, text=True, check=False, env=plain)
     assert told.returncode == 0, told.stderr

@@ -1,4 +1,4 @@
-"""Every line of the page for users of Kafka Streams is run, and gives what it should."""
+"""Runs every line of the page for users of Kafka Streams and checks its result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.table import Table
 PAGE = (Path(__file__).parents[2] / "docs/streams.md").read_text()
 LINES = re.findall(r"^\| (.+?) \| `([^`]+)` \|$", PAGE.split("| Kafka Streams | here |")[1].split("\n\n")[0], re.M)
 GROUPED = "`groupByKey`, `groupBy`"
-"""Gives no frame, but what can be counted."""
+"""Returns rows that can be counted, not a frame."""
 EXPECTED = {
     GROUPED: "| page | count |\n| a | 2 |\n| b | 1 |",
     "`map`, `selectKey`": "| key | page |\n| ann | A |\n| ann | B |\n| bob | A |",
@@ -77,7 +77,7 @@ EXPECTED = {
 
 @pytest.fixture(scope="module")
 def names(spark: SparkSession) -> Iterator[dict[str, Any]]:
-    """What the lines of the page speak of."""
+    """The names used in the lines of the page."""
     clicks = spark.sql("""
         SELECT * FROM VALUES (1, 'ann', 'a', 1, timestamp_seconds(1709208000), array('x', 'y')),
             (2, 'ann', 'b', 2, timestamp_seconds(1709208010), NULL),

@@ -1,4 +1,4 @@
-"""The example of counts by the minute, on a real broker."""
+"""The example with counts per minute, on a real broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What windows, tables and joins refuse when they are built."""
+"""Errors of windows, tables and joins at build time."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def users(frame: DataFrame) -> Table:
         ),
         (
             lambda f: window.tumbling(f, "1 minute", at="ts", key="value", name="w", n="count(*)"),
-            "the frame has no column ts.*it has timestamp, value",
+            "the frame has no column ts.*use one of timestamp, value",
         ),
         (
             lambda f: window.tumbling(f, "1 minute", at="value", key="value", name="w", n="count(*)"),
-            "value is no timestamp but bigint",
+            "the column value is bigint, not timestamp",
         ),
         (
             lambda f: window.tumbling(f, "1 minute", at="timestamp", key="value", name="w", emit="all", n="count(*)"),
-            "no emit 'all'.*'final' or 'changes'",
+            "unknown emit 'all'.*'final' or 'changes'",
         ),
         (
             lambda f: window.hopping(
@@ -52,7 +52,7 @@ def users(frame: DataFrame) -> Table:
                 name="w",
                 n="median(x)",
             ),
-            r"no aggregate 'median\(x\)' \(n=\)",
+            r"'median\(x\)' is not an aggregate \(n=\)",
         ),
         (
             lambda f: table.aggregate(users(f), by="id", name="t", n="sum(nope)"),
@@ -67,7 +67,7 @@ def users(frame: DataFrame) -> Table:
                 name="my window",
                 n="count(*)",
             ),
-            "'my window' is no name for a state",
+            "'my window' is not a valid state name",
         ),
         (lambda f: Table(f, key=("id",), version="value"), "the table has no column id"),
         (lambda f: Table(f.selectExpr("value", "'x' AS v"), key=("value",), version="v"), "the version v is string"),
@@ -79,7 +79,7 @@ def users(frame: DataFrame) -> Table:
             lambda f: join.tables(users(f), Table(f, key=("value",), version="timestamp"), name="j"),
             "the tables have the keys id and value.*join.foreign_key",
         ),
-        (lambda f: join.tables(users(f), users(f), name="j", how="right"), "no join 'right'.*'inner' or 'left'"),
+        (lambda f: join.tables(users(f), users(f), name="j", how="right"), "unknown how 'right'.*'inner' or 'left'"),
         (
             lambda f: join.foreign_key(users(f), Table(f, key=("value",), version="timestamp"), on="no", name="j"),
             "the left table has no column no",
@@ -103,7 +103,7 @@ def users(frame: DataFrame) -> Table:
                 Table(f.selectExpr("value AS id", "'2.1' AS version", "timestamp AS t"), key=("id",), version="t"),
                 name="j",
             ),
-            r"two columns would have the name version .state j.*another name",
+            r"two columns would have the name version .state j.*rename the aggregate",
         ),
         (
             lambda f: table.aggregate(users(f), by="id", name="t", deleted="count(*)"),
@@ -125,7 +125,7 @@ def users(frame: DataFrame) -> Table:
                 ("value", {"late": "count(*)"}, "two columns would have the name late .state w"),
                 ("n_count", {"n": "count(*)"}, "two columns would have the name n_count .state w"),
                 (["value", "value"], {"n": "count(*)"}, "two columns would have the name value .state w"),
-                ("tags", {"n": "count(*)"}, "the column tags is array<bigint> and can be no key .state w.*to_json"),
+                ("tags", {"n": "count(*)"}, "the column tags is array<bigint> and cannot be a key .state w.*to_json"),
             )
         ],
     ],
@@ -154,10 +154,10 @@ def test_a_window_over_the_rows_of_a_window_is_refused(
 ) -> None:
     clicks = spark.readStream.format("rate").load().withWatermark("timestamp", "1 second")
     made = between(per_minute(clicks, "first"), users(clicks))
-    with pytest.raises(PenstockError, match=r"would wait for ever \(window second\).*to a topic"):
+    with pytest.raises(PenstockError, match=r"would wait forever \(window second\).*to a topic"):
         per_minute(made, "second", "t")
     rule = segment.rule("much", when="true", ttl="1 day", to="much")
-    with pytest.raises(PenstockError, match=r"would wait for ever \(segment.match 'many'\)"):
+    with pytest.raises(PenstockError, match=r"would wait forever \(segment.match 'many'\)"):
         segment.match(made, [rule], key="value", at="t", name="many", clock="events")
 
 

@@ -1,4 +1,4 @@
-"""Windows and tables of a real stream: a restart goes on with the state of the checkpoint."""
+"""Windows and tables of a real stream: a restart continues with the state of the checkpoint."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def stream(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def arrive(folder: Path, number: int, rows: list[tuple[int, str, int, int]]) -> None:
-    """A file, which is a batch, behind those of lower numbers."""
+    """A file, which is one batch, ordered by number."""
     text = "\n".join(json.dumps(dict(zip(("id", "k", "s", "v"), row, strict=True))) for row in rows)
     file = folder / f"{number}.json"
     file.write_text(text)
@@ -31,7 +31,7 @@ def arrive(folder: Path, number: int, rows: list[tuple[int, str, int, int]]) -> 
 
 
 def run(frame: DataFrame, folder: Path) -> list[dict[str, Any]]:
-    """The rows of a run to the end of what is there now."""
+    """The rows of a run to the end of the available files."""
     out = folder / "out"
     before = set(out.glob("*.json")) if out.exists() else set()
     query = frame.writeStream.format("json").option("checkpointLocation", str(folder / "checkpoint"))

@@ -1,4 +1,4 @@
-"""Runs queries over the change log and keeps what they read."""
+"""Runs queries over the change log and keeps the rows that they read."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ class Sink:
 
 
 def run(frame: DataFrame, sink: Sink, checkpoint: Path) -> None:
-    """Read all there is now, in as many batches as it takes."""
+    """Read all available changes, in one or more batches."""
     writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
     writer.trigger(availableNow=True).start().awaitTermination()

@@ -1,4 +1,4 @@
-"""Change frames made by hand: the columns and metadata of `cdc.read`, without a database."""
+"""Builds change frames with the columns and metadata of `cdc.read`, without a database."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Table:
     name: str = "shop.orders"
 
     def frame(self, spark: SparkSession, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
-        """One change a mapping: `kind` (see above), `key`, and if given the columns of a change, structs as tuples."""
+        """A frame with one change per mapping: `kind` (see above), `key`, and other columns, with structs as tuples."""
         values = [
             (
                 row["kind"][0],

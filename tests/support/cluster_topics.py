@@ -1,4 +1,4 @@
-"""Topics of a cluster of three brokers, and how they fare."""
+"""Topics of a cluster of three brokers, and their state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PATIENCE = 30.0  # seconds
 
 
 def create(admin: AdminClient, partitions: int, *, leader: int | None = None) -> str:
-    """A new topic on all three brokers, of which two must have each record; or on this `leader` alone."""
+    """A new topic on all three brokers, two of which must have each record; or only on this `leader`."""
     name = f"wire-{uuid.uuid4().hex[:8]}"
     if leader is None:
         new = NewTopic(name, partitions, 3, config={"min.insync.replicas": "2"})

@@ -18,9 +18,9 @@ def read(servers: str, topic: str, *, isolation: str = "read_committed") -> list
 
 
 def write(servers: str, topic: str, parts: list[Part]) -> None:
-    """Each part by a producer of its own, which has the part's compression."""
+    """Each part is written by its own producer with the part's compression."""
     for codec, end, records in parts:
-        # Without idempotence it repeats what a leader just elected refuses, behind what it took.
+        # Without idempotence it repeats batches that a new leader refuses, after the batches that it accepted.
         options = {"transactional.id": uuid.uuid4().hex} if end else {"enable.idempotence": True}
         producer = Producer({"bootstrap.servers": servers, "compression.type": codec, "linger.ms": 100, **options})
         if end:

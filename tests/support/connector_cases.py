@@ -1,7 +1,7 @@
 """The connector's acceptance cases as data: which are in scope, what they write, and what they expect.
 
-The cases are a file of vectors (its `legend` explains them), so this module holds rules only: nothing here may know
-a single case.
+The cases are a file of vectors (its `legend` explains them), so this module has general rules only: nothing here may
+depend on a single case.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ VARYING = ("source", "ts_ms", "ts_us", "ts_ns", "transaction")
 
 @dataclass(frozen=True)
 class Case:
-    """One case: tables, what is done to them (statements, or rows of the log), and the records that must come."""
+    """One case: tables, the changes to them (statements, or rows of the log), and the expected records."""
 
     id: str
     kind: str
@@ -44,12 +44,12 @@ class Case:
 
     @property
     def legacy(self) -> bool:
-        """Legacy is what the connector writes unless it is told otherwise."""
+        """Whether the case uses the legacy format, which is the connector's default."""
         return self.config.get(FORMAT) != "advanced"
 
     @property
     def images(self) -> tuple[str, str]:
-        """The images that `cdc.read` must bring."""
+        """The images that `cdc.read` must read."""
         if self.legacy:
             return "full" if self.config.get(PREIMAGES) == "true" else "none", "none"
         before, after = (self.config.get(side, "none") for side in (BEFORE, AFTER))
@@ -57,7 +57,7 @@ class Case:
 
     @property
     def out_of_scope(self) -> str | None:
-        """Why this case says nothing about events of one pipeline, if so."""
+        """Why this case does not apply to the events of one pipeline; None if it applies."""
         if not self.config:
             return "no event configuration: it validates options"
         if unknown := sorted(set(self.config) - KNOWN):
@@ -69,7 +69,7 @@ class Case:
         return None
 
     def options(self) -> dict[str, Any]:
-        """The arguments of `cdc.events` that the case's configuration means."""
+        """The arguments of `cdc.events` for the case's configuration."""
         options: dict[str, Any] = {"tombstones": self.config.get("tombstones.on.delete", "true") == "true"}
         if self.legacy:
             options["format"] = "legacy"
@@ -87,7 +87,7 @@ def _is_cql(statement: str) -> bool:
 
 
 def load() -> list[Case]:
-    """The cases of $PENSTOCK_VECTORS if set, else those of this repository."""
+    """The cases of $PENSTOCK_VECTORS if set, else the cases of this repository."""
     folder = Path(os.environ.get("PENSTOCK_VECTORS") or Path(__file__).parent.parent / "vectors")
     found = json.loads((folder / FILE).read_text())["cases"]
     return [
@@ -106,7 +106,7 @@ def load() -> list[Case]:
 
 
 def log_row(columns: dict[str, Json], operation: int, extra: dict[str, Json], lists: frozenset[str]) -> dict[str, Json]:
-    """A row of the log as CQL's `INSERT ... JSON` takes it; a list is a map with element ids in the log."""
+    """A row of the log for CQL's `INSERT ... JSON`; in the log a list is a map by element id."""
     row = {name: _elements(value) if name in lists else value for name, value in columns.items()}
     row |= {f"cdc$deleted_{name}": True for name in extra.get("deleted", ())}
     row |= {f"cdc$deleted_elements_{name}": keys for name, keys in extra.get("deleted_elements", {}).items()}
@@ -116,7 +116,7 @@ def log_row(columns: dict[str, Json], operation: int, extra: dict[str, Json], li
 def _elements(value: Json) -> Json:
     if not isinstance(value, list):
         return value
-    # Element ids that sort as the list does: version 1 uuids of ascending time.
+    # Element ids in the order of the list: version 1 uuids of ascending time.
     return {f"{i:08x}-0000-1000-8000-000000000000": element for i, element in enumerate(value, 1)}
 
 
@@ -126,7 +126,7 @@ def quoted(row: dict[str, Json]) -> str:
 
 
 def comparable(value: Json) -> Json:
-    """An event without what varies."""
+    """An event without the members that vary."""
     if value is None:
         return None
     return {name: member for name, member in cast(dict[str, Json], value).items() if name not in VARYING}

@@ -1,4 +1,4 @@
-"""Which node answered each request for rows of a keyspace without copies, and which owns them by the driver's map."""
+"""Which node answered each request for rows of a keyspace without copies, and its owner by the driver's map."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def assert_rows_are_asked_for_at_owners(driver: Cluster, keyspace: str, hosts: S
 
 
 def work(access: Access, keyspace: str) -> None:
-    """Users written and looked up, visits looked up, of which there are none, and persons matched."""
+    """Write and look up users, look up visits that do not exist, and match persons."""
     link, ids = connection(access), list(range(300))
     table, visits = (describe(link.rows, f"{keyspace}.{name}") for name in ("users", "visits"))
     users = pa.RecordBatch.from_pydict({"id": pa.array(ids), "name": [f"user {id}" for id in ids]})
@@ -67,14 +67,14 @@ def work(access: Access, keyspace: str) -> None:
 
 
 def _statements(message: Any, texts: dict[bytes, str]) -> list[tuple[str, list[bytes]]]:
-    """What a request sent: the text of each statement, and its values."""
+    """The text and the values of each statement of a request."""
     if isinstance(message, BatchMessage):
         return [(texts[id], values) for _, id, values in message.queries]
     return [(texts[message.query_id], message.query_params)]
 
 
 def _partitions(text: str, values: list[bytes]) -> list[bytes]:
-    """The partitions that a statement is about: of a list in its first value, or of its first values."""
+    """The partitions of a statement: from a list in its first value, or from its first values."""
     first = _listed(values[0]) if " IN ?" in text else [values[0]]
     if "bucket" not in text:
         return first
@@ -82,6 +82,6 @@ def _partitions(text: str, values: list[bytes]) -> list[bytes]:
 
 
 def _listed(value: bytes) -> list[bytes]:
-    """The values in a list of those of one size."""
+    """The values in a list of values of the same size."""
     size = int.from_bytes(value[4:8], "big")
     return [value[at : at + size] for at in range(8, len(value), size + 4)]

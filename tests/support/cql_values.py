@@ -1,4 +1,4 @@
-"""Random CQL types and values, and their bytes as the Python driver writes them: an encoder that is not ours."""
+"""Random CQL types and values, and their bytes as the Python driver writes them: an independent encoder."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
         st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1), st.booleans()
     ).map(_duration),
     "float": st.floats(allow_nan=False, width=32),
-    # An IPv4 address mapped into IPv6 is read as IPv4, and so goes back as other bytes.
+    # An IPv4-mapped IPv6 address is read as IPv4, so it is written back as other bytes.
     "inet": st.ip_addresses().filter(lambda ip: getattr(ip, "ipv4_mapped", None) is None).map(str),
     "int": st.integers(-(2**31), 2**31 - 1),
     "smallint": st.integers(-(2**15), 2**15 - 1),
@@ -62,7 +62,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 
 
 def _udt(kinds: tuple[CqlType, ...]) -> CqlType:
-    """A user type named after its fields' types, so that no two of one name differ."""
+    """A user type named after its fields' types, so that different types have different names."""
     name = f"udt_{crc32(repr(kinds).encode())}"
     return CqlType("udt", kinds, True, tuple(f"f{i}" for i in range(len(kinds))), name)
 
@@ -83,7 +83,7 @@ TYPES = st.recursive(st.sampled_from(sorted(VALUES)).map(CqlType), _collections,
 
 
 def values(kind: CqlType) -> st.SearchStrategy[Any]:
-    """Values of a type as the driver takes them; an entry of a collection is never null."""
+    """Values of a type for the driver; an entry of a collection is never null."""
     inner = [values(arg) for arg in kind.args]
     if kind.name in VALUES:
         return VALUES[kind.name]
@@ -134,7 +134,7 @@ def _driver_type(kind: CqlType) -> Any:
 
 
 class _Pairs(list[Any]):
-    """A map with its entries in the order given, keys of any kind."""
+    """A map with its entries in the given order and with keys of any type."""
 
     def items(self) -> list[Any]:
         return list(self)
@@ -158,14 +158,14 @@ def to_bytes(kind: CqlType, value: Any) -> bytes | None:
 
 
 def cells_of(items: list[bytes | None]) -> Cells:
-    """Cells as they would stand in a page, nulls among them."""
+    """Cells as in a page, some of them null."""
     lengths = np.array([-1 if item is None else len(item) for item in items], np.int32)
     starts = np.concatenate([[0], np.cumsum(np.maximum(lengths, 0))])[:-1].astype(np.int64)
     return Cells(np.frombuffer(b"".join(item or b"" for item in items) + b"\0", np.uint8), starts, lengths)
 
 
 def in_spark(kind: CqlType, value: Any) -> Any:
-    """What the value should be in a Spark frame, written down a second time in plain Python."""
+    """The expected value in a Spark frame, computed separately in plain Python."""
     if value is None:
         return None
     if kind.name in _PLAIN:
@@ -189,7 +189,7 @@ def _inet(text: str) -> str:
 
 
 def _java_decimal(value: Decimal) -> str:
-    """BigDecimal.toString, as its documentation tells it."""
+    """BigDecimal.toString, as its documentation describes it."""
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
     text = "".join(map(str, digits))

@@ -1,8 +1,8 @@
-"""A TCP proxy that hurts the connections it carries to one broker.
+"""A TCP proxy that causes faults in its connections to one broker.
 
-It goes by Kafka's frames: a request may be changed, or answered here in the broker's stead, and an answer may be
-changed, held back or cut off after any of its bytes. Every request needs an answer, so it is not for acks=0.
-Clients stay with it: in what the broker says about the addresses of brokers it puts its own.
+It handles Kafka's frames: it can change a request, or answer it instead of the broker, and it can change an answer,
+hold it back, or cut it off after any byte. Every request needs an answer, so it does not support acks=0. Clients keep
+using the proxy: it replaces the brokers' addresses in answers with its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Cut(bytes):
 
 @dataclass(frozen=True)
 class Request:
-    """A request; `frame` lacks the length in front."""
+    """A request; `frame` is without its length."""
 
     frame: bytes
 
@@ -49,11 +49,11 @@ class Request:
         return bytes(self.body["topic_data"][0]["partition_data"][0]["records"])
 
     def answer(self, body: dict[str, Any]) -> bytes:
-        """The frame of an answer to it, with its length."""
+        """The frame of an answer to the request, with its length."""
         return b"".join(frames.encode_response(self.api, self.version, self._decoded[2], body))
 
     def read(self, answer: bytes) -> dict[str, Any]:
-        """The message in the frame of an answer to it."""
+        """The message in the frame of an answer to the request."""
         return frames.response(self.api, self.version, answer[4:])
 
     @cached_property
@@ -62,7 +62,7 @@ class Request:
 
 
 class Answer(NamedTuple):
-    """An answer on its way back; `at` is how many bytes of answers its connection had before it."""
+    """An answer; `at` is the number of bytes of earlier answers on its connection."""
 
     request: Request
     at: int
@@ -70,10 +70,10 @@ class Answer(NamedTuple):
 
 
 class FaultProxy:
-    """Listens from `start` to `close`; `connections` counts those that came.
+    """Listens from `start` to `close`; `connections` counts the accepted connections.
 
-    `ask` is given each request and says what goes to the broker, or as bytes what the client gets for it at once.
-    `hurt` is given each answer and says what of it goes on.
+    `ask` gets each request and returns what goes to the broker, or bytes that the client gets at once as the answer.
+    `hurt` gets each answer and returns the bytes to pass on.
     """
 
     def __init__(self, servers: str) -> None:
@@ -179,7 +179,7 @@ class FaultProxy:
 async def fault_proxy(
     servers: str, address: str = "127.0.0.1", port: int = 0, *, name: str = ""
 ) -> AsyncIterator[FaultProxy]:
-    """A proxy to this broker, which tells clients that the broker is at `name`, by default the address."""
+    """A proxy to this broker; to clients the broker's address is `name`, by default the proxy's address."""
     proxy = FaultProxy(servers)
     await proxy.start(address, port, name=name)
     try:
@@ -189,7 +189,7 @@ async def fault_proxy(
 
 
 def quick_producer(proxy: FaultProxy, **options: Any) -> Producer:
-    """One that makes a batch of each record and loses no time between tries."""
+    """A producer that makes a batch of each record and retries without pauses."""
     soon = timedelta(milliseconds=1)
     return Producer(proxy.servers, batch_size=OVERHEAD, retry_backoff=soon, retry_backoff_max=soon, **options)
 

@@ -1,4 +1,4 @@
-"""Callers that want to stop or to fill a server of `penstock ingest`, and one that asks meanwhile how it is."""
+"""Callers that try to stop or to fill a server of `penstock ingest`, and one that asks for its health meanwhile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def connected(url: str, source: str | None = None) -> Iterator[socket.socket]:
 
 @contextmanager
 def crowd(url: str, count: int, sent: bytes, source: str | None = None) -> Iterator[list[socket.socket]]:
-    """So many connections, on each of which this was sent."""
+    """`count` connections, with these bytes sent on each."""
     with ExitStack() as stack:
         made = [stack.enter_context(connected(url, source)) for _ in range(count)]
         for one in made:
@@ -81,7 +81,7 @@ def is_open(made: socket.socket) -> bool:
 
 
 def flood(url: str, start: bytes, piece: bytes, *, seconds: float, most: int) -> tuple[int, bytes]:
-    """Send `start` and then the piece again and again; the bytes that were taken, and what the server said."""
+    """Send `start` and then the piece again and again; returns the bytes that were taken, and the server's answer."""
     sent, until = 0, time.monotonic() + seconds
     with connected(url) as made:
         made.settimeout(seconds)
@@ -104,13 +104,13 @@ def wrong_items(events: int, items: int, field: str = "a") -> bytes:
 
 
 class Pulse:
-    """Asks /health over and over on connections of their own, for as long as the block lasts."""
+    """Asks /health again and again, each time on a new connection, as long as the block lasts."""
 
     def __init__(self, url: str) -> None:
         self._url, self._ended = url, threading.Event()
         self._thread = threading.Thread(target=self._ask)
         self.seconds: list[float] = []
-        """Until each answer."""
+        """Seconds until each answer."""
         self.bad: list[tuple[int, bytes]] = []
         """Answers other than 200."""
 
@@ -123,7 +123,7 @@ class Pulse:
         self._thread.join()
 
     def slowest(self) -> float:
-        """The most seconds; fails if one of them was not good."""
+        """The most seconds; fails if an answer was not 200."""
         assert not self.bad, self.bad
         return max(self.seconds)
 
@@ -148,7 +148,7 @@ def cpu(pid: int) -> float:
 
 
 def resident(pid: int, line: str = "VmRSS") -> int:
-    """Bytes of memory of a process; `VmHWM` for the most that it had."""
+    """Bytes of memory of a process; `VmHWM` for its maximum."""
     text = Path(f"/proc/{pid}/status").read_text()
     return next(int(found.split()[1]) for found in text.splitlines() if found.startswith(line)) * 1024
 

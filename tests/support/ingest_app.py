@@ -1,4 +1,4 @@
-"""The server of `penstock ingest` in this process, with a place for events in memory instead of Kafka."""
+"""The server of `penstock ingest` in this process, with a store for events in memory instead of Kafka."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Running:
-    """A server at `port` of 127.0.0.1, and what it has done."""
+    """A server at `port` of 127.0.0.1, and its events and counts."""
 
     port: int
     counts: IngestCounts
@@ -66,7 +66,7 @@ class Running:
         return f"http://127.0.0.1:{self.port}"
 
     def taken(self) -> dict[str, list[Stored]]:
-        """The events since the last look."""
+        """The events since the last call."""
         found = dict(self.events)
         self.events.clear()
         return found
@@ -74,7 +74,7 @@ class Running:
 
 @contextmanager
 def running(folder: Path, config: str) -> Iterator[Running]:
-    """Serves a configuration, of which `servers` are added and not asked."""
+    """Serves a configuration; `servers` are added, but never contacted."""
     file = folder / "ingest.toml"
     file.write_text(f'servers = "127.0.0.1:1"\n{config}')
     settings = read(file, Given())

@@ -28,12 +28,12 @@ class Server:
     errors: Path
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill it with kill -9."""
         self.process.kill()
         self.process.wait()
 
     def stop(self) -> int:
-        """SIGTERM; the exit code."""
+        """Send SIGTERM; returns the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(PATIENCE)
 
@@ -53,12 +53,12 @@ class Site:
         return f"{self.server.url}/events/{topic}"
 
     def stored(self, topic: str) -> list[bytes]:
-        """All values of a topic, those of a partition in order."""
+        """All values of a topic; in order within a partition."""
         return [value for part in stored(self.servers, topic, PARTITIONS) for value in part]
 
 
 def metrics(server: Server) -> dict[tuple[str, ...], float]:
-    """The values of a scrape by name and the values of labels, sorted."""
+    """The values of a scrape by name and sorted label values."""
     text = requests.get(f"{server.url}/metrics", timeout=30).text
     samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
     return {(one.name, *sorted(one.labels.values())): one.value for one in samples}
@@ -66,7 +66,7 @@ def metrics(server: Server) -> dict[tuple[str, ...], float]:
 
 @contextmanager
 def ingest(folder: Path, *arguments: object) -> Iterator[Server]:
-    """A server that is ready; gone afterwards."""
+    """A server that is ready; stopped afterwards."""
     errors = folder / "errors.txt"
     command = [sys.executable, "-m", "penstock", "ingest", "--listen", "127.0.0.1:0", *map(str, arguments)]
     with errors.open("w") as log, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:

@@ -1,4 +1,4 @@
-"""Kafka's own Java classes as the judge of our bytes: one JVM for each version of kafka-clients that is asked."""
+"""Kafka's own Java classes as the reference for our bytes: one JVM for each version of kafka-clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from penstock.wire.protocol.message_schema import Api, Direction
 
 
 class Parsed(NamedTuple):
-    """What Java reads in a frame: its header, whether the body is the expected one, and the bytes left over."""
+    """Java's reading of a frame: its header, whether the body is as expected, and the bytes left over."""
 
     correlation_id: int
     client_id: str | None
@@ -37,7 +37,7 @@ def client_jar(service: str) -> Path:
 
 
 def definition(api: Api, direction: Direction) -> Any:
-    """Kafka's own definition of a message, which its newest jar carries as JSON with comments."""
+    """Kafka's own definition of a message, which its newest jar has as JSON with comments."""
     with zipfile.ZipFile(client_jar("kafka")) as jar:
         text = jar.read(f"common/message/{api.name}{direction.title()}.json").decode()
     return json.loads(re.sub(r"^\s*//.*$|//[^\"\n]*$", "", text, flags=re.MULTILINE))
@@ -52,7 +52,7 @@ def java_kafka(service: str) -> Iterator[JavaKafka]:
 
 @contextmanager
 def jvm_of(service: str) -> Iterator[Any]:
-    """The classes of that kafka-clients, in a JVM of their own: py4j keeps one class a name."""
+    """The classes of that kafka-clients, in a separate JVM: py4j keeps one class per name."""
     others = [jar for jar in jars.fetch("kafka") if not jar.name.startswith("kafka-clients-")]
     with jvm_with([client_jar(service), *others]) as jvm:
         yield jvm
@@ -60,7 +60,7 @@ def jvm_of(service: str) -> Iterator[Any]:
 
 @contextmanager
 def jvm_with(classpath: Sequence[Path]) -> Iterator[Any]:
-    """The classes of these jars, in a JVM of their own."""
+    """The classes of these jars, in a separate JVM."""
     (bridge,) = (Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar")
     port, process = launch_gateway(
         jarpath=str(bridge),
@@ -94,7 +94,7 @@ class JavaKafka:
         return found
 
     def versions(self, api: Api) -> tuple[int, int]:
-        """The lowest version of an API that this Java client can speak, and its highest stable one."""
+        """The lowest version of an API that this Java client supports, and its highest stable version."""
         key = self._keys.forId(api.key)
         return key.oldestVersion(), key.latestVersion(False)
 
@@ -104,7 +104,7 @@ class JavaKafka:
         return converter.read(self._json.readTree(json.dumps(body)), version)
 
     def written(self, message: Any, version: int) -> bytes:
-        """The bytes that Java makes of a message."""
+        """A message as encoded by Java."""
         size = self._common.protocol.MessageSizeAccumulator()
         message.addSize(size, self._cache, version)
         buffer = self._buffers.allocate(size.totalSize())
@@ -112,7 +112,7 @@ class JavaKafka:
         return bytes(buffer.array())
 
     def parsed(self, api: Api, direction: Direction, version: int, frame: bytes, expected: Any) -> Parsed:
-        """What Java finds in a frame, which comes without its length."""
+        """Java's reading of a frame without its length."""
         buffer = self._buffers.wrap(frame)
         readable = self._common.protocol.ByteBufferAccessor(buffer)
         header = getattr(self._common.message, f"{direction.title()}HeaderData")()

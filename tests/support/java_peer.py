@@ -11,7 +11,7 @@ from peer_records import Part, Record
 
 from penstock.local import kafka_tools
 
-# Of the console consumer's output; no record has them in it.
+# Separators in the console consumer's output; no record contains them.
 COLUMN, HEADER, LINE, NULL = b"<column>", b"<header>", b"<line>", b"<null>"
 
 
@@ -43,7 +43,7 @@ def _printed(line: bytes) -> Record:
 
 
 def write(servers: str, topic: str, parts: list[Part]) -> None:
-    """Each part by a producer of its own, which has the part's compression."""
+    """Each part is written by its own producer with the part's compression."""
     with jvm_of("kafka") as jvm:
         for codec, end, records in parts:
             producer = _producer(jvm, servers, codec, transactional=end is not None)

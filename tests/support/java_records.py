@@ -1,4 +1,4 @@
-"""Kafka's own Java classes as the judge of our record batches and partitions, in the JVM of a Spark session.
+"""Kafka's own Java classes as the reference for our record batches and partitions, in the JVM of a Spark session.
 
 A call through py4j costs 0.3 ms, so loops over records and keys run in Java: method handles are made into the functions
 that Java's streams take.
@@ -16,14 +16,14 @@ _RECORD = "org.apache.kafka.common.record.Record"
 
 
 class JavaRecords:
-    """What Java reads, writes and hashes."""
+    """Java's reading, writing and hashing."""
 
     def __init__(self, spark: SparkSession) -> None:
         jvm: Any = spark.sparkContext._jvm
         self._jvm, self._kafka = jvm, jvm.org.apache.kafka.common
 
     def batches(self, data: bytes) -> list[Any]:
-        """The batches in `data`, each of which Java found to have its checksum."""
+        """The batches in `data`; Java has verified their checksums."""
         records = self._kafka.record.MemoryRecords.readableRecords(self._buffer(data))
         found, batches = [], records.batches().iterator()
         while batches.hasNext():

@@ -1,4 +1,4 @@
-"""A real Kafka cluster (KRaft) on the loopback address, each broker of which can be killed and started again.
+"""A real Kafka cluster (KRaft) on the loopback address; each broker can be killed and started again.
 
 Broker 1 is the controller too: three processes instead of four, and a quorum that outlives brokers 2 and 3.
 """
@@ -20,7 +20,7 @@ from penstock.local import jars, java, kafka_broker, ports, process
 from penstock.local.process import Process
 from penstock.local.service import ServiceFolder, java_command
 
-# Leaders move only when a test says so. A dead broker is noticed after `session`.
+# Leaders move only when a test moves them. A dead broker is noticed after `session`.
 PROPERTIES = """\
 process.roles={roles}
 node.id={number}
@@ -52,7 +52,7 @@ group.initial.rebalance.delay.ms=0
 PATIENCE = 90.0  # seconds for a start
 STOP_PATIENCE = 10.0
 BEREAVED = 'read -r _; for pid in "$0"/*/pid; do [ -e "$pid" ] && kill -9 "$(cat "$pid")"; done'
-"""Run with a pipe from the test: it ends even when the test was killed, and then no broker is left behind."""
+"""Run with a pipe from the test: it ends even if the test was killed, so that no broker is left."""
 
 
 class KafkaCluster:
@@ -100,7 +100,7 @@ class KafkaCluster:
                 (place.folder / "pid").write_text(str(self._processes[number].pid))
 
     def wait(self, *numbers: int) -> None:
-        """Until these brokers serve."""
+        """Wait until these brokers serve."""
         deadline = time.monotonic() + PATIENCE
         for number in numbers:
             place = self._places[number]
@@ -119,7 +119,7 @@ class KafkaCluster:
         self._forget(numbers)
 
     def pid(self, number: int) -> int:
-        """Of a broker that runs."""
+        """The process id of a running broker."""
         return self._processes[number].pid
 
     @property
@@ -127,16 +127,16 @@ class KafkaCluster:
         return [number for number, one in self._processes.items() if one.alive()]
 
     def fill_disk(self, number: int, topic: str, room: int) -> None:
-        """Let this broker's writes fail once a log of this topic has grown by `room` bytes, until it is started again.
+        """Make this broker's writes fail when a log of this topic has grown by `room` bytes, until it is started again.
 
-        A limit on the size of files does that; the broker treats it as it does a full disk.
+        A limit on the size of files does that; the broker treats it like a full disk.
         """
         sizes = [log.stat().st_size for log in self._places[number].data.glob(f"{topic}-*/*.log")]
         _, hard = resource.prlimit(self._processes[number].pid, resource.RLIMIT_FSIZE)
         resource.prlimit(self._processes[number].pid, resource.RLIMIT_FSIZE, (max(sizes) + room, hard))
 
     def wait_for_end(self, number: int) -> None:
-        """Until this broker has ended by itself."""
+        """Wait until this broker has ended by itself."""
         deadline = time.monotonic() + PATIENCE
         while self._processes[number].alive():
             assert time.monotonic() < deadline, f"broker {number} goes on"
@@ -144,17 +144,17 @@ class KafkaCluster:
         self._forget((number,))
 
     def stop(self, *numbers: int) -> None:
-        """End brokers in order: each hands its leaderships over before."""
+        """Stop brokers in order: each hands its leaderships over first."""
         process.stop([self._processes[number] for number in numbers], STOP_PATIENCE)
         self._forget(numbers)
 
     def start_all(self) -> None:
-        """Start what does not run, and wait until all serve."""
+        """Start the brokers that do not run, and wait until all serve."""
         self.start(*(number for number in self.numbers if number not in self._processes))
         self.wait(*self.numbers)
 
     def clear(self) -> None:
-        """End all that runs, gently or not."""
+        """Stop all running brokers, gently or not."""
         process.stop(self._processes.values(), 0.0)
         self._forget(tuple(self._processes))
 
@@ -168,7 +168,7 @@ class KafkaCluster:
             [*self._launch(self._places[1]), *tool], capture_output=True, text=True, check=False, timeout=PATIENCE
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        # Only the controller needs more than this file of what the tool writes, which takes seconds each time.
+        # Only the controller needs more files than this from the tool, which takes seconds each time.
         for number in self.numbers[1:]:
             identity = f"version=1\ncluster.id={cluster}\nnode.id={number}\ndirectory.id={_identity()}\n"
             (self._places[number].data / "meta.properties").write_text(identity)
@@ -223,11 +223,11 @@ def kafka_cluster(
     java_options: Sequence[str] = ("-XX:TieredStopAtLevel=1",),
     advertised: Callable[[str, int], int] = lambda listener, port: port,
 ) -> Iterator[KafkaCluster]:
-    """A cluster that serves; all of its processes are gone afterwards.
+    """A running cluster; all of its processes are gone afterwards.
 
     `listeners` are names with their security protocols, besides PLAINTEXT, which the brokers use among themselves;
-    `properties` is added to each broker's configuration, `java_options` to its command line. `advertised` says which
-    port clients of a listener are told in place of its own, as that of a proxy.
+    `properties` is added to each broker's configuration, `java_options` to its command line. `advertised` is the port
+    that clients of a listener get instead of its own, such as that of a proxy.
     """
     cluster = KafkaCluster(folder, brokers, listeners or {}, properties, java_options, advertised)
     cluster.format()

@@ -1,4 +1,4 @@
-"""Topics of a real broker for the time of one test, and what they hold."""
+"""Topics of a real broker for the time of one test, and their content."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def new_topics(servers: str, names: list[str], partitions: int, config: dict[str
 
 
 def create_topics(admin: AdminClient, topics: list[NewTopic]) -> None:
-    """Make topics; a broker says that it made one a moment before it knows of it itself."""
+    """Make topics; a broker confirms a new topic a moment before it knows the topic itself."""
     for done in admin.create_topics(topics).values():
         done.result()
     names = {topic.topic for topic in topics}
@@ -74,7 +74,7 @@ def stored(servers: str, topic: str, partitions: int, isolation: str = "read_com
 
 
 def assert_same(found: list[list[bytes]], sent: list[list[bytes]]) -> None:
-    """Nothing lost, nothing twice, all in order; told briefly when not."""
+    """Nothing lost, nothing twice, all in order; fails with a short message."""
     for p, (came, went) in enumerate(zip(found, sent, strict=True)):
         if came != went:
             lost, twice = set(went) - set(came), len(came) - len(set(came))

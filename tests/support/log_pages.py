@@ -1,4 +1,4 @@
-"""Pages of log rows made by hand, as the database would send them."""
+"""Builds pages of log rows as the database sends them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.schema import Column, CqlTable, parse_type
 
 
 def table(keys: str, clustering: str = "", static: str = "", regular: str = "", **udts: str) -> CqlTable:
-    """A table from texts such as "pk int, pk2 text"; `udts` are user types written the same way."""
+    """A table from strings such as "pk int, pk2 text"; `udts` are user types in the same notation."""
     types = {
         name: (tuple(n for n, _ in _pairs(text)), tuple(k for _, k in _pairs(text))) for name, text in udts.items()
     }
@@ -38,7 +38,7 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 
 def log_row(stream: int, micros: int, number: int, operation: int, **values: Any) -> dict[str, Any]:
-    """A row of the log; `deleted_x=True` and `deleted_elements_x=[...]` stand for the `cdc$` columns."""
+    """A row of the log; `deleted_x=True` and `deleted_elements_x=[...]` set the `cdc$` columns."""
     prefixed = {f"cdc${k}" if k.startswith("deleted_") else k: v for k, v in values.items() if k != "ttl"}
     fixed = {
         "cdc$stream_id": stream_id(stream),
@@ -55,7 +55,7 @@ def stream_id(number: int) -> bytes:
 
 
 def time_of(micros: int) -> uuid.UUID:
-    """A timeuuid of this microsecond, as a server would make one."""
+    """A timeuuid of this microsecond, like the timeuuids of a server."""
     largest = upper_bound(micros).int
     return uuid.UUID(int=(largest - (9 << 96)) & ~0xFFFFFFFFFFFFFFFF | 0x8123456789ABCDEF)
 

@@ -1,8 +1,9 @@
 """Compares the rows of a change log with the rows a vector expects.
 
-Both sides are brought to one notation. Values that JSON lacks are `{"$set": [...]}`, `{"$map": [[key, value], ...]}`,
+Both sides are converted to one notation. Values that JSON lacks are `{"$set": [...]}`, `{"$map": [[key, value], ...]}`,
 `{"$list": [...]}`, `{"$udt": {field: value}}` and `{"$listmap": [["$k0", value], ...]}`, a list's elements by their
-time UUIDs. Labels of UUIDs and numbers of groups are given anew as they are met, so only their identity counts.
+time UUIDs. Labels of UUIDs and numbers of groups are assigned in the order of appearance, so only their identity
+matters.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ EPOCH = 0x01B21DD213814000  # 100 ns steps from the start of UUID time to 1970
 
 
 class Numbers:
-    """Numbers things in the order in which they are first met."""
+    """Numbers values in the order in which they first appear."""
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
@@ -71,7 +72,7 @@ def matching(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> lis
 
 
 def canonical(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Labels and groups numbered as met, columns by name, sets and maps in one order."""
+    """Number labels and groups in order of appearance; sort columns by name, and sets and maps."""
     labels, groups = Numbers(), Numbers()
     return [
         {name: groups.of(row[name]) if name == GROUP else _canonical(row[name], labels) for name in sorted(row)}
@@ -90,7 +91,7 @@ def _canonical(value: Any, labels: Numbers) -> Any:
 
 
 def _kind(name: str) -> str:
-    # A list's elements are a map in the log; which one was meant shows in the keys.
+    # In the log a list is a map; the keys show whether it is a list.
     return "$map" if name == "$listmap" else name
 
 

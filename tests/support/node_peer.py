@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parent / "kafkajs"
 
 
 def read(servers: str, topic: str, count: int) -> list[Record]:
-    """The first `count` committed records; the values of a header's name stand together."""
+    """The first `count` committed records; the values of the same header name are grouped."""
     found = _run("read", servers=servers, topic=topic, count=count)
     return [
         Record(
@@ -57,7 +57,7 @@ def _run(action: str, **asked: Any) -> Any:
 
 
 def _installed() -> Path:
-    """The folder with KafkaJS in it; installed beside it first and renamed, so that what has the name is whole."""
+    """The folder with KafkaJS; installed under another name first and renamed, so that it is always complete."""
     lock = (FOLDER / "package-lock.json").read_bytes()
     folder = jars.cache() / "node" / hashlib.sha256(lock).hexdigest()[:12]
     if not folder.exists():

@@ -1,4 +1,4 @@
-"""What clients write for each other to read: all shapes of records, in each compression, in transactions and not."""
+"""Records that clients write for each other: all shapes, in each compression, with and without transactions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ End = Literal["commit", "abort"]
 
 
 class Record(NamedTuple):
-    """A record and its partition; its order there is its order in the list it comes in."""
+    """A record and its partition; its order there is its order in the list."""
 
     partition: int
     key: bytes | None
@@ -32,13 +32,13 @@ class Part(NamedTuple):
 
 
 def parts() -> list[Part]:
-    """For each compression a part without a transaction, an aborted one, and a committed one at last."""
+    """For each compression a part without a transaction, an aborted one, then a committed one."""
     ends: tuple[End | None, ...] = (None, "abort", "commit")
     return [Part(codec, end, _records(f"{codec} {end}")) for codec in CODECS for end in ends]
 
 
 def committed(parts: Iterable[Part]) -> list[Record]:
-    """What readers of committed records see, by partition."""
+    """The records that readers of committed records see, by partition."""
     return by_partition(record for part in parts if part.end != "abort" for record in part.records)
 
 
@@ -48,7 +48,7 @@ def by_partition(records: Iterable[Record]) -> list[Record]:
 
 def _records(name: str) -> list[Record]:
     chosen = random.Random(name)
-    # Of today: a broker deletes what is a week old.
+    # Today's: a broker deletes records that are a week old.
     now = time.time_ns() // 1_000_000
     shapes: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [
         (b"key", b"value", [("one", b"1")]),

@@ -1,4 +1,4 @@
-"""Message classes made of the text of a .proto file, by Google's own compiler."""
+"""Builds message classes from the text of a .proto file with Google's own compiler."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import google.type.date_pb2 as date
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from grpc_tools import protoc
 
-# Files that others import: Google's own, and those of googleapis.
+# Files that others import: Google's own, and files of googleapis.
 INCLUDED = (files("grpc_tools") / "_proto", Path(date.__file__).parents[2])
 
 

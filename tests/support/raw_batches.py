@@ -1,4 +1,4 @@
-"""Record batches as they are, sent to a broker: what no client of today writes, and brokers take all the same."""
+"""Raw record batches, sent to a broker: batches that no current client writes, but brokers accept."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def raw_batch(rows: list[Row], codec: int = NONE) -> bytearray:
 
 
 def stamped(batch: bytearray) -> bytearray:
-    """With the checksum of what stands there now."""
+    """The batch with the checksum of its current bytes."""
     stamp(memoryview(batch), producer_id=-1, producer_epoch=-1, base_sequence=-1)
     return batch
 

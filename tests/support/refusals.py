@@ -1,4 +1,4 @@
-"""A broker that refuses requests with whatever error code a test wants: the proxy answers in its stead."""
+"""A broker that refuses requests with any error code: the proxy answers instead of the broker."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Refusal:
 
 
 def refused(request: Request, kind: Kind) -> bytes:
-    """The answer that refuses all that the request asks."""
+    """The answer that refuses every part of the request."""
     return request.answer(_BODIES.get(request.api, _top_level)(request.body, kind.code))
 
 

@@ -1,4 +1,4 @@
-"""A way to a real schema registry that counts what is asked, fails when told, and asks for TLS and a login."""
+"""A proxy for a real schema registry that counts requests, fails on demand, and can require TLS and a login."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from urllib.request import Request, urlopen
 
 @dataclass
 class Proxy:
-    """What passes through; the next `failures` requests are answered with 503 instead, or cut if `cut` is set."""
+    """The requests so far; the next `failures` requests are answered with 503, or cut if `cut` is set."""
 
     url: str = ""
     asked: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""A real broker that asks for TLS and SASL, and the certificates that it needs."""
+"""A real broker that requires TLS and SASL, and its certificates."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TLS = "ssl.keystore.type=PEM\nssl.keystore.location={keystore}\n"
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
-    """A new certificate for 127.0.0.1 alone, and a file of it and its key."""
+    """A new certificate only for 127.0.0.1, and a file with it and its key."""
     if not shutil.which("openssl"):
         pytest.skip("openssl makes the certificates, and is not installed")
     key, cert, both = folder / "key.pem", folder / "cert.pem", folder / "keystore.pem"
@@ -41,7 +41,7 @@ def certificate(folder: Path) -> tuple[Path, Path]:
 
 @contextmanager
 def secure_kafka(folder: Path, keystore: Path) -> Iterator[KafkaCluster]:
-    """A broker with `LISTENERS`, besides its plain one; ann is let in with PLAIN, bob with SCRAM, by `PASSWORD`."""
+    """A broker with `LISTENERS` and its plain listener; ann logs in with PLAIN, bob with SCRAM, with `PASSWORD`."""
     escaped = PASSWORD.encode("ascii", "backslashreplace").decode().replace("\\xe9", "\\u00e9")
     text = TLS.format(keystore=keystore)
     for listener in "sasl", "both":

@@ -1,4 +1,4 @@
-"""TLS in front of a server that speaks none: what comes in is decrypted and passed on, and the answers encrypted."""
+"""TLS in front of a server without TLS: decrypts requests and encrypts answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @contextmanager
 def tls_proxy(server: str, keystore: Path, *, clients: Path | None = None) -> Iterator[str]:
-    """The address at which `server` speaks TLS; `clients` has the certificates of those who may come in."""
+    """The address at which `server` speaks TLS; `clients` has the certificates of the accepted clients."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(keystore)
     if clients:

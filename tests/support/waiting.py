@@ -1,4 +1,4 @@
-"""Waiting for what happens elsewhere."""
+"""Waits for events in other processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PATIENCE = 60.0  # seconds
 
 
 def until(reached: Callable[[], T | None], what: str, patience: float = PATIENCE) -> T:
-    """The first result that counts as true."""
+    """The first result that is true."""
     deadline = time.monotonic() + patience
     while not (found := reached()):
         assert time.monotonic() < deadline, f"no {what} within {patience:g} s"

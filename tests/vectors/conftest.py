@@ -1,4 +1,4 @@
-"""Where the vectors are, and a line at the end that says how many of each difficulty ran."""
+"""Finds the vectors, and prints how many of each difficulty ran."""
 
 from __future__ import annotations
 

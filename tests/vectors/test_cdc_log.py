@@ -34,7 +34,7 @@ Vector = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def node(services: Services) -> Iterator[Session]:
-    """A session that knows no schema: the vectors change it faster than a driver follows."""
+    """A session without schema metadata: the vectors change the schema faster than a driver refreshes it."""
     host, port = services.cql.split(":")
     profile = ExecutionProfile(row_factory=dict_factory, request_timeout=60)
     cluster = Cluster(
@@ -76,7 +76,7 @@ def test_vector(keyspace: Session, vector: Vector) -> None:
 
 
 def run(node: Session, vector: Vector, base_time: int) -> None:
-    """All statements; an expected error must come from the one named, and be the last thing that happens."""
+    """Run all statements; an expected error must come from the named statement."""
     for statement in vector["ddl"]:
         node.execute(statement)
     failing = vector.get("expect_error")
@@ -125,7 +125,7 @@ def log_schema(node: Session, table: str) -> dict[str, str]:
 
 
 def described(column: dict[str, Any]) -> str:
-    """A column's type and its place in the key."""
+    """A column's type and its position in the key."""
     if column["kind"] == "partition_key":
         return f"{column['type']} (partition key)"
     if column["kind"] == "clustering":
@@ -140,7 +140,7 @@ def check_options(node: Session, table: str, expected: dict[str, Any]) -> None:
 
 
 def option(table: dict[str, Any], name: str) -> Any:
-    """A table option as the vectors write it: `compaction.x` of a map, the short name of a class, caching on or off."""
+    """A table option as in the vectors: `compaction.x` of a map, the short name of a class, caching on or off."""
     if name == "caching":
         return "disabled" if set(table["caching"].values()) == {"NONE"} else "enabled"
     if "." not in name:
@@ -151,7 +151,7 @@ def option(table: dict[str, Any], name: str) -> Any:
 
 
 def check_cell_ttl(node: Session, table: str, expected: dict[str, int] | None) -> None:
-    """The TTL of each log cell that is not part of the key."""
+    """Check the TTL of each log cell that is not part of the key."""
     names = [column["column_name"] for column in columns(node, table + SUFFIX) if column["kind"] == "regular"]
     for name in names:
         for row in node.execute(f'SELECT "{name}" AS value, TTL("{name}") AS ttl FROM ks."{table}{SUFFIX}"'):

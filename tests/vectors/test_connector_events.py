@@ -1,7 +1,8 @@
 """ScyllaDB's connector, case by case: changes on a real node, through Spark, become the same records in Kafka.
 
-All cases run in few Spark queries, then each is compared for itself. A case with log rows puts exactly these into the
-log table; the others run their statements. Events that the connector does not know (deleted ranges) are left out.
+All cases run in a few Spark queries, then each case is compared separately. A case with log rows puts exactly these
+rows into the log table; the other cases run their statements. Events that the connector does not have (deleted ranges)
+are left out.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from penstock.codec.change_frame import Layout, layout
 from penstock.local.services import Services
 
 PREFIX = "vectors"
-# Each table of a query has a Python process of its own: more at once need memory, fewer need more queries.
+# Each table of a query has its own Python process: more tables at once need memory, fewer need more queries.
 TABLES_AT_ONCE = 8
 CASES = load()
 IN_SCOPE = [case for case in CASES if case.out_of_scope is None]
@@ -43,7 +44,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Result:
-    """What a case gave: records in the order of its topic, or why it could not run."""
+    """The result of a case: records in the order of its topic, or the error."""
 
     records: list[Record]
     tables: list[Layout]
@@ -54,7 +55,7 @@ class Result:
 def results(
     spark: SparkSession, cql: Session, services: Services, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Result]:
-    """Every case in scope, run."""
+    """Run every case in scope."""
     run = f"v{uuid.uuid4().hex[:8]}"
     results: dict[str, Result] = {}
     frames: dict[str, list[DataFrame]] = {}
@@ -65,7 +66,7 @@ def results(
             frames[case.id] = [read(spark, services, case, keyspace, table) for table in case.tables]
         except Exception as error:
             results[case.id] = Result([], [], error)
-    # One partition each: the whole order of a case can be seen.
+    # One partition per topic, so that the order of all records of a case is known.
     admin = AdminClient({"bootstrap.servers": services.kafka})
     create_topics(admin, [NewTopic(topic(run, id), 1, 1) for id in frames])
     for ids in groups(frames):
@@ -107,7 +108,7 @@ def write_log(cql: Session, keyspace: str, table: str, mutations: list[Json]) ->
 
 
 def read(spark: SparkSession, services: Services, case: Case, keyspace: str, table: str) -> DataFrame:
-    # Everything is written before the query starts: nothing can arrive late.
+    # Everything is written before the query starts, so no row can be late.
     return cdc.read(
         spark, f"{keyspace}.{table}", hosts=services.cql, name=case.id, images=case.images, confidence="0 seconds"
     )
@@ -132,7 +133,7 @@ def deliver(
     checkpoint: Path,
     results: dict[str, Result],
 ) -> None:
-    """All events of these cases in one query; if it fails, one query a case, so that only the cause fails."""
+    """Send all events of these cases in one query; if it fails, in one query per case, so that only the cause fails."""
     options = {case.id: case.options() for case in IN_SCOPE}
     events = [
         cdc.events(frame, prefix=PREFIX, topic=topic(run, id), **options[id])
@@ -190,7 +191,7 @@ def test_records_are_those_of_the_connector(case: Case, request: pytest.FixtureR
 
 
 def by_key(records: list[Record], types: Types) -> dict[str, list[Json]]:
-    """Each key's records in order, without what varies, and with sets and maps in one order."""
+    """Each key's records in order, without members that vary, and with sorted sets and maps."""
     found: dict[str, list[Json]] = defaultdict(list)
     for record in records:
         value = comparable(record.value)

@@ -1,4 +1,4 @@
-"""Defects of the connector whose cases are told in prose: what must happen instead, on a real node and in Kafka."""
+"""Defects of the connector that cases describe in prose: the right behaviour, on a real node and in Kafka."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def events(spark: SparkSession, services: Services, topic: str) -> Callable[...,
 def test_a_restart_inside_a_batch_loses_no_row(
     cql: Any, services: Services, keyspace: str, topic: str, events: Any, tmp_path: Path
 ) -> None:
-    """BUG_resume_inside_batch: two rows of one mutation; the process dies when the first one's record is in Kafka."""
+    """BUG_resume_inside_batch: two rows of one mutation; the process dies when the record of the first is in Kafka."""
     cql.execute(f"CREATE TABLE {keyspace}.t (pk int, ck int, v text, PRIMARY KEY (pk, ck)) {LOGGED}")
     inserts = "".join(f"INSERT INTO {keyspace}.t (pk, ck, v) VALUES (1, {ck}, 'a'); " for ck in (1, 2))
     cql.execute(f"BEGIN UNLOGGED BATCH {inserts} APPLY BATCH")
@@ -76,7 +76,7 @@ def test_a_restart_inside_a_batch_loses_no_row(
 def test_a_list_keeps_the_order_of_appends_minutes_apart(
     cql: Any, services: Services, keyspace: str, topic: str, events: Any, tmp_path: Path
 ) -> None:
-    """BUG_list_order: ids of elements are times with the lowest bits first, and those begin anew each 7 min."""
+    """BUG_list_order: element ids are times with the lowest bits first, which start again every 7 minutes."""
     cql.execute(f"CREATE TABLE {keyspace}.t (id int PRIMARY KEY, lst list<int>) {LOGGED}")
     (streams,) = cql.execute("SELECT streams FROM system_distributed.cdc_streams_descriptions_v2 LIMIT 1").one()
     begin = dt.datetime.now(dt.UTC) - dt.timedelta(minutes=10)

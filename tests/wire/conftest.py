@@ -1,4 +1,4 @@
-"""Three brokers that the tests may kill, started when first asked for."""
+"""Three brokers that the tests may kill, started at first use."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def running_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaC
 
 @pytest.fixture
 def cluster(running_cluster: KafkaCluster) -> KafkaCluster:
-    """All three brokers, whatever the test before did to them."""
+    """All three brokers, whatever the previous test did to them."""
     running_cluster.start_all()
     return running_cluster
 
 
 @pytest.fixture
 def admin(cluster: KafkaCluster) -> AdminClient:
-    # It survives the brokers' deaths, and says so on standard error unless told not to.
+    # It survives the brokers' deaths, and logs them on standard error unless disabled.
     return AdminClient({"bootstrap.servers": cluster.servers, "log_level": 0})

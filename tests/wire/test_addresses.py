@@ -14,5 +14,5 @@ def test_addresses_of_brokers() -> None:
 
 @pytest.mark.parametrize("servers", ["", "h", "h:", "h:0", "h:65536", "h:74628", "h:100000", "h:1,", "a:b:c", "::1:9"])
 def test_what_is_no_address_is_refused(servers: str) -> None:
-    with pytest.raises(ValueError, match="servers is no list of host:port"):
+    with pytest.raises(ValueError, match="servers is not a list of host:port"):
         addresses(servers)

@@ -96,7 +96,7 @@ def test_closed_while_a_thread_sends_each_record_is_told_its_fate(services: Serv
         with pytest.raises(ProducerClosed):
             while True:
                 futures.append(producer.send(topic, b"%d" % len(futures)))
-                if len(futures) == 11_000:  # more than wait to be taken
+                if len(futures) == 11_000:  # more than may wait to be accepted
                     under_way.set()
 
     thread = threading.Thread(target=work)

@@ -1,4 +1,4 @@
-"""What is fetched of a partition becomes tables, batch by batch, within bounds of memory."""
+"""Fetched batches of a partition become tables, batch by batch, within memory bounds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def batch(offset: int, values: list[bytes], codec: int = ZSTD) -> bytes:
 
 
 def malformed(offset: int) -> bytes:
-    """A batch whose checksum is right and whose record is not."""
+    """A batch with a right checksum and a wrong record."""
     made = bytearray(batch(offset, [b"value"], NONE))
     made[61] += 2
     stamp(memoryview(made), producer_id=-1, producer_epoch=-1, base_sequence=-1)
@@ -62,7 +62,7 @@ def test_a_batch_that_decompresses_to_too_much_is_told_with_place_size_and_bound
     with pytest.raises(RecordsTooLarge, match=told) as raised:
         list(chunk(DATA).tables(BOUND, None))
     assert not raised.value.retriable
-    # What is not asked for is not unpacked.
+    # Batches that are not requested are not decompressed.
     assert [table["value"].to_pylist() for table in chunk(DATA, end=12).tables(BOUND, None)] == [[b"a", b"b"]]
     assert [table["value"].to_pylist() for table in chunk(DATA, 16, 17).tables(BOUND, None)] == [[b"c"]]
 
@@ -86,7 +86,7 @@ def test_what_cannot_be_read_is_passed_over_in_order() -> None:
 def test_a_wrong_checksum_is_never_passed_over() -> None:
     """Its offsets may be wrong too."""
     damaged = DATA[:-1] + bytes([DATA[-1] ^ 1])
-    with pytest.raises(RecordsDamaged, match=r"partition 3.*the batch at offset 18 does not have its checksum"):
+    with pytest.raises(RecordsDamaged, match=r"partition 3.*the batch at offset 18 has a wrong checksum"):
         list(chunk(damaged).tables(BOUND, lambda batch: None))
 
 

@@ -1,4 +1,4 @@
-"""A producer that is closed, or was copied into a forked process, says so: nothing hangs, no connection is shared."""
+"""A producer that is closed, or is a copy in a forked process, says so: nothing hangs, no connection is shared."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_after_close_every_call_is_refused(services: Services, topic: str) -> No
             await producer.close()
             await producer.close()
             for call in ASYNC:
-                with pytest.raises(ProducerClosed, match="the producer is closed; make a new one"):
+                with pytest.raises(ProducerClosed, match="the producer is closed; create a new one"):
                     await call(producer, topic)
             assert producer.stats().topics[topic].records == 1
 
@@ -166,7 +166,7 @@ def stopped(pid: int) -> Iterator[None]:
 
 
 def in_child(work: Callable[[], list[str]]) -> list[str]:
-    """What `work` returns in a forked process."""
+    """The result of `work` in a forked process."""
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
@@ -202,12 +202,12 @@ def test_a_forked_process_is_told_to_make_its_own(services: Services, topic: str
     with asyncio.Runner() as runner:
         assert runner.run(write(b"before")) == 0
         said = in_child(lambda: asyncio.run(use()))
-        # Behind the marker of the transaction; the child's `close` has cut no connection.
+        # After the marker of the transaction; the child's `close` has closed no connection.
         assert runner.run(write(b"after")) == 2
         assert producer.stats().brokers[1].requests == 2
         runner.run(producer.close())
     assert len(said) == len(ASYNC) + 1
-    assert all("ProducerClosed" in one and "make one in each process" in one for one in said), said
+    assert all("ProducerClosed" in one and "create one in each process" in one for one in said), said
 
 
 @FORKS
@@ -232,4 +232,4 @@ def test_a_forked_process_is_told_by_the_producer_of_threads(services: Services,
         said = in_child(use)
         assert producer.send(topic, b"v").result(30).offset == 0
     assert len(said) == len(calls)
-    assert all("make one in each process" in one for one in said)
+    assert all("create one in each process" in one for one in said)

@@ -25,12 +25,12 @@ SOON = timedelta(milliseconds=1)
 
 @pytest.fixture
 def topic(admin: AdminClient) -> str:
-    """A new topic of six partitions on three brokers, of which two must have each record."""
+    """A new topic of six partitions on three brokers; two of them must have each record."""
     return create(admin, 6)
 
 
 def dealt(count: int, partitions: int) -> list[list[bytes]]:
-    """What each partition has when record n went to partition n modulo their number."""
+    """The content of each partition if record n went to partition n modulo their number."""
     return [[b"%d" % n for n in range(p, count, partitions)] for p in range(partitions)]
 
 
@@ -56,7 +56,7 @@ def test_a_killed_leader_costs_no_future(cluster: KafkaCluster, admin: AdminClie
     places = asyncio.run(work())
     assert_same(stored(cluster.address(1), topic, 6), dealt(count, 6))
     known = [(n % 6, n // 6) for n in range(count)]
-    # -1: the old leader had taken it and died before it said so, and the new one does not say where it is.
+    # -1: the old leader wrote it and died before its answer, and the new leader does not return the offset.
     assert all((one.partition, one.offset) in (place, (place[0], -1)) for one, place in zip(places, known, strict=True))
 
 
@@ -118,7 +118,7 @@ def test_a_record_for_a_new_partition_looks_for_it_at_once(cluster: KafkaCluster
             while time.monotonic() < deadline:
                 try:
                     future = await producer.send(topic, b"", partition=2)
-                except ValueError:  # this broker has not heard of it yet
+                except ValueError:  # this broker does not know it yet
                     continue
                 assert (await future).partition == 2
                 return
@@ -150,7 +150,7 @@ def test_too_few_replicas_are_waited_for_until_the_time_is_over(
 
     asyncio.run(work())
     found = stored(cluster.address(1), topic, 6)
-    # What was given up may have been written all the same.
+    # Records that failed may have been written anyway.
     ours = [[value for value in of[1:] if value != b"late"] for of in found]
     assert_same(ours, dealt(600, 6))
 

@@ -24,14 +24,14 @@ ROWS = 5_000_000
 
 @pytest.fixture
 def topic(admin: AdminClient) -> str:
-    """A new topic of six partitions on three brokers, of which two must have each record."""
+    """A new topic of six partitions on three brokers; two of them must have each record."""
     return create(admin, 6)
 
 
 def numbered(count: int, at: Mapping[int, Callable[[], None]]) -> Iterator[pa.RecordBatch]:
-    """Rows 0 to `count`, of which row n has the value n, as 8 bytes, and goes to partition n modulo PARTITIONS.
+    """Rows 0 to `count`: row n has the value n, as 8 bytes, and goes to partition n modulo PARTITIONS.
 
-    `at` has what is to happen before a row's batch is made.
+    `at` has the actions to run before a row's batch is made.
     """
     left = dict(at)
     for first in range(0, count, STEP):
@@ -66,7 +66,7 @@ def test_a_killed_leader_costs_no_row(cluster: KafkaCluster, admin: AdminClient,
     faults = {ROWS // 3: lambda: cluster.kill(victim), 2 * ROWS // 3: lambda: cluster.start(victim)}
 
     async def work() -> tuple[int, dict[int, np.ndarray]]:
-        # Little memory, so that most of what was handed over before the kill is on the brokers, and some under way.
+        # Little memory, so that at the kill most records are on the brokers, and some in flight.
         async with Producer(cluster.servers, buffer_memory=4 << 20, batch_size=200_000) as producer:
             receipt = await producer.send_table(topic, numbered(ROWS, faults))
         return receipt.rows, await numbers_of(cluster.address(1), topic)
@@ -96,7 +96,7 @@ def test_a_leader_whose_disk_is_full_costs_no_row(cluster: KafkaCluster, admin: 
 
 
 def test_what_a_full_disk_acknowledged_is_there_and_the_rest_is_told(cluster: KafkaCluster, admin: AdminClient) -> None:
-    """The only replica's disk is full. What failed may have been written all the same, once and in its place."""
+    """The only replica's disk is full. Failed records may have been written anyway, once and in order."""
     topic = create(admin, 1, leader=2)
     values = [b"%d " % n * 100 for n in range(2_000)]
 

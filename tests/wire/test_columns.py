@@ -41,7 +41,7 @@ def stamped(encoder: TableEncoder, batch: pa.RecordBatch) -> list[Encoded]:
 
 
 def rows_of(made: list[Encoded]) -> dict[int, list[int]]:
-    """The rows that each partition was given."""
+    """The rows of each partition."""
     found: dict[int, list[int]] = {}
     for one in made:
         found.setdefault(one.partition, []).extend(map(int, one.rows))
@@ -252,8 +252,8 @@ def test_sticky_fills_a_batch_of_one_partition_whatever_the_keys() -> None:
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        ([], r"float64 \(0,\); 6 keys need as many integers"),
-        ([0] * 5, r"int64 \(5,\); 6 keys"),
+        ([], r"float64 \(0,\); it must return 6 integers"),
+        ([0] * 5, r"int64 \(5,\); it must return 6"),
         ([0.5] * 6, "float64"),
         ([0, 0, 0, 3, 0, 0], "row 3 is for partition 3; the topic has 3"),
         ([0, -2, 0, 0, 0, 0], "row 1 is for partition -2"),
@@ -292,7 +292,7 @@ def test_columns_that_cannot_be_sent(columns: dict[str, pa.Array], problem: str)
 
 def test_settings_that_cannot_be() -> None:
     for partitions, batch_size in ((0, 1000), (1, HEADER_SIZE), (1, 2**31)):
-        with pytest.raises(ValueError, match="cannot be"):
+        with pytest.raises(ValueError, match="are not possible"):
             TableEncoder(partitions, batch_size=batch_size, compression=NONE)
     with pytest.raises(ValueError, match="number 9"):
         TableEncoder(1, batch_size=1000, compression=9)
@@ -319,7 +319,7 @@ def test_java_reads_what_we_write(spark: SparkSession, codec: str) -> None:
     assert (found.producerId(), found.producerEpoch(), found.baseSequence()) == (77, 5, 1234)
     assert (found.isTransactional(), found.isControlBatch(), found.lastOffset()) == (True, False, len(rows) - 1)
     assert found.compressionType().toString() == codec
-    # Java writes again what it has read, and finds the very bytes that we wrote without compression.
+    # Java writes again what it has read, and gets exactly the bytes that we wrote without compression.
     assert java.copy(bytes(packed.data), "none") == bytes(plain.data)
 
 

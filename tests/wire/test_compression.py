@@ -1,4 +1,4 @@
-"""Codecs: what is compressed comes back, what is damaged or too large is refused."""
+"""Codecs: compressed data comes back, damaged or too large data is refused."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_any_bytes_are_refused_or_read(codec: int, data: bytes) -> None:
 @pytest.mark.parametrize("codec", REAL)
 def test_cut_data_is_refused(codec: int) -> None:
     whole = bytes(compress(codec, None, some(1000)))
-    # The first 16 bytes of snappy are a header that nothing need follow.
+    # The first 16 bytes of snappy are a header, after which nothing need follow.
     for size in range(17, len(whole)):
         with pytest.raises(CorruptRecords):
             decompress(codec, whole[:size])
@@ -141,7 +141,7 @@ def test_codecs_have_kafkas_numbers() -> None:
     assert (
         [codec_number(name) for name in ("none", "gzip", "snappy", "lz4", "zstd")] == [NONE, *REAL] == [0, 1, 2, 3, 4]
     )
-    with pytest.raises(ValueError, match="no compression 'brotli'"):
+    with pytest.raises(ValueError, match="unknown compression 'brotli'"):
         codec_number("brotli")
     with pytest.raises(CorruptRecords, match="number 7"):
         decompress(7, b"")

@@ -1,4 +1,4 @@
-"""The errors of the client: their classes, what they say, and that they survive a trip to another process."""
+"""The errors of the client: their classes and messages, and that they survive a trip to another process."""
 
 from __future__ import annotations
 

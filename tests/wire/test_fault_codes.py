@@ -1,4 +1,4 @@
-"""A broker that answers each of Kafka's error codes: what may pass lands once, the rest is told at once and clearly."""
+"""A broker that answers each of Kafka's error codes: retriable errors lead to one write, others are raised at once."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from penstock.wire.protocol import frames
 
 SOON = timedelta(milliseconds=1)
 KINDS = [*CODES.values()]
-# Java's TransactionManager.canRetry and Sender.completeBatch (4.3): with numbers that the broker does not follow, an
-# idempotent producer begins anew under another epoch; what the broker has already is a success.
+# Java's TransactionManager.canRetry and Sender.completeBatch (4.3): if the broker expects another sequence, an
+# idempotent producer starts again under another epoch; a batch that the broker already has is a success.
 RENUMBERED = {OutOfOrderSequenceNumber, UnknownProducerId}
 
 
@@ -46,7 +46,7 @@ def topic(services: Services) -> Iterator[str]:
 
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_each_code_for_the_first_of_some_batches(services: Services, topic: str, idempotent: bool) -> None:
-    # Without idempotence what is sent again lands behind what was sent after it.
+    # Without idempotence a repeated batch lands after the batches that were sent after it.
     batches = 5 if idempotent else 1
     repeated = {kind for kind in KINDS if kind.retriable} | (RENUMBERED if idempotent else set())
     sent: list[bytes] = []
@@ -109,7 +109,7 @@ def test_a_refused_epoch_fails_its_batch_and_not_those_after_it(services: Servic
                 return request
 
             proxy.ask = refuse
-            with pytest.raises(InvalidProducerEpoch, match=f"topic {topic}, partition 0.*make a new one"):
+            with pytest.raises(InvalidProducerEpoch, match=f"topic {topic}, partition 0.*create a new producer"):
                 await (await one.send(topic, b"refused"))
             await (await one.send(topic, b"after"))
 
@@ -169,7 +169,7 @@ def test_what_a_broker_can_answer_says_what_to_do() -> None:
 def test_of_a_batch_with_records_that_the_broker_rejects_only_these_fail(
     services: Services, idempotent: bool, compression: str
 ) -> None:
-    """A topic that is compacted takes no records without a key."""
+    """A compacted topic refuses records without a key."""
     keys = [None if n % 100 in (0, 50, 51, 99) else b"k%d" % n for n in range(1_000)]
     kept = [n for n, key in enumerate(keys) if key]
 

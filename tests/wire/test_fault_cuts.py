@@ -1,4 +1,4 @@
-"""Connections cut after each byte of an answer, and batches spoilt at each byte: every record lands once, in order."""
+"""Connections cut after each byte of an answer, and batches damaged at each byte: every record lands once, in order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def topic(services: Services) -> Iterator[str]:
 
 
 class Cuts:
-    """Cuts the nth answer of one API after n bytes, until an answer has passed whole."""
+    """Cuts the nth answer of one API after n bytes, until a complete answer has passed."""
 
     def __init__(self, proxy: FaultProxy, api: Api) -> None:
         self._api = api
@@ -47,7 +47,7 @@ class Cuts:
 
 
 async def send_until_cut_everywhere(one: Producer, topic: str, cuts: Cuts) -> list[list[bytes]]:
-    """Send batches, always five under way, until the cuts are through; what was sent."""
+    """Send batches, always five in flight, until the cuts are done; returns the sent values."""
     sent: list[bytes] = []
     while cuts.size < 0:
         futures = []
@@ -148,7 +148,7 @@ def test_a_batch_spoilt_on_its_way_is_sent_again(services: Services, topic: str,
 
 def test_a_header_spoilt_on_its_way_stores_nothing_wrong(services: Services, topic: str) -> None:
     async def work() -> list[list[bytes]]:
-        """What was acknowledged; with each byte of the header spoilt, the record may be refused as well."""
+        """The acknowledged values; with a damaged byte of the header, the record may be refused too."""
         sent: list[bytes] = []
         async with fault_proxy(services.kafka) as proxy, quick_producer(proxy) as one:
             spoiler = Spoiler(proxy)

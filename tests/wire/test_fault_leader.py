@@ -1,4 +1,4 @@
-"""A partition's leader moves while the one before owes answers: one broker, met as two through two proxies."""
+"""A partition's leader moves before the old leader has answered: one broker behind two proxies looks like two."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.wire.errors import NotLeaderOrFollower
 from penstock.wire.protocol import frames
 
 OWED = 3
-"""Batches that the old leader has written and does not answer for."""
+"""Batches that the old leader has written without an answer."""
 
 
 @pytest.fixture
@@ -27,12 +27,12 @@ def topic(services: Services) -> Iterator[str]:
 
 
 class Leaders:
-    """What the metadata say: the proxies are brokers 1 and 2, and `of` has the leader of each partition."""
+    """Metadata: the proxies are brokers 1 and 2, and `of` has the leader of each partition."""
 
     def __init__(self, *proxies: FaultProxy) -> None:
         self.of = {0: 1, 1: 2}
         self.held = 0
-        """Answers to Produce requests that the old leader keeps to itself."""
+        """Answers to Produce requests that the old leader does not send."""
         self.holds = False
         self._proxies = dict(enumerate(proxies, 1))
         for node, proxy in self._proxies.items():
@@ -55,7 +55,7 @@ class Leaders:
 
 
 def test_what_the_old_leader_wrote_and_did_not_answer_for_is_not_written_again(services: Services, topic: str) -> None:
-    """A broker knows an idempotent producer's last five batches (KIP-98): it must not take five more meanwhile."""
+    """A broker knows an idempotent producer's last five batches (KIP-98): it must not get five more meanwhile."""
     values = [b"%d" % n for n in range(1 + OWED + 9)]
     others: list[bytes] = []
 

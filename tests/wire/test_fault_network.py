@@ -1,4 +1,4 @@
-"""Names that move, addresses that are dead, clocks that jump and a broker slower than what is sent to it."""
+"""Names that move, addresses that are dead, clocks that jump, and a broker slower than its input."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ def test_a_name_that_moves_is_looked_up_again(services: Services, topic: str, na
 
 @contextmanager
 def black_hole(address: str) -> Iterator[int]:
-    """A port that does not answer who wants to connect, as a machine that is gone; its number."""
+    """A port that does not answer connection attempts, like a machine that is gone; its number."""
     with ExitStack() as opened:
         server = opened.enter_context(socket.create_server((address, 0), backlog=0))
-        for _ in range(3):  # once its queue is full, Linux drops what comes
+        for _ in range(3):  # when its queue is full, Linux drops new connections
             waiting = opened.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(server.getsockname())
@@ -165,7 +165,7 @@ def test_a_clock_that_jumps_neither_expires_nor_holds_records(
             proxy.pause = 0.001
             futures = []
             for n in range(300):
-                # A broker takes no record of more than an hour ahead of its own clock.
+                # A broker refuses records more than an hour ahead of its own clock.
                 clock.ahead = (0, HOUR - 60, 60 - HOUR)[n // 25 % 3]
                 futures.append(await one.send(topic, b"%d" % n))
                 await asyncio.sleep(0)
@@ -186,7 +186,7 @@ MEMORY, PART, TOTAL = 32 << 20, 4 << 20, 512 << 20
 
 
 def large_parts(count: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
-    """Batches of 1 kB values that nothing compresses, made when they are asked for."""
+    """Batches of incompressible 1 kB values, made lazily."""
     rng = np.random.default_rng(0)
     for _ in range(TOTAL // PART):
         values = pa.FixedSizeBinaryArray.from_buffers(
@@ -226,6 +226,6 @@ def test_memory_is_bounded_when_the_broker_is_slow(services: Services, topic: st
             return receipt.rows
 
     assert asyncio.run(work()) == TOTAL // 1024
-    # What waits in memory, the part that is being encoded and the one that is being made.
+    # The waiting batches, the batch that is being encoded, and the one that is being made.
     assert MEMORY / 2 < ahead <= MEMORY + 2 * PART
     assert grown < 150 << 20

@@ -115,7 +115,7 @@ def test_a_code_that_stays_aborts_and_the_next_transaction_goes_on(
 def test_an_abort_while_the_coordinator_is_asked_does_not_fence_the_producer(
     services: Services, topic: str, api: Api, kind: Kind
 ) -> None:
-    """What is asked again after the abort would come with the epoch before."""
+    """A request that is repeated after the abort would have the old epoch."""
 
     async def ask(one: Producer, transaction: Transactions, value: bytes) -> None:
         if api is frames.ADD_PARTITIONS_TO_TXN:
@@ -156,7 +156,7 @@ def test_an_abort_while_the_coordinator_is_asked_does_not_fence_the_producer(
 
 @pytest.mark.parametrize("first", ["a record", "an offset"])
 def test_who_is_fenced_takes_nothing_back_by_its_abort(services: Services, topic: str, first: str) -> None:
-    """Brokers before 2.5 know versions of InitProducerId only that fence whoever has the id."""
+    """Brokers before 2.5 only know versions of InitProducerId that fence the current owner of the id."""
     places = {(topic, 0): Committed(1)}
 
     def before_2_5(answer: Answer) -> bytes:
@@ -192,7 +192,7 @@ def test_who_is_fenced_takes_nothing_back_by_its_abort(services: Services, topic
 
 @pytest.mark.parametrize("learns", ["from a leader", "from the coordinator", "when it commits", "when it aborts"])
 def test_a_newer_producer_fences_the_older_for_good(services: Services, topic: str, learns: str) -> None:
-    """It may learn so from the leader of a partition that it has written to, or from the transaction's coordinator."""
+    """It may learn it from the leader of a partition that it has written to, or from the transaction's coordinator."""
 
     async def work() -> None:
         async with (
@@ -222,7 +222,7 @@ def test_a_newer_producer_fences_the_older_for_good(services: Services, topic: s
 
 
 def test_a_transaction_begins_when_the_brokers_are_in_reach_again(services: Services, topic: str) -> None:
-    """It ended at once where the first connection was cut."""
+    """Without retries it ended at once when the first connection was cut."""
     cuts = 0
 
     def cut(answer: Answer) -> bytes:

@@ -38,7 +38,7 @@ from penstock.wire.protocol.frames import FETCH
 
 PARTITIONS = 3
 SHORT = timedelta(milliseconds=100)
-# Without it librdkafka repeats what a leader just elected refuses, behind what it took.
+# Without it librdkafka repeats batches that a newly elected leader refuses, after the batches that it accepted.
 ORDERED = {"enable.idempotence": True}
 
 Found = dict[int, list[dict[str, Any]]]
@@ -195,11 +195,11 @@ def test_transactions(services: Services, topic: str) -> None:
     transaction(producer, topic, b"c")
     producer.commit_transaction(20)
     everything = [b"a", b"b", b"dropped", b"c"]
-    # A marker stands behind each transaction: there is no record at the last offset.
+    # A marker follows each transaction: there is no record at the last offset.
     assert offsets(read(services, topic), 0) == [0, 1, 5]
     assert values(read(services, topic), 0) == [b"a", b"b", b"c"]
     assert values(read(services, topic, committed=False), 0) == everything
-    # From the middle of what was aborted.
+    # From the middle of the aborted records.
     assert values(read(services, topic, start={0: 3}, end={0: 7}), 0) == [b"c"]
 
     transaction(producer, topic, b"open")
@@ -223,7 +223,7 @@ def test_a_compacted_topic_has_gaps(services: Services, make: Callable[..., str]
     producer = Confluent({"bootstrap.servers": services.kafka})
     deadline, n, left = time.monotonic() + 45, 0, list(range(40))
     while left[:30] == list(range(30)) and time.monotonic() < deadline:
-        # A new record closes the segment of those before it, which the cleaner, looking every 15 s, takes then.
+        # A new record closes the segment of the earlier records, which the cleaner, running every 15 s, then cleans.
         for _ in range(40):
             producer.produce(topic, b"%d" % n, b"key", partition=0)
             n += 1
@@ -237,7 +237,7 @@ def test_a_compacted_topic_has_gaps(services: Services, make: Callable[..., str]
 
 
 async def until(tables: AsyncIterator[tuple[int, pa.Table]], count: int) -> Found:
-    """At least so many records of a read without an end."""
+    """At least `count` records of a read without an end."""
     found: Found = {p: [] for p in range(PARTITIONS)}
     async for partition, table in tables:
         found[partition] += table.to_pylist()
@@ -266,7 +266,7 @@ def test_follows_what_comes(services: Services, topic: str) -> None:
 
 
 def through_proxy(services: Services, work: Callable[[FaultProxy, Reader], Awaitable[Any]], **options: Any) -> Any:
-    """What `work` gives, whose reader reaches the broker through a proxy."""
+    """The result of `work`, whose reader reaches the broker through a proxy."""
 
     async def run() -> Any:
         async with fault_proxy(services.kafka) as proxy, Reader(proxy.servers, **options) as reader:
@@ -348,7 +348,7 @@ def test_a_leader_that_moved_is_looked_for(services: Services, topic: str, monke
 def test_a_log_whose_last_records_were_compacted_away_ends(
     services: Services, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tombstones and markers are removed after a while; the end of the log stays behind them."""
+    """Tombstones and markers are removed after a while; the end of the log stays after them."""
     write(services, topic, 6)
 
     def without_last(partition: dict[str, Any]) -> None:
@@ -368,13 +368,13 @@ def test_damaged_records_say_where(services: Services, topic: str, monkeypatch: 
             partition["records"] = memoryview(bytes(records[:-1]) + bytes([records[-1] ^ 1]))
 
     changed(monkeypatch, spoil)
-    with pytest.raises(RecordsDamaged, match=rf"topic {topic}, partition 2\).*start behind.*batch at offset 0"):
+    with pytest.raises(RecordsDamaged, match=rf"topic {topic}, partition 2\).*start after.*batch at offset 0"):
         read(services, topic, start={2: 0}, end={2: 1})
 
 
 def test_an_offset_that_is_not_there_says_what_to_do(services: Services, topic: str) -> None:
     with pytest.raises(
-        OffsetOutOfRange, match=rf"topic {topic}, partition 1\).*offset 7; `earliest` and `latest` tell"
+        OffsetOutOfRange, match=rf"topic {topic}, partition 1\).*offset 7; `earliest` and `latest` return"
     ):
         read(services, topic, start={1: 7}, end={1: 9})
 
@@ -382,7 +382,7 @@ def test_an_offset_that_is_not_there_says_what_to_do(services: Services, topic: 
 def test_wrong_use_is_told_at_once(services: Services, topic: str) -> None:
     with pytest.raises(ValueError, match=r"has partitions 0 to 2, not \[3\]"):
         read(services, topic, start={3: 0})
-    with pytest.raises(ValueError, match=r"partitions \[1\] of .* have a start and no end"):
+    with pytest.raises(ValueError, match=r"partitions \[1\] of .* have a start but no end"):
         read(services, topic, start={1: 0}, end={0: 0})
     with pytest.raises(ValueError, match="less than the request_timeout of 30 s"):
         read(services, topic, max_wait=timedelta(seconds=30))
@@ -396,7 +396,7 @@ def test_wrong_use_is_told_at_once(services: Services, topic: str) -> None:
 
 
 def test_a_topic_whose_leaders_are_being_elected_is_waited_for(services: Services, topic: str) -> None:
-    """As those of a topic are that was just made: `penstock topics tail` ended with that error."""
+    """Leaders of a topic that was just created can be unknown: `penstock topics tail` ended with that error."""
     write(services, topic, 30)
 
     async def work(proxy: FaultProxy, reader: Reader) -> Found:
@@ -432,7 +432,7 @@ def test_a_topic_that_is_made_again_is_another_one(services: Services, make: Cal
 def test_topics_go_by_name_where_they_have_no_id(
     services: Services, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Brokers before 3.1 know no ids in a fetch."""
+    """Brokers before 3.1 have no topic ids in a fetch."""
     asked = []
     real = BrokerConnection.version
 

@@ -1,4 +1,4 @@
-"""What we write others read, and the other way round: the Java client, librdkafka and KafkaJS."""
+"""Other clients read what we write, and vice versa: the Java client, librdkafka and KafkaJS."""
 
 from __future__ import annotations
 

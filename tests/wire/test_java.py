@@ -1,4 +1,4 @@
-"""Our bytes and Kafka's own: every message, version and error code beside the Java client's."""
+"""Our bytes and Kafka's own: every message, version and error code compared with the Java client's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FEW = settings(
     suppress_health_check=list(HealthCheck),
 )
 
-# Version 0 of DescribeConfigs has a field that Kafka 4 does not know any more.
+# Version 0 of DescribeConfigs has a field that Kafka 4 no longer has.
 DROPPED = {"results.configs.isdefault": {"ignorable": False}}
 
 
@@ -65,7 +65,7 @@ def test_we_speak_what_java_speaks(newest: JavaKafka) -> None:
     for api in frames.APIS.values():
         oldest, latest = newest.versions(api)
         assert api.versions[1] == latest, api
-        # Kafka 1.0 speaks version 1 of each API of which we leave out version 0.
+        # Kafka 1.0 supports version 1 of each API whose version 0 we leave out.
         assert api.versions[0] <= max(oldest, 1), api
 
 
@@ -87,7 +87,7 @@ def test_defaults_nulls_and_what_must_not_be_lost_are_those_of_java(api: Api, di
 def by_path(
     fields: tuple[Field, ...], around: Versions, above: str = ""
 ) -> Iterator[tuple[str, Field, Versions, bool]]:
-    """Each field by its path, its versions, and whether these are all versions of what is around it."""
+    """Each field by its path, its versions, and whether these are all versions of the struct around it."""
     for field in fields:
         path = above + field.name.replace("_", "")
         versions = max(field.versions[0], around[0]), min(field.versions[1], around[1])
@@ -96,7 +96,7 @@ def by_path(
 
 
 def in_python(written: Any, field: Field) -> Any:
-    """A default value as Java's definition has it: a text or nothing."""
+    """A default value as in Java's definition: a string or nothing."""
     if field.array or field.fields:
         return () if field.array else {}
     if written is None:
@@ -108,7 +108,7 @@ def in_python(written: Any, field: Field) -> Any:
 
 
 def is_in(version: int, written: str) -> bool:
-    """Whether a version is in a range as Java's definition has it: "none", "3", "3-5" or "3+"."""
+    """Whether a version is in a range as in Java's definition: "none", "3", "3-5" or "3+"."""
     first, _, last = written.removesuffix("+").partition("-")
     if written == "none":
         return False
@@ -153,7 +153,7 @@ def read(case: Case, frame: bytes) -> dict[str, Any]:
 
 
 def in_json(fields: tuple[Field, ...], body: dict[str, Any], version: int) -> dict[str, Any]:
-    """A body as Java's JSON converter takes it: the fields of this version, with Java's names."""
+    """A body in the form of Java's JSON converter: the fields of this version, with Java's names."""
     return {camel(field.name): value_in_json(field, body[field.name], version) for field in present(fields, version)}
 
 

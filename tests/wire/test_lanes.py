@@ -19,7 +19,7 @@ def lane_of(batches: int) -> Lane:
 
 
 def test_the_first_batch_of_an_identity_goes_alone() -> None:
-    """A leader that was not ready for it would take the second one, whose numbers it has nothing to compare with."""
+    """A leader that was not ready for the first would accept the second, because it has no numbers to compare with."""
     lane = lane_of(4)
     for identity in ProducerId(1, 0), ProducerId(2, 0):
         lane.restart(identity)

@@ -1,4 +1,4 @@
-"""What a producer may be told: each setting takes effect, and a wrong one is refused when the producer is made."""
+"""The producer's options: each setting takes effect, and a wrong setting is refused when the producer is made."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def topic(services: Services) -> Iterator[str]:
 
 
 def sent(services: Services, topic: str, **options: Any) -> tuple[Counter[int], Counter[int]]:
-    """How many records each partition was given: one by one, and as a table."""
+    """The number of records of each partition: sent one by one, and as a table."""
     keys = [b"%d" % n for n in range(ROWS)]
 
     async def work() -> tuple[Counter[int], Counter[int]]:
@@ -93,22 +93,22 @@ def test_a_level_makes_records_smaller(services: Services, topic: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"acks": 2}, "acks is 0, 1 or 'all', not 2"),
+        ({"acks": 2}, "acks must be 0, 1 or 'all', not 2"),
         ({"acks": 1, "idempotent": True}, "an idempotent producer needs acks='all'"),
-        ({"acks": 1, "transactional_id": "t"}, "a transactional producer is idempotent"),
-        ({"in_flight": 6}, "in_flight is 1 to 5"),
-        ({"in_flight": 0, "acks": 1}, "in_flight is 1 to 5"),
-        ({"compression": "brotli"}, "no compression 'brotli'; take one of none, gzip"),
+        ({"acks": 1, "transactional_id": "t"}, "a transactional producer must be idempotent"),
+        ({"in_flight": 6}, "in_flight must be 1 to 5"),
+        ({"in_flight": 0, "acks": 1}, "in_flight must be 1 to 5"),
+        ({"compression": "brotli"}, "unknown compression 'brotli'; use one of none, gzip"),
         ({"compression": "gzip", "compression_level": 10}, "compression_level 10 of 'gzip' is not within 1 to 9"),
         ({"compression_level": 3}, "compression 'none' has no levels"),
         ({"partitioner": "random"}, "partitioner 'random' is neither a function nor one of key, sticky, round-robin"),
-        ({"batch_size": 61}, "batch_size is 62 to 2147483647 bytes, not 61"),
-        ({"buffer_memory": 0}, "buffer_memory is a number of bytes, not 0"),
-        ({"linger": timedelta(seconds=-1)}, "linger is a time of 0 or more"),
-        ({"delivery_timeout": timedelta(0)}, "delivery_timeout is a time of more than 0, not 0:00:00"),
-        ({"request_timeout": timedelta(0)}, "request_timeout is a time of more than 0"),
-        ({"metadata_max_age": timedelta(0)}, "metadata_max_age is a time of more than 0"),
-        ({"transaction_timeout": timedelta(0)}, "transaction_timeout is a time of more than 0"),
+        ({"batch_size": 61}, "batch_size must be 62 to 2147483647 bytes, not 61"),
+        ({"buffer_memory": 0}, "buffer_memory must be at least 1 byte, not 0"),
+        ({"linger": timedelta(seconds=-1)}, "linger must be 0 or more"),
+        ({"delivery_timeout": timedelta(0)}, "delivery_timeout must be more than 0, not 0:00:00"),
+        ({"request_timeout": timedelta(0)}, "request_timeout must be more than 0"),
+        ({"metadata_max_age": timedelta(0)}, "metadata_max_age must be more than 0"),
+        ({"transaction_timeout": timedelta(0)}, "transaction_timeout must be more than 0"),
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
 )

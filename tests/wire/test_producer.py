@@ -1,4 +1,4 @@
-"""The producer against a real broker, read back by confluent-kafka; connections are cut and bytes spoilt on the way."""
+"""The producer against a real broker, read back by confluent-kafka; connections are cut and bytes damaged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def topic(services: Services) -> Iterator[str]:
 
 
 def read(servers: str, topic: str, least: int = 0) -> list[Message]:
-    """All records of the topic, by partition and offset; waits until there are at least so many."""
+    """All records of the topic, by partition and offset; waits until there are at least the given number."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": uuid.uuid4().hex, "check.crcs": True})
     try:
         ends, deadline = {0: -1}, time.monotonic() + 30
@@ -155,7 +155,7 @@ def test_a_table_says_which_rows_failed(services: Services, topic: str) -> None:
 @pytest.mark.parametrize("acks", [0, 1])
 def test_fewer_acks(services: Services, topic: str, acks: Any) -> None:
     async def work() -> list[Any]:
-        # Without an answer nobody learns that a new partition was not ready yet: this one is, once it has a record.
+        # Without answers nobody learns that a new partition is not ready: this one is ready when it has a record.
         async with Producer(services.kafka, linger=SOON) as producer:
             await (await producer.send(topic, b"ready", partition=1))
         async with Producer(services.kafka, acks=acks, linger=SOON) as producer:
@@ -175,7 +175,7 @@ def test_wrong_use_is_told_at_once(services: Services, topic: str) -> None:
                 await producer.send(topic, b"v", partition=4)
             with pytest.raises(InvalidTopic, match="a b"):
                 await producer.send("a b", b"v")
-        with pytest.raises(ProducerClosed, match="make a new one"):
+        with pytest.raises(ProducerClosed, match="create a new one"):
             await producer.send("another", b"v")
         with pytest.raises(ProducerClosed):
             await producer.send(topic, b"v")
@@ -183,7 +183,7 @@ def test_wrong_use_is_told_at_once(services: Services, topic: str) -> None:
     asyncio.run(work())
     with pytest.raises(ValueError, match="an idempotent producer needs acks='all'"):
         Producer(services.kafka, acks=1, idempotent=True)
-    with pytest.raises(ValueError, match=r'servers is no list of host:port.*"host:9092'):
+    with pytest.raises(ValueError, match=r'servers is not a list of host:port.*"host:9092'):
         Producer("nowhere")
 
 
@@ -240,7 +240,7 @@ def test_spoilt_answers_cost_a_connection_and_no_record(services: Services, topi
             nonlocal left
             if answer.at > 2_000 and left and rng.random() < 0.2:
                 left -= 1
-                # The length and the correlation id: what tells that the stream is out of step.
+                # The length and the correlation id, which show that the stream is out of step.
                 return bytes(b ^ 0x55 for b in answer.data[:8]) + answer.data[8:]
             return answer.data
 
@@ -271,7 +271,7 @@ def test_a_broker_that_never_answers_fails_each_record_in_time(services: Service
             proxy.hurt = lambda answer: b""
             futures = [await producer.send(topic, b"lost", partition=0) for _ in range(3)]
             for future in futures:
-                with pytest.raises(DeliveryTimeout, match=f"topic {topic}, partition 0.*times sent"):
+                with pytest.raises(DeliveryTimeout, match=f"topic {topic}, partition 0.*sent \\d+ times"):
                     await future
 
     asyncio.run(work())

@@ -1,4 +1,4 @@
-"""Frames of every API and version: what is written is read back, and what is damaged is refused with its place."""
+"""Frames of every API and version: written frames are read back, damaged ones are refused with their position."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from penstock.wire.errors import MalformedResponse, UnsupportedBroker, Unsupport
 from penstock.wire.protocol import frames
 from penstock.wire.protocol.frames import API_VERSIONS, FETCH, FIND_COORDINATOR, METADATA, PRODUCE, Message
 
-# Every case is a test of its own, of which a few examples are enough: there are 200 of them.
+# Each of the 200 cases is a separate test, for which a few examples are enough.
 FEW = settings(max_examples=8, database=None, suppress_health_check=list(HealthCheck))
 ONCE = settings(FEW, max_examples=1, phases=[Phase.generate])
 ALL = pytest.mark.parametrize("case", CASES, ids=case_name)
 
 
 def frame_of(case: Case, body: Message) -> bytes:
-    """The whole frame of a message, without its length."""
+    """The complete frame of a message, without its length."""
     api, direction, version = case
     if direction == "request":
         chunks = frames.request(api, version, 77, "a client", body)
@@ -41,7 +41,7 @@ def read(case: Case, frame: bytes) -> Message:
 
 
 def is_fall_back(case: Case, body: Message) -> bool:
-    """Whether this is the one answer that comes in another version than that of the request."""
+    """Whether this is the only answer that comes in another version than its request."""
     return case[:2] == (API_VERSIONS, "response") and body.get("error_code") == UnsupportedVersion.code
 
 
@@ -76,7 +76,7 @@ def test_wrong_bytes_are_refused_or_read_but_nothing_else(case: Case) -> None:
     @given(bodies(case, sparse=False), st.data())
     def check(body: dict[str, Any], data: st.DataObject) -> None:
         frame = bytearray(frame_of(case, body))
-        first = 10 if case[1] == "request" else 4  # behind what names the API and the version
+        first = 10 if case[1] == "request" else 4  # after the API and the version
         for at in data.draw(st.lists(st.integers(first, len(frame) - 1), min_size=1, max_size=3)):
             frame[at] = data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]))
         try:
@@ -125,7 +125,7 @@ def test_a_tagged_field_that_the_table_lacks_is_skipped() -> None:
 
 def test_a_tagged_field_of_another_size_than_announced_is_refused() -> None:
     frame = frame_of((FETCH, "response", 16), {})[:-1] + bytes([1, 0, 2, 1, 0])
-    with pytest.raises(MalformedResponse, match="another size"):
+    with pytest.raises(MalformedResponse, match="not have the announced size"):
         frames.response(FETCH, 16, frame)
 
 
@@ -178,7 +178,7 @@ def test_a_uuid_of_another_size_is_an_error() -> None:
 
 
 def test_only_versions_that_we_speak_are_written() -> None:
-    with pytest.raises(ValueError, match="Produce is spoken in versions 3 to 13, not 14"):
+    with pytest.raises(ValueError, match="Produce is supported in versions 3 to 13, not 14"):
         frames.request(PRODUCE, 14, 1, None, {})
 
 
@@ -194,19 +194,21 @@ def test_the_highest_common_version_is_chosen(offered: tuple[int, int], chosen: 
 
 def test_a_version_can_be_the_last_that_is_for_us() -> None:
     assert frames.common_version(PRODUCE, {0: (0, 13)}, "one:9092", at_most=11) == 11
-    with pytest.raises(UnsupportedBroker, match="speaks Produce in versions 12 to 13, we in 3 to 11"):
+    with pytest.raises(UnsupportedBroker, match="supports Produce in versions 12 to 13, this client 3 to 11"):
         frames.common_version(PRODUCE, {0: (12, 13)}, "one:9092", at_most=11)
 
 
 @pytest.mark.parametrize("offered", [(0, 2), (14, 20)])
 def test_a_broker_without_a_common_version_is_named_with_both_ranges(offered: tuple[int, int]) -> None:
     low, high = offered
-    with pytest.raises(UnsupportedBroker, match=f"one:9092 speaks Produce in versions {low} to {high}, we in 3 to 13"):
+    said = f"one:9092 supports Produce in versions {low} to {high}, this client 3 to 13"
+    with pytest.raises(UnsupportedBroker, match=said):
         frames.common_version(PRODUCE, {0: offered}, "one:9092")
 
 
 def test_a_broker_without_the_api_is_named() -> None:
-    with pytest.raises(UnsupportedBroker, match="one:9092 does not offer Produce, of which we speak versions 3 to 13"):
+    said = "one:9092 does not offer Produce, of which this client supports versions 3 to 13"
+    with pytest.raises(UnsupportedBroker, match=said):
         frames.common_version(PRODUCE, {}, "one:9092")
 
 

@@ -1,4 +1,4 @@
-"""Fetched bytes become a table: what Java wrote, transactions, and bytes that are damaged anywhere."""
+"""Fetched bytes become a table: batches from Java, transactions, and bytes that are damaged anywhere."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_compacted_batches_keep_their_offsets(spark: SparkSession) -> None:
 
 
 class Log:
-    """A partition with transactions of producers 1 and 2, and records of none."""
+    """A partition with transactions of producers 1 and 2, and records without a transaction."""
 
     def __init__(self, java: JavaRecords) -> None:
         self.data = b"".join(
@@ -205,7 +205,7 @@ def record(offset: int, *, headers: int = 0) -> bytes:
 
 
 def made_of(records: bytes, count: int, *, last: int, codec: int = NONE) -> bytes:
-    """A batch whose header says `count`, and `last` of the offsets."""
+    """A batch whose header claims `count` records and `last` as the last offset delta."""
     made = bytearray(batch(ROWS[:1])[:HEADER_SIZE]) + bytes(compress(codec, None, records))
     made[8:12] = (len(made) - LOG_START).to_bytes(4, "big")
     made[22], made[23:27], made[57:61] = codec, last.to_bytes(4, "big"), count.to_bytes(4, "big")

@@ -56,7 +56,7 @@ def test_a_name_may_have_commas_and_equal_signs() -> None:
     ],
 )
 def test_a_challenge_that_is_none_names_the_broker(challenge: bytes) -> None:
-    with pytest.raises(AuthenticationFailed, match="the SCRAM challenge of broker is none"):
+    with pytest.raises(AuthenticationFailed, match="the SCRAM challenge of broker is not valid"):
         Scram("user", "pencil", "sha256", NONCE).final(challenge, "broker")
 
 
@@ -74,5 +74,5 @@ def test_a_broker_that_does_not_know_the_password_is_left(answer: bytes) -> None
 
 
 def test_a_weak_digest_is_refused() -> None:
-    with pytest.raises(ValueError, match="'md5' is no digest of SCRAM; use sha256 or sha512"):
+    with pytest.raises(ValueError, match="'md5' is not a SCRAM digest; use sha256 or sha512"):
         scram("user", "pencil", digest="md5")

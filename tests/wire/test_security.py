@@ -1,4 +1,4 @@
-"""TLS and SASL against a broker that asks for them: who is let in, and what those read who are not."""
+"""TLS and SASL against a broker that requires them: who is admitted, and the errors of those who are not."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def tls(trusted: tuple[Path, Path]) -> ssl.SSLContext:
 
 
 async def token(**claims: object) -> str:
-    """An unsecured JWS (RFC 7515, appendix A.5), which Kafka takes for tests unless it is told of an issuer."""
+    """An unsecured JWS (RFC 7515, appendix A.5), which Kafka accepts for tests unless an issuer is configured."""
     told = {"sub": "cid", "iat": time.time() - 1, "exp": time.time() + 600} | claims
     parts = [json.dumps(part).encode() for part in ({"alg": "none"}, told)]
     return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts) + "."
@@ -79,7 +79,7 @@ def send(servers: str, topic: str, authenticate: Authenticate | None = None, tls
 
 
 def received(broker: KafkaCluster, topic: str, count: int) -> list[bytes | None]:
-    """So many values, or those that came in time."""
+    """`count` values, or fewer if the others did not come in time."""
     consumer = Consumer({"bootstrap.servers": broker.servers, "group.id": uuid.uuid4().hex})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
@@ -150,7 +150,7 @@ def test_a_mechanism_that_the_broker_does_not_speak(broker: KafkaCluster, topic:
 
     address = broker.address(1, "SASL")
     spoken = r"(?=.*\bPLAIN\b)(?=.*\bSCRAM-SHA-256\b)(?=.*\bSCRAM-SHA-512\b)(?=.*\bOAUTHBEARER\b)"
-    with pytest.raises(AuthenticationFailed, match=f"{address} does not speak GSSAPI; it speaks {spoken}"):
+    with pytest.raises(AuthenticationFailed, match=f"{address} does not support GSSAPI, only {spoken}"):
         send(address, topic, other)
     assert tries == [address]
 

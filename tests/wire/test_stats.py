@@ -1,4 +1,4 @@
-"""A producer's statistics: their arithmetic, and those of a run as Prometheus would read them."""
+"""A producer's statistics: their arithmetic, and those of a run as Prometheus reads them."""
 
 from __future__ import annotations
 

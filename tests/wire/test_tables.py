@@ -1,4 +1,4 @@
-"""Tables of every form and type of Arrow reach the broker, and each row the topic that it names."""
+"""Tables of every form and type of Arrow reach the broker, and each row reaches its topic."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_values_in_pieces_of_memory_are_written_in_their_order(services: Service
         async with Producer(services.kafka, **options) as producer:
             return await producer.send_values(topic, parts)
 
-    # As one batch; in batches that are smaller; and where each row has a partition of its own.
+    # As one batch; in smaller batches; and with each row in its own partition.
     ways: list[dict[str, Any]] = [{"compression": "lz4"}, {"batch_size": 500}, {"partitioner": "round-robin"}]
     for topic, options in zip(topics, ways, strict=True):
         receipt = asyncio.run(work(topic, **options))

@@ -1,4 +1,4 @@
-"""Batches that the broker refuses as too large are cut and sent again: in order, once, each record at its offset."""
+"""Batches that the broker refuses as too large are split and sent again: in order, once, each record at its offset."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COUNT = 3_000
 
 @pytest.fixture
 def topic(services: Services) -> Iterator[str]:
-    """A topic of two partitions that takes batches of 20 000 bytes."""
+    """A topic of two partitions that accepts batches of 20 000 bytes."""
     with new_topic(services.kafka, "large", 2, {"max.message.bytes": str(LIMIT)}) as name:
         yield name
 
@@ -47,7 +47,7 @@ def read(services: Services, topic: str) -> dict[int, dict[int, bytes]]:
     async def work() -> dict[int, dict[int, bytes]]:
         found: dict[int, dict[int, bytes]] = {0: {}, 1: {}}
         async with Reader(services.kafka) as reader:
-            # A transaction's end is told before its markers are everywhere: read to what is there, and wait for them.
+            # A transaction's end is confirmed before its markers are everywhere: read what is there, and wait for them.
             async with Reader(services.kafka, committed=False) as whole:
                 start, end = await whole.earliest(topic), await whole.latest(topic)
             async for partition, table in reader.read(topic, start=start, end=end):
@@ -58,7 +58,7 @@ def read(services: Services, topic: str) -> dict[int, dict[int, bytes]]:
 
 
 def assert_placed(found: dict[int, dict[int, bytes]], told: list[RecordMetadata], sent: Callable[[int], bytes]) -> None:
-    """Each record is at the offset that was told, none is twice, and a partition has them in order."""
+    """Each record is at its reported offset, none is twice, and a partition has them in order."""
     assert len(told) == len({(one.partition, one.offset) for one in told})
     for n, one in enumerate(told):
         assert found[one.partition][one.offset] == sent(n)
@@ -119,7 +119,7 @@ def test_a_table_arrives_but_for_the_record_that_alone_is_too_large(services: Se
     ((first, last, error),) = failed.value.failed
     assert (first, last) == (1_234, 1_234)
     assert isinstance(error, MessageTooLarge)
-    for said in (f"topic {topic}, partition 0", "raise its max.message.bytes", "one record of 200", "200", "is sent"):
+    for said in (f"topic {topic}, partition 0", "raise its max.message.bytes", "one record of 200", "200", "as sent"):
         assert said in str(error)
     receipt, found = failed.value.receipt, read(services, topic)
     del rows[1_234]
@@ -176,7 +176,7 @@ def test_parts_have_their_records_in_order(rows: list[Row], codec: int, data: st
 
 
 def test_a_part_may_take_more_bytes_than_the_whole() -> None:
-    """Its first record is of another time, from which all others count."""
+    """Its first record has another time, from which all other times count."""
     late: list[Row] = [(None, b"", [], 1 << 40)] * 9
     rows: list[Row] = [late[0], (None, b"", [], 0), *late]
     whole = stamped(batch_of(rows))
@@ -192,7 +192,7 @@ def stamped(batch: memoryview) -> memoryview:
 
 
 def test_parts_share_the_numbers_of_the_whole() -> None:
-    """Those behind it keep theirs, past the end of the numbers too."""
+    """The batches after it keep their numbers, also past the largest number."""
     lane, told = Lane("t", 0, Backoff(0.0, 0.0)), list[tuple[int, slice]]()
     for _ in range(2):
         data = batch_of([(None, bytes(100), [], 0)] * 8)
@@ -206,7 +206,7 @@ def test_parts_share_the_numbers_of_the_whole() -> None:
     left, right, last = lane.take(1), lane.take(1), lane.take(1)
     assert (last, last.sequence) == (behind, SEQUENCES - 2)
     assert (left.sequence, left.count, right.sequence, right.count) == (SEQUENCES - 10, 4, SEQUENCES - 6, 4)
-    # A part may be too large again, and the one behind it come back before.
+    # A part may be too large again, and the next part may come back before it.
     lane.again(right)
     lane.split(left, halves(left.data, None))
     lane.again(last)

@@ -1,4 +1,4 @@
-"""`penstock topics` as a user meets it, on a real broker."""
+"""`penstock topics` as users run it, on a real broker."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def topic(services: Services) -> Iterator[str]:
 
 
 def write(services: Services, topic: str, *sent: tuple[Any, ...], commit: bool | None = None) -> None:
-    """Records of partition, time, key, value and perhaps headers; in a transaction if `commit` says how it ends."""
+    """Write records of partition, time, key, value and optional headers; with `commit`, in a transaction."""
     transaction = {} if commit is None else {"transactional.id": uuid.uuid4().hex}
     producer = Producer({"bootstrap.servers": services.kafka, **transaction})
     if commit is not None:

@@ -66,7 +66,7 @@ def test_an_aborted_transaction_leaves_nothing_and_the_next_one_goes_on(services
                     waiting = await one.send(topic, b"never", partition=1)
                     raise RuntimeError("changed my mind")
             with pytest.raises(KafkaError):
-                # Either it was on its way or it was dropped; committed it was not.
+                # It was in flight or dropped, but not committed.
                 await waiting
                 raise TransactionAbortable
             async with one.transaction():
@@ -138,7 +138,7 @@ def test_what_waits_for_metadata_at_the_end_of_a_transaction_is_not_in_the_next_
                     await asyncio.wait([sending], timeout=0.1)
                     raise RuntimeError
             async with one.transaction():
-                with pytest.raises(InvalidTxnState, match=f"topic {topic}.*ended before this was taken"):
+                with pytest.raises(InvalidTxnState, match=f"topic {topic}.*ended before this call was accepted"):
                     await sending
 
     asyncio.run(work())
@@ -213,7 +213,7 @@ def test_wrong_use_is_told(services: Services, topic: str) -> None:
         async with producer(services, topic) as one:
             with pytest.raises(InvalidTxnState, match=r"send inside `async with producer.transaction\(\)`"):
                 await one.send(topic, b"v")
-            with pytest.raises(InvalidTxnState, match="end it before the next one begins"):
+            with pytest.raises(InvalidTxnState, match="end it before you begin the next one"):
                 async with one.transaction() as ended, one.transaction():
                     pass
             with pytest.raises(InvalidTxnState, match="the transaction has ended; begin another"):
@@ -224,5 +224,5 @@ def test_wrong_use_is_told(services: Services, topic: str) -> None:
                     pass
 
     asyncio.run(work())
-    with pytest.raises(ValueError, match="a transactional producer is idempotent"):
+    with pytest.raises(ValueError, match="a transactional producer must be idempotent"):
         Producer(services.kafka, acks=1, transactional_id="t")

@@ -1,4 +1,4 @@
-"""The primitive types: known bytes, round trips, and lengths that lie."""
+"""The primitive types: known bytes, round trips, and wrong lengths."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_length_beyond_the_end_is_refused() -> None:
 
 
 def test_text_that_is_not_utf_8_is_refused_at_its_byte() -> None:
-    with pytest.raises(BadBytes, match="byte 2: text that is not UTF-8"):
+    with pytest.raises(BadBytes, match="byte 2: a string that is not UTF-8"):
         types.read_text(memoryview(b"\0a\xff"), 1, 2)
 
 

@@ -1,4 +1,4 @@
-"""Changes out of ScyllaDB and Apache Cassandra: `read` them as a frame, make `events` of them."""
+"""Change data capture from ScyllaDB and Apache Cassandra: `read` gives changes as a frame, `events` encodes them."""
 
 from __future__ import annotations
 

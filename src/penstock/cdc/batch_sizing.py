@@ -1,13 +1,13 @@
-"""Judging before reading: how far a batch may go to hold no more rows than it should.
+"""Chooses where a batch ends, so that it holds no more rows than it should.
 
-A log has no counts. Asking a stream for its first few row times is cheap, and tells more with each round: a stream
-that gave as many as were asked for goes on beyond its last one, all others are known whole. Streams that keep the
-batch short are asked for twice as many, until the batch is full enough.
+A log has no row counts, but reading the first few row times of a stream is cheap. A stream that returns as many times
+as the query asked for may have more rows after the last time; all other streams are known completely. The streams that
+keep the batch short are asked for twice as many times, until the batch is full enough.
 
-Looking at each row's time costs the node nearly half of what reading the row does. So a large batch is judged by a
-sample of the streams, another one each time, whose rows stand for those of the others by their shares of the ring;
-streams that were found to hold much more than their share (those of a hot partition) are always looked at and stand
-for themselves.
+Reading each row's time costs the node nearly half of what reading the row costs. So a large batch is estimated from a
+sample of the streams, a different sample each time. The rows of a sampled stream represent those of other streams by
+their shares of the ring. Streams with much more than their share (those of a hot partition) are always read and
+represent only themselves.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ from penstock.native import Array
 from penstock.schema import CqlTable
 
 SAMPLE = 8000
-"""About how many rows are looked at: a batch of no more than these is counted to the row."""
+"""About how many rows are sampled; the rows of a batch up to this size are all counted."""
 FEWEST = 2
-"""Streams of a sample at least."""
+"""The smallest number of streams in a sample."""
 HEAVY = 3
-"""Times its share that a stream holds which is always looked at."""
+"""A stream is always read if it holds more than this many times its share."""
 EXCESS = 0.05
-"""Of a batch's rows, held beyond its share by a stream which is always looked at: three times a third is all."""
+"""A stream is also always read if it exceeds its share by this part of a batch's rows: `HEAVY` thirds are all rows."""
 
 
 class Probe:
-    """Judges the batches of one query; remembers which streams are heavy."""
+    """Estimates the batches of one query; remembers which streams are heavy."""
 
     def __init__(self, chosen: CdcSettings, table: CqlTable) -> None:
         self.chosen, self.table = chosen, table
         self.heavy: frozenset[bytes] = frozenset()
 
     def last_time_within(self, span: Span, shares: dict[bytes, float], most: int) -> int:
-        """The point in time up to which the span holds about `most` rows, or a half of it and more; its end if fewer.
+        """Return the time up to which the span holds about `most` rows, at least half of them; else the span's end.
 
-        `shares` are those of the span's streams. Rows of one instant are never parted, so the first instant with rows
-        is always within.
+        `shares` are the shares of the span's streams. Rows with the same time are never split, so the first time with
+        rows is always included.
         """
         weights = self._sample(shares, most)
-        # Half as many again as if all held their share, which mostly spares a second round.
+        # 1.5 times the even share, which mostly saves a second round.
         limit = min(int(1.5 * most * sum(shares[stream] for stream in weights) / len(weights)) + 1, most)
         known = _first_times(self.chosen, self.table, span, weights, limit)
         while True:
@@ -67,7 +67,7 @@ class Probe:
         return self._no_longer(span, until)
 
     def _sample(self, shares: dict[bytes, float], most: int) -> dict[bytes, float]:
-        """The streams to look at, and how many rows a row of each stands for."""
+        """The streams to sample, and how many rows one row of each represents."""
         light = [stream for stream in shares if stream not in self.heavy]
         random.shuffle(light)
         seen = np.cumsum([shares[stream] for stream in light])
@@ -84,7 +84,7 @@ class Probe:
         self.heavy = frozenset(stream for stream, count in counts.items() if count > bounds[stream])
 
     def _no_longer(self, span: Span, until: int) -> int:
-        """The end, but not beyond the longest time from the first row of all streams."""
+        """`until`, but at most `max_time` after the first row of all streams."""
         longest = self.chosen.max_time // MICROSECOND
         if until - span.after <= longest:
             return until
@@ -93,7 +93,7 @@ class Probe:
 
 
 def _running_count(known: dict[bytes, Array], weights: dict[bytes, float], until: int) -> tuple[Array, Array]:
-    """The times up to `until`, in order, and how many rows there are about up to each."""
+    """The times up to `until`, in order, and the estimated number of rows up to each."""
     none = np.empty(0)
     times = np.concatenate([none.astype(np.int64), *known.values()])
     stands_for = np.concatenate([none, *(np.full(len(each), weights[stream]) for stream, each in known.items())])
@@ -115,7 +115,7 @@ def _first_times(
 
 
 def _runs(chosen: CdcSettings, text: str, values: tuple[object, ...]) -> Iterator[tuple[bytes, Array]]:
-    """Neighbouring rows of one stream, page by page: the stream and its times."""
+    """Yield each run of rows of one stream, page by page: the stream and its times."""
     for page in fetch_pages(chosen, text, values):
         if not page.rows:
             continue

@@ -1,4 +1,4 @@
-"""The settings of the change log source, checked when they are given."""
+"""The settings of the change log source, checked when the source is created."""
 
 from __future__ import annotations
 
@@ -23,15 +23,17 @@ BAD_VALUES = ("stop", "problem")
 class CdcSettings:
     """What to read, from where and how; each field is an option of `format("scylla-cdc")`.
 
-    start: "earliest" (what the log still holds), "latest", a point in time (ISO 8601, UTC unless it says otherwise), or
-    "snapshot": the rows that the table holds, then all changes since.
-    confidence: how far behind now to stay; a write must be visible this long after its timestamp, or it is missed.
-    max_rows, max_time: how much a batch takes when there is more to read, in log rows and in time.
-    latency: "safe", or "low" to read rows at once and look again for late ones until they are `confidence` old.
+    start: "earliest" (the oldest change still in the log), "latest", a time (ISO 8601, UTC unless it has an offset), or
+    "snapshot": the rows of the table, then all changes since.
+    confidence: how far to stay behind the current time; a write that is not visible this long after its timestamp is
+    missed.
+    max_rows, max_time: the most that a batch takes, in log rows and in time.
+    latency: "safe", or "low" to read rows at once and look again for late rows until they are `confidence` old.
     patience: how long a node may be away before the query fails.
-    lossy: go on with what there is, instead of failing, when what was to be read next is gone (`failOnDataLoss`).
-    bad_values: what becomes of a cell that cannot be read: "stop" ends the query with an error that names it, "problem"
-    makes it null and describes it in the column `problem`.
+    lossy: if the changes to read next are gone, continue with the remaining ones instead of failing
+    (`failOnDataLoss=false`).
+    bad_values: "stop" ends the query at a cell that cannot be read, with an error that names it; "problem" makes the
+    cell null and describes it in the column `problem`.
     """
 
     access: Access
@@ -51,7 +53,7 @@ class CdcSettings:
     bad_values: str = "stop"
 
     def start_micros(self) -> int | None:
-        """The point in time that `start` names; None for "earliest"."""
+        """The start time in microseconds since 1970; None for "earliest"."""
         if self.start == "earliest":
             return None
         if self.start in ("latest", "snapshot"):
@@ -70,14 +72,14 @@ KNOWN = (*_REQUIRED, *_OWN, *_TEXTS, *_FLAGS, *_DURATIONS, *_COUNTS)
 
 
 def settings(options: Mapping[str, str]) -> CdcSettings:
-    """Settings from Spark's options; refuses what is missing, unknown or no value of its kind."""
+    """Settings from Spark's options; raises PenstockError if one is missing, unknown or not valid."""
     given = {key.lower(): value for key, value in options.items()}
     for key in given:
         if key not in KNOWN:
             close = get_close_matches(key, KNOWN, 1)
             raise PenstockError(
                 f"the change log source has no option {key!r}",
-                next=f"did you mean {close[0]!r}?" if close else f"its options are {', '.join(KNOWN)}",
+                next=f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(KNOWN)}",
             )
     for key in _REQUIRED:
         if not given.get(key):
@@ -99,7 +101,10 @@ def settings(options: Mapping[str, str]) -> CdcSettings:
     _one_of("bad_values", result.bad_values, BAD_VALUES)
     _check_start(result)
     if result.rows == "log" and result.start == "snapshot":
-        raise PenstockError("a snapshot has no log rows", next='use another start, or .option("rows", "changes")')
+        raise PenstockError(
+            'start "snapshot" does not work with rows "log": a snapshot has no log rows',
+            next='use another start, or .option("rows", "changes")',
+        )
     return result
 
 
@@ -108,7 +113,7 @@ _EXAMPLE = '.option("table", "shop.orders").option("hosts", "127.0.0.1:9042")'
 
 def _count(key: str, text: str) -> int:
     if not text.isdigit() or int(text) == 0:
-        raise PenstockError(f"{key} is no whole number above zero: {text!r}", next=f'write .option("{key}", "1000")')
+        raise PenstockError(f"{key} is not a positive integer: {text!r}", next=f'write .option("{key}", "1000")')
     return int(text)
 
 

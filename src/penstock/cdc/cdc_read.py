@@ -25,16 +25,25 @@ def read(
     bad_values: str = "stop",
     **options: str | int | timedelta,
 ) -> DataFrame:
-    """The changes of `table` ("keyspace.table"), one row a change; docs/cdc.md describes its columns.
+    """Read the changes of `table` ("keyspace.table") as a streaming frame with one row per change.
 
-    `images` asks for the row before and after each change: "none", "full", or a pair (before, after). `start` may be
-    a time, UTC unless it has a zone. What was written less than `confidence` ago is left for a later batch. When rows
-    have expired before they were read, or the table was dropped and made again, the query stops; with
-    `fail_on_data_loss` false it logs what is missing, and goes on with what there is. With `bad_values` "stop" a cell
-    that cannot be read ends the query with an error that names it; with "problem" it is null, and its row has a
-    `problem`: `cdc.events` leaves such rows out, and `kafka.dead_letters` takes them. `options` are the other fields
-    of the source's `Settings`, such as `user`, `consistency` or `max_rows`. Wrong settings, a missing table or one
-    without a change log raise here. Changes of one primary key arrive in order, each once in every run of a batch.
+    Changes of one primary key arrive in order, each once in every run of a batch. docs/cdc.md describes the columns:
+    `op string` (c, u, d; r in a snapshot), `key struct`, `before struct`, `after struct`, `delta struct`,
+    `written array<string>`, `deleted array<string>`, `deleted_elements struct`, `range struct`, `operation tinyint`,
+    `ttl bigint` (seconds), `ts timestamp`, `read_ts timestamp`, `stream_id binary`, `time string`, `batch_seq_no int`,
+    `end_of_batch boolean`, `keyspace string`, `table string`. A struct that would have no field is left out.
+
+    `images` asks for the row before and after each change: "none", "full", or a pair (before, after). `start` is
+    "earliest", "latest", "snapshot" (the rows of the table, then its changes), or a time, UTC unless it has a zone.
+    Writes younger than `confidence` are left for a later batch. If rows expired before they were read, or the table was
+    dropped and created again, the query stops with `DataLost`; with `fail_on_data_loss=False` it logs what is missing
+    and continues. With `bad_values="stop"` a cell that cannot be read ends the query with an error that names it. With
+    "problem" the cell is null and the column `problem struct` describes it: `cdc.events` leaves these rows out, and
+    `kafka.dead_letters` takes them. `options` are other options of the source, such as `user`, `consistency`,
+    `max_rows` or `latency`; docs/cdc.md lists them.
+
+    Raises PenstockError if a setting is not valid, the table does not exist or has no change log, the user may not read
+    it, or the log lacks the images; DatabaseUnavailable if no node answers within `patience` (5 minutes).
     """
     before, after = _pair(images)
     given = {
@@ -51,7 +60,7 @@ def read(
         **{key: _option(key, value) for key, value in options.items()},
     }
     if not name:
-        raise PenstockError("cdc.read needs a name", where=table, next='give the source one, such as name="orders"')
+        raise PenstockError("cdc.read needs a name", where=table, next='give the source a name, such as name="orders"')
     describe(settings(given))
     return spark.readStream.format("scylla-cdc").options(**given).load()
 
@@ -61,7 +70,7 @@ def _pair(images: str | tuple[str, str]) -> tuple[str, str]:
         return images, images
     if not isinstance(images, (tuple, list)) or len(images) != 2:
         raise PenstockError(
-            f"images cannot be {images!r}", where="cdc.read", next='use "none", "full" or a pair of these'
+            f"images cannot be {images!r}", where="cdc.read", next='use "none", "full" or a pair of them'
         )
     return images[0], images[1]
 

@@ -1,9 +1,9 @@
-"""Where a query goes on in a change log: where its checkpoint says, if that is of this log and nothing is gone.
+"""Where a query continues in a change log: at its checkpoint, if that belongs to this log and nothing was lost.
 
-What can be gone: the log, whose table was dropped and made again (it has another id then), and rows that have expired.
-Rows expire by the ttl of the time when they were written: an offset keeps the shortest that the log was seen with since
-its position. All of it is told with the span of time that was not read. A query that is to go on without them begins
-with a batch of no rows, so that its checkpoint knows.
+Two things can be lost: the log, if the table was dropped and created again (its id differs then), and rows that have
+expired. Rows expire by the ttl that was set when they were written: an offset keeps the shortest ttl seen since its
+position. Every loss is reported with the span of time that was not read. A query that continues without the lost rows
+starts with an empty batch, so that its checkpoint has the new position.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from penstock.errors import DataLost
 log = logging.getLogger(__name__)
 
 SEEK, EARLIEST = "seek", "earliest"
-"""In an offset that a user has set: its `time` is to be looked for; or the log's beginning."""
+"""Keys of an offset that a user has set: search for its `time`, or start at the log's beginning."""
 MOVED = "moved"
-"""In an offset that was not reached by reading from the one before."""
+"""Key of an offset that was not reached by reading from the previous one."""
 AWAY = 60_000_000
-"""Microseconds: a running query moves its offset more often, and notices an ALTER itself."""
+"""Microseconds; a running query moves its offset more often, and notices an ALTER itself."""
 
 
 class CdcResume:
-    """For one query."""
+    """Checks and moves the offsets of one query."""
 
     def __init__(self, planner: Planner) -> None:
         self.planner = planner
@@ -38,18 +38,21 @@ class CdcResume:
         self._told: set[str] = set()
 
     def offset(self, position: Position, *, moved: bool = False) -> dict[str, Any]:
-        """A position as Spark keeps it, with the log that it is of, and how many tasks read up to it."""
+        """A position as a Spark offset, with the id of its log and the number of tasks that read up to it."""
         told = replace(position, tasks=self.planner.settings.partitions).offset()
         if self.planner.table.log:
             told |= {"log": self.planner.table.log, "ttl": self._ttl(position)}
         return told | {MOVED: True} if moved else told
 
     def moved(self, start: dict[str, Any]) -> dict[str, Any] | None:
-        """The offset from which to go on instead of `start`; None if it is `start`. Raises `DataLost`."""
+        """Return the offset to continue from instead of `start`, or None to continue from `start`.
+
+        Raises DataLost if changes are gone.
+        """
         at = Position.of(start)
         if SEEK in start:
             return self.offset(self._sought(start), moved=True)
-        # Nothing was promised before the first batch.
+        # Before the first batch nothing can be lost.
         if not at.planned:
             return None
         self._kept = start.get("ttl")
@@ -61,7 +64,7 @@ class CdcResume:
         return None if "log" in start or not self.planner.table.log else self.offset(at, moved=True)
 
     def check(self, start: dict[str, Any], end: dict[str, Any]) -> bool:
-        """Whether the rows of a planned batch are to be read; raises `DataLost` if they are gone."""
+        """Whether to read the rows of a planned batch; raises DataLost if they are gone."""
         if end.get(MOVED):
             return False
         if self._other_log(end):
@@ -78,29 +81,29 @@ class CdcResume:
         made = _made(self.planner.table.log)
         until = "the end of the old log" if made is None else _text(made)
         return (
-            "the table was dropped and made again, or its change log was: its id is another one",
+            "the table or its change log was dropped and created again: its id has changed",
             f"changes from {_text(at.time)} to {until}",
         )
 
     def _check_age(self, at: Position) -> None:
-        """A snapshot, which reads no changes yet, is told after its end."""
+        """Report rows that expired before they were read; for a snapshot only once it has ended."""
         ttl = self._ttl(at) * 1_000_000
         if not at.planned or at.snapshot is not None or not ttl:
             return
         held = now_micros() - ttl
         if at.time < held:
             self._lost(
-                f"the log has let rows expire that were not read: it holds {ttl // 1_000_000} s",
+                f"rows of the log expired before they were read: its ttl is {ttl // 1_000_000} s",
                 f"changes from {_text(at.time)} to {_text(held)}",
             )
         elif self._kept and at.planned + AWAY < self.planner.table.altered:
             self._warn(
-                f"the table was altered at {_text(self.planner.table.altered)}, while this query was away: if its cdc "
-                f"ttl was shortened meanwhile, changes since {_text(at.time)} may have expired"
+                f"the table was altered at {_text(self.planner.table.altered)}, while this query did not run: if its "
+                f"cdc ttl was shortened, changes since {_text(at.time)} may have expired"
             )
 
     def _ttl(self, at: Position) -> int:
-        """How long the log holds the rows behind a position, in seconds; 0 is for ever."""
+        """How long the log holds the rows after a position, in seconds; 0 means for ever."""
         now = int(self.planner.table.option("ttl") or 0)
         if self._kept is None or at.time >= self.planner.table.altered:
             return now
@@ -112,27 +115,27 @@ class CdcResume:
         if time is not None and time < held:
             ttl = self.planner.table.option("ttl")
             self._lost(
-                f"the log does not go back to {_text(time)}, which was set: it holds {ttl} s",
+                f"the log does not go back to {_text(time)}, the position that was set: its ttl is {ttl} s",
                 f"changes from {_text(time)} to {_text(held)}",
             )
         found = replace(self.planner.begin(time), planned=now_micros())
-        log.warning("%s goes on at %s, as was set", self._where, _text(found.time + 1))
+        log.warning("%s continues at %s, the position that was set", self._where, _text(found.time + 1))
         return found
 
     def _lost(self, what: str, span: str) -> None:
-        """Tell what is lost: as an error, unless the query is to go on."""
+        """Raise DataLost, or log a warning if the query continues without the lost rows."""
         if self.planner.settings.lossy:
-            self._warn(f"goes on though {what}; not read: {span}", of=what)
+            self._warn(f"continues although {what}; not read: {span}", of=what)
             return
         raise DataLost(
             f"{what}; not read: {span}",
             where=self._where,
-            next="read what there is with fail_on_data_loss=False, or begin anew: `penstock checkpoints reset NAME`, "
-            "for a connector DELETE its offsets",
+            next="read the remaining changes with fail_on_data_loss=False, or start over: "
+            "`penstock checkpoints reset NAME`, for a connector DELETE its offsets",
         )
 
     def _warn(self, text: str, *, of: str = "") -> None:
-        """Once while the query runs."""
+        """Log a warning once per run of the query."""
         if (of or text) not in self._told:
             self._told.add(of or text)
             log.warning("%s: %s", self._where, text)
@@ -143,7 +146,7 @@ class CdcResume:
 
 
 def _made(id: str) -> int | None:
-    """When a table with this id was made, in microseconds; databases make ids of the time."""
+    """When a table with this id was created, in microseconds; None if its id has no time."""
     made = UUID(id)
     return (made.time - UUID_EPOCH) // 10 if made.version == 1 else None
 

@@ -1,8 +1,8 @@
 """The change log as a Spark streaming source, `format("scylla-cdc")`.
 
-A batch is the time (start, end] of one generation in every stream. `end` stays `confidence` behind now, so that
-what it covers is complete, and Spark keeps both ends in its checkpoint: a batch that is run again after a crash
-reads the same rows. Each task reads some of the streams; a stream's rows stay in order, and all changes of a row
+A batch covers the time (start, end] of one generation in every stream. `end` stays `confidence` behind the current
+time, so that the covered time is complete. Spark keeps both ends in its checkpoint: a batch that runs again after a
+crash reads the same rows. Each task reads some of the streams. A stream's rows stay in order, and all changes of a row
 are in one stream, so changes of one primary key keep their order.
 """
 
@@ -33,20 +33,20 @@ T = TypeVar("T")
 
 @dataclass
 class SpanPartition(InputPartition):
-    """What one task reads, in this order."""
+    """The spans that one task reads, in this order."""
 
     spans: list[Span]
 
 
 @dataclass
 class RangePartition(InputPartition):
-    """What one task of a snapshot reads."""
+    """The token range that one task of a snapshot reads."""
 
     range: TokenRange
 
 
 class ScyllaCdc(DataSource):
-    """The source by its name; its options are described with `CdcSettings`."""
+    """The Spark data source "scylla-cdc"; `CdcSettings` describes its options."""
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
@@ -71,7 +71,7 @@ class ScyllaCdc(DataSource):
 
 
 class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans batches in a process beside the driver, and reads them in the executors' Python workers."""
+    """Plans batches in a Python process of the driver and reads them in the executors' Python workers."""
 
     def __init__(self, chosen: CdcSettings, table: CqlTable, schema: StructType) -> None:
         self.settings, self.table, self.schema = chosen, table, schema
@@ -101,13 +101,13 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return moved
         at = Position.of(start)
         if not at.planned and self.settings.start == "latest":
-            # A batch without rows: a new query would begin later, and skip what a first batch that broke had read.
+            # An empty batch fixes the start: after a failed first batch, "latest" would be later and skip its rows.
             return self.resume.offset(replace(at, planned=now_micros()))
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self.settings.max_rows
         if at.snapshot is not None:
             return self.resume.offset(self._plan(lambda: self.snapshot.next(at, most)))
         target = self._newest() if self.target is None else self.target
-        # In safe mode too, where low latency left time that is not complete.
+        # Also in safe mode, if an earlier run with low latency left time that is not complete.
         if self.settings.latency == "safe" and at.newest == at.time:
             until = self._plan(lambda: self.planner.next(at, target, most))
             idle = self.target is None and self._plan(lambda: self.planner.idle(at, until))
@@ -119,7 +119,7 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if idle or until == at else self.resume.offset(until)
 
     def _newest(self) -> int:
-        """The last microsecond that may be read now."""
+        """The last microsecond that can be read now."""
         return now_micros() if self.settings.latency == "low" else self.planner.confident()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -134,7 +134,7 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begin, until = Position.of(start), Position.of(end)
-        # A batch that is run again is not asked for anew.
+        # A batch that runs again is not planned by latestOffset, so the check is here too.
         if not self._plan(lambda: self.resume.check(start, end)):
             return []
         if begin.snapshot is not None:
@@ -142,7 +142,7 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [SpanPartition(spans) for spans in self._plan(lambda: self.fresh.spans(begin, until))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Here, since Spark makes a process for each plan and each frame, and only the workers decode.
+        # Imported here: Spark starts a process for each plan and each frame, and only the workers decode.
         from penstock.cdc.snapshot_read import read_range
         from penstock.cdc.span_read import read_span
 

@@ -1,4 +1,4 @@
-"""Finding a table and its change log in the database's own schema tables."""
+"""Finds a table and its change log in the database's schema tables."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from penstock.schema import LOG_SUFFIX, CqlTable
 
 
 def log_name(table: CqlTable) -> str:
-    """The table's log as CQL names it."""
+    """The full name of the table's log, quoted for CQL."""
     return f"{quoted(table.keyspace)}.{quoted(table.log_name)}"
 
 
 def find_table(session: Any, name: str) -> CqlTable:
-    """The table `name` with its columns and CDC options; refuses one that does not exist or has no change log."""
+    """The table `name` with its columns and CDC options.
+
+    Raises PenstockError if the table does not exist or has no change log.
+    """
     keyspace, table = split_name(name)
     of_table = "FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s"
     found = session.execute(f"SELECT extensions, WRITETIME(extensions) {of_table}", (keyspace, table)).one()
@@ -40,14 +43,15 @@ def find_table(session: Any, name: str) -> CqlTable:
 def _suggest(names: set[str], keyspace: str) -> str:
     logged = sorted(name for name in names if name + LOG_SUFFIX in names)
     if logged:
-        return f"tables with a change log in {keyspace}: {', '.join(logged[:10])}"
-    return f"keyspace {keyspace} " + ("has no table with a change log" if names else "does not exist or is empty")
+        return f"use one of the tables with a change log in {keyspace}: {', '.join(logged[:10])}"
+    found = "has no table with a change log" if names else "does not exist or is empty"
+    return f"check the name: keyspace {keyspace} {found}"
 
 
 def cdc_options(blob: bytes) -> dict[str, str]:
-    """The table option `cdc` as ScyllaDB serialises it: a count, then keys and values, each behind its length.
+    """Parse the table option `cdc` as ScyllaDB serialises it.
 
-    All numbers are 32-bit little-endian.
+    The bytes are a count, then keys and values, each after its length; all numbers are 32-bit little-endian.
     """
     texts: list[str] = []
     at = 4
@@ -62,9 +66,10 @@ def cdc_options(blob: bytes) -> dict[str, str]:
 
 
 def expand(session: Any, names: Iterable[str]) -> list[str]:
-    """The tables that names and patterns mean, each once: a name as it is, `*` and `?` as what they match.
+    """Expand names and patterns with `*` and `?` to a list of tables without duplicates.
 
-    A pattern such as `shop.*` stands for the tables with a change log, in order of their names.
+    A name stays as it is. A pattern such as `shop.*` gives the matching tables with a change log, in order of their
+    names.
     """
     found: dict[str, None] = {}
     logged: list[tuple[str, str]] | None = None
@@ -87,5 +92,5 @@ def _logged(session: Any) -> list[tuple[str, str]]:
 
 
 def _written(name: str) -> str:
-    """A name as CQL reads it: quoted only where it must be."""
+    """The name, quoted for CQL only if needed."""
     return name if name.isidentifier() and name == name.lower() else quoted(name)

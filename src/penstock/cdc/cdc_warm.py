@@ -1,4 +1,4 @@
-"""Compiles, or loads, the loops that read a change log, so that the first batch of a query need not wait for it."""
+"""Compiles or loads the loops that read a change log, so that the first batch of a query does not wait for them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from penstock.schema import Column, CqlTable, parse_type
 
 KINDS = ("text", "uuid", "list<int>", "map<text, bigint>")
 ROW = {STREAM: bytes(16), TIME: uuid.UUID(int=1 << 76).bytes, SEQUENCE: bytes(4), OPERATION: b"\x02"}
-"""The cells of an insert that has nothing but its place in the log."""
+"""The cells of an insert that has only its position in the log."""
 
 
 def warm() -> None:
-    """Decode a page with an insert whose columns are null, and tell its row by a hash."""
+    """Decode a page with one insert whose columns are null, and hash its row."""
     columns = layout(_table())
     schema = to_arrow_schema(frame_schema(columns.table), timezone="UTC")
     cells = [ROW.get(number, b"") for number in range(len(columns.names))]

@@ -1,8 +1,8 @@
-"""Pages of log rows to Arrow batches of changes: the frame that `cdc.read` gives, one row per change.
+"""Decodes pages of log rows into Arrow batches of changes: the frame of `cdc.read`, one row per change.
 
-The page stays as bytes until the rows are paired (`row_pairing`); then each column of the frame is decoded once,
-from just the cells that belong in it. A group that a page's end cuts in two is carried, as bytes, in front of the
-next page, so that a change always meets its images.
+The page stays bytes until the rows are paired (`row_pairing`); then each column of the frame is decoded once, from
+only the cells that belong in it. If a page ends inside a group, the group's bytes are put in front of the next page, so
+that a change is always decoded with its images.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class ChangeDecoder:
-    """Turns the pages of one query, in order, into record batches of the frame; holds the group that a page cut."""
+    """Decodes the pages of one query, in order, into record batches; keeps a group that continues on the next page."""
 
     def __init__(
         self, columns: LogLayout, images: Images, schema: pa.Schema, read_micros: int, only: Array | None = None
@@ -43,7 +43,7 @@ class ChangeDecoder:
         self.carried = (b"", 0)
 
     def decode(self, page: Page) -> pa.RecordBatch | None:
-        """The changes that are whole with this page; None if there are none yet."""
+        """Return the changes that are complete with this page, or None if there are none."""
         data, rows = self.carried[0] + page.data, self.carried[1] + page.rows
         view = View.of(data, rows, self.layout)
         groups, rest = row_pairing.pair(
@@ -70,7 +70,7 @@ class ChangeDecoder:
 
 @dataclass(frozen=True)
 class View:
-    """A page with its cells found."""
+    """A page with the positions of its cells."""
 
     layout: LogLayout
     buffer: Array
@@ -92,14 +92,14 @@ class View:
         return found
 
     def among(self, rows: Array, ids: Array) -> Array:
-        """Which rows belong to the groups of these hashes."""
+        """A mask of the rows that belong to the groups with these hashes."""
         cells = self.starts[rows][:, [STREAM, STREAM, TIME, TIME]] + np.array([0, 8, 0, 8])
         words = self.buffer[cells[:, :, None] + np.arange(8)].view(">u8")[:, :, 0]
         return np.isin(hashes(words.astype(np.uint64)), ids)
 
 
 class _Build:
-    """The columns of one batch, a method each; `t` is the column's Arrow type."""
+    """Builds the columns of one batch, with a method for each; `t` is the column's Arrow type."""
 
     def __init__(self, decoder: ChangeDecoder, view: View, groups: Groups) -> None:
         self.table, self.images, self.view, self.groups = decoder.table, decoder.images, view, groups
@@ -142,7 +142,7 @@ class _Build:
         return letters.take(pa.array(np.where(self.is_write, self.code, 0)))
 
     def column_key(self, t: pa.DataType) -> pa.Array:
-        # A range's bounds are no row's key: they stand in `range`.
+        # A range delete has no row key; its bounds are in the column `range`.
         clustering = np.where(self.is_range, -1, self.rows)
         partition = {c.name for c in self.table.partition_key}
         rows = [self.rows if field.name in partition else clustering for field in t]
@@ -154,15 +154,18 @@ class _Build:
         return self._image("before", t, pre, [self._before_rows(c) for c in self.table.columns])
 
     def _before_rows(self, column: Column) -> Array:
-        """Rows with a column's old value: with `preimage: true` what an update left stands in the postimage only."""
+        """The rows that hold a column's old value.
+
+        With `preimage: true` the value of a column that an update did not touch is only in the postimage.
+        """
         pre, post = self.groups.preimage, self.groups.postimage
         if column.name not in self.values:
             return pre
-        # The change alone does not tell: with `delta: keys`, or as one of the rows that a write with a TTL was split
-        # into, it names less than the write touched. What the write touched stands in the preimage, if only as null.
+        # The change row alone is not enough: with `delta: keys`, or if the log split a write with a TTL into several
+        # rows, it names fewer columns than the write touched. The preimage has all touched columns, perhaps as null.
         known = self.view.present(self.layout.at(column.name), pre) | self._flags(column.name, pre)
         untouched = ~known & ~self.written[:, self.values.index(column.name)]
-        # The connector takes the preimage of an insert as it is.
+        # The connector uses the preimage of an insert unchanged.
         untouched &= self.code == 1
         return np.where(untouched & (post >= 0) & (pre >= 0), post, pre)
 
@@ -198,7 +201,7 @@ class _Build:
         return self._struct(t, children, self.is_write)
 
     def column_range(self, t: pa.DataType) -> pa.Array:
-        # The end may be gone (expired) while its start is left, or the other way round: an unknown side has no bound.
+        # One of the two rows of a range delete may have expired: the unknown side then has no bound.
         lone_end = self.code >= 7
         start = np.where(self.is_range & ~lone_end, self.rows, -1)
         end = np.where(lone_end, self.rows, self.groups.range_end)
@@ -213,7 +216,7 @@ class _Build:
 
     def _bound(self, t: pa.DataType, rows: Array) -> pa.Array:
         children = [self._decode("range", field.name, rows, field.type) for field in t]
-        # A side without a single bound column is open.
+        # A side with no value in any bound column is open.
         bounded = np.zeros(len(rows), np.bool_)
         for child in children:
             bounded |= ~np.asarray(child.is_null())
@@ -258,7 +261,7 @@ class _Build:
 
 
 def names_where(names: list[str], marks: Array, t: pa.DataType) -> pa.Array:
-    """For each row of marks, the names of the columns that are marked."""
+    """For each row of `marks`, the names of the marked columns."""
     rows, columns = np.nonzero(marks)
     offsets = np.searchsorted(rows, np.arange(len(marks) + 1)).astype(np.int32)
     values = pa.array(names, pa.string()).take(pa.array(columns))
@@ -268,7 +271,7 @@ def names_where(names: list[str], marks: Array, t: pa.DataType) -> pa.Array:
 def decode_log(
     pages: Iterator[Page], columns: LogLayout, schema: pa.Schema, only: Array | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a log as they are, a batch a page."""
+    """Decode the rows of a log unchanged, one batch per page."""
     for page in pages:
         if page.rows:
             view = View.of(page.data, page.rows, columns)
@@ -285,13 +288,13 @@ def decode_log(
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-# The cells of a batch of changes that cannot be read: an error that names the first, or the column `problem`.
+# Cells that cannot be read: an error that names the first of them, or entries in the column `problem`.
 #
-# Whether the batch has that column decides: its reader asked for it with `bad_values="problem"`.
+# The batch has the column `problem` if the reader was created with `bad_values="problem"`.
 
 
 class Problems:
-    """The bad cells of one batch, whose changes stand in the rows `rows` of a page."""
+    """The unreadable cells of one batch, whose changes are the rows `rows` of a page."""
 
     def __init__(self, view: View, rows: Array, schema: pa.Schema) -> None:
         self.view, self.rows = view, rows
@@ -307,9 +310,9 @@ class Problems:
         kind: CqlType,
         read: Callable[[CqlType, Cells, pa.DataType], pa.Array] = decode,
     ) -> pa.Array:
-        """The cells of the batch's changes, those that cannot be read as null.
+        """Decode the cells of the batch's changes; a cell that cannot be read is null.
 
-        Raises BadValue for the first of these if the batch has no column `problem`.
+        Raises BadValue for the first such cell if the batch has no column `problem`.
         """
         try:
             return read(kind, cells, target)
@@ -325,7 +328,7 @@ class Problems:
             return read(kind, Cells(cells.buffer, cells.starts, lengths), target)
 
     def column(self, target: pa.DataType) -> pa.Array:
-        """The column `problem`, when all others were decoded."""
+        """The column `problem`; call it after all other columns are decoded."""
         if not self.found:
             return pa.nulls(len(self.rows), target)
         first = self._problem(min(self.found))
@@ -349,9 +352,9 @@ class Problems:
         return BadValue(
             f"column {column} of {self._table} has a value that cannot be read: {reason}",
             where=f"{of_log}key {self._key(row)}, {part}, cell {excerpt(value)}",
-            next='give cdc.read(...) bad_values="problem": such a value is null then, its row goes to '
-            "kafka.dead_letters(...) and the others on; or leave the row out with a start behind its time. A connector "
-            "leaves such rows out with errors.tolerance=all",
+            next='give cdc.read(...) bad_values="problem": the value becomes null, its row goes to '
+            "kafka.dead_letters(...) and the other rows continue; or skip the row with a start after its time. A "
+            "connector skips the row with errors.tolerance=all",
         )
 
     @property
@@ -362,7 +365,7 @@ class Problems:
         return self.view.cells(self.view.layout.at(name), self.rows[row : row + 1])
 
     def _place(self, row: int) -> dict[str, Any]:
-        """Where a change stands in the log; of a row that a snapshot read, nothing."""
+        """The position of a change in the log; empty for a row of a snapshot."""
         targets = {"cdc$stream_id": pa.binary(), "cdc$time": pa.string(), "cdc$batch_seq_no": pa.int32()}
         layout = self.view.layout
         return {

@@ -1,4 +1,4 @@
-"""What a change log's columns are and what frame they become: names and types, no values."""
+"""The columns of a change log and of the frame made from them: names and types, no values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FIXED_TYPES = ("blob", "timeuuid", "int", "tinyint", "bigint")
 
 @dataclass(frozen=True)
 class LogLayout:
-    """The columns asked of a log table, in order, with their types; and where those of each base column stand."""
+    """The columns selected from a log table, in order, with their types."""
 
     table: CqlTable
     names: tuple[str, ...]
@@ -27,7 +27,7 @@ class LogLayout:
 
 
 def layout(table: CqlTable) -> LogLayout:
-    """What to SELECT from the log of `table`: the fixed columns, then each base column with its deletion columns."""
+    """The columns to SELECT from the log: the fixed columns, then each base column with its deletion columns."""
     names, kinds = list(FIXED_COLUMNS), [CqlType(name) for name in _FIXED_TYPES]
     for column in table.columns:
         names.append(column.name)
@@ -50,9 +50,9 @@ def multi_cell(table: CqlTable) -> list[Column]:
 
 
 def frame_schema(table: CqlTable, *, problem: bool = False) -> st.StructType:
-    """The Spark schema of the changes of `table`; the field `key` carries the table's description as metadata.
+    """The Spark schema of the changes of `table`; the metadata of the field `key` describes the table.
 
-    The field `problem`, if it is asked for, is the last: it is known when all others were decoded.
+    The optional field `problem` is last, because it is known only after all other fields are decoded.
     """
     row = _struct((c.name, c.type) for c in table.columns)
     key = _struct((c.name, c.type) for c in (*table.partition_key, *table.clustering_key))
@@ -79,7 +79,7 @@ def frame_schema(table: CqlTable, *, problem: bool = False) -> st.StructType:
         ("keyspace", st.StringType()),
         ("table", st.StringType()),
     ]
-    # Spark has no columns without a field in them: a table without values, collections or clustering has none to show.
+    # Spark has no struct without fields: leave out structs that a table without values or collections would not fill.
     absent = {name for name, kind in fields if isinstance(kind, st.StructType) and not kind.fields}
     if not bounds.fields:
         absent.add("range")
@@ -115,13 +115,13 @@ def _metadata(table: CqlTable) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class Images:
-    """Which images a reader wants in a change: each "none" or "full"."""
+    """The images that a reader wants in a change; each is "none" or "full"."""
 
     before: str = "none"
     after: str = "none"
 
 
 def log_schema(columns: LogLayout, *, problem: bool = False) -> st.StructType:
-    """The Spark schema of the log's rows as they are (`rows=log`), and of `problem` if it is asked for."""
+    """The Spark schema of the unchanged log rows (`rows=log`), with `problem` if requested."""
     schema = _struct(zip(columns.names, columns.kinds, strict=True))
     return schema.add(PROBLEM, CHANGE_TYPE) if problem else schema

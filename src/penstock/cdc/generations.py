@@ -1,10 +1,11 @@
-"""Generations of change log streams, and the points in time a reader has come to.
+"""Generations of change log streams, and the positions of readers.
 
-A generation holds the streams that writes with a timestamp in [its time, the next one's time) go to: those of a
-cluster's ring (`system_distributed.cdc_generation_timestamps` and `cdc_streams_descriptions_v2`), or, in a keyspace of
-ScyllaDB with tablets, those of one table's tablets (`system.cdc_timestamps` and `cdc_streams`), replaced when they are
-split or merged. A reader's position is one point in time within one generation: all rows up to and including it have
-been read, in every stream.
+A generation holds the streams of the writes with a timestamp from its time up to the time of the next generation. The
+streams belong to the cluster's ring (`system_distributed.cdc_generation_timestamps` and
+`cdc_streams_descriptions_v2`). In a ScyllaDB keyspace with tablets they belong to the tablets of one table
+(`system.cdc_timestamps` and `cdc_streams`), and a new generation replaces them when tablets are split or merged.
+
+A reader's position is a time within one generation: the rows of all streams up to and including it have been read.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from penstock.schema import CqlTable
 
 @dataclass(frozen=True)
 class Published:
-    """Where generations are published: what to ask for their starts, for the next one's, and for one's streams.
+    """Queries for published generations: all their starts, the start of the next one, and the streams of one.
 
-    `after` and `streams` end where the generation's start, in milliseconds since 1970, is to stand.
+    The generation's start, in milliseconds since 1970, must be appended to `after` and `streams`.
     """
 
     table: str
@@ -47,14 +48,14 @@ RING = Published(
 
 
 def tablets(table: CqlTable, system: str = "system") -> Published:
-    """Where ScyllaDB publishes the streams of one table's tablets; of a generation those in use, `stream_state` 0."""
+    """Where ScyllaDB publishes the streams of one table's tablets; `stream_state` 0 selects the streams in use."""
     where = f"WHERE keyspace_name = '{_text(table.keyspace)}' AND table_name = '{_text(table.name)}'"
     return Published(
         f"{system}.cdc_timestamps of {table.full_name}",
         f"SELECT timestamp FROM {system}.cdc_timestamps {where}",
         f"SELECT min(timestamp) FROM {system}.cdc_timestamps {where} AND timestamp > ",
         f"SELECT stream_id FROM {system}.cdc_streams {where} AND stream_state = 0 AND timestamp = ",
-        "wait until the table's log is made, or check that it still has one",
+        "wait until the table's log is created, or check that the table still has a log",
     )
 
 
@@ -63,13 +64,13 @@ def _text(name: str) -> str:
 
 
 def published(session: Any, table: CqlTable) -> Published:
-    """Where the generations of this table's log are: with its keyspace's tablets, or with the ring."""
+    """Where the generations of this table's log are published: for its tablets or for the ring."""
     try:
         found = session.execute(
             "SELECT initial_tablets FROM system_schema.scylla_keyspaces WHERE keyspace_name = %s", (table.keyspace,)
         ).one()
     except InvalidRequest:
-        # Cassandra, and ScyllaDB before it had tablets.
+        # Cassandra, and ScyllaDB versions without tablets.
         return RING
     return tablets(table) if found is not None and found[0] is not None else RING
 
@@ -78,12 +79,12 @@ def published(session: Any, table: CqlTable) -> Published:
 class Position:
     """A Spark offset: milliseconds since 1970 of the generation's start, and microseconds of the last time read.
 
-    `planned`, in microseconds, is when it was chosen: a batch that is run again tells the same time of reading.
-    In low latency, rows up to `fresh` were read too, but later ones may yet turn up there: `sent` is the digest of the
-    groups read in (time, fresh] (see `sent_groups`). While a snapshot is under way, `snapshot` is the token up to which
-    the table's rows were read, and `time` the point from which changes will be. `tasks` is the number of tasks at most
-    that read what ends here, so that a batch that is run again, with more cores too, gives each the same rows; 0 if an
-    earlier build has not kept it.
+    `planned` (microseconds) is when the position was chosen: a batch that runs again has the same `read_ts`. With low
+    latency, rows up to `fresh` were read too, but late rows may still appear there; `sent` is the digest of the groups
+    read in (time, fresh] (see `sent_groups`). During a snapshot, `snapshot` is the token up to which the table's rows
+    were read, and `time` is where its changes will begin. `tasks` is the greatest number of tasks of the batch that
+    ends here, so that each task gets the same rows if the batch runs again with more cores; 0 if an older version
+    did not store it.
     """
 
     generation: int
@@ -116,26 +117,26 @@ class Position:
             return cls(*complete, *fresh, None if token is None else int(token), int(offset.get("tasks", 0)))
         except (KeyError, TypeError, ValueError) as error:
             raise PenstockError(
-                f"{offset!r} is no position in a change log",
+                f"{offset!r} is not a position in a change log",
                 where="the checkpoint",
-                next="start the query with a checkpoint of its own",
+                next="start the query with its own checkpoint",
             ) from error
 
 
 FIRST_TOKEN = -(2**63)
-"""Before all tokens of keys."""
+"""Less than the token of any key."""
 
 
 def first_micros(generation: int) -> int:
-    """The last microsecond before a generation: where a reader of it begins."""
+    """The last microsecond before a generation, where a reader of the generation begins."""
     return generation * 1000 - 1
 
 
 @dataclass(frozen=True)
 class Span:
-    """Some streams of a log, and the time (after, until] in microseconds; `planned` is when it was chosen.
+    """Some streams of a log in the time (after, until], in microseconds; `planned` is when the span was chosen.
 
-    `only`, if there, holds the hashes of the groups to read (see `sent_groups`); others are left out.
+    `only`, if given, holds the hashes of the groups to read (see `sent_groups`).
     """
 
     streams: tuple[bytes, ...]
@@ -146,11 +147,11 @@ class Span:
 
 
 class Generations:
-    """The generations of a log, read when asked for; streams of a generation never change and are kept."""
+    """The generations of a log; the streams of a generation never change and are cached."""
 
     def __init__(self, session: Any, where: Published = RING) -> None:
         self.session, self.where = session, where
-        # One node alone answers for all; otherwise a quorum has what the coordinator published.
+        # With several nodes only a quorum is sure to have what the coordinator published.
         self.level = ConsistencyLevel.QUORUM if len(session.hosts) > 1 else ConsistencyLevel.ONE
         self.kept: dict[int, dict[int, tuple[bytes, ...]]] = {}
 
@@ -164,7 +165,7 @@ class Generations:
         return starts
 
     def after(self, generation: int) -> int | None:
-        """The start of the generation that follows, once it is published."""
+        """The start of the next generation, or None if it is not published yet."""
         rows = self._execute(f"{self.where.after}{generation}")
         return _millis(rows[0][0]) if rows and rows[0][0] else None
 
@@ -174,7 +175,7 @@ class Generations:
         return tuple(sorted((stream for streams in ranges for stream in streams), key=token_of))
 
     def shares(self, generation: int) -> dict[bytes, float]:
-        """The share of all keys that each stream has, if keys are spread evenly over the ring."""
+        """Each stream's share of all keys, assuming that keys are spread evenly over the ring."""
         ranges, found = self._ranges(generation), dict[bytes, float]()
         ends = sorted(ranges)
         for begin, end in zip([ends[-1] - 2**64, *ends], ends, strict=False):
@@ -182,14 +183,14 @@ class Generations:
         return found
 
     def streams_within(self, since: int, after: int, until: int) -> tuple[bytes, ...]:
-        """The streams of changes, since a time in microseconds, of keys with a token in (after, until]."""
+        """The streams with changes since `since` (microseconds) of keys with a token in (after, until]."""
         starts = self.starts()
         found: list[bytes] = []
         for generation, end in zip(starts, [*starts[1:], None], strict=True):
             if end is not None and end * 1000 <= since:
                 continue
             ends = sorted(self._ranges(generation))
-            # A range begins where the one before it ends; the first one has what is above the last, too.
+            # A range begins where the previous one ends; the first range also has the tokens above the last one.
             for begin, last in zip([FIRST_TOKEN, *ends], [*ends, 2**63], strict=True):
                 if begin < until and last > after:
                     found += self._ranges(generation)[last if last in ends else ends[0]]
@@ -198,7 +199,7 @@ class Generations:
     def _ranges(self, generation: int) -> dict[int, tuple[bytes, ...]]:
         """The streams of a generation by the token at which their range of the ring ends."""
         if generation not in self.kept:
-            # A row is a range of the ring with its streams, or the stream of a tablet, which ends at its token.
+            # A row is a range of the ring with its streams, or the stream of a tablet, whose range ends at its token.
             rows = self._execute(f"{self.where.streams}{generation}")
             found = dict(_range(*row) for row in rows)
             if not any(found.values()):
@@ -215,7 +216,7 @@ class Generations:
 
 
 def _range(end: int | bytes, streams: Iterable[bytes] | None = ()) -> tuple[int, tuple[bytes, ...]]:
-    """A range by its end with its streams."""
+    """The end of a range, and its streams."""
     return (token_of(end), (end,)) if isinstance(end, bytes) else (end, tuple(streams or ()))
 
 
@@ -224,5 +225,5 @@ def _millis(time: datetime) -> int:
 
 
 def token_of(stream: bytes) -> int:
-    """The token of a stream's log partition, which its id begins with."""
+    """The token of a stream's log partition: the first eight bytes of its id."""
     return int.from_bytes(stream[:8], "big", signed=True)

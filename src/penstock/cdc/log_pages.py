@@ -1,6 +1,6 @@
-"""Pages of one SELECT, in order: the next one is under way while one is used; a lost one is asked for again.
+"""Fetches the pages of one SELECT in order; prefetches the next page and requests a lost page again.
 
-Rows of the log are asked for at the node that owns their streams, so no node passes on what another one holds.
+Rows of the log are requested from the node that owns their streams, so no node has to forward rows of another.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from penstock.native import Array
 T = TypeVar("T")
 
 IN_SPAN = '"cdc$stream_id" IN ? AND "cdc$time" > ? AND "cdc$time" <= ?'
-"""The rows of a span, whose `span_queries` are the values."""
+"""Selects the rows of a span; `span_queries` gives its values."""
 STREAMS_PER_QUERY = 32
-"""Streams read by one SELECT: enough to spare round trips, few enough that one query's answer stays small."""
+"""Streams read by one SELECT: enough to save round trips, few enough to keep the result small."""
 
 
 def span_queries(chosen: CdcSettings, span: Span) -> list[tuple[list[bytes], Any, Any]]:
-    """The values of the SELECTs that read a span, each for some of its streams, all owned by one node."""
+    """The values of the SELECTs that read a span; the streams of each SELECT are owned by one node."""
     keyspace, _ = split_name(chosen.table)
     parts = _by_owner(known_ring(chosen.access, keyspace, chosen.patience), span.streams)
     bounds = upper_bound(span.after), upper_bound(span.until)
@@ -45,12 +45,12 @@ def span_queries(chosen: CdcSettings, span: Span) -> list[tuple[list[bytes], Any
 
 @lru_cache(maxsize=64)
 def _by_owner(ring: Ring, streams: tuple[bytes, ...]) -> list[list[bytes]]:
-    """Kept, as a reader asks for the same streams at each look."""
+    """Split the streams by owner; cached, because a reader asks for the same streams each time."""
     return ring.parted(streams, streams) if ring.hosts else [list(streams)]
 
 
 def fetch_pages(chosen: CdcSettings, text: str, values: tuple[Any, ...]) -> Iterator[Page]:
-    """The pages of one SELECT: the next is asked for before this one is handed out, a lost one asked for again."""
+    """Yield the pages of one SELECT; request the next page before yielding the current one, and retry lost pages."""
     request = _Request(chosen, text, values)
     request.send(None)
     while True:
@@ -67,9 +67,9 @@ _IDS = np.dtype([("stream", _ID), ("time", _ID)])
 
 
 def id_cells(page: Page, *, where: str) -> Array:
-    """The 32 bytes of stream id and time uuid of each row of a page that has only these.
+    """The stream id and timeuuid of each row (32 bytes) of a page that has only these two columns.
 
-    Raises PenstockError if they are not all there, or of other widths.
+    Raises PenstockError if one is missing or has another length.
     """
     if page.rows >= 0 and len(page.data) == page.rows * _IDS.itemsize:
         rows = np.frombuffer(page.data, _IDS)
@@ -77,14 +77,14 @@ def id_cells(page: Page, *, where: str) -> Array:
             cells = np.frombuffer(page.data, np.uint8).reshape(page.rows, 2, _ID.itemsize)[:, :, 4:]
             return cells.reshape(page.rows, 32)
     raise PenstockError(
-        f"a page of {page.rows} stream ids and times has {len(page.data)} bytes, and not {_IDS.itemsize} for each row",
+        f"a page of {page.rows} stream ids and times has {len(page.data)} bytes, not {_IDS.itemsize} for each row",
         where=where,
         next="look at the log with cqlsh: each row needs cdc$stream_id and cdc$time of 16 bytes",
     )
 
 
 class _Request:
-    """One page of one SELECT, under way."""
+    """The request for one page of one SELECT."""
 
     def __init__(self, chosen: CdcSettings, text: str, values: tuple[Any, ...]) -> None:
         self.chosen, self.text, self.values = chosen, text, values
@@ -96,11 +96,11 @@ class _Request:
         self.future = self._retrying(self._execute)
 
     def receive(self) -> tuple[Page, bytes | None]:
-        """The page, and the state to ask for the next one with; None if it is the last."""
+        """Return the page and the paging state for the next page, None after the last page."""
         return self._retrying(self._wait)
 
     def _wait(self) -> tuple[Page, bytes | None]:
-        # A request that failed is not waited for twice, but sent anew.
+        # After a failure the future is gone, so that a retry sends the request again.
         future, self.future = self.future or self._execute(), None
         result = future.result()
         return result.current_rows[0], result.paging_state
@@ -112,7 +112,7 @@ class _Request:
         return link.pages.execute_async(bound, paging_state=self.state, host=self._owner(link))
 
     def _owner(self, link: CqlConnection) -> Any:
-        """Who owns the streams that are read, the first value of `IN_SPAN`; a range of a table has no one owner."""
+        """The owner of the streams, which are the first value of `IN_SPAN`; None for a token range of a table."""
         streams, keyspace = self.values[0], split_name(self.chosen.table)[0]
         return owners(link, keyspace, streams[:1])[0] if isinstance(streams, list) else None
 
@@ -122,7 +122,7 @@ class _Request:
             return retrying(call, what="reading the change log", where=where, patience=self.chosen.patience)
         except InvalidRequest as error:
             raise SchemaChanged(
-                f"the change log cannot be read as it was described: {error}",
+                f"the change log cannot be read with the columns known when the query started: {error}",
                 where=where,
                 next="restart the query: it reads the same rows with the columns that the table has now",
             ) from error

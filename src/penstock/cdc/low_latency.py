@@ -1,10 +1,11 @@
-"""Planning batches of rows that were written just now, in low latency.
+"""Plans batches of the newest rows, with low latency.
 
-A batch takes what is in the log up to now at once, though rows may yet turn up behind it. Each plan looks again a
-little way back, where late rows mostly turn up; once a second one looks back two seconds, and at all that has become
-`confidence` old, after which it is complete. What was sent since then is kept as a set of groups (`sent_groups`), so
-nothing is sent twice; a batch's tasks are told which groups to send. After a restart the set is found again from the
-digest in the checkpoint and the log. A source that lags reads complete time only, in order, until it has caught up.
+A batch takes all rows that are in the log now, although late rows may still appear before its end. Each plan reads the
+log again from 250 ms back, where most late rows appear. Once a second a plan looks back two seconds, and at everything
+that has become `confidence` old since; that time is then complete. The groups sent in time that is not complete are
+kept as a set (`sent_groups`), so that nothing is sent twice, and each task gets the list of groups to send. After a
+restart the set is rebuilt from the digest in the checkpoint and the log. A source that lags reads only complete time,
+in order, until it has caught up.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ from penstock.cdc.timeuuid import MICROSECOND, now_micros
 
 SECOND = 1_000_000
 NEAR, FAR = SECOND // 4, 2 * SECOND
-"""How far a plan looks back: each one, and one a second."""
+"""Microseconds that a plan looks back: `NEAR` each time, `FAR` once a second."""
 CONFIRM_EVERY = SECOND
 GROUPS_PER_TASK = 2000
 _IDLE = (0.005, 0.1)
-"""Seconds between two looks into the log that find nothing, at first and after a while."""
+"""Seconds between two queries of the log that find nothing: the first pause and the longest."""
 
 Find = Callable[[int, int], SentGroups]
-"""The groups that the log holds now of a time (after, until]."""
+"""Returns the groups that the log holds now in the time (after, until]."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """All up to `time` was sent and is complete; of (time, fresh] the groups `sent`.
+    """Everything up to `time` was sent and is complete; in (time, fresh] the groups `sent` were sent.
 
-    Behind `seen` the log must be looked at again: `fresh`, or after a restart `time`.
+    The log was read up to `seen`: that is `fresh`, or `time` after a restart.
     """
 
     time: int
@@ -48,7 +49,10 @@ class Progress:
 
 
 def step(at: Progress, find: Find, complete: int, fresh: int, back: int) -> tuple[Progress, SentGroups]:
-    """What is new in the log up to `fresh`, looking `back` so far; the time up to `complete` gets no rows any more."""
+    """Find the new groups up to `fresh`, looking `back` microseconds behind what was read.
+
+    No more rows appear up to `complete`.
+    """
     fresh = max(at.fresh, fresh)
     complete = max(at.time, min(complete, fresh))
     look = max(complete, at.seen - back)
@@ -61,7 +65,7 @@ def step(at: Progress, find: Find, complete: int, fresh: int, back: int) -> tupl
 
 
 def again(begin: Position, until: Position, find: Find) -> tuple[Progress, SentGroups]:
-    """What the batch from `begin` to `until` sent, if not more; and the progress it leaves."""
+    """The progress after the batch from `begin` to `until`, and the groups that it sent, perhaps with a few more."""
     found = find(begin.time, until.newest)
     before, _ = recover(begin.sent, found, begin.time, begin.newest)
     known, unsure = recover(until.sent, found, until.time, until.newest)
@@ -71,7 +75,7 @@ def again(begin: Position, until: Position, find: Find) -> tuple[Progress, SentG
 
 
 class Fresh:
-    """Plans the batches of one query in low latency; remembers what it sent."""
+    """Plans the batches of one query with low latency; remembers what it sent."""
 
     def __init__(self, planner: Planner) -> None:
         self.planner = planner
@@ -81,7 +85,7 @@ class Fresh:
         self.idle = _IDLE[0]
 
     def next(self, at: Position, target: int, most: int) -> Position:
-        """Where the batch after `at` ends, reading up to `target`; `at` itself if there is nothing to send."""
+        """Return where the batch after `at` ends, at most at `target`; `at` itself if there is nothing to send."""
         if self.position != at:
             self.position, self.progress = at, self._progress(at)
         confident, before = min(target, self.planner.confident()), self.progress
@@ -92,8 +96,8 @@ class Fresh:
         confirm = confident - before.time >= CONFIRM_EVERY or confident >= fresh
         complete, back = (confident, FAR) if confirm else (before.time, NEAR)
         progress, new = step(before, lambda a, b: self._find(generation, a, b), complete, fresh, back)
-        # After looking: by now a column is known that a row found here may hold. And before anything is remembered: a
-        # plan that fails is made again.
+        # After the query, so that columns of the rows found here are known; before the state changes, because a failed
+        # plan is repeated.
         self.planner.check_schema()
         if not len(new) and generation == at.generation and not self._tell(at, progress, end):
             self.progress = progress
@@ -104,12 +108,12 @@ class Fresh:
         return until
 
     def pause(self) -> None:
-        """Wait before looking again where nothing was found: longer each time, so that an idle source costs little."""
+        """Wait before the next query of an idle log; each wait is longer, so that an idle source costs little."""
         time.sleep(self.idle)
         self.idle = min(self.idle * 1.5, _IDLE[1])
 
     def spans(self, begin: Position, until: Position) -> list[list[Span]]:
-        """What each task of a batch reads, in the order given."""
+        """The spans that each task of a batch reads, in order."""
         if self.batch is None or self.batch[:2] != (begin, until):
             if begin.newest == begin.time and until.newest == until.time:
                 return [[span] for span in self.planner.spans(begin, until)]
@@ -119,7 +123,7 @@ class Fresh:
         return self.batch[2]
 
     def _catch_up(self, at: Position, confident: int, most: int) -> Position:
-        """A batch of complete time, as in safe mode: nothing is known of it yet."""
+        """Plan a batch of complete time, as in safe mode: none of its groups were read before."""
         begin = replace(at, time=self.progress.time, fresh=0, sent="")
         until = self.planner.next(begin, confident, most)
         self.batch = at, until, [[span] for span in self.planner.spans(begin, until)]
@@ -131,12 +135,12 @@ class Fresh:
         return Progress(at.time, at.newest, known, at.time)
 
     def _tell(self, at: Position, made: Progress, end: int) -> bool:
-        """Whether the offset moves though nothing is sent: from time to time, and at a generation's end."""
+        """Whether the offset moves although nothing is sent: from time to time, and at the end of a generation."""
         moved = made.time > at.time or made.fresh > at.newest
         return moved and (self.planner.moves(at, now_micros()) or made.time >= end)
 
     def _spans(self, until: Position, new: SentGroups, look: int) -> list[list[Span]]:
-        """The new groups parted by stream into tasks; those up to `look` came late and are read apart."""
+        """Split the new groups by stream into tasks; groups up to `look` came late and get their own spans."""
         tokens = np.unique(new.tokens)
         tasks = min(self.planner.tasks(until), -(-len(new) // GROUPS_PER_TASK), len(tokens))
         ids = {token_of(stream): stream for stream in self.planner.generations.streams(until.generation)}

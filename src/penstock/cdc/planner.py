@@ -1,4 +1,4 @@
-"""Planning micro-batches over a change log: where to begin, how far the next batch goes, which task reads what."""
+"""Plans micro-batches over a change log: where to begin, where the next batch ends, which task reads what."""
 
 from __future__ import annotations
 
@@ -24,18 +24,22 @@ T = TypeVar("T")
 FOREVER = 2**62
 
 COUNT_FROM = timedelta(seconds=2)
-"""A batch that covers no more time than this is planned without counting its rows first."""
+"""A batch that covers at most this much time is planned without counting its rows."""
 
 
 MOVE_EVERY = 10_000_000
-"""Microseconds after which the offset of an idle source moves: a restart then has little to look through."""
+"""Microseconds after which the offset of an idle source moves, so that a restart has little to read."""
 
 EDGE = 60_000_000
-"""Microseconds, at most: a query does not begin with rows that have so little time left: its first batch takes time."""
+"""Microseconds; a query does not begin with rows that expire sooner (or within a tenth of the ttl, if that is less),
+because its first batch takes time."""
 
 
 def describe(chosen: CdcSettings) -> CqlTable:
-    """The table to read, checked against what is asked of its log, and that it may be read."""
+    """Describe the table to read.
+
+    Raises PenstockError if its log cannot be read or does not have what the settings need.
+    """
 
     def find() -> CqlTable:
         session = connection(chosen.access).rows
@@ -49,7 +53,7 @@ def describe(chosen: CdcSettings) -> CqlTable:
 
 
 def require_readable(session: Any, table: CqlTable) -> None:
-    """Raise what reading the log, or the generations of its streams, would."""
+    """Raise the error that reading the log or the generations of its streams would raise."""
     session.execute(f'SELECT "cdc$time" FROM {log_name(table)} LIMIT 1')
     Generations(session, published(session, table)).starts()
 
@@ -60,12 +64,12 @@ def retrying(chosen: CdcSettings, what: str, call: Callable[[], T]) -> T:
 
 
 def _ttl(table: CqlTable) -> int:
-    """How long the log of a table holds its rows, in microseconds; 0 is for ever."""
+    """How long the log of a table holds its rows, in microseconds; 0 means for ever."""
     return int(table.option("ttl") or 0) * 1_000_000
 
 
 def _check_log(chosen: CdcSettings, table: CqlTable) -> None:
-    """Refuse images that the log does not have, and to wait for rows until they are gone."""
+    """Raise PenstockError if the log lacks the images, or if its rows expire within `confidence`."""
     if 0 < _ttl(table) <= chosen.confidence // MICROSECOND:
         raise PenstockError(
             f"rows would expire before they are read: the log holds them {table.option('ttl')} s, "
@@ -80,12 +84,12 @@ def _check_log(chosen: CdcSettings, table: CqlTable) -> None:
                 f"the change log has no {option}s",
                 where=table.full_name,
                 next=f"ALTER TABLE {table.full_name} WITH cdc = {{'enabled': true, '{option}': true, ...}}, "
-                "or read without them",
+                f"or read without {option}s",
             )
 
 
 class Planner:
-    """Plans for one query; lives in the process that Spark keeps beside the driver, between batches."""
+    """Plans the batches of one query; lives in the Python process that Spark keeps for it between batches."""
 
     def __init__(self, chosen: CdcSettings, table: CqlTable) -> None:
         self.settings, self.table = chosen, table
@@ -94,16 +98,16 @@ class Planner:
         self.schema_version: Any = None
 
     def confident(self) -> int:
-        """The last microsecond that is complete in the log by now."""
+        """The last microsecond that is complete in the log now."""
         return now_micros() - self.settings.confidence // MICROSECOND
 
     def held_from(self) -> int:
-        """The time from which the log still holds its rows."""
+        """The oldest time whose rows the log still holds."""
         ttl = _ttl(self.table)
         return now_micros() - ttl if ttl else 0
 
     def earliest(self) -> int:
-        """The time from which the log holds its rows for long enough to read them."""
+        """The oldest time whose rows the log holds long enough to read them."""
         ttl = _ttl(self.table)
         return self.held_from() + min(EDGE, ttl // 10)
 
@@ -113,17 +117,17 @@ class Planner:
         return replace(self.begin(self.settings.start_micros()), snapshot=token)
 
     def begin(self, chosen: int | None) -> Position:
-        """Where changes from this time on, or from the earliest one that the log holds, begin."""
+        """The position before the changes from time `chosen` on, or before the earliest changes of the log."""
         starts = self.generations.starts()
         begin = self.earliest() if chosen is None or chosen < self.held_from() else chosen
         generation = covering(starts, begin)
-        # Writes older than the first generation of all went to its streams.
+        # Writes older than the first generation went to its streams.
         earliest = 0 if generation == starts[0] else first_micros(generation) + 1
-        # Planned long ago: a first batch comes at once, also of a table without changes.
+        # `planned` is 0, long ago, so that the first batch comes at once even if the table has no changes.
         return Position(generation, max(begin, earliest) - 1, 0)
 
     def next(self, at: Position, target: int, most: int) -> Position:
-        """How far the batch after `at` goes: not past `target`, its generation, `most` rows, or the longest time."""
+        """Where the batch after `at` ends: within `target`, its generation, about `most` rows and `max_time`."""
         self.check_schema()
         generation, end = self.generation(at)
         until = min(target, end)
@@ -132,7 +136,7 @@ class Planner:
         return Position(generation, self.cut(generation, at.time, until, most), now_micros())
 
     def generation(self, at: Position) -> tuple[int, int]:
-        """The generation that is read next, and the last microsecond it has."""
+        """The generation to read next, and its last microsecond."""
         generation = at.generation
         following = self.generations.after(generation)
         while following is not None and at.time >= first_micros(following):
@@ -140,7 +144,7 @@ class Planner:
         return generation, FOREVER if following is None else first_micros(following)
 
     def cut(self, generation: int, after: int, until: int, most: int) -> int:
-        """How far of (after, until] a batch goes: all of it when that is short, else to where about `most` rows are."""
+        """Where a batch of (after, until] ends: at `until` if the span is short, else after about `most` rows."""
         if until - after <= COUNT_FROM // MICROSECOND:
             return until
         span = Span(self.generations.streams(generation), after, until)
@@ -151,15 +155,15 @@ class Planner:
         return Probe(self.settings, self.table)
 
     def moves(self, at: Position, now: int) -> bool:
-        """Whether an idle source's offset is to move by now: before it looks like one that rows expired behind."""
+        """Whether the offset of an idle source must move now, before it looks as if rows had expired after it."""
         ttl = _ttl(self.table)
         left = (ttl - self.settings.confidence // MICROSECOND) // 2
         return now - at.planned >= (min(MOVE_EVERY, left) if ttl else MOVE_EVERY)
 
     def idle(self, at: Position, until: Position) -> bool:
-        """Whether nothing was written in (at, until]: a batch of it would do nothing but move the offset.
+        """Whether to skip the batch (at, until] because nothing was written in it.
 
-        Now and then it moves all the same.
+        Returns False from time to time although nothing was written, so that the offset moves.
         """
         if until.generation != at.generation or self.moves(at, until.planned):
             return False
@@ -169,12 +173,12 @@ class Planner:
         return not any(page.rows for query in queries for page in fetch_pages(self.settings, text, query))
 
     def spans(self, begin: Position, until: Position) -> list[Span]:
-        """The batch's streams in as many groups as there are to be tasks, neighbours in token order together."""
+        """The batch's streams as one span per task, each with streams that are adjacent in token order."""
         if begin.generation != until.generation and begin.time < first_micros(until.generation):
             raise PenstockError(
                 f"a batch from {begin} to {until} would skip the rest of a generation",
                 where=self.settings.name,
-                next="start the query with a checkpoint of its own",
+                next="start the query with its own checkpoint",
             )
         streams = self.generations.streams(until.generation)
         size = -(-len(streams) // self.tasks(until))
@@ -182,11 +186,11 @@ class Planner:
         return [Span(group, begin.time, until.time, until.planned) for group in groups]
 
     def tasks(self, until: Position) -> int:
-        """How many tasks read a batch at most: as many as when it was planned."""
+        """The greatest number of tasks of a batch: the number when it was planned."""
         return until.tasks or self.settings.partitions
 
     def check_schema(self) -> None:
-        """Refuse to read on with columns of before: what the new ones hold would be missing."""
+        """Raise SchemaChanged if the table's columns or its log changed: values of new columns would be missing."""
         version = self.generations.session.execute("SELECT schema_version FROM system.local WHERE key = 'local'").one()
         if version == self.schema_version:
             return
@@ -195,20 +199,20 @@ class Planner:
             raise SchemaChanged(
                 f"the columns of the table changed: {_difference(self.table, table)}",
                 where=table.full_name,
-                next="restart the query: it goes on with the same rows and the new columns",
+                next="restart the query: it continues with the same rows and the new columns",
             )
         if table.log != self.table.log:
             raise SchemaChanged(
-                "the table was dropped and made again, or its change log was",
+                "the table or its change log was dropped and created again",
                 where=table.full_name,
-                next="restart the query: it tells what was not read",
+                next="restart the query: it reports what was not read",
             )
         _check_log(self.settings, table)
         self.table, self.schema_version = table, version
 
 
 def covering(starts: list[int], micros: int) -> int:
-    """The generation that a write at `micros` went to; the first one for earlier writes."""
+    """The generation that a write at `micros` went to; for earlier writes the first generation."""
     return max((start for start in starts if start * 1000 <= micros), default=starts[0])
 
 

@@ -1,12 +1,12 @@
 """Compiled loops over the rows of a change log: which rows form one mutation, and which images belong to which change.
 
-All rows of one stream with one `cdc$time` are one mutation's group and stand side by side in a page:
-preimages (operation 0), changes (1..8, -3, -4), postimages (9). A change's images are the rows of its group
-with the same clustering key (byte for byte; both null for the static row). A range delete is a pair of rows,
-start (5, 6) and end (7, 8). Row numbers are all that goes in and out; -1 is "none".
+All rows of one stream with one `cdc$time` are the group of one mutation and are adjacent in a page: preimages
+(operation 0), changes (1..8, -3, -4), postimages (9). A change's images are the rows of its group with the same
+clustering key (byte for byte; both null for the static row). A range delete is a pair of rows, start (5, 6) and end
+(7, 8). All inputs and outputs are row numbers; -1 means none.
 
-What tells groups apart is checked before it is read: a row whose fixed columns have other widths than theirs, or whose
-cells lie behind the page, is refused.
+The columns that separate groups are checked before they are read: a row whose fixed columns have wrong lengths, or
+whose cells lie outside the page, is an error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.errors import PenstockError
 from penstock.native import Array
 from penstock.native.jit import compiled
 
-# Compiled loop that tells rows apart by some of their cells: a 64-bit hash of each row's key.
+# A 64-bit hash of some cells of each row, to compare keys.
 
 
 @compiled
@@ -40,21 +40,22 @@ def _row_hashes(buffer: Array, starts: Array, lengths: Array, columns: Array, ou
 
 
 def row_hashes(buffer: Array, starts: Array, lengths: Array, columns: list[int]) -> Array:
-    """A hash of the cells that each row has in `columns`; null differs from an empty value."""
+    """A hash of each row's cells in `columns`; null differs from an empty value."""
     out = np.empty(len(starts), np.uint64)
     _row_hashes(buffer, starts, lengths, np.array(columns, np.int64), out)
     return out
 
 
 STREAM, TIME, SEQUENCE, OPERATION, TTL = range(5)
-"""Where the fixed columns stand in a page of log rows; the others follow."""
+"""Numbers of the fixed columns in a page of log rows; the other columns follow."""
 
 _WIDTHS = np.array([16, 16, 4, 1], np.int64)
-"""Of `STREAM`, `TIME`, `SEQUENCE` and `OPERATION`; a ttl may be null."""
+"""Lengths of `STREAM`, `TIME`, `SEQUENCE` and `OPERATION` in bytes; a ttl may be null."""
 
 
 class Groups(NamedTuple):
-    """One entry a change: its row, the row of a range's end, its images' rows, its write time and group position."""
+    """One entry per change: its row, the row of a range's end, the rows of its images, its write time in microseconds,
+    and whether it is the last of its group."""
 
     change: Array
     range_end: Array
@@ -84,7 +85,7 @@ def _same_row(buffer: Array, starts: Array, lengths: Array, a: int, b: int, key:
 
 @compiled
 def _misfit(buffer: Array, starts: Array, lengths: Array, key: Array, widths: Array) -> int:
-    """The first row whose place in the log has other widths, or whose key lies behind the page; -1 if there is none."""
+    """The first row whose fixed columns have wrong lengths, or whose key lies outside the page; -1 if none."""
     for row in range(len(starts)):
         for column in range(len(widths)):
             if lengths[row, column] != widths[column] or not inside(len(buffer), starts[row, column], widths[column]):
@@ -104,7 +105,7 @@ def _operation(buffer: Array, starts: Array, row: int) -> np.int8:
 def _image(
     buffer: Array, starts: Array, lengths: Array, key: Array, row: int, kind: int, first: int, end: int, hint: int
 ) -> int:
-    # Images and changes of a group both stand in clustering order, so the search goes on where the last one ended.
+    # Images and changes of a group are both in clustering order, so the search continues where the last one ended.
     for step in range(end - first):
         candidate = hint + step
         if candidate >= end:
@@ -174,16 +175,17 @@ def _pair(
 def pair(
     buffer: Array, starts: Array, lengths: Array, key: Array, *, final: bool, preimages: bool, postimages: bool
 ) -> tuple[Groups, int]:
-    """The changes of a page's whole groups, and the row where its last group begins if that may go on (not `final`).
+    """The changes of the page's complete groups, and the first row that is left over.
 
-    Raises PenstockError if a row's stream, time, number or operation is not as wide as the log's are.
+    Unless the page is `final`, its last group is left over, because it may continue on the next page. Raises
+    PenstockError if a row's stream, time, number or operation does not have the length that the log uses.
     """
     bad = _misfit(buffer, starts, lengths, key, _WIDTHS)
     if bad >= 0:
         raise PenstockError(
-            f"row {bad} of a page of the log has no place in it: its stream, time, number and operation are "
+            f"row {bad} of a page is not a row of a change log: its stream, time, number and operation have "
             f"{', '.join(map(str, lengths[bad, : len(_WIDTHS)]))} bytes, not {', '.join(map(str, _WIDTHS))}",
-            next="look at the row with cqlsh: whatever wrote it is not the database's change log",
+            next="look at the row with cqlsh: the database's change log did not write it",
         )
     out = np.empty((6, len(starts)), np.int64)
     count, rest = _pair(buffer, starts, lengths, key, final, preimages, postimages, out)

@@ -1,10 +1,10 @@
-"""Sets of log groups, and what a checkpoint keeps of one: knows no connection and no clock.
+"""Sets of log groups, and the digest of a set that a checkpoint keeps; uses no connection and no clock.
 
-A group is all rows of one stream with one `cdc$time`; it appears in the log at once. Here it is its time, the token
-of its stream and a 64-bit hash of both ids. A checkpoint must stay small, so of a set it keeps a digest: for each
-cell (a bucket of time, split four ways by hash) how many groups are in it and the sum of their hashes. Reading the
-log again tells which groups these were: if number and sum are the same, all that are there now; if one or two more
-have come since, the sums tell which ones. Otherwise the cell stays unknown.
+A group is all rows of one stream with one `cdc$time`; its rows appear in the log together. Here a group is its time,
+the token of its stream and a 64-bit hash of both ids. A checkpoint must stay small, so it keeps a digest of a set: for
+each cell (a bucket of time, split four ways by hash) the number of its groups and the sum of their hashes. Reading the
+log again gives the set back: if number and sum of a cell are the same, it holds the groups that are there now; if one
+or two groups have appeared since, the sums identify them. Otherwise the cell stays unknown.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from penstock.native import Array
 LANES = 4
 _CELL = np.dtype([("count", "<u4"), ("sum", "<u8")])
 _FINE = (0, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
-"""Ages in milliseconds at which buckets of the digest end: small ones where rows still come in."""
+"""Ages in milliseconds at which buckets of the digest end; they are small where rows still appear."""
 _COARSE = 30
-"""How many buckets there are for older groups, each a second or more."""
+"""The number of buckets for older groups, each a second or longer."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class SentGroups:
         return SentGroups(self.times[index], self.tokens[index], self.ids[index])
 
     def within(self, after: int, until: int) -> SentGroups:
-        """Those of the time (after, until]."""
+        """The groups in the time (after, until]."""
         first, end = np.searchsorted(self.times, (after, until), side="right")
         return self.at(slice(first, end))
 
@@ -53,7 +53,7 @@ class SentGroups:
         return self.at(~np.isin(self.ids, near.ids))
 
     def plus(self, other: SentGroups) -> SentGroups:
-        """The union with groups that are none of these."""
+        """The union with groups that are not in this set."""
         if not len(self) or not len(other):
             return self if len(self) else other
         times = np.concatenate([self.times, other.times])
@@ -63,7 +63,7 @@ class SentGroups:
 
     @classmethod
     def of(cls, times: Array, tokens: Array, ids: Array) -> SentGroups:
-        """The set of groups given in any order, and as often as they have rows."""
+        """The set of groups that are given in any order, perhaps several times each."""
         ids, first = np.unique(ids, return_index=True)
         order = np.argsort(times[first], kind="stable")
         first = first[order]
@@ -74,13 +74,13 @@ NONE = SentGroups(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.u
 
 
 def groups_of(cells: Array) -> SentGroups:
-    """The groups of log rows given as 32 bytes each: stream id and time uuid."""
+    """The groups of log rows, given as 32 bytes each: stream id and timeuuid."""
     words = np.ascontiguousarray(cells).view(">u8").astype(np.uint64)
     return SentGroups.of(micros_of(words[:, 2]), words[:, 0].view(np.int64), hashes(words))
 
 
 def micros_of(high: Array) -> Array:
-    """The times, in microseconds since 1970, of time uuids given by their first eight bytes."""
+    """The times, in microseconds since 1970, of timeuuids given by their first eight bytes."""
     ticks = (high & np.uint64(0x0FFF)) << np.uint64(48)
     ticks |= (high >> np.uint64(16) & np.uint64(0xFFFF)) << np.uint64(32)
     ticks |= high >> np.uint64(32)
@@ -100,7 +100,7 @@ def hashes(words: Array) -> Array:
 
 
 def _edges(after: int, until: int) -> Array:
-    """The ends of the buckets that (after, until] is cut into, in order."""
+    """The ends of the buckets of (after, until], in order."""
     ages = [age * 1000 for age in _FINE]
     step = max(1_000_000, -(-(until - after - ages[-1]) // _COARSE))
     ages += [ages[-1] + step * i for i in range(1, _COARSE + 1)]
@@ -115,7 +115,7 @@ def _cells(groups: SentGroups, edges: Array) -> Array:
 
 
 def digest(sent: SentGroups, after: int, until: int) -> str:
-    """What a checkpoint keeps of the groups of (after, until]: some hundred bytes to three kilobytes of text."""
+    """The digest of the groups in (after, until] for a checkpoint: a few hundred bytes to three kilobytes of base64."""
     edges = _edges(after, until)
     cells = _cells(sent.within(after, until), edges)
     kept = np.zeros(len(edges) * LANES, _CELL)
@@ -125,7 +125,7 @@ def digest(sent: SentGroups, after: int, until: int) -> str:
 
 
 def recover(text: str, found: SentGroups, after: int, until: int) -> tuple[SentGroups, SentGroups]:
-    """Of the groups found in (after, until] now: those that the digest was made of, and those that may have been."""
+    """Split the groups found in (after, until] now: groups that are in the digest, and groups that may be in it."""
     edges = _edges(after, until)
     found = found.within(after, until)
     kept = np.frombuffer(zlib.decompress(base64.b64decode(text)), _CELL) if text else np.zeros(0, _CELL)
@@ -144,7 +144,7 @@ def recover(text: str, found: SentGroups, after: int, until: int) -> tuple[SentG
 
 
 def _late(ids: Array, count: int, total: int) -> list[int] | None:
-    """Which of the groups were not among the `count` whose hashes add up to `total`; None if that cannot be told."""
+    """The groups that are not among the `count` whose hashes add up to `total`; None if they cannot be identified."""
     if count == 0:
         return list(range(len(ids)))
     excess = np.uint64((int(ids.sum(dtype=np.uint64)) - total) % 2**64)

@@ -1,10 +1,10 @@
-"""Planning a snapshot: the rows that a table holds already, read before its changes, some token ranges a batch.
+"""Plans a snapshot: the rows that a table already holds, read before its changes, some token ranges per batch.
 
-Changes are read from a point L before the first row is read (`confidence` before the first plan), once all rows are.
-So every change that a row does not show comes after it. Changes since L that a row does show would come once more,
-behind it: the task that reads the rows of a range therefore looks into the range's log since L afterwards, and leaves
-to the changes what they tell themselves (`snapshot_read`). This is the watermark of DBLog (Andreakis and
-Papapanagiotou, 2020), with one low watermark for all chunks, since a log can be read again from any point.
+After all rows, changes are read from a point L before the first row was read (`confidence` before the first plan). So
+every change that a row does not show comes after the row. Changes since L that a row does show would come a second
+time, after the row: the task that reads the rows of a range therefore reads the range's log since L afterwards, and
+leaves values that these changes carry to the changes (`snapshot_read`). This is the watermark of DBLog (Andreakis and
+Papapanagiotou, 2020), with one low watermark for all chunks, because a log can be read again from any point.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from penstock.schema import CqlTable
 
 LAST_TOKEN = 2**63 - 1
 SAMPLE = 1000
-"""Rows whose tokens tell how far `max_rows` rows reach."""
+"""Rows whose tokens are used to estimate how far `max_rows` rows reach."""
 
 
 @dataclass(frozen=True)
 class TokenRange:
-    """Rows with a token in (after, until], the streams of their changes, the time from which these are read."""
+    """Rows with a token in (after, until], the streams of their changes, and the start `low` of these changes."""
 
     after: int
     until: int
@@ -38,7 +38,7 @@ def token_of_key(table: CqlTable) -> str:
 
 
 class Snapshot:
-    """Plans the batches of a snapshot; keeps nothing: an offset's `snapshot` is the token up to which rows are read."""
+    """Plans the batches of a snapshot without state: an offset's `snapshot` is the token up to which rows are read."""
 
     def __init__(self, planner: Planner) -> None:
         self.planner = planner
@@ -46,7 +46,7 @@ class Snapshot:
         self.sample = f"SELECT {key} FROM {base_name(planner.table)} WHERE {key} > %s LIMIT %s"
 
     def next(self, at: Position, most: int) -> Position:
-        """Where the batch after `at` ends: after about `most` rows, or where the changes begin."""
+        """Where the batch after `at` ends: after about `most` rows, or at the end of the snapshot."""
         assert at.snapshot is not None
         self.planner.check_schema()
         count = min(SAMPLE, most)
@@ -62,7 +62,7 @@ class Snapshot:
         """The token ranges of a batch's tasks."""
         first = FIRST_TOKEN if begin.snapshot is None else begin.snapshot
         end = LAST_TOKEN if until.snapshot is None else until.snapshot
-        # The end's: the beginning of the first batch is in no checkpoint, and a later one when that batch is run again.
+        # The end's time: the start of the first batch is in no checkpoint, and is later when that batch runs again.
         low = until.time
         size = -(-(end - first) // self.planner.tasks(until))
         found = []

@@ -1,9 +1,9 @@
-"""Reading the rows of a token range as changes with the operation 'r', beside the changes that follow them.
+"""Reads the rows of a token range as changes with the operation 'r'.
 
-Rows are held, some pages at a time, until the range's log since L has been read. Where the frame's changes carry the
-whole row (`after`), a row whose key is in that log is left out: its first change brings it. Where they do not, the
-row comes without the columns that these changes write, which come with the changes; only non-frozen collections and
-user types stay, since their changes tell single elements. Then no value that is older than one seen comes later.
+Some pages of rows are held until the range's log since L (see `snapshot_plan`) has been read. If changes carry the
+whole row (`after`), a row whose key is in that log is left out: its first change brings it. If they do not, the row
+comes without the columns that these changes write. Non-frozen collections and user types stay, because their changes
+carry single elements. So a value is never followed by an older one.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from penstock.schema import Column, CqlTable, CqlType, log_value_type
 
 HELD_ROWS = 20_000
 AHEAD = 3_600_000_000
-"""Microseconds after now to which the log is read: writers' clocks may run ahead."""
+"""Microseconds beyond the current time up to which the log is read, because writers' clocks may run ahead."""
 
 
 def read_range(chosen: CdcSettings, table: CqlTable, schema: StructType, part: TokenRange) -> Iterator[pa.RecordBatch]:
-    """The rows of a token range as record batches of `schema`, at most `HELD_ROWS` and a page in memory."""
+    """Yield the rows of a token range as record batches of `schema`; holds at most `HELD_ROWS` rows and one page."""
     build = RowBuilder(table, to_arrow_schema(schema, timezone="UTC"), part)
     key = token_of_key(table)
     text = f"SELECT {_names(build.layout.names)} FROM {base_name(table)} WHERE {key} > ? AND {key} <= ?"
@@ -56,14 +56,14 @@ def _names(names: tuple[str, ...]) -> str:
 
 @dataclass
 class Changed:
-    """Hashes of the keys that changed; by column, when the changes do not carry whole rows, of those it changed in."""
+    """Hashes of the keys that changed; if changes do not carry whole rows, for each column instead."""
 
     keys: Array | None
     by_column: dict[str, Array]
 
 
 def changed_since(chosen: CdcSettings, table: CqlTable, part: TokenRange) -> Changed:
-    """What the log of the range holds since its low watermark."""
+    """The keys that the log of the range holds since its low watermark."""
     whole = chosen.images.after != "none"
     keys = (*table.partition_key, *table.clustering_key)
     names, kinds = ["cdc$operation", *(c.name for c in keys)], [CqlType("tinyint"), *(c.type for c in keys)]
@@ -90,7 +90,7 @@ def changed_since(chosen: CdcSettings, table: CqlTable, part: TokenRange) -> Cha
 
 
 class RowBuilder:
-    """Pages of a table's rows to batches of the frame; each partition's static row comes before its rows."""
+    """Builds batches of the frame from pages of a table's rows; a partition's static row comes before its rows."""
 
     def __init__(self, table: CqlTable, schema: pa.Schema, part: TokenRange) -> None:
         self.table, self.schema, self.part = table, schema, part
@@ -101,7 +101,7 @@ class RowBuilder:
         self.last_partition: Array = np.empty(0, np.uint64)
 
     def batch(self, page: Page, changed: Changed) -> pa.RecordBatch:
-        """The rows of the page, in order; those left out that changed and come whole with their changes."""
+        """The rows of the page, in order, without the rows that come complete with a later change."""
         view = View.of(page.data, page.rows, self.layout)
         rows, static = self._entries(view)
         keys = self._keys(view, rows, static)
@@ -114,7 +114,7 @@ class RowBuilder:
         return _Rows(self, view, rows, cells, self._masked(keys, changed)).batch()
 
     def _entries(self, view: View) -> tuple[Array, Array]:
-        """Row numbers, and which stand for the static row: the first of a partition does so too, if it has values."""
+        """Row numbers, and a mask of the static rows; the first row of a partition with static values occurs twice."""
         rows = np.arange(len(view.starts))
         if not self.clustering_columns:
             return rows, np.zeros(len(rows), np.bool_)
@@ -124,7 +124,7 @@ class RowBuilder:
         opens[len(rows) - len(before) :] = partitions[len(rows) - len(before) :] != before
         self.last_partition = partitions[-1:]
         has_statics = (view.lengths[:, self.statics] >= 0).any(axis=1)
-        # A partition of nothing but static values is one row without a clustering key.
+        # A partition with only static values is one row without a clustering key.
         is_row = view.lengths[:, self.clustering_columns[0]] >= 0
         entries = np.concatenate([rows[opens & has_statics] * 2, rows[is_row] * 2 + 1])
         entries.sort()
@@ -138,7 +138,7 @@ class RowBuilder:
         return row_hashes(view.buffer, view.starts[rows], lengths, columns)
 
     def _rows_with(self, column: Column, rows: Array, static: Array, keys: Array, by_column: dict[str, Array]) -> Array:
-        """The rows where the column's cells stand; -1 where it is another kind of row's, or left to the changes."""
+        """The rows with the column's cells; -1 if the row's kind lacks the column or a change will bring the value."""
         if column.kind == "partition_key":
             return rows
         absent = ~static if column.kind == "static" else static
@@ -154,7 +154,7 @@ class RowBuilder:
 
 
 class _Rows:
-    """The columns of one batch, those that a row has by a method each; others are null."""
+    """Builds the columns of one batch, with a method for each; a column without a method is null."""
 
     def __init__(self, builder: RowBuilder, view: View, rows: Array, cells: dict[str, Array], masked: Array) -> None:
         self.table, self.schema, self.part = builder.table, builder.schema, builder.part
@@ -198,7 +198,7 @@ class _Rows:
         children = []
         for f in t:
             kind = self._kind(f.name)
-            # The ids of a list's elements cannot be selected.
+            # CQL cannot select the ids of a list's elements.
             known = kind.frozen or kind.name != "list"
             children.append(
                 self._decode("delta", f.name, log_value_type(kind), f.type) if known else self._null(f.type)
@@ -214,7 +214,7 @@ class _Rows:
         return names_where([], np.empty((len(self.rows), 0), np.bool_), t)
 
     def column_ts(self, t: pa.DataType) -> pa.Array:
-        # A row that leaves columns to its changes is older than these.
+        # A row that leaves columns to its changes must be older than they are.
         return pa.array(np.where(self.masked, self.part.low, self.part.planned)).view(t)
 
     def column_read_ts(self, t: pa.DataType) -> pa.Array:

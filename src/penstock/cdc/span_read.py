@@ -1,4 +1,4 @@
-"""Reading spans of time out of log streams, as record batches of the frame."""
+"""Reads spans of time from log streams as record batches of the frame."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from penstock.schema import CqlTable
 
 
 def span_select(columns: LogLayout) -> str:
-    """The SELECT of these columns of a span."""
+    """The SELECT statement for these columns of a span."""
     names = ", ".join(quoted(name) for name in columns.names)
     return f"SELECT {names} FROM {log_name(columns.table)} WHERE {IN_SPAN}"
 
 
 def read_span(chosen: CdcSettings, table: CqlTable, schema: StructType, span: Span) -> Iterator[pa.RecordBatch]:
-    """The span's rows as record batches of `schema`, those of each stream in the log's order."""
+    """Yield the span's rows as record batches of `schema`; the rows of each stream are in the log's order."""
     columns = layout(table)
     arrow = to_arrow_schema(schema, timezone="UTC")
     text = span_select(columns)

@@ -1,4 +1,4 @@
-"""Microseconds since 1970, and the timeuuids that stand for them."""
+"""Microseconds since 1970 and their timeuuids."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ MICROSECOND = timedelta(microseconds=1)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LARGEST_LOW_HALF = 0x7F7F7F7F7F7F7F7F
-"""Timeuuids of one tick are ordered by these eight bytes, each signed."""
+"""The greatest last eight bytes of a timeuuid: timeuuids of one tick are ordered by them, each byte signed."""
 
 
 def micros(at: datetime) -> int:
-    """A time in microseconds since 1970; UTC if it names no zone."""
+    """The time in microseconds since 1970; a time without a zone is UTC."""
     return ((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) // MICROSECOND
 
 
@@ -25,7 +25,7 @@ def now_micros() -> int:
 
 
 def upper_bound(time: int) -> uuid.UUID:
-    """The greatest timeuuid of a microsecond: `> upper_bound(a) AND <= upper_bound(b)` is the time (a, b]."""
+    """The greatest timeuuid of a microsecond: `> upper_bound(a) AND <= upper_bound(b)` selects the time (a, b]."""
     ticks = time * 10 + 9 + UUID_EPOCH
     high = (ticks & 0xFFFFFFFF) << 32 | (ticks >> 32 & 0xFFFF) << 16 | 0x1000 | ticks >> 48 & 0x0FFF
     return uuid.UUID(int=high << 64 | _LARGEST_LOW_HALF)

@@ -1,4 +1,4 @@
-"""The folder of a checkpoint: small text files, read and written whole, on this machine or where Hadoop finds it."""
+"""The folder of a checkpoint: small text files, read and written whole, on this machine or in any that Hadoop reads."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ class CheckpointFolder(Protocol):
         """The folder, for messages."""
 
     def read(self, name: str) -> str | None:
-        """The text of a file; None if there is no such file. Bytes that are not UTF-8 become U+FFFD."""
+        """The text of a file; None if it does not exist. Bytes that are not UTF-8 become U+FFFD."""
 
     def write(self, name: str, text: str) -> None:
-        """Write a file, all of it or nothing, in place of the one that is there."""
+        """Write or replace a file, all of it or nothing."""
 
     def numbers(self, folder: str) -> list[int]:
-        """The files of a folder whose names are numbers, as Spark names its batches, in order."""
+        """The sorted numbers of the files in a folder; Spark names the files of batches by number."""
 
 
 @dataclass(frozen=True)
 class Local:
-    """A folder of this machine."""
+    """A folder on this machine."""
 
     path: Path
 
@@ -53,7 +53,7 @@ class Local:
 
     def write(self, name: str, text: str) -> None:
         file = self.path / name
-        # The begin of the name hides it from Spark.
+        # The dot hides the file from Spark.
         unfinished = file.with_name(f".{file.name}.{os.getpid()}.tmp")
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ class Local:
 
 @dataclass(frozen=True)
 class Hadoop:
-    """A folder of any file system that Spark knows, such as hdfs: or s3a:."""
+    """A folder in any file system that Spark knows, for example hdfs: or s3a:."""
 
     spark: SparkSession
     uri: str
@@ -138,7 +138,7 @@ class Hadoop:
 
 
 def store_of(checkpoint: str | Path, spark: SparkSession) -> CheckpointFolder:
-    """The folder that Spark uses for this checkpoint: a path of this machine, or a URI."""
+    """The folder that Spark uses for this checkpoint: a path on this machine, or a URI."""
     found = None if isinstance(checkpoint, Path) else _URI.fullmatch(checkpoint)
     if found is None:
         return Local(Path(checkpoint))
@@ -148,7 +148,7 @@ def store_of(checkpoint: str | Path, spark: SparkSession) -> CheckpointFolder:
 
 
 def _sync(folder: Path) -> None:
-    """Have the folder's entries on disk: a rename is in them."""
+    """Sync the folder's entries to disk, which include a rename."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,8 +1,8 @@
-"""What a checkpoint belongs to: the sources that its positions are of, and the sinks that know its batches.
+"""What a checkpoint belongs to: the sources whose positions it has, and the sinks that know its batches.
 
-Kept in `penstock.json` in the checkpoint from the first start on. A query with another source or sink is refused: its
-rows would be taken for read, or written, that are not. Addresses, users, columns and how fast is read may change, and
-sinks may be added behind the others.
+It is kept in `penstock.json` in the checkpoint from the first start on. A query with another source or sink is refused:
+rows would count as read, or written, that are not. Addresses, users, columns and the read rate may change, and sinks
+may be added after the others.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ FILE = "penstock.json"
 CDC, OUR_KAFKA, SPARKS_KAFKA = "scylla-cdc", "penstock-kafka-topic", "kafka"
 """Formats of sources that are compared by what they read."""
 NAMED = ("path", "table", "topic", "dbtable", "stream", "streamname", "database", "collection", "queue", "subject")
-"""Options of other sources that say what is read; among all others there are addresses and secrets."""
+"""Options of other sources that say what is read; the others may have addresses and secrets."""
 _USER_INFO = re.compile(r"(?<=://)[^/@]*@")
 
 
 @dataclass(frozen=True)
 class Source:
-    """What one source reads: `format` is who reads it, which may change, as from Spark's reader of Kafka to ours."""
+    """What a source reads; `format` is its reader, which may change, as from Spark's Kafka reader to Penstock's."""
 
     kind: str
     of: Mapping[str, str] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Source:
 
 @dataclass(frozen=True)
 class SinkTarget:
-    """Where one sink writes."""
+    """Where a sink writes."""
 
     kind: str
     of: str = ""
@@ -82,7 +82,10 @@ class CheckpointIdentity:
 
 
 def kept(store: CheckpointFolder) -> CheckpointIdentity | None:
-    """What the checkpoint belongs to; None for one that a build without identities made, or that is new."""
+    """What the checkpoint belongs to; None if it is new, or of a build without identities.
+
+    Raises `PenstockError` if the file is damaged.
+    """
     text = store.read(FILE)
     if text is None:
         return None
@@ -97,10 +100,9 @@ def kept(store: CheckpointFolder) -> CheckpointIdentity | None:
 
 
 def keep(store: CheckpointFolder, given: CheckpointIdentity) -> None:
-    """Keep what the query's checkpoint belongs to; raises `PenstockError` if it belongs to something else, or is
-    damaged.
+    """Write what the checkpoint belongs to; raises `PenstockError` if it belongs to another query, or is damaged.
 
-    A checkpoint without a batch has no position yet: what it was started with before does not bind.
+    A checkpoint without a batch has no position yet, so any query may take it.
     """
     log = Log(store)
     log.check()
@@ -120,14 +122,14 @@ def _require_same(store: CheckpointFolder, known: CheckpointIdentity, given: Che
 
 
 def _other(store: CheckpointFolder, verb: str, known: Iterable[object], given: Iterable[object]) -> PenstockError:
-    step = f"let this query go on from this position: move the checkpoint's file {FILE} away"
-    # The commands are for folders of this machine.
+    step = f"continue from this position: move the checkpoint's file {FILE} away"
+    # The commands work only with folders on this machine.
     if "://" not in store.where:
         place = PurePath(store.where)
         command = f"penstock checkpoints {{}} {place.name} --checkpoints {place.parent}"
         step = (
-            f"look what is there (`{command.format('show')}`), and let this query begin anew "
-            f"(`{command.format('reset')}`) or go on from this position (`{command.format('adopt')}`)"
+            f"see what is there (`{command.format('show')}`), and start this query over "
+            f"(`{command.format('reset')}`) or continue from this position (`{command.format('adopt')}`)"
         )
     return PenstockError(
         f"the checkpoint belongs to another query: that one {verb} {_listed(known)}, and this one {verb} "
@@ -142,7 +144,7 @@ def _listed(things: Iterable[object]) -> str:
 
 
 def of_query(frame: DataFrame, sinks: Iterable[object]) -> CheckpointIdentity:
-    """The identity of a query that writes this frame; a sink tells its own as `target`, a pair of kind and name."""
+    """The identity of a query that writes this frame; a sink gives its own as `target`, a pair of kind and name."""
     plan: Any = frame._jdf.queryExecution().analyzed()
     return CheckpointIdentity(tuple(_sources(plan)), tuple(_target(sink) for sink in sinks))
 
@@ -175,7 +177,7 @@ def _sources(plan: Any) -> Iterator[Source]:
 
 
 def source_of(format: str, options: Mapping[str, str]) -> Source:
-    """What a source of Spark's with these options reads."""
+    """What a Spark source with these options reads."""
     given = {name.lower(): value for name, value in options.items()}
     if format == CDC:
         table = given.get("table", "")

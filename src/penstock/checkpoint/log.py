@@ -1,12 +1,12 @@
-"""Spark's files of a streaming query: how far each batch was to read (`offsets/N`), and which are done (`commits/N`).
+"""Spark's files of a streaming query: where each batch ends (`offsets/N`), and which are done (`commits/N`).
 
     offsets/7    v1                            commits/7    v1
                  {"batchWatermarkMs": 0, ...}               {"nextBatchWatermarkMs": 0}
                  {"generation": ..., ...}      metadata     {"id": "<the query's id>"}
 
-A file of offsets has a line for each source, in the order of the query's plan; "-" for one that has no offset yet. A
-batch is written down before it runs and committed after it. So Spark begins with the newest file of offsets, whose
-batch it runs again if it is not committed, and with the one before, from which that batch goes on.
+An offsets file has a line for each source, in the order of the query's plan; "-" means no offset yet. A batch is
+written before it runs and committed after it. At a start Spark reads the newest offsets file, whose batch it runs again
+if it is not committed, and the file before it, where that batch begins.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from penstock.errors import PenstockError
 OFFSETS, COMMITS, METADATA = "offsets", "commits", "metadata"
 VERSION = "v1"
 NONE = "-"
-"""What stands for a source without an offset."""
+"""The line of a source without an offset."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A batch as its file of offsets has it: what Spark keeps of it, and a line for each source."""
+    """A batch as in its offsets file: Spark's metadata, and a line for each source."""
 
     number: int
     about: dict[str, Any]
@@ -60,7 +60,7 @@ class Log:
 
     @cached_property
     def query(self) -> str | None:
-        """The id of the query, which sinks know its batches by; None if it has none yet."""
+        """The id of the query, by which sinks know its batches; None if it has none yet."""
         text = self.store.read(METADATA)
         if text is None:
             return None
@@ -70,11 +70,11 @@ class Log:
             raise self._damaged(METADATA, text, "put the folder back from a backup") from None
 
     def check(self) -> None:
-        """Raises `PenstockError`, with the name of the file, if a query could not go on from this checkpoint."""
+        """Raises `PenstockError` with the name of the file if a query cannot continue from this checkpoint."""
         if not self.begun:
             return
         if self.query is None:
-            raise self._missing(METADATA, "the id of the query is gone, by which sinks know its batches")
+            raise self._missing(METADATA, "sinks know the query's batches by the id in it")
         if not self.planned:
             raise self._missing(f"{OFFSETS}/{self.last}", f"batch {self.last} is committed")
         newest = self.planned[-1]
@@ -85,7 +85,7 @@ class Log:
             self.commit(committed)
         self.batch(newest)
         if newest and newest - 1 not in self.planned:
-            raise self._missing(f"{OFFSETS}/{newest - 1}", f"batch {newest} goes on from it")
+            raise self._missing(f"{OFFSETS}/{newest - 1}", f"batch {newest} continues from it")
         if newest:
             self.batch(newest - 1)
         if committed < newest - 1:
@@ -96,7 +96,7 @@ class Log:
         name = f"{OFFSETS}/{number}"
         text = self.store.read(name)
         if text is None:
-            raise self._missing(name, "the query goes on from it")
+            raise self._missing(name, "the query continues from it")
         way_out = self._way_out(number)
         lines = text.splitlines()
         if len(lines) < 3 or not _version(lines[0]):
@@ -104,7 +104,7 @@ class Log:
         try:
             about = json.loads(lines[1])
             for line in lines[2:]:
-                # Offsets are JSON by habit, not by rule.
+                # Offsets are usually JSON, but need not be.
                 if line[:1] in ("{", "["):
                     json.loads(line)
         except ValueError:
@@ -114,7 +114,7 @@ class Log:
         return Planned(number, about, tuple(lines[2:]))
 
     def commit(self, number: int) -> dict[str, Any]:
-        """What Spark keeps of a batch that is done; raises `PenstockError` if its file is damaged or missing."""
+        """Spark's metadata of a finished batch; raises `PenstockError` if its file is damaged or missing."""
         name = f"{COMMITS}/{number}"
         text = self.store.read(name)
         if text is None:
@@ -126,23 +126,23 @@ class Log:
             found, version = None, ""
         if not isinstance(found, dict) or not _version(version):
             next = (
-                f"if batch {number} was written, make the file's text the lines {VERSION} and {{}}; "
-                "if you do not know, move the file away: the batch is run again"
+                f"if batch {number} was written, replace the file's text with the lines {VERSION} and {{}}; "
+                "if you do not know, move the file away: the batch runs again"
             )
             raise self._damaged(name, text, next)
         return found
 
     def add(self, offsets: tuple[str, ...]) -> int:
-        """Write a batch that is done already and ends at `offsets`; its number. The next batch goes on from there.
+        """Write a finished batch that ends at `offsets`, and return its number. The next batch continues from there.
 
-        What else Spark keeps is taken from the newest batch that can be read. The query gets a new id: sinks that know
-        its batches would take the next ones for written, or miss the one that is added.
+        Spark's other metadata is copied from the newest readable batch. The query gets a new id: with the old id, sinks
+        would take the next batches for written, or miss the added one.
         """
         about, done = self._kept()
         about |= {"batchTimestampMs": int(time.time() * 1000)}
         number = self.last + 1
         if number and number - 1 not in self._whole():
-            # Spark reads the offsets before the newest, too, though nothing comes of them.
+            # Spark also reads the offsets before the newest, though it does not use them.
             self._write(number - 1, about, offsets)
         self._write(number, about, offsets)
         self.store.write(f"{COMMITS}/{number}", f"{VERSION}\n{_line(done)}")
@@ -150,9 +150,9 @@ class Log:
         return number
 
     def replace(self, offsets: tuple[str, ...]) -> int:
-        """Let the newest batch, which must be committed, end at `offsets`; its number. Its state stays.
+        """Make the newest batch, which must be committed, end at `offsets`, and return its number. Its state stays.
 
-        The file of before is kept beside it, where Spark does not look. The query gets a new id, as in `add`.
+        The old file is kept beside the new one, where Spark does not look. The query gets a new id, as in `add`.
         """
         batch = self.batch(self.planned[-1])
         self.store.write(f"{OFFSETS}/.{batch.number}.before", self.store.read(f"{OFFSETS}/{batch.number}") or "")
@@ -177,7 +177,7 @@ class Log:
         return {"batchWatermarkMs": 0, "conf": {}}, {"nextBatchWatermarkMs": 0}
 
     def _whole(self) -> set[int]:
-        """Of the newest batch its number, if its file is whole."""
+        """The number of the newest batch if its file is whole; else nothing."""
         try:
             return {self.batch(self.last).number}
         except PenstockError:
@@ -187,8 +187,8 @@ class Log:
         if number in self.committed or number != self.last:
             return "put the folder back from a backup"
         return (
-            f"move this file away: batch {number} is planned again, and rows of it that were written already may come "
-            "again"
+            f"move this file away: batch {number} is planned again, and rows that it has already written may be "
+            "written again"
         )
 
     def _damaged(self, name: str, text: str, next: str) -> PenstockError:
@@ -204,7 +204,7 @@ class Log:
         return Damaged(
             what,
             where=f"checkpoint {self.store.where}",
-            next=f"{next}; or choose where to go on: `penstock checkpoints set NAME --to TIME`",
+            next=f"{next}; or choose where to continue: `penstock checkpoints set NAME --to TIME`",
         )
 
 

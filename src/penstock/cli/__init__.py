@@ -1,1 +1,1 @@
-"""The command line: one module per command, with `add(parser)` for its options and `run(args)` for its work."""
+"""The command line: one module per command; `add(parser)` adds its options, `run(args)` runs it."""

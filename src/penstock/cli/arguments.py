@@ -1,4 +1,4 @@
-"""Kinds of arguments that several commands take: what is none of the kind is told with the usage."""
+"""Argument types of several commands; argparse reports a wrong value with the usage."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def port(text: str) -> int:
 
 
 def port_or_any(text: str) -> int:
-    """Where to listen: 0 is any port that is free."""
+    """A port to listen on; 0 is any free port."""
     return 0 if text == "0" else port(text)
 
 
 def servers(text: str) -> str:
     """The addresses of Kafka's brokers."""
-    # Here, since commands that know no Kafka take numbers from this module, too.
+    # Imported here: commands without Kafka use this module, too.
     from penstock.wire.net.cluster import addresses
 
     try:
@@ -36,23 +36,23 @@ def servers(text: str) -> str:
 
 
 def add_allow_host(parser: ArgumentParser) -> None:
-    """The names by which callers may address a server, beside those that are always taken."""
+    """Add `--allow-host`: names by which callers may address a server, besides the default ones."""
     parser.add_argument(
         "--allow-host",
         action="append",
         default=[],
         metavar="NAME",
-        help="a name that callers use for this server, *.NAME for all below it; may be repeated. "
-        "Taken anyway: localhost, this machine's name, --host, and IP addresses",
+        help="a host name that callers use for this server, *.NAME for all names below it; may be repeated. "
+        "Always allowed: localhost, this machine's name, --host, and IP addresses",
     )
 
 
 def add_checkpoints(parser: ArgumentParser) -> None:
-    """The folder in which `penstock run` keeps a folder for each pipeline."""
+    """Add `--checkpoints`: the folder in which `penstock run` keeps a folder per pipeline."""
     parser.add_argument(
         "--checkpoints",
         type=Path,
         default=Path(".penstock/checkpoints"),
         metavar="DIR",
-        help="where pipelines keep their positions, each in a folder of its name (default: %(default)s)",
+        help="folder of the pipelines' checkpoints, one subfolder per pipeline (default: %(default)s)",
     )

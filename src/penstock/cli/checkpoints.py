@@ -1,4 +1,4 @@
-"""`penstock checkpoints`: whose checkpoints there are and how far they are; set one aside, or to a point in time."""
+"""`penstock checkpoints`: lists and shows checkpoints, moves them aside, and sets them to a point in time."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ from penstock.run.positions import Shown
 
 def add(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    listing = _action(actions, "list", "all checkpoints: what they read and write, and how far they are", _list)
-    showing = _action(actions, "show", "all that is known of one", _show)
+    listing = _action(actions, "list", "list all checkpoints: what they read and write, and their positions", _list)
+    showing = _action(actions, "show", "show all details of a checkpoint", _show)
     for one in (listing, showing):
-        one.add_argument("--json", action="store_true", help="as JSON, one object a line")
-    resetting = _action(actions, "reset", "move one aside, so that its pipeline begins anew", _reset)
-    resetting.add_argument("--yes", action="store_true", help="do not ask")
-    setting = _action(actions, "set", "let a pipeline go on from another point in time", _set)
+        one.add_argument("--json", action="store_true", help="print JSON, one object per line")
+    resetting = _action(actions, "reset", "move a checkpoint aside, so that its pipeline starts from scratch", _reset)
+    resetting.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    setting = _action(actions, "set", "let a pipeline continue from another point in time", _set)
     setting.add_argument(
         "--to",
         required=True,
         metavar="TIME",
-        help='"2026-11-20T10:00:00Z" (UTC unless it says otherwise), "earliest", "latest" or "-2 hours"',
+        help='"2026-11-20T10:00:00Z" (UTC if it has no time zone), "earliest", "latest" or "-2 hours"',
     )
-    setting.add_argument("--keep-state", action="store_true", help="also of a query with state, which stays as it is")
+    setting.add_argument("--keep-state", action="store_true", help="also set a query with state, and keep that state")
     setting.add_argument("--dry-run", action="store_true", help="only show what would change")
-    adopting = _action(actions, "adopt", "let a pipeline with other sources or sinks go on from the position", _adopt)
+    adopting = _action(
+        actions, "adopt", "let a pipeline with other sources or sinks continue from the position", _adopt
+    )
     for one in (showing, resetting, setting, adopting):
-        one.add_argument("name", metavar="NAME", help="as `list` shows it: PIPELINE or PIPELINE/QUERY")
+        one.add_argument("name", metavar="NAME", help="PIPELINE or PIPELINE/QUERY, as shown by `list`")
 
 
 def run(args: Namespace) -> int:
@@ -86,7 +88,7 @@ def _show(args: Namespace) -> None:
     if args.json:
         print(json.dumps(one.told()))
         return
-    done = "none is done" if one.batch is None else f"{one.batch}"
+    done = "none is finished" if one.batch is None else f"{one.batch}"
     lines = [
         ("folder", str(one.folder)),
         ("query", one.query or "unknown"),
@@ -109,21 +111,21 @@ def _show(args: Namespace) -> None:
 
 def _reset(args: Namespace) -> None:
     if not args.yes:
-        _ask(f"Move the checkpoint {args.name} aside, so that its pipeline begins anew?", args)
+        _ask(f"Move the checkpoint {args.name} aside, so that its pipeline starts from scratch?", args)
     aside = positions.reset(args.checkpoints, args.name)
     print(f"{args.name} is now {aside}; nothing was deleted")
     print(
-        "The next start begins where the source's start= says, with a new query id. By that id sinks know what they "
-        "have written: they write all that is read again once more, also those that deliver exactly once."
+        "The next start reads from the source's start= setting, with a new query id. Sinks know by this id what they "
+        "have written: all sinks, also exactly-once sinks, write the rows that are read again a second time."
     )
 
 
 def _ask(question: str, args: Namespace) -> None:
     if not sys.stdin.isatty():
         raise PenstockError(
-            "this needs a yes, and nobody can be asked here",
+            "this command needs a confirmation, and standard input is not a terminal",
             where=f"checkpoint {args.name}",
-            next=f"give --yes, as in: penstock checkpoints reset {args.name} --yes",
+            next=f"run: penstock checkpoints reset {args.name} --yes",
         )
     if input(f"{question} Type yes: ").strip().lower() != "yes":
         raise PenstockError("nothing was changed", where=f"checkpoint {args.name}")
@@ -131,25 +133,27 @@ def _ask(question: str, args: Namespace) -> None:
 
 def _set(args: Namespace) -> None:
     move = positions.move(args.checkpoints, args.name, args.to, keep_state=args.keep_state, dry=args.dry_run)
-    verb = "would go" if args.dry_run else "goes"
-    for place, (before, after) in enumerate(zip(move.before, move.after, strict=True)):
-        source = f" (source {place + 1})" if len(move.after) > 1 else ""
-        print(f"{args.name}{source}: was at {before}; {verb} on from {after}")
+    verb = "would continue" if args.dry_run else "continues"
+    for index, (before, after) in enumerate(zip(move.before, move.after, strict=True)):
+        source = f" (source {index + 1})" if len(move.after) > 1 else ""
+        print(f"{args.name}{source}: was at {before}; {verb} from {after}")
     what = "the offsets of batch" if move.replaces else "a finished batch,"
-    print(f"{'Would write' if args.dry_run else 'Wrote'} {what} {move.number}; the next start looks up where that is.")
+    print(f"{'Would write' if args.dry_run else 'Wrote'} {what} {move.number}; the next start looks up its position.")
     if not args.dry_run:
-        print("What is read again is written again: to its sinks these are new batches.")
+        print("Rows that are read again are written again: for the sinks they are in new batches.")
 
 
 def _adopt(args: Namespace) -> None:
     if positions.adopt(args.checkpoints, args.name):
-        print(f"{args.name} forgot what it belongs to: the next query that starts with it goes on from its position.")
+        print(
+            f"{args.name} forgot its sources and sinks: the next query that starts with it continues from its position."
+        )
     else:
-        print(f"{args.name} does not keep what it belongs to; the next query that starts with it does.")
+        print(f"{args.name} has no record of its sources and sinks; the next query that starts with it adds one.")
 
 
 def _span(span: timedelta) -> str:
-    """A time as a person tells it: the greatest unit and the next."""
+    """A duration in its largest unit and the next smaller one."""
     seconds = max(0, int(span.total_seconds()))
     days, hours, minutes = seconds // 86400, seconds // 3600 % 24, seconds // 60 % 60
     if days:

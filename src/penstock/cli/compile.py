@@ -1,4 +1,4 @@
-"""`penstock compile`."""
+"""`penstock compile`: compiles ahead of the first use."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ PARTS = {
     "segments": "penstock.segment.segment_warm",
     "classes of Spark": "penstock.session_warm",
 }
-"""What takes its time when it is first used, and the module with the function `warm` that does it beforehand."""
+"""What is slow on its first use, and the module whose function `warm` prepares it."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """No options: all of it."""
+    """No options: it compiles all parts."""
 
 
 def run(args: argparse.Namespace) -> int:

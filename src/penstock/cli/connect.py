@@ -1,4 +1,4 @@
-"""`penstock connect`: a worker with Kafka Connect's REST API, which runs the CDC connector until it is stopped."""
+"""`penstock connect`: a worker with Kafka Connect's REST API; it runs the CDC connector until it is stopped."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from penstock.run.supervise import Stop
 from penstock.signals import listen
 
 LOOK = 0.5
-"""How often Spark's Java process is looked at, in seconds."""
+"""Seconds between checks of Spark's Java process."""
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("file", nargs="?", type=Path, metavar="WORKER.properties", help="a worker's file as Connect's")
+    parser.add_argument("file", nargs="?", type=Path, metavar="WORKER.properties", help="a Kafka Connect worker file")
     parser.add_argument(
-        "--servers", type=servers, metavar="HOST:PORT,...", help="Kafka; instead of bootstrap.servers in the file"
+        "--servers", type=servers, metavar="HOST:PORT,...", help="Kafka; replaces bootstrap.servers of the file"
     )
-    parser.add_argument("--listen", metavar="URL", help="where the REST API answers (default: http://127.0.0.1:8083)")
+    parser.add_argument("--listen", metavar="URL", help="address of the REST API (default: http://127.0.0.1:8083)")
     add_allow_host(parser)
     parser.add_argument(
         "--data",
         type=Path,
         default=Path(".penstock/connect"),
         metavar="DIR",
-        help="where the connectors' positions are kept (default: %(default)s)",
+        help="folder of the connectors' positions (default: %(default)s)",
     )
     parser.add_argument("--cores", type=positive, default=2, metavar="N", help="cores for Spark (default: %(default)s)")
-    parser.add_argument("--verbose", action="store_true", help="Spark's warnings, and a line for each request")
+    parser.add_argument("--verbose", action="store_true", help="log Spark's warnings and each request")
     place.add(parser)
 
 
@@ -54,14 +54,14 @@ def run(args: Namespace) -> int:
     secrets, lines = Secrets(chosen.secrets), logging.StreamHandler()
     lines.setFormatter(HidingFormatter("%(asctime)s %(message)s", secrets))
     logging.basicConfig(level=logging.INFO if args.verbose else logging.WARNING, handlers=[lines])
-    # The driver warns of each protocol version that it tries.
+    # The driver logs a warning for each protocol version that it tries.
     logging.getLogger("cassandra").setLevel(logging.ERROR)
     stop = Stop(threading.Event(), threading.Event())
     listen(stop.gently, stop.now)
     data = args.data.resolve()
     with lock(data / "worker") as note_jvm, bind(chosen.host, chosen.port) as bound:
         spark = session("penstock-connect", args.cores, args.verbose)
-        # Spark's own handler of Ctrl-C cancels jobs and raises in the middle of whatever runs.
+        # Spark's own handler of Ctrl-C would cancel jobs and raise anywhere in the code.
         listen(stop.gently, stop.now)
         jvm = jvm_process(spark)
         note_jvm(jvm.pid)
@@ -70,7 +70,7 @@ def run(args: Namespace) -> int:
         try:
             store = ConnectorStore(chosen.servers, chosen.topic, chosen.client(), chosen.max_decompressed)
             worker = ConnectWorker(world, store, address_of(bound))
-            warn_if_open(chosen.host, "run connectors, with the rights of this worker")
+            warn_if_open(chosen.host, "run connectors with the rights of this worker")
             _serve(worker, bound, hosts, stop, jvm)
         finally:
             end(spark, jvm)
@@ -78,7 +78,7 @@ def run(args: Namespace) -> int:
 
 
 def _serve(worker: ConnectWorker, bound: socket.socket, hosts: Hosts, stop: Stop, jvm: subprocess.Popen[bytes]) -> None:
-    """Answer requests until a signal comes or Spark's process has ended."""
+    """Answer requests until a signal; raises PenstockError if Spark's process ends."""
     worker.start()
     server = RestServer(application(worker), bound, hosts)
     print(f"serving Kafka Connect's REST API at {server.url}", flush=True)
@@ -88,7 +88,7 @@ def _serve(worker: ConnectWorker, bound: socket.socket, hosts: Hosts, stop: Stop
                 raise PenstockError(
                     "Spark's Java process ended",
                     where=f"exit code {jvm.returncode}",
-                    next="run again: the connectors go on from their checkpoints",
+                    next="run the command again: the connectors continue from their checkpoints",
                 )
     finally:
         server.close()

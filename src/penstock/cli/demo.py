@@ -1,4 +1,4 @@
-"""`penstock demo`: an application from end to end, and every write compared with all that came of it."""
+"""`penstock demo`: runs an application end to end and compares every write with its results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ADTECH_PARTS = ("ingest", "spark", "worker", "kafka", "cassandra", "postgres")
 
 @dataclass(frozen=True)
 class Application:
-    """What one of the demos takes: its default rate, parts to break, packages, and the extras that have these."""
+    """A demo: its default rate, the parts it can break, the packages it needs, and the extras that contain them."""
 
     rate: str
     root: Path
@@ -59,28 +59,29 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="cdc: changes of tables as Kafka events; adtech: tracking events by HTTP become persons, segments, counts"
         " and deliveries (default: %(default)s)",
     )
-    parser.add_argument("--seconds", type=_seconds, default=60, help="how long to write (default: %(default)s)")
+    parser.add_argument("--seconds", type=_seconds, default=60, help="seconds to write for (default: %(default)s)")
     parser.add_argument(
-        "--rate", type=_rate, help="writes a second (default: 3000, of adtech 500), or, but for adtech, max"
+        "--rate", type=_rate, help="writes per second (default: 3000, for adtech 500), or max (not for adtech)"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result as one JSON object")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to a file, as one JSON object")
     parser.add_argument(
         "--break",
         dest="broken",
         action="append",
         default=[],
         metavar="PART",
-        help="in the middle, and start again what is killed; several come one after the other. cdc: "
-        f"{', '.join(PARTS)} (kill -9, alter a table, publish new streams); adtech: {', '.join(ADTECH_PARTS)}",
+        help="break a part in the middle of the run, and start it again if it was killed; repeat for several, one "
+        f"after the other. cdc: {', '.join(PARTS)} (kill -9, alter a table, publish new streams); adtech: "
+        f"{', '.join(ADTECH_PARTS)}",
     )
     parser.add_argument("--keep", action="store_true", help="leave the services and the pipeline running")
     parser.add_argument(
-        "--root", type=Path, metavar="DIR", help="its folder (default: .penstock/demo, of adtech .penstock/adtech)"
+        "--root", type=Path, metavar="DIR", help="folder (default: .penstock/demo, for adtech .penstock/adtech)"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit code 0 if nothing was lost, duplicated, misordered or wrong, else 1."""
+    """Return exit code 0 if nothing was lost, duplicated, misordered or wrong, else 1."""
     application = APPLICATIONS[args.application]
     _check(args, application)
     from rich.console import Console
@@ -99,18 +100,20 @@ def _check(args: argparse.Namespace, application: Application) -> None:
     for part in args.broken:
         if part not in application.parts:
             raise PenstockError(
-                f"no part {part!r} to break",
+                f"{part!r} is not a part that can be broken",
                 where=f"penstock demo {args.application}",
-                next=f"choose of {', '.join(application.parts)}",
+                next=f"choose from: {', '.join(application.parts)}",
             )
     if args.application == "adtech" and args.rate == "max":
-        raise PenstockError("no rate max", where="penstock demo adtech", next="give a number of events a second")
+        raise PenstockError(
+            "--rate max does not work here", where="penstock demo adtech", next="give a number of events per second"
+        )
     if args.json:
         _require_writable(args.json)
 
 
 def _require_writable(file: Path) -> None:
-    """Before a demo of minutes, and not after it."""
+    """Checked first: the demo writes the file only after minutes."""
     with usable(file, "the result cannot be written", "give --json a file that can be written"):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.open("a").close()
@@ -152,7 +155,7 @@ def _tell_kept(root: Path, pipeline: str, topics: Any) -> None:
         from penstock_demo.adtech.parts import kept_ingest
 
         pids += kept_ingest(root)
-    print(f"Services and pipeline still run. Topics: {', '.join(topics)}")
+    print(f"The services and the pipeline keep running. Topics: {', '.join(topics)}")
     print(f"Addresses: penstock status --root {root}")
     print(f"Stop: kill {' '.join(map(str, pids))}; penstock down --root {root}")
 
@@ -163,11 +166,11 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above zero")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return seconds
 
 
 def _rate(text: str) -> str:
     if text != "max" and not (text.replace(".", "", 1).isdecimal() and float(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is neither a number of writes a second nor max")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of writes per second, or max")
     return text

@@ -1,4 +1,4 @@
-"""`penstock down`."""
+"""`penstock down`: stops the local services."""
 
 from __future__ import annotations
 

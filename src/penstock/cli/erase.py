@@ -1,4 +1,4 @@
-"""`penstock erase`: a person out of the tables of matching, and of those of segments."""
+"""`penstock erase`: deletes a person from the tables of matching and of segments."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from penstock.segment.member_tables import member_erase as segments
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("kind", help="the kind of an identity of the person, such as email_hash")
-    parser.add_argument("value", help="the identity itself")
-    parser.add_argument("--keyspace", required=True, help="where the tables of matching are")
-    parser.add_argument("--hosts", required=True, help="host:port of the database's nodes, with commas between")
-    parser.add_argument("--user", default="", help="the database's user; the password is that of CQL_PASSWORD")
+    parser.add_argument("kind", help="kind of one of the person's identities, for example email_hash")
+    parser.add_argument("value", help="value of this identity")
+    parser.add_argument("--keyspace", required=True, help="keyspace of the tables of matching")
+    parser.add_argument("--hosts", required=True, help="host:port of the database's nodes, separated by commas")
+    parser.add_argument("--user", default="", help="the database's user; the password is read from CQL_PASSWORD")
     parser.add_argument(
-        "--segments", metavar="KEYSPACE", help="where the tables of segments are, to erase it there too"
+        "--segments", metavar="KEYSPACE", help="keyspace of the tables of segments, to delete the person there too"
     )
     parser.add_argument(
-        "--servers", type=servers, metavar="HOST:PORT,...", help="Kafka, to tell who got it in a segment"
+        "--servers", type=servers, metavar="HOST:PORT,...", help="Kafka, to notify destinations that got the person"
     )
 
 

@@ -1,4 +1,4 @@
-"""`penstock ingest`: a server that takes events by HTTP and puts them into Kafka's topics, until it is stopped."""
+"""`penstock ingest`: a server that takes events by HTTP and writes them to Kafka's topics, until it is stopped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.errors import PenstockError
 from penstock.hosts import warn_if_open
 from penstock.ingest import events, ingest_server
 from penstock.ingest.api_keys import new_key
-from penstock.ingest.ingest_settings import Given, IngestSettings, read
+from penstock.ingest.ingest_settings import Given, IngestSettings, NoServers, read
 from penstock.kafka.client_options import Options
 from penstock.wire import Reader
 from penstock.wire.admin import Admin
@@ -25,40 +25,41 @@ from penstock.wire.errors import KafkaError
 from penstock.wire.wire_warm import warm
 
 FOREVER = timedelta(days=3650)
-"""A spool has its own patience."""
+"""Kafka's delivery timeout with a spool, which has its own retries."""
 PUBLISHABLE = "pk_"
-"""With which such a key begins, so that who reads it knows that it is no secret."""
+"""Prefix of publishable keys, which shows readers that the key is not a secret."""
 GREETING = timedelta(seconds=5)
-"""How long Kafka may take at the start before we go on without it."""
+"""How long the start waits for Kafka before it continues without it."""
 
 
 def add(parser: ArgumentParser) -> None:
     parser.add_argument(
         "file", nargs="?", type=Path, metavar="CONFIG.toml", help="topics, keys, limits; see docs/ingest.md"
     )
-    parser.add_argument("--servers", metavar="HOST:PORT,...", help="Kafka; instead of servers in the file")
+    parser.add_argument("--servers", metavar="HOST:PORT,...", help="Kafka; replaces servers of the file")
     parser.add_argument("--listen", metavar="HOST:PORT", help="where to listen (default: 127.0.0.1:8080)")
     parser.add_argument(
-        "--topics", default="", metavar="A,B", help="topics that take events, besides those of the file"
+        "--topics", default="", metavar="A,B", help="topics that take events, added to those of the file"
     )
-    parser.add_argument("--schemas", type=Path, metavar="DIR", help="a folder with the JSON schemas, TOPIC.json")
-    parser.add_argument("--spool", type=Path, metavar="DIR", help="acknowledge when events are on this disk")
+    parser.add_argument("--schemas", type=Path, metavar="DIR", help="folder of the JSON schemas, TOPIC.json")
+    parser.add_argument("--spool", type=Path, metavar="DIR", help="acknowledge events when they are on this disk")
     parser.add_argument("--workers", type=int, metavar="N", help="processes that share the port (default: 1)")
     parser.add_argument(
         "--allow-origin",
         action="append",
         default=[],
         metavar="ORIGIN",
-        help='an origin of web pages that may send events, as "https://shop.example", or * for all; may be repeated',
+        help='origin of web pages that may send events, for example "https://shop.example", or * for all; may be '
+        "repeated",
     )
     add_allow_host(parser)
-    parser.add_argument("--new-key", metavar="NAME", help="print a new API key and its lines for the file, and end")
+    parser.add_argument("--new-key", metavar="NAME", help="print a new API key and its lines for the file, then exit")
     parser.add_argument(
         "--publishable",
         action="store_true",
-        help="with --new-key: one that may stand in web pages; for --topics and pages of --allow-origin",
+        help="with --new-key: make a key that web pages may contain, for --topics and pages of --allow-origin",
     )
-    parser.add_argument("--verbose", action="store_true", help="a line for what the server does")
+    parser.add_argument("--verbose", action="store_true", help="log what the server does")
     place.add(parser)
 
 
@@ -67,7 +68,7 @@ def run(args: Namespace) -> int:
         print(_publishable_lines(args) if args.publishable else _key_lines(args.new_key))
         return 0
     if args.publishable:
-        raise PenstockError("--publishable is for a new key", next="give --new-key NAME, too")
+        raise PenstockError("--publishable works only with --new-key", next="add --new-key NAME")
     logging.basicConfig(level=logging.INFO if args.verbose else logging.WARNING, format="%(asctime)s %(message)s")
     settings = _settings(args)
     options = _options(settings)
@@ -104,9 +105,7 @@ def _settings(args: Namespace) -> IngestSettings:
     )
     try:
         return read(args.file, given)
-    except PenstockError as error:
-        if error.what != "no Kafka is named":
-            raise
+    except NoServers:
         return read(args.file, replace(given, servers=place.kafka(args.root)))
 
 
@@ -118,7 +117,7 @@ def _options(settings: IngestSettings) -> Options:
         raise PenstockError(
             f"{', '.join(sorted(taken))} cannot be set here",
             where="[kafka]",
-            next="use servers, and kafka in [timeouts]",
+            next="set servers, or kafka in [timeouts]",
         )
     return Options.of({"compression": "lz4", **settings.kafka, "servers": settings.servers})
 
@@ -134,7 +133,7 @@ def _security(options: Options) -> dict[str, Any]:
 
 
 async def _greet(settings: IngestSettings, options: Options) -> None:
-    """Make the topics that are missing; say so if Kafka does not answer, and go on."""
+    """Create missing topics; only logs a warning if Kafka does not answer."""
     client = _security(options)
     try:
         async with Reader(settings.servers, request_timeout=GREETING, **client) as reader:
@@ -142,7 +141,7 @@ async def _greet(settings: IngestSettings, options: Options) -> None:
         async with Admin(settings.servers, patience=GREETING, **client) as admin:
             for topic in missing:
                 await admin.create_topic(topic)
-                print(f"made topic {topic}, which was not there, with the cluster's defaults", flush=True)
+                print(f"created the missing topic {topic} with the cluster's defaults", flush=True)
     except KafkaError as error:
         if not error.retriable:
             raise PenstockError(str(error), where=f"Kafka at {settings.servers}") from error
@@ -152,7 +151,7 @@ async def _greet(settings: IngestSettings, options: Options) -> None:
 def _key_lines(name: str) -> str:
     key, digest = new_key()
     lines = f'[[keys]]\nname = {_quoted(name)}\nsha256 = "{digest}"\ntopics = ["*"]'
-    return f"The key, which is shown this once: {key}\n\nFor the file:\n{lines}"
+    return f"The key, shown only this once: {key}\n\nFor the file:\n{lines}"
 
 
 def _publishable_lines(args: Namespace) -> str:
@@ -167,9 +166,9 @@ def _publishable_lines(args: Namespace) -> str:
         f"origins = [{', '.join(map(_quoted, origins))}]",
     ]
     url = f"/events/{topics[0]}?api_key={key}"
-    return f"The key for your pages: {key}\nThey send to {url}\n\nFor the file:\n" + "\n".join(lines)
+    return f"The key for your pages: {key}\nPages send to {url}\n\nFor the file:\n" + "\n".join(lines)
 
 
 def _quoted(text: str) -> str:
-    """A string of TOML, whose escapes are those of JSON."""
+    """A TOML string; TOML has the escapes of JSON."""
     return json.dumps(text, ensure_ascii=False)

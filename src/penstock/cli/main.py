@@ -1,4 +1,4 @@
-"""Finds the command in the arguments, loads only that one, and turns errors into one line and an exit code."""
+"""Entry point: loads only the chosen command, and turns errors into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from penstock.errors import PenstockError
 
 COMMANDS = {
     "up": ("penstock.cli.up", "start a Kafka broker and a CQL database on this machine"),
-    "down": ("penstock.cli.down", "stop what `up` started"),
+    "down": ("penstock.cli.down", "stop the services that `up` started"),
     "status": ("penstock.cli.status", "show the services, their addresses and memory"),
-    "run": ("penstock.cli.run", "run a pipeline of a Python file"),
-    "checkpoints": ("penstock.cli.checkpoints", "show how far pipelines are; reset one, or set it to a point in time"),
+    "run": ("penstock.cli.run", "run a pipeline from a Python file"),
+    "checkpoints": ("penstock.cli.checkpoints", "show the positions of pipelines, reset them or set them to a time"),
     "connect": ("penstock.cli.connect", "serve Kafka Connect's REST API and run the CDC connector"),
-    "state": ("penstock.cli.state", "show what queries hold: windows, tables, counts"),
-    "ingest": ("penstock.cli.ingest", "take events by HTTP, validate them and put them into Kafka"),
-    "topics": ("penstock.cli.topics", "list the topics of Kafka, count or show their records"),
+    "state": ("penstock.cli.state", "show the state of queries: windows, tables, counts"),
+    "ingest": ("penstock.cli.ingest", "take events by HTTP, validate them and write them to Kafka"),
+    "topics": ("penstock.cli.topics", "list Kafka's topics, count or show their records"),
     "erase": ("penstock.cli.erase", "delete a person from the tables of matching, and verify that nothing is left"),
     "segment": ("penstock.cli.segment", "count the members of segments, and deliver them to a topic"),
-    "compile": ("penstock.cli.compile", "compile what the first use would compile, as for an image"),
+    "compile": ("penstock.cli.compile", "compile ahead of the first use, for example for an image"),
     "demo": ("penstock.cli.demo", "show changes becoming Kafka events, and prove that none was lost"),
 }
 
@@ -30,7 +30,7 @@ INTERRUPTED = 130  # what shells report for a program ended by Ctrl-C
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code."""
+    """Run one command; returns its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     args = _parser(words[0] if words else "").parse_args(words)
     try:
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser(chosen: str) -> argparse.ArgumentParser:
-    """The parser of all commands, with the options of the chosen one only: loading the others would take seconds."""
+    """The parser of all commands, with the options of the chosen one: loading the others would take seconds."""
     parser = argparse.ArgumentParser(prog="penstock", description="Event streaming for CQL databases, Kafka and Spark.")
     parser.add_argument("--version", action="version", version=f"penstock {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -1,4 +1,4 @@
-"""What the commands for local services share: the option for their folder, and how a service is shown."""
+"""Shared by the commands for local services: the option for their folder, and a service's status line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.local.services import ROOT, Status
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--root", type=Path, default=ROOT, help="folder of data, logs and pids (default: %(default)s)")
+    parser.add_argument("--root", type=Path, default=ROOT, help="folder for data, logs and pids (default: %(default)s)")
 
 
 def line(status: Status) -> str:
@@ -22,7 +22,7 @@ def line(status: Status) -> str:
 
 
 def kafka(root: Path) -> str:
-    """The Kafka that `penstock up` started."""
+    """The address of the Kafka that `penstock up` started; raises PenstockError if it does not run."""
     for status in services.status(root):
         if status.name == SERVICE.name and status.state == "running" and status.address:
             return status.address

@@ -28,9 +28,9 @@ from penstock.signals import listen
 def add(parser: ArgumentParser) -> None:
     parser.add_argument("target", metavar="FILE.py:PIPELINE", help="the file and the function marked with @pipeline")
     add_checkpoints(parser)
-    parser.add_argument("--once", action="store_true", help="handle the data that is there now, then end")
+    parser.add_argument("--once", action="store_true", help="handle the data that is present now, then exit")
     parser.add_argument("--cores", type=positive, default=2, metavar="N", help="cores for Spark (default: %(default)s)")
-    parser.add_argument("--verbose", action="store_true", help="a line for each batch, and Spark's warnings")
+    parser.add_argument("--verbose", action="store_true", help="print a line for each batch, and Spark's warnings")
 
 
 def run(args: Namespace) -> int:
@@ -40,7 +40,7 @@ def run(args: Namespace) -> int:
     checkpoint = args.checkpoints.resolve() / pipeline.name
     with lock(checkpoint) as note_jvm:
         spark = session(pipeline.name, args.cores, args.verbose)
-        # Spark's own handler of Ctrl-C cancels jobs and raises in the middle of whatever runs.
+        # Spark's own handler of Ctrl-C would cancel jobs and raise anywhere in the code.
         listen(stop.gently, stop.now)
         jvm = jvm_process(spark)
         note_jvm(jvm.pid)
@@ -55,18 +55,18 @@ def run(args: Namespace) -> int:
 
 
 def load(target: str) -> Pipeline:
-    """The pipeline that `FILE.py:NAME` means."""
+    """Load the pipeline NAME from `FILE.py:NAME`; raises PenstockError if it is not there."""
     file, colon, name = target.rpartition(":")
     if not colon or not name.isidentifier():
         raise PenstockError(
-            f"{target!r} names no pipeline", next="write FILE.py:NAME, with the name of a function marked @pipeline"
+            f"{target!r} is not a pipeline", next="write FILE.py:NAME, with the name of a function marked @pipeline"
         )
     module = _load_file(Path(file))
     found = getattr(module, name, None)
     if isinstance(found, Pipeline):
         return found
     names = [key for key, value in vars(module).items() if isinstance(value, Pipeline)]
-    step = f"choose from: {', '.join(names)}" if names else "mark one with @penstock.pipeline(every=...)"
+    step = f"choose from: {', '.join(names)}" if names else "mark a function with @penstock.pipeline(every=...)"
     what = f"there is no {name} in {file}" if found is None else f"{name} in {file} is not a pipeline"
     raise PenstockError(what, next=step)
 
@@ -80,10 +80,10 @@ def _load_file(file: Path) -> ModuleType:
     name = f"pipeline_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise PenstockError(f"{file} is no Python file", next="give a file whose name ends in .py")
+        raise PenstockError(f"{file} is not a Python file", next="give a file whose name ends in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    # Spark's workers get the file's functions and classes themselves: under this name they could not import them.
+    # Spark's workers get the file's functions and classes by value: they could not import them by this name.
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     with blame(path):
         spec.loader.exec_module(module)
@@ -91,7 +91,7 @@ def _load_file(file: Path) -> ModuleType:
 
 
 def _import_beside(path: Path) -> None:
-    """Let the file import the modules beside it, as with `python FILE.py`; Spark's workers too."""
+    """Let the file, also in Spark's workers, import modules from its own folder, as with `python FILE.py`."""
     folder = str(path.parent)
     sys.path.insert(0, folder)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))

@@ -1,4 +1,4 @@
-"""`penstock segment`: the tables of segments, how many members, and their delivery to a destination's topic."""
+"""`penstock segment`: creates the tables of segments, counts members, and delivers them to a destination's topic."""
 
 from __future__ import annotations
 
@@ -29,33 +29,47 @@ PORT = 8085
 
 def add(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    _action(actions, "tables", "make the tables that are missing in a keyspace", _tables)
-    of_time = _action(actions, "count", "the distinct members of a set of segments in a time", _count)
-    of_time.add_argument("expression", metavar="SEGMENTS", help='as in "a & b | c - d"')
-    of_time.add_argument(
-        "--since", type=_time, required=True, metavar="TIME", help="an ISO time, UTC unless it says so"
+    _action(actions, "tables", "create the missing tables in a keyspace", _tables)
+    of_time = _action(
+        actions, "count", "count the distinct members of an expression of segments in a time range", _count
     )
-    of_time.add_argument("--until", type=_time, metavar="TIME", help="before this time (default: now)")
+    of_time.add_argument("expression", metavar="SEGMENTS", help='for example "a & b | c - d"')
+    of_time.add_argument(
+        "--since", type=_time, required=True, metavar="TIME", help="ISO time, UTC if it has no time zone"
+    )
+    of_time.add_argument("--until", type=_time, metavar="TIME", help="ISO time, exclusive (default: now)")
     delivery = _action(actions, "sync", "deliver a segment's members to a topic", _sync)
-    delivery.add_argument("name", metavar="SEGMENT", nargs="?", help="left out with --on")
+    delivery.add_argument("name", metavar="SEGMENT", nargs="?", help="omit it with --on")
     delivery.add_argument("--to", metavar="TOPIC", help="the destination's topic")
     mode = delivery.add_mutually_exclusive_group()
     mode.add_argument("--full", dest="mode", action="store_const", const="full", help="all members")
-    mode.add_argument("--changes", dest="mode", action="store_const", const="changes", help="since the last delivery")
-    delivery.add_argument("--every", metavar="DURATION", help='again and again, such as "1 hour"')
+    mode.add_argument(
+        "--changes", dest="mode", action="store_const", const="changes", help="changes since the last delivery"
+    )
+    delivery.add_argument("--every", metavar="DURATION", help='repeat the delivery, for example every "1 hour"')
     delivery.add_argument("--on", metavar="TOPIC", help='for each record of this topic: {"segment":, "to":, "mode":}')
-    delivery.add_argument("--servers", type=servers, metavar="HOST:PORT,...", help="Kafka, instead of that of --root")
-    erasing = _action(actions, "erase", "take persons out of all segments, and tell who got them", _erase)
+    delivery.add_argument(
+        "--servers", type=servers, metavar="HOST:PORT,...", help="Kafka; replaces the Kafka of --root"
+    )
+    erasing = _action(
+        actions, "erase", "delete persons from all segments, and notify destinations that got them", _erase
+    )
     erasing.add_argument("persons", metavar="PERSON", nargs="+")
-    erasing.add_argument("--servers", type=servers, metavar="HOST:PORT,...", help="Kafka, to tell who got them")
-    serve = _action(actions, "serve", "deliver when asked over HTTP, until Ctrl-C", _serve)
+    erasing.add_argument(
+        "--servers", type=servers, metavar="HOST:PORT,...", help="Kafka, to notify destinations that got the persons"
+    )
+    serve = _action(actions, "serve", "deliver on request over HTTP, until Ctrl-C", _serve)
     serve.add_argument("--host", default="127.0.0.1", help="where to listen (default: %(default)s)")
-    serve.add_argument("--port", type=port_or_any, default=PORT, help="0 is any that is free (default: %(default)s)")
+    serve.add_argument("--port", type=port_or_any, default=PORT, help="0 is any free port (default: %(default)s)")
     add_allow_host(serve)
     serve.add_argument(
-        "--key", action="append", default=[], metavar="SHA256", help="of a caller's key: penstock ingest --new-key NAME"
+        "--key",
+        action="append",
+        default=[],
+        metavar="SHA256",
+        help="SHA-256 of a caller's key, made with: penstock ingest --new-key NAME; may be repeated",
     )
-    serve.add_argument("--servers", type=servers, metavar="HOST:PORT,...", help="Kafka, instead of that of --root")
+    serve.add_argument("--servers", type=servers, metavar="HOST:PORT,...", help="Kafka; replaces the Kafka of --root")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -67,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
 def _action(actions: Any, name: str, line: str, act: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = actions.add_parser(name, help=line, description=f"{line[0].upper()}{line[1:]}.")
     parser.add_argument("--keyspace", required=True)
-    parser.add_argument("--hosts", metavar="HOST:PORT,...", help="the database, instead of that of --root")
+    parser.add_argument("--hosts", metavar="HOST:PORT,...", help="the database; replaces the database of --root")
     place.add(parser)
     parser.set_defaults(act=act)
     return parser
@@ -93,7 +107,9 @@ def _sync(args: argparse.Namespace) -> None:
         return
     if not (args.name and args.to and args.mode):
         raise PenstockError(
-            "what is to be delivered?", where="segment sync", next="give SEGMENT --to TOPIC and --full or --changes"
+            "the segment, the topic or the mode is missing",
+            where="segment sync",
+            next="give SEGMENT --to TOPIC and --full or --changes",
         )
     pause = duration(args.every, name="--every") if args.every else None
     _deliver(args, args.name, args.to, args.mode)
@@ -103,7 +119,7 @@ def _sync(args: argparse.Namespace) -> None:
 
 
 async def _listen(args: argparse.Namespace) -> None:
-    """A delivery for each record that comes; one that asks for no delivery is told and passed over."""
+    """Deliver for each new record; a record that is not a valid request is reported and skipped."""
     async with Reader(args.servers) as reader:
         start = await reader.latest(args.on)
         print(f"waiting for records of {args.on}", flush=True)
@@ -118,9 +134,9 @@ def _asked(args: argparse.Namespace, value: bytes | None) -> None:
         wanted = json.loads(value or b"")
         name, to, mode = (wanted[part] for part in ("segment", "to", "mode"))
         if not (isinstance(name, str) and isinstance(to, str)):
-            raise TypeError("segment and to must be texts")
+            raise TypeError("segment and to must be strings")
         _deliver(args, name, to, mode)
-    # Values that are nested too deeply raise the RecursionError.
+    # JSON that is nested too deeply raises RecursionError.
     except (ValueError, TypeError, KeyError, RecursionError, PenstockError) as error:
         told = {"refused": (value or b"").decode(errors="replace"), "reason": str(error)}
         print(json.dumps(told), file=sys.stderr, flush=True)
@@ -144,7 +160,7 @@ def _deliver(args: argparse.Namespace, name: str, to: str, mode: str) -> None:
 
 
 def _cql(args: argparse.Namespace) -> str:
-    """The database that `penstock up` started."""
+    """The address of the database that `penstock up` started."""
     for status in services.status(args.root):
         if status.name == CQL.name and status.state == "running" and status.address:
             return status.address
@@ -157,5 +173,5 @@ def _time(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time as 2026-05-31T12:00:00") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 2026-05-31T12:00:00") from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""`penstock segment serve`: deliveries that are asked for over HTTP."""
+"""`penstock segment serve`: deliveries on request over HTTP."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ def run(args: argparse.Namespace) -> None:
     deliveries = Deliveries(lambda name, to: Sync(name, to, args.keyspace, reach, args.servers))
     with bind(args.host, args.port) as bound:
         server = RestServer(app(deliveries, access), bound, Hosts((args.host, *args.allow_host)))
-        print(f"delivering when asked at {server.url}/segments/NAME/deliveries", flush=True)
+        print(f"taking requests for deliveries at {server.url}/segments/NAME/deliveries", flush=True)
         ended.wait()
         server.close()
         deliveries.close()
 
 
 def _keys(args: argparse.Namespace) -> list[ApiKey]:
-    """A server that others reach must not write any topic for anybody."""
+    """The callers' keys; required if other machines can reach the server, as any caller could write to any topic."""
     if wrong := [text for text in args.key if not DIGEST.fullmatch(text.lower())]:
         raise PenstockError(
             f"--key {wrong[0]} is not 64 hexadecimal digits",
             where="segment serve",
-            next="make one: penstock ingest --new-key NAME",
+            next="make a key: penstock ingest --new-key NAME",
         )
     if not args.key and not is_loopback(args.host):
         raise PenstockError(
-            f"without keys everybody who reaches {args.host} could deliver to any topic",
+            f"without keys, everybody who reaches {args.host} could deliver to any topic",
             where="segment serve",
             next="give --key SHA256, made with: penstock ingest --new-key NAME",
         )

@@ -1,4 +1,4 @@
-"""`penstock state`: what queries hold, read from their checkpoints or from PostgreSQL, as JSON."""
+"""`penstock state`: shows the state of queries as JSON, read from checkpoints or from PostgreSQL."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ PORT = 8084
 
 def add(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    _action(actions, "list", "the names of all states, and how fresh they are", _list)
-    get = _action(actions, "get", "the rows of a key, and how fresh they are", _get)
-    get.add_argument("name", metavar="NAME", help="as `list` shows it, or its begin: PIPELINE[/QUERY][/OPERATOR]")
-    get.add_argument("key", metavar="KEY", help="its text, or a JSON object of several columns or fields of it")
-    scan = _action(actions, "scan", "rows of a state, in no order", _scan)
+    _action(actions, "list", "list the names of all states, and how fresh they are", _list)
+    get = _action(actions, "get", "show the rows of a key, and how fresh they are", _get)
+    get.add_argument("name", metavar="NAME", help="as shown by `list`, or its start: PIPELINE[/QUERY][/OPERATOR]")
+    get.add_argument("key", metavar="KEY", help="the key as a string, or a JSON object of several columns or fields")
+    scan = _action(actions, "scan", "show rows of a state, in no order", _scan)
     scan.add_argument("name", metavar="NAME", help="as for `get`")
-    scan.add_argument("--where", metavar="SQL", help="such as \"key.user = 'ann' AND value.count > 3\"")
+    scan.add_argument("--where", metavar="SQL", help="for example \"key.user = 'ann' AND value.count > 3\"")
     for one in (get, scan):
         one.add_argument("--limit", type=positive, default=LIMIT, metavar="N", help="rows (default: %(default)s)")
     serve = _action(actions, "serve", "answer over HTTP until Ctrl-C", _serve)
     serve.add_argument("--host", default="127.0.0.1", help="where to listen (default: %(default)s)")
-    serve.add_argument("--port", type=port_or_any, default=PORT, help="0 is any that is free (default: %(default)s)")
+    serve.add_argument("--port", type=port_or_any, default=PORT, help="0 is any free port (default: %(default)s)")
     add_allow_host(serve)
 
 
@@ -48,7 +48,7 @@ def _action(actions: Any, name: str, line: str, act: Any) -> ArgumentParser:
     parser: ArgumentParser = actions.add_parser(name, help=line, description=f"{line[0].upper()}{line[1:]}.")
     add_checkpoints(parser)
     parser.add_argument(
-        "--postgres", metavar="URL", help="tables that postgres.sink writes there, instead of checkpoints"
+        "--postgres", metavar="URL", help="read the tables that postgres.sink writes there, instead of checkpoints"
     )
     parser.add_argument("--cores", type=positive, default=2, metavar="N", help="cores for Spark (default: %(default)s)")
     parser.set_defaults(act=act)
@@ -96,7 +96,7 @@ def _states(args: Namespace) -> Iterator[States]:
     session = cache(lambda: _session(args.cores))
     try:
         if args.act is _serve:
-            session()  # it takes seconds, which the first question need not wait
+            session()  # starts now, so that the first request does not wait for seconds
         yield Checkpoints(args.checkpoints.resolve(), session)
     finally:
         if session.cache_info().currsize:
@@ -112,5 +112,5 @@ def _session(cores: int) -> SparkSession:
 def _end(spark: SparkSession) -> None:
     from penstock.run.host import end, jvm_process
 
-    logging.disable(logging.CRITICAL)  # py4j complains of its own end
+    logging.disable(logging.CRITICAL)  # py4j logs errors when it ends
     end(spark, jvm_process(spark))

@@ -1,4 +1,4 @@
-"""`penstock status`: exit code 0 when all services run, 1 when one does not."""
+"""`penstock status`: exit code 0 if all services run, else 1."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def run(args: argparse.Namespace) -> int:
     for status in statuses:
         print(place.line(status))
         if status.state == "died":
-            print(f"           ended without `penstock down`; its log: {status.log}")
+            print(f"           ended without `penstock down`; log: {status.log}")
     return 0 if all(status.state == "running" for status in statuses) else 1

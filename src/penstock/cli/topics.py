@@ -1,4 +1,4 @@
-"""`penstock topics`: what lies in Kafka, for a look from the terminal: the topics, how many records, the records."""
+"""`penstock topics`: lists Kafka's topics, counts their records and shows records."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ from penstock.wire.consumer.fetcher import RecordsTooLarge
 from penstock.wire.consumer.topic_records import MAX_BYTES, MORE_DECOMPRESSED, Reader
 from penstock.wire.errors import KafkaError
 
-Record = dict[str, Any]  # a row of a table that the reader gives, and its partition
+Record = dict[str, Any]  # a row of a table from the reader, with its partition
 
 SHOWN = 10
-"""Records that `tail` shows of those that are there, as tail(1) does."""
+"""Existing records that `tail` shows by default, as tail(1) does."""
 MOST_DECOMPRESSED = MAX_BYTES + MORE_DECOMPRESSED
 ROWS = 1000
-"""Rows that are Python objects at a time."""
-PIPE_CLOSED = 141  # what shells report for a program whose output nobody reads any more
+"""Rows that are Python objects at the same time."""
+PIPE_CLOSED = 141  # the exit code that shells report after a broken pipe
 START = datetime(1970, 1, 1, tzinfo=UTC)
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    _action(actions, "list", "all topics and their number of partitions", _list, topic=False)
-    _action(actions, "count", "the records of a topic, counted by reading them", _count)
-    tail = _action(actions, "tail", "show records, then those that come, until Ctrl-C", _tail)
+    _action(actions, "list", "list all topics and their number of partitions", _list, topic=False)
+    _action(actions, "count", "count the records of a topic by reading them", _count)
+    tail = _action(actions, "tail", "show the last records, then new records, until Ctrl-C", _tail)
     tail.add_argument(
         "--from",
         dest="start",
         type=_start,
         metavar="WHERE",
-        help=f"earliest, latest (only what comes) or an ISO time, in UTC unless it says otherwise (default: the last "
-        f"{SHOWN} records, or as many as --limit)",
+        help=f"earliest, latest (only new records) or an ISO time, UTC if it has no time zone (default: the last "
+        f"{SHOWN} records, or the last --limit records)",
     )
-    tail.add_argument("--limit", type=positive, metavar="N", help="end after this many records")
+    tail.add_argument("--limit", type=positive, metavar="N", help="exit after this many records")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         next = f"give --max-decompressed-bytes {more}" if isinstance(problem, RecordsTooLarge) else ""
         raise PenstockError(str(problem), where=f"Kafka at {brokers}", next=next) from problem
     except BrokenPipeError:
-        # Python would complain once more when it flushes standard output at its end.
+        # Python would raise again when it flushes standard output at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     return 0
@@ -73,16 +73,18 @@ def _action(actions: Any, name: str, line: str, act: Any, *, topic: bool = True)
     parser: argparse.ArgumentParser = actions.add_parser(name, help=line, description=f"{line[0].upper()}{line[1:]}.")
     if topic:
         parser.add_argument("topic", metavar="TOPIC")
-        parser.add_argument("--uncommitted", action="store_true", help="also records of open and aborted transactions")
+        parser.add_argument(
+            "--uncommitted", action="store_true", help="also read records of open and aborted transactions"
+        )
         parser.add_argument(
             "--max-decompressed-bytes",
             type=positive,
             metavar="N",
             help=f"bytes that a record batch may decompress to (default: {MOST_DECOMPRESSED})",
         )
-    parser.add_argument("--servers", type=servers, metavar="HOST:PORT,...", help="instead of the Kafka of --root")
+    parser.add_argument("--servers", type=servers, metavar="HOST:PORT,...", help="Kafka; replaces the Kafka of --root")
     place.add(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     parser.set_defaults(act=act, uncommitted=False, max_decompressed_bytes=None)
     return parser
 
@@ -128,7 +130,7 @@ async def _tail(reader: Reader, args: argparse.Namespace) -> None:
 
 
 async def _records(reader: Reader, args: argparse.Namespace) -> AsyncGenerator[list[Record], None]:
-    """What `tail` shows, a few records at a time."""
+    """The records that `tail` shows, a few at a time."""
     if args.start is None:
         start = await reader.latest(args.topic)
         yield await _last(reader, args, start)
@@ -149,7 +151,7 @@ def _read(
 
 
 async def _last(reader: Reader, args: argparse.Namespace, end: Mapping[int, int]) -> list[Record]:
-    """The last records of all partitions together by their time, looked for further back while offsets have gaps."""
+    """The last records of all partitions by time; reads further back as long as gaps in the offsets leave too few."""
     first, width = await reader.earliest(args.topic), args.limit or SHOWN
     wanted = width
     while True:
@@ -166,7 +168,7 @@ async def _last(reader: Reader, args: argparse.Namespace, end: Mapping[int, int]
 
 
 def _rows(partition: int, table: pa.Table) -> Iterator[list[Record]]:
-    """Rows as Python objects, since each becomes a line; times in milliseconds, of which some fit no datetime."""
+    """Rows as Python objects, as each becomes a line; times in milliseconds, as some do not fit a datetime."""
     at = table.schema.get_field_index("timestamp")
     table = table.set_column(at, "timestamp", table["timestamp"].cast(pa.int64()))
     for batch in table.to_batches(max_chunksize=ROWS):
@@ -180,7 +182,7 @@ def _as_text(record: Record) -> str:
 
 
 def _text(data: bytes) -> str:
-    """On one line, and without what would control the terminal."""
+    """Bytes as one line, with control characters escaped, as they could control the terminal."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -214,5 +216,7 @@ def _start(text: str) -> str | datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not earliest, latest or a time as 2026-05-31T12:00:00") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not earliest, latest or a time such as 2026-05-31T12:00:00"
+        ) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""`penstock up`."""
+"""`penstock up`: starts the local services."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cql-port", type=port, metavar="PORT", help="instead of a free one")
     parser.add_argument("--registry-port", type=port, metavar="PORT", help="instead of a free one")
     parser.add_argument("--postgres-port", type=port, metavar="PORT", help="instead of a free one")
-    parser.add_argument("--clean", action="store_true", help="stop what runs and start without the old data")
+    parser.add_argument("--clean", action="store_true", help="stop running services and delete the old data first")
     names = [service.name for service in services.ALL]
-    parser.add_argument("--only", choices=names, action="append", help="start this service only; may be repeated")
+    parser.add_argument("--only", choices=names, action="append", help="start only this service; may be repeated")
     extra = [service.name for service in services.EXTRA]
-    parser.add_argument("--with", choices=extra, action="append", default=[], dest="also", help="start this one, too")
+    parser.add_argument(
+        "--with", choices=extra, action="append", default=[], dest="also", help="also start this service"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

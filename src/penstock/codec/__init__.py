@@ -1,1 +1,1 @@
-"""Between Spark columns and the bytes of a record: one module per format; knows no source and no sink."""
+"""Converts Spark columns to the bytes of records and back, one module per format; depends on no source and no sink."""

@@ -1,4 +1,4 @@
-"""Records in Avro, with their schemas in a registry: what Confluent's AvroConverter writes."""
+"""Encodes records in Avro with schemas in a registry, like Confluent's AvroConverter."""
 
 from __future__ import annotations
 
@@ -34,42 +34,42 @@ _PRIMITIVES = {
     "string": "string",
 }
 _NARROW = ("int8", "int16")
-"""What Avro has no type for; the property `connect.type` tells it."""
+"""Types that Avro does not have; the property `connect.type` names them."""
 
 
 @dataclass(frozen=True)
 class Avro:
-    """Avro behind the id of its schema."""
+    """Avro after the id of its schema."""
 
     subjects: Subjects
 
     def encode(self, part: RecordPart, *, topic: str, side: Side) -> Column:
         require_told_apart(part.schema)
         schema = adjusted(part.schema)
-        # A cast gives fields other names; Spark then copies each row, so it is left out where the names are good.
+        # The cast renames fields, but Spark then copies each row: leave it out if all names are valid.
         payload = part.payload if schema == part.schema else part.payload.cast(spark_type(schema))
         text = json.dumps(avro_schema(schema), separators=(",", ":"))
         return self.subjects.framed(to_avro(payload, text), text, "AVRO", topic=topic, side=side, schema=schema)
 
 
-# Kafka Connect schemas as Avro schemas, the way Confluent's AvroConverter makes them; pure data, no Spark.
+# Kafka Connect schemas as Avro schemas, as Confluent's AvroConverter builds them; plain data, no Spark.
 #
-# Consumers register and compare schemas, so names, unions, defaults and the `connect.*` properties are those of the
-# converter (its AvroData with default settings), and the order of members is that of Avro's own Java library.
+# Consumers register and compare schemas, so names, unions, defaults and the `connect.*` properties are the same as the
+# converter's (its AvroData with default settings), and members are in the order of Avro's Java library.
 
 
 def avro_schema(schema: Schema) -> Any:
-    """The Avro schema of a schema that is `adjusted`, ready for `json.dumps`."""
+    """The Avro schema of an `adjusted` schema, ready for `json.dumps`."""
     return _Names().of(schema, None)
 
 
 def field_name(name: str) -> str:
-    """A column's name as Avro allows it, and as Debezium adjusts it for Avro."""
+    """A column's name as Debezium adjusts it for Avro."""
     return avro_name(name).replace(".", "_")
 
 
 def adjusted(schema: Schema) -> Schema:
-    """The schema with names that Avro allows: a user type's may hold anything."""
+    """The schema with names that Avro allows; names in a user type may contain any character."""
     made = schema | {inner: adjusted(schema[inner]) for inner in ("items", "keys", "values") if inner in schema}
     if schema["type"] == "struct":
         if schema.get("name"):
@@ -79,18 +79,18 @@ def adjusted(schema: Schema) -> Schema:
 
 
 class _Names:
-    """What one schema has defined so far: Avro spells a record out once and then names it."""
+    """Builds one Avro schema; Avro defines a record once and then refers to it by name."""
 
     def __init__(self) -> None:
         self.defined: set[str] = set()
         self.unnamed = 0
 
     def of(self, schema: Schema, space: str | None) -> Any:
-        """The schema inside a record of the namespace `space`."""
+        """The Avro schema inside a record with the namespace `space`."""
         plain = self._required(schema, space)
         if not schema["optional"]:
             return plain
-        # A union begins with the type of its default.
+        # A union must begin with the type of its default.
         return [plain, "null"] if "default" in schema else ["null", plain]
 
     def _required(self, schema: Schema, space: str | None) -> Any:
@@ -128,14 +128,14 @@ class _Names:
     def _name(self, schema: Schema, space: str | None) -> tuple[str | None, str]:
         if name := schema.get("name"):
             namespace, _, last = str(name).rpartition(".")
-            # Inside a namespace Avro has no way to name a record that is in none; so it joins its surroundings.
+            # Inside a namespace Avro cannot name a record without one, so the record gets the enclosing namespace.
             return namespace or space, last
         self.unnamed += 1
         return NAMESPACE, UNNAMED if self.unnamed == 1 else f"{UNNAMED}{self.unnamed}"
 
 
 def _properties(schema: Schema) -> dict[str, Any]:
-    """What Avro itself does not say."""
+    """The properties for what plain Avro cannot express."""
     made: dict[str, Any] = {}
     for property in ("version", "parameters", "default", "name"):
         if schema.get(property) is not None:

@@ -1,7 +1,7 @@
-"""What Avro's decoder may allocate for lengths that a record claims before its bytes are there.
+"""Limits for what Avro's decoder allocates for a length that a record only claims.
 
-By default it believes up to 2 GiB for a text of one byte, and the heap that this takes ends the query. The limits are
-system properties (Avro's `SystemLimitException`), read at the first decoding in a JVM.
+By default the decoder allocates up to 2 GiB for a string of one byte, which ends the query for lack of heap. The limits
+are system properties (Avro's `SystemLimitException`), read when a JVM decodes for the first time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ JAVA_OPTIONS = " ".join(f"-D{name}={most}" for name, most in LIMITS.items())
 
 
 def limit(spark: SparkSession) -> None:
-    """Set the limits where they are not set, in the driver's JVM, in which the tasks of a local session run."""
+    """Set the limits that are not set yet, in the driver's JVM, where the tasks of a local session run."""
     assert spark._jvm
     system = spark._jvm.System
     for name, most in LIMITS.items():

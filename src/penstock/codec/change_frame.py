@@ -1,7 +1,7 @@
-"""What a change frame says about its table: keys, columns and CQL types, read from the metadata of its `key` field.
+"""Reads the description of the table from a change frame: keys, columns and CQL types, in the metadata of `key`.
 
-The frame carries this description itself, so an encoder needs no connection, and `where`, `select` or a
-checkpoint in between lose nothing.
+The frame itself carries the description, so an encoder needs no connection, and it survives `where`, `select` and
+checkpoints.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ NEEDED = ("op", "key", "before", "after", "operation", "ts", "read_ts")
 
 @dataclass(frozen=True)
 class Layout:
-    """The table behind a change frame; `columns` are in the order of its images, which is the log's.
+    """The table of a change frame; `columns` are in the order of its images, which is the log's order.
 
-    `key` are the key columns in record order: partition key, then clustering key, each group by name. `types` has all
-    columns of the frame in its order, also where `columns` are only some.
+    `key` has the key columns in record order: partition key, then clustering key, each sorted by name. `types` has all
+    columns of the frame in its order, also if `columns` has only some of them.
     """
 
     keyspace: str
@@ -38,7 +38,7 @@ class Layout:
         return f"{self.keyspace}.{self.table}"
 
     def fields(self, struct: str) -> Mapping[str, CqlType]:
-        """The fields that a struct of the change frame has, in order: key, before, after, delta, deleted_elements."""
+        """The fields of a struct of the change frame (key, before, after, delta, deleted_elements), in order."""
         key = (*self.partition_key, *self.clustering_key)
         if struct == "key":
             return {name: self.types[name] for name in key}
@@ -51,18 +51,19 @@ class Layout:
 
 
 def is_change_frame(schema: st.StructType) -> bool:
-    """Whether the frame comes from `cdc.read`, perhaps with columns taken away or added."""
+    """Whether the frame comes from `cdc.read`, perhaps with columns removed or added."""
     return "key" in schema.names and "penstock.table" in schema["key"].metadata
 
 
 def layout(schema: st.StructType, also: Iterable[str] = ()) -> Layout:
-    """The table that a change frame's schema describes; refuses a frame that is none or that lost columns.
+    """The table that a change frame's schema describes.
 
-    `also` names the frame's columns that are needed besides those of every event.
+    `also` names columns that are required in addition to the columns of every event. Raises PenstockError if the frame
+    is not a change frame or lacks columns.
     """
     if not is_change_frame(schema):
         raise PenstockError(
-            "this frame holds no changes of a table",
+            "this frame does not hold changes of a table",
             where=f"columns {', '.join(schema.names)}",
             next="pass a frame of penstock.cdc.read(...); a select() in between must keep its columns",
         )
@@ -81,7 +82,7 @@ def layout(schema: st.StructType, also: Iterable[str] = ()) -> Layout:
 
 
 def _absent(table: Layout) -> set[str]:
-    """Columns that a frame of this table never had, because they would hold no field."""
+    """Columns that a frame of this table never has, because their struct would have no field."""
     values = [table.types[name] for name in table.columns if name not in table.key]
     there = {
         "range": table.clustering_key,
@@ -111,7 +112,7 @@ def _read(schema: st.StructType, full_name: str) -> Layout:
 
 
 def _in_order(kind: CqlType, spark: st.DataType) -> CqlType:
-    """`kind` with the fields of its user types in the order of the Spark type: metadata objects keep no order."""
+    """`kind` with the fields of its user types in the order of the Spark type; metadata does not keep the order."""
     if isinstance(spark, st.ArrayType):
         return replace(kind, args=(_in_order(kind.args[0], spark.elementType),))
     if isinstance(spark, st.MapType):

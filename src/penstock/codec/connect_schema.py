@@ -1,7 +1,7 @@
-"""The Kafka Connect schema of a table's events as JsonConverter writes it; pure data, no Spark.
+"""The Kafka Connect schema of a table's events, as JsonConverter writes it; plain data, no Spark.
 
-Names, order and optional flags are those of ScyllaDB's CDC source connector on Debezium 2.7, so that a consumer
-which registers or compares schemas sees no difference. The member order inside a schema object is JsonConverter's.
+Names, order and optional flags are the same as in ScyllaDB's CDC source connector on Debezium 2.7, so that a consumer
+that registers or compares schemas sees no difference. The member order inside a schema object is JsonConverter's.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _LOGICAL = {
 
 
 def avro_name(name: str) -> str:
-    """Debezium's schema name adjuster: what Avro forbids becomes `_`; a leading digit is kept behind it."""
+    """The name as Debezium adjusts it: characters that Avro forbids become `_`; a leading digit is kept after `_`."""
     first = name[:1]
     start = first if re.match("[A-Za-z_]", first) else f"_{first if first.isdigit() else ''}"
     return start + re.sub("[^A-Za-z0-9_.]", "_", name[1:])
 
 
 def topic_name(name: str) -> str:
-    """Debezium's topic name: what Kafka forbids becomes `_`."""
+    """The topic name as Debezium adjusts it: characters that Kafka forbids become `_`."""
     return re.sub("[^A-Za-z0-9._-]", "_", name)
 
 
@@ -73,10 +73,10 @@ def envelope_schema(
     cells: bool,
     extended: bool,
 ) -> Schema:
-    """The event; `images` tells whether before and after hold the key columns, `ranged` adds the deleted range.
+    """The event; `images` says whether before and after hold the key columns, `ranged` adds the deleted range.
 
-    `cells` is for the legacy format: columns outside the key stand in a struct `Cell` each. `extended` adds what the
-    statement did.
+    `cells` is for the legacy format, where each column outside the key is wrapped in a struct `Cell`. `extended` adds
+    the member `change`.
     """
     base = _base(table, prefix)
     fields = [
@@ -101,18 +101,18 @@ def envelope_schema(
 
 
 def value_types(table: Layout) -> dict[str, CqlType]:
-    """What the log holds of each column outside the key: an element of a list stands under its id there."""
+    """The types of the columns outside the key as the log holds them: a list is a map by element id."""
     return {name: log_value_type(table.types[name]) for name in table.columns if name not in table.key}
 
 
 def element_types(table: Layout) -> dict[str, CqlType]:
-    """What the log holds of elements removed from a collection or user type that is not frozen."""
+    """The types of removed elements in the log, for collections and user types that are not frozen."""
     kinds = {name: table.types[name] for name in value_types(table)}
     return {name: deleted_elements_type(kind) for name, kind in kinds.items() if kind.multi_cell}
 
 
 def column_schema(kind: CqlType, namespace: str) -> Schema:
-    """The schema of one value; `namespace` (with its dot, or empty) precedes the names of the structs inside it."""
+    """The schema of one value; `namespace` (empty or ending with a dot) is the prefix of the names of inner structs."""
     if kind.name in _LOGICAL:
         primitive, name = _LOGICAL[kind.name]
         return {"type": primitive, "optional": True, "name": name, "version": 1}
@@ -221,7 +221,7 @@ def _range(table: Layout, base: str) -> Schema:
     bound = _struct(_key_fields(table, table.clustering_key), f"{base}.Bound", optional=True)
     inclusive = _primitive("boolean", optional=False)
     fields = [("start", bound), ("start_inclusive", inclusive), ("end", bound), ("end_inclusive", inclusive)]
-    # Optional, so that registries find the envelopes with and without it compatible.
+    # Optional, so that registries accept envelopes with and without it as compatible.
     return _struct(fields, f"{base}.Range", optional=True)
 
 
@@ -245,15 +245,15 @@ def _change(table: Layout, base: str) -> Schema:
 
 
 def _elements(column: CqlType, removed: CqlType, base: str) -> Schema:
-    """Fields of a user type are told by name."""
+    """The schema of removed elements; removed fields of a user type are given by name."""
     return _array(_primitive("string")) if column.name == "udt" else column_schema(removed, f"{base}.")
 
 
-# The Spark type of a payload that has a given Kafka Connect schema.
+# The Spark type of a payload with a given Kafka Connect schema.
 
 
 def spark_type(schema: Schema) -> st.DataType:
-    """The type; dates and times are the numbers that Connect's logical types stand on."""
+    """The Spark type; dates and timestamps are the numbers under Connect's logical types."""
     if schema["type"] == "array":
         return st.ArrayType(spark_type(schema["items"]))
     if schema["type"] == "map":
@@ -264,5 +264,5 @@ def spark_type(schema: Schema) -> st.DataType:
 
 
 def nothing(schema: Schema) -> Column:
-    """A null of that type."""
+    """A null of the Spark type of `schema`."""
     return F.lit(None).cast(spark_type(schema))

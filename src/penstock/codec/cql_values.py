@@ -1,9 +1,9 @@
-"""Spark expressions that turn a CQL value into the shape whose `to_json` is Kafka Connect's JSON of it.
+"""Spark expressions that convert a CQL value so that its `to_json` is the same as Kafka Connect's JSON.
 
-`to_json` already writes most values as Connect's JsonConverter does: numbers, text, base64 for bytes, NaN and
-infinities as text. Changed here are dates (days), timestamps (milliseconds), maps (arrays of {key, value}) and
-user types (null when all their fields are null or empty), at any depth. A collection that is null within a tuple or a
-user type is empty, as the connector's driver reads it.
+`to_json` already writes most values like Connect's JsonConverter: numbers, strings, base64 for bytes, NaN and
+infinities as strings. This module converts dates (days), timestamps (milliseconds), maps (arrays of {key, value}) and
+user types (null when all their fields are null or empty), at any depth. A null collection in a tuple or user type
+becomes empty, as the connector's driver reads it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ COLLECTIONS = ("list", "set", "map")
 
 
 def is_plain(kind: CqlType) -> bool:
-    """Whether `to_json` is right for values of this type as they are."""
+    """Whether `to_json` is right for unconverted values of this type."""
     if kind.name == "tuple" and any(arg.name in COLLECTIONS for arg in kind.args):
         return False
     return kind.name not in ("date", "timestamp", "map", "udt") and all(map(is_plain, kind.args))
 
 
 def encode(value: Column, kind: CqlType) -> Column:
-    """The value in Connect's shape; null stays null."""
+    """The value in Connect's form; null stays null."""
     if is_plain(kind):
         return value
     if kind.name == "date":
@@ -69,9 +69,9 @@ def _entries(value: Column, kind: CqlType) -> Column:
 
 
 def _filled(value: Column, kind: CqlType) -> Column:
-    """Whether Connect writes something else than null; an empty collection counts only inside a user type.
+    """Whether Connect writes a value other than null; an empty collection counts as null only inside a user type.
 
-    Asked of the raw value, not of the encoded one: otherwise each level of nesting would encode twice.
+    The check uses the raw value, not the encoded one: otherwise each level of nesting would be encoded twice.
     """
     if kind.name != "udt":
         return value.isNotNull()
@@ -85,7 +85,7 @@ def _has_content(value: Column, kind: CqlType) -> Column:
     return _filled(value, kind)
 
 
-# A table's row in a record, its columns as they are: the key, and the images before and after a change.
+# A table's row in a record: the key, and the images before and after a change.
 
 
 def row_key(table: Layout) -> Column:
@@ -94,15 +94,15 @@ def row_key(table: Layout) -> Column:
 
 
 def row_field(struct: str, name: str, table: Layout) -> Column:
-    """One column out of a struct of the change frame."""
+    """One column of a struct of the change frame."""
     return encode(field_of(F.col(struct), name, table.fields(struct)), table.types[name]).alias(name)
 
 
 def row_image(side: str, table: Layout, mode: str, *, with_key: bool) -> Column:
-    """The image `side` ("before" or "after") in a mode of `IMAGES` but "none"; null where the frame has none.
+    """The image `side` ("before" or "after"); null where the frame has no image. `mode` is "full" or "only-updated".
 
-    "only-updated" leaves an update the columns that it touched and makes the others null; the key stays, and so do
-    the whole rows of inserts and deletes.
+    With "only-updated", columns that an update did not touch are null; the key stays, and rows of inserts and deletes
+    stay complete.
     """
     names = [name for name in table.columns if with_key or name not in table.key]
     if mode == "full" and len(names) == len(table.columns) and all(is_plain(table.types[name]) for name in names):
@@ -117,27 +117,27 @@ def _touched_field(side: str, name: str, table: Layout) -> Column:
     return value if name in table.key else F.when(touched, value).alias(name)
 
 
-# Fields of structs by name, in any case of letters: by default Spark takes `v` and `V` for one, CQL does not.
+# Fields of structs by exact name: by default Spark does not distinguish `v` and `V`, but CQL does.
 
 
 def field_of(struct: Column, name: str, kinds: Mapping[str, CqlType]) -> Column:
     """The field `name` of a struct whose fields, in order, are `kinds`."""
     if not _alike(kinds):
         return struct.getField(name)
-    # A cast takes fields by their place. Spark copies the struct for it, so it is left out where names will do.
+    # A cast takes fields by position, but Spark copies the struct for it: leave it out if the names are distinct.
     renamed = [st.StructField(f"_{place}", spark_type(kind)) for place, kind in enumerate(kinds.values())]
     return struct.cast(st.StructType(renamed)).getField(f"_{list(kinds).index(name)}")
 
 
 def require_told_apart(schema: Schema) -> None:
-    """Refuse a schema for an encoding that asks Spark for fields by name, if Spark would take two for one."""
+    """Raise PenstockError if Spark cannot distinguish two fields of a schema by name."""
     for struct in _structs(schema):
         alike = _alike(field["field"] for field in struct["fields"])
         if alike and SparkSession.active().conf.get(SETTING) != "true":
             raise PenstockError(
-                f"Spark takes the fields {' and '.join(alike)} for one: they differ only in the case of letters",
+                f"Spark does not distinguish the fields {' and '.join(alike)}, which differ only in case",
                 where=str(struct.get("name") or "a struct without a name"),
-                next=f'spark.conf.set("{SETTING}", "true") before the events are made, or send them in JSON',
+                next=f'call spark.conf.set("{SETTING}", "true") before you encode the records, or send them as JSON',
             )
 
 

@@ -1,4 +1,4 @@
-"""Flat records as lines of CSV (RFC 4180), without a head: the order of fields is that of the schema."""
+"""Encodes flat records as lines of CSV (RFC 4180) without a header; fields are in the order of the schema."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from penstock.codec.typed_records import RecordPart, Side
 from penstock.errors import PenstockError
 
 NESTED = ("struct", "array", "map")
-# Spark's defaults escape quotes with a backslash and strip spaces.
+# By default Spark escapes quotes with a backslash and strips spaces.
 OPTIONS = {"escape": '"', "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
 
 
 @dataclass(frozen=True)
 class Csv:
-    """CSV: null is nothing, empty text `""`, bytes are base64; other values as in JSON."""
+    """CSV: null is an empty field, the empty string is `""`, bytes are base64; other values are as in JSON."""
 
     separator: str = ","
 
@@ -28,7 +28,7 @@ class Csv:
             raise PenstockError(
                 f"CSV holds flat records, and the {side} has nested fields: {', '.join(nested)}",
                 where=f"topic {topic}" if topic else "CSV",
-                next='select plain columns into it, or write another format, such as "json"',
+                next='select only plain columns, or write another format, such as "json"',
             )
         values = [part.payload.getField(field["field"]) if struct else part.payload for field in fields]
         flat = F.struct(*map(_plain, values, fields))
@@ -39,17 +39,17 @@ def _plain(value: Column, field: Schema) -> Column:
     return (F.base64(value) if field["type"] == "bytes" else value).alias(field["field"])
 
 
-# Keys and values of one simple value as plain text, as Kafka Connect's StringConverter writes them.
+# Keys and values that are a single value as strings, like Kafka Connect's StringConverter.
 
 
 @dataclass(frozen=True)
 class Text:
-    """Text in UTF-8; structs and arrays have none."""
+    """Strings in UTF-8; structs, arrays and maps are an error."""
 
     def encode(self, part: RecordPart, *, topic: str, side: Side) -> Column:
         if part.schema["type"] in ("struct", "array", "map"):
             raise PenstockError(
-                f"the {side} is no single value, and so no text",
+                f"the {side} is not a single value, so it cannot be written as a string",
                 where=f"topic {topic}",
                 next=f"write the {side} as JSON, or take one field of it with the transform ExtractField",
             )

@@ -1,8 +1,8 @@
-"""Changes as Debezium events: the records that ScyllaDB's CDC source connector writes.
+"""Encodes changes as Debezium events, like ScyllaDB's CDC source connector.
 
-One change becomes one record, and a deleted row a second one, its tombstone. All of it is native Spark: the
-encoding runs in the JVM next to the sink. Deletes of a clustering range or of a whole partition, which that
-connector drops, become `d` events with a `range` member and no tombstone.
+One change becomes one record; the delete of a row also gives a tombstone. The encoding consists of Spark expressions,
+so it runs in the JVM next to the sink. Deletes of a clustering range or of a whole partition, which that connector
+drops, become `d` events with a `range` member and no tombstone.
 """
 
 from __future__ import annotations
@@ -42,19 +42,24 @@ def events(
     key: Codec | None = None,
     value: Codec | None = None,
 ) -> DataFrame:
-    """Encode a change frame as records: `topic string, key, value`, and `headers` if placed there.
+    """Encode a change frame as Debezium events.
 
-    `prefix` is Debezium's logical name; without `topic` (a name, or a column of the change frame) records go to
-    `<prefix>.<keyspace>.<table>`. `format` is "advanced", "legacy" for the shape that the connector had before
-    2.0, or "extended" for a member `change` with what the others leave out. `images` says how much of the frame's
-    images goes out, for both or as a pair (before, after): "none", "full", or "only-updated", which leaves an update
-    the columns it touched. `placement` lists where the primary key goes: `kafka-key`, `kafka-headers`, `payload-key`
-    (a member named `payload_key_name`), `payload-before`, `payload-after`. The legacy format has no choice of images
-    and places. `skipped` names operations that give no records. `transforms` change the records, in this order,
-    before `key` and `value` encode them: JSON unless given, and with `schemas` the Connect schema in each of them.
-    Rows keep their order; a tombstone follows its delete. A change with a `problem` (`bad_values="problem"` of
-    `cdc.read`) gives no record: it has nulls in place of values. Wrong settings, and a frame without the columns that
-    are needed, raise `PenstockError`.
+    The result has the columns `topic string`, `key` and `value` (string or binary, depending on the codec), and with
+    the placement `kafka-headers` also `headers array<struct<key: string, value: binary>>`. Rows keep their order, and a
+    tombstone follows its delete. A change with a `problem` (`bad_values="problem"` of `cdc.read`) gives no record,
+    because it has nulls in place of values.
+
+    `prefix` is Debezium's logical name. Records go to `topic` (a name, or a column of the change frame), by default
+    `<prefix>.<keyspace>.<table>`. `format` is "advanced", "legacy" (the connector's format before 2.0), or "extended"
+    (with a member `change` for what the others leave out). `images` is "none", "full" or "only-updated" (an update
+    carries only the columns that it touched), for both images or as a pair (before, after). `placement` lists where the
+    primary key goes: `kafka-key`, `kafka-headers`, `payload-key` (a member named `payload_key_name`), `payload-before`,
+    `payload-after`; `payload-diff` is accepted and has no effect. The legacy format allows neither `images` nor
+    `placement`. `skipped` names operations (c, u, d, r) that give no records. `transforms` change the records, in this
+    order, before `key` and `value` encode them; the default codec is JSON, with the Connect schema in each record if
+    `schemas` is true.
+
+    Raises PenstockError if a setting is not valid or the frame lacks columns.
     """
     style = Format(
         prefix,
@@ -74,7 +79,7 @@ def events(
 def _records(
     changes: DataFrame, style: Format, topic: str | Column | None, *, tombstones: bool, skipped: Collection[str]
 ) -> Records:
-    """The records before transforms and codecs."""
+    """The records, before transforms and codecs."""
     table = layout(changes.schema, style.needed)
     if style.legacy:
         table = legacy.legacy_layout(table)
@@ -91,7 +96,7 @@ def _records(
 
 
 def _followed(changes: DataFrame, table: Layout) -> DataFrame:
-    """The changes, each delete of a row followed by a copy that stands for its tombstone."""
+    """The changes, where each delete of a row is followed by a copy for its tombstone."""
     copies = F.when(deletes_one_row(table), F.array(F.lit(False), F.lit(True))).otherwise(F.array(F.lit(False)))
     return changes.select("*", F.explode(copies).alias(envelope.TOMBSTONE))
 
@@ -114,13 +119,15 @@ def _images(images: str | tuple[str, str]) -> tuple[str, str]:
     pair = (images, images) if isinstance(images, str) else images
     if len(pair) != 2:
         raise PenstockError(
-            f"images is no pair: {images!r}", where="cdc.events", next='give one for both, or ("full", "only-updated")'
+            f"images is not a pair: {images!r}",
+            where="cdc.events",
+            next='give one mode for both, or a pair such as ("full", "only-updated")',
         )
     return _one_of("images", pair[0], cql_values.IMAGES), _one_of("images", pair[1], cql_values.IMAGES)
 
 
 def _refuse_choices(style: Format) -> None:
-    """The connector, too, refuses to start with settings that this format would not heed."""
+    """Raise PenstockError for settings that the legacy format ignores; the connector refuses them too."""
     chosen = {
         "images": style.images != ("full", "full"),
         "placement": style.places != frozenset(PLACEMENT),
@@ -128,7 +135,7 @@ def _refuse_choices(style: Format) -> None:
     }
     if any(chosen.values()):
         raise PenstockError(
-            f"the legacy format has no choice of {', '.join(name for name in chosen if chosen[name])}",
+            f"the legacy format does not support {', '.join(name for name in chosen if chosen[name])}",
             where="cdc.events",
             next='leave it out, or use format="advanced"; before holds the preimage if cdc.read asks for images',
         )
@@ -138,8 +145,8 @@ def _places(placement: Collection[str]) -> frozenset[str]:
     unknown = sorted(set(placement) - set(PLACES))
     if unknown:
         raise PenstockError(
-            f"unknown place for the primary key: {', '.join(unknown)}",
-            where="placement of events",
+            f"unknown placement of the primary key: {', '.join(unknown)}",
+            where="cdc.events",
             next=f"use {', '.join(PLACES)}",
         )
     return frozenset(placement)

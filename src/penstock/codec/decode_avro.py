@@ -1,7 +1,7 @@
-"""Avro records as columns, behind the ids of schemas in a registry, or plain ones of one given schema.
+"""Decodes Avro records into columns: records after the id of a schema in a registry, or plain records of one schema.
 
-A record is read with the schema that it was written with and comes out in the newest of its subject. The ids are asked
-for when the query is built; a record of a later one is told as a problem until the query starts again.
+A record is read with the schema that it was written with and converted to the newest schema of its subject. The ids are
+fetched when the query is built; a record with a later schema is a problem until the query restarts.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from penstock.codec.decode_columns import NOT_FRAMED, behind_frame, chosen, is_f
 from penstock.codec.registry import Registry
 from penstock.errors import PenstockError
 
-# In permissive mode a record that cannot be read is a struct of nulls, as a good one may be. Only a good one has the
-# default of a field that no writer knows.
+# In permissive mode a record that cannot be read is a struct of nulls, but a good record can be that too. Only a good
+# record has the default of this field, which no writer knows.
 READ = "_penstock_read"
 
 
 @dataclass(frozen=True)
 class AvroDecoder:
-    """Records of the `writers`, schemas by their ids; with the id None there is one, and no frame."""
+    """Decodes records of the schemas `writers`, by id; with the id None there is one schema, and records are plain."""
 
     schema: st.StructType
     writers: Mapping[int | None, str]
@@ -51,9 +51,13 @@ class AvroDecoder:
             read = json.loads(newest)
         except (ValueError, RecursionError) as error:
             said = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
-            raise PenstockError(f"the Avro schema is no JSON: {said}", where=where, next="correct it") from None
+            raise PenstockError(
+                f"the Avro schema is not valid JSON: {said}", where=where, next="correct the schema"
+            ) from None
         if not isinstance(read, dict) or read.get("type") != "record":
-            raise PenstockError("the Avro schema is no record", where=newest[:200], next="read it as bytes, with Spark")
+            raise PenstockError(
+                "the Avro schema is not a record", where=newest[:200], next="read the topic as bytes, with Spark"
+            )
         read["fields"] = [*read["fields"], {"name": READ, "type": "boolean", "default": True}]
         text = json.dumps(read)
         spark = SparkSession.active()
@@ -79,31 +83,31 @@ class AvroDecoder:
     def reason(self, decoded: Column, value: Column) -> Column:
         bad = decoded.isNull() | decoded.getField(READ).isNull()
         if None in self.writers:
-            return F.when(bad, "no Avro of the schema")
+            return F.when(bad, "not valid Avro for the schema")
         number = _number(value).cast("string")
         known = _number(value).isin(*self.writers)
-        later = F.concat(F.lit("no schema with the id "), number, F.lit(" in the registry when this query began"))
+        later = F.concat(F.lit("the registry had no schema with the id "), number, F.lit(" when this query started"))
         return (
             F.when(~is_framed(value), NOT_FRAMED)
             .when(~known, later)
-            .when(bad, F.concat(F.lit("no Avro of the schema "), number))
+            .when(bad, F.concat(F.lit("not valid Avro for the schema "), number))
         )
 
 
 def _number(value: Column) -> Column:
-    """The schema's id of a framed record."""
+    """The schema id of a framed record."""
     return F.conv(F.hex(F.substring(value, 2, 4)), 16, 10).cast("long")
 
 
 def _spark_type(spark: SparkSession, text: str, where: str) -> st.StructType:
-    """What Spark makes of an Avro schema."""
+    """The Spark type of an Avro schema."""
     try:
         kind = spark.range(0).select(from_avro(F.lit(b""), text).alias("record")).schema["record"].dataType
     except (PySparkException, Py4JJavaError) as error:
         said = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error
         short = " ".join(str(said).split())[:200]
         raise PenstockError(
-            f"Spark cannot read this Avro schema: {short}", where=where, next="read it as bytes"
+            f"Spark cannot read this Avro schema: {short}", where=where, next="read the topic as bytes"
         ) from None
     assert isinstance(kind, st.StructType)
     return kind

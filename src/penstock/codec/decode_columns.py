@@ -1,6 +1,6 @@
-"""Bytes of records as columns: what each format reads, and in words what is wrong with a record that it cannot.
+"""Decodes bytes of records into columns, and gives a reason for each record that cannot be decoded.
 
-Everything is a Spark expression, so decoding is compiled and pruned with the rest of the query. A reason is worked out
+Everything is a Spark expression, so decoding is compiled and pruned with the rest of the query. Reasons are computed
 for bad records only.
 """
 
@@ -19,7 +19,7 @@ from penstock.errors import PenstockError
 
 CORRUPT = "_penstock_corrupt"
 FRAME = 5
-"""Bytes of Confluent's wire format before the record: zero, and the schema's id."""
+"""Bytes before the record in Confluent's wire format: a zero byte and the schema id."""
 
 
 class Decoder(Protocol):
@@ -27,21 +27,21 @@ class Decoder(Protocol):
 
     @property
     def schema(self) -> st.StructType:
-        """The columns that it gives."""
+        """The decoded columns."""
 
     def decode(self, value: Column) -> Column:
-        """A struct, which `fields` and `reason` take apart; `value` is binary and may be null."""
+        """A struct for `fields` and `reason`; `value` is binary and may be null."""
 
     def fields(self, decoded: Column) -> list[Column]:
-        """The columns of `schema`, null where they cannot be read."""
+        """The columns of `schema`; a value that cannot be read is null."""
 
     def reason(self, decoded: Column, value: Column) -> Column:
-        """What is wrong with a value that is not null, else null."""
+        """Why a value cannot be read; null for good values and for null."""
 
 
 @dataclass(frozen=True)
 class JsonDecoder:
-    """JSON objects; `framed` ones have Confluent's five bytes before them."""
+    """JSON objects; with `framed` they follow the five bytes of Confluent's wire format."""
 
     schema: st.StructType
     framed: bool = False
@@ -60,10 +60,10 @@ class JsonDecoder:
         wrong = [_wrong(field, decoded.getField(field.name), members.getItem(field.name)) for field in self.schema]
         bad = decoded.isNull() | decoded.getField(CORRUPT).isNotNull()
         found = (
-            F.when(~F.is_valid_utf8(text), "no UTF-8")
+            F.when(~F.is_valid_utf8(text), "not valid UTF-8")
             .when(_endless(text, self.schema), F.concat(F.lit(ENDLESS), shown(text)))
-            .when(text.startswith("["), F.concat(F.lit("an array and no object: "), shown(text)))
-            .when(bad & members.isNull(), F.concat(F.lit("no JSON object: "), shown(text)))
+            .when(text.startswith("["), F.concat(F.lit("an array, not an object: "), shown(text)))
+            .when(bad & members.isNull(), F.concat(F.lit("not a JSON object: "), shown(text)))
             .when(bad, F.coalesce(*wrong, F.concat(F.lit("values of other types: "), shown(text))))
         )
         return F.when(~is_framed(value), NOT_FRAMED).otherwise(found) if self.framed else found
@@ -74,7 +74,7 @@ class JsonDecoder:
 
 @dataclass(frozen=True)
 class CsvDecoder:
-    """Lines of CSV (RFC 4180), whose values are in the order of the schema."""
+    """Lines of CSV (RFC 4180) with values in the order of the schema."""
 
     schema: st.StructType
     separator: str = ","
@@ -91,15 +91,15 @@ class CsvDecoder:
         wrong = [_wrong(field, decoded.getField(field.name), plain.getField(field.name)) for field in self.schema]
         count = F.concat(F.lit(f"not {len(self.schema)} values: "), shown(text))
         bad = decoded.isNull() | decoded.getField(CORRUPT).isNotNull()
-        # An empty line is a null only where there is one value.
+        # With one column an empty line is a null; with more it lacks values.
         few = F.length(text) == 0 if len(self.schema) > 1 else F.lit(False)
-        found = F.when(~F.is_valid_utf8(text), "no UTF-8").when(few, count)
+        found = F.when(~F.is_valid_utf8(text), "not valid UTF-8").when(few, count)
         found = found.when(_endless(text, self.schema), F.concat(F.lit(ENDLESS), shown(text)))
         return found.when(bad, F.coalesce(*wrong, count))
 
     def _parsed(self, text: Column, schema: st.StructType) -> Column:
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "sep": self.separator, "escape": '"'}
-        # Nothing is null, and `""` is an empty text: by default both are null.
+        # An empty field is null, and `""` is the empty string: by default both are null.
         options["nullValue"] = "\0\0"
         return F.from_csv(F.when(~_endless(text, schema), text), with_corrupt(schema).simpleString(), options)
 
@@ -109,7 +109,7 @@ _EXPONENT = r"(?:^|[:,;|\t\[\"])\s*+[-+]?[0-9.]++[eE][-+]?0*+[1-9][0-9]{3,}+\s*+
 
 
 def _endless(text: Column, schema: st.StructType) -> Column:
-    """Whether Spark might not come to an end with the text: it writes out 1e99999999 for a decimal, digit by digit."""
+    """Whether Spark might never finish parsing: it expands 1e99999999 to all its digits for a decimal column."""
     return F.coalesce(text.rlike(_EXPONENT), F.lit(False)) if _has_decimals(schema) else F.lit(False)
 
 
@@ -123,7 +123,7 @@ def _has_decimals(kind: st.DataType) -> bool:
     return isinstance(kind, st.DecimalType)
 
 
-NOT_FRAMED = "not in Confluent's wire format: no zero byte with a schema's id"
+NOT_FRAMED = "not in Confluent's wire format: no zero byte with a schema id at the start"
 
 
 def behind_frame(value: Column) -> Column:
@@ -135,13 +135,16 @@ def is_framed(value: Column) -> Column:
 
 
 def with_corrupt(schema: st.StructType) -> st.StructType:
-    """All optional: what is missing is told by us, not by the parser."""
+    """The schema with all fields optional, because `missing` reports nulls, and with the column for corrupt records."""
     fields = [st.StructField(field.name, field.dataType) for field in schema]
     return st.StructType([*fields, st.StructField(CORRUPT, st.StringType())])
 
 
 def struct_of(schema: str | st.StructType, where: str) -> st.StructType:
-    """Columns as Spark's DDL text, or as they are."""
+    """The schema as a struct type; a string is parsed as Spark's DDL.
+
+    Raises PenstockError if the string is not a valid schema.
+    """
     if not isinstance(schema, str):
         return schema
     next = 'write it as "id int NOT NULL, name string"'
@@ -156,7 +159,10 @@ def struct_of(schema: str | st.StructType, where: str) -> st.StructType:
 
 
 def schemas_of(registry: Registry, subject: str, kind: str, others: str) -> list[tuple[int, str]]:
-    """Id and text of each version of a subject, oldest first; they must be of this kind. `others` reads other kinds."""
+    """Id and text of each version of a subject, oldest first.
+
+    Raises PenstockError if a version is not of the kind `kind`; `others` names the formats for other kinds.
+    """
     found = registry.schemas(subject)
     if wrong := {each for _, _, each in found if each != kind}:
         raise PenstockError(
@@ -168,34 +174,39 @@ def schemas_of(registry: Registry, subject: str, kind: str, others: str) -> list
 
 
 def chosen(has: st.StructType, wanted: st.StructType | None, where: str) -> st.StructType:
-    """The columns of a registered schema that are wanted, which must have its types."""
+    """The wanted columns of a registered schema, all if `wanted` is None.
+
+    Raises PenstockError if a wanted column is missing or has another type.
+    """
     if wanted is None:
         return has
     for field in wanted:
         if field.name not in has.names:
             raise PenstockError(
-                f"the newest schema has no {field.name}", where=where, next=f"it has {', '.join(has.names)}"
+                f"the newest schema has no field {field.name}",
+                where=where,
+                next=f"use its fields: {', '.join(has.names)}",
             )
         found = has[field.name].dataType.simpleString()
         if found != field.dataType.simpleString():
             raise PenstockError(
                 f"{field.name} is {found} in the newest schema, not {field.dataType.simpleString()}",
                 where=where,
-                next="read it as it is, and cast the column",
+                next=f"read it as {found}, and cast the column",
             )
     return wanted
 
 
 def missing(schema: st.StructType) -> Column:
-    """Which columns that are NOT NULL are null, in a frame that has them; null if none is."""
+    """A reason that names the NOT NULL columns that are null; null if there are none."""
     names = [F.when(F.col(field.name).isNull(), field.name) for field in schema if not field.nullable]
     if not names:
         return F.lit(None).cast("string")
     found = reduce(lambda either, name: either | name.isNotNull(), names[1:], names[0].isNotNull())
-    return F.when(found, F.concat(F.lit("no "), F.concat_ws(", ", *names)))
+    return F.when(found, F.concat(F.lit("missing or null: "), F.concat_ws(", ", *names)))
 
 
 def _wrong(field: st.StructField, read: Column, given: Column) -> Column:
-    """That a value was given, and is none of the type."""
-    said = F.concat(F.lit(f"{field.name} is no {field.dataType.simpleString()}: "), shown(given))
+    """A reason for a value that does not have the field's type, else null."""
+    said = F.concat(F.lit(f"{field.name} is not a valid {field.dataType.simpleString()}: "), shown(given))
     return F.when(read.isNull() & given.isNotNull(), said)

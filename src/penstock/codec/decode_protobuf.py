@@ -1,11 +1,10 @@
-"""Protobuf records as columns, behind the ids of schemas in a registry: decoded by Google's library in Arrow batches.
+"""Decodes Protobuf records, which follow the id of a schema in a registry, with Google's library in Arrow batches.
 
-Spark's own `from_protobuf` is not published for this Spark. The schemas, which a registry has as text, are compiled on
-the driver; workers get the descriptors. A record is read with the schema that it was written with and comes out in the
-newest of its subject, field by field by name.
+Spark's own `from_protobuf` is not published for this Spark version. The schemas are .proto sources in the registry; the
+driver compiles them, and workers get the descriptors. A record is read with the schema that it was written with and
+converted to the newest schema of its subject, field by field by name.
 
-The columns bound what is read of a message: fields that they do not have are not looked at, however deep. Google's
-library reads messages up to 100 deep.
+Only fields that the columns have are read from a message, at any depth. Google's library reads messages up to 100 deep.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ from penstock.errors import PenstockError
 
 REASON = "_penstock_reason"
 PART = 1 << 20
-"""Bytes of records that are Python objects at a time: a message of two bytes takes some hundred."""
+"""Bytes of records to decode into Python objects at a time: a message of two bytes takes a few hundred as an object."""
 MOST_NESTED = 100
-"""Indexes to a message that is declared in others; protoc itself allows fewer."""
+"""The most message indexes of a nested message; protoc itself allows fewer."""
 VARINT = 10
-"""Bytes of a varint at most (protobuf.dev, "Encoding")."""
+"""The most bytes of a varint (protobuf.dev, "Encoding")."""
 MOST_INDEX = (1 << 31) - 1
 TIMESTAMP, DATE = "google.protobuf.Timestamp", "google.type.Date"
 DATE_FILE = 'syntax = "proto3"; package google.type; message Date { int32 year = 1; int32 month = 2; int32 day = 3; }'
@@ -56,12 +55,12 @@ _SCALARS: dict[int, st.DataType] = {
     FieldDescriptor.CPPTYPE_UINT64: st.DecimalType(20, 0),
 }
 Read = Callable[[Any], Any]
-"""From a message or a value to what Arrow takes."""
+"""Converts a message or a value to a value for Arrow."""
 
 
 @dataclass(frozen=True)
 class ProtobufDecoder:
-    """Records of the `writers`, compiled files by the ids of their schemas."""
+    """Decodes records of the schemas `writers`: compiled files by schema id."""
 
     schema: st.StructType
     writers: Mapping[int, bytes]
@@ -79,7 +78,7 @@ class ProtobufDecoder:
         kind.add(REASON, st.StringType())
         decode = _Decode(self.writers, self.schema)
 
-        # A function with types, because Spark reads from it what it is given and gives.
+        # A function with annotations, because Spark derives the kind of the UDF from them.
         def decoded(values: pa.Array) -> pa.Array:
             return decode.all(values)
 
@@ -94,17 +93,20 @@ class ProtobufDecoder:
 
 
 def decode_values(of: ProtobufDecoder, values: pa.Array) -> pa.Array:
-    """What `decode` makes of values: a struct of the columns, and `REASON`, null for what is read."""
+    """Decode values to a struct of the columns and `REASON`, which is null for a good value."""
     return _Decode(of.writers, of.schema).all(values)
 
 
 def compiled(text: str, where: str) -> bytes:
-    """A .proto file with all that it imports, as a serialized FileDescriptorSet."""
+    """Compile a .proto file and its imports to a serialized FileDescriptorSet.
+
+    Raises PenstockError if grpcio-tools is not installed or the file does not compile.
+    """
     try:
         from grpc_tools import protoc
     except ImportError as missing:
         raise PenstockError(
-            "reading Protobuf needs a compiler of its schemas", where=where, next="run: pip install penstock[protobuf]"
+            "reading Protobuf needs a schema compiler", where=where, next="run: pip install penstock[protobuf]"
         ) from missing
     with TemporaryDirectory() as folder:
         place = Path(folder)
@@ -115,15 +117,17 @@ def compiled(text: str, where: str) -> bytes:
         command = ["protoc", *paths, "--include_imports", f"--descriptor_set_out={folder}/set", "one.proto"]
         if protoc.main(command):
             raise PenstockError(
-                "the Protobuf schema cannot be compiled", where=where, next=f"see what protoc printed. It is {text}"
+                "the Protobuf schema cannot be compiled",
+                where=where,
+                next=f"correct the errors that protoc printed. The schema is {text}",
             )
         return (place / "set").read_bytes()
 
 
 def columns_of(files_of: bytes, wanted: Sequence[str] | None, where: str) -> st.StructType:
-    """The columns of the file's first message; only those `wanted`, of those that it has, if some are named.
+    """The columns of the file's first message, or only the columns in `wanted`.
 
-    Raises PenstockError if the type of one of them holds itself: columns have no such type.
+    Raises PenstockError if the type of a column contains itself: Spark has no recursive types.
     """
     message = next(_messages(files_of))
     fields = [field for field in message.fields if wanted is None or field.name in wanted]
@@ -142,7 +146,7 @@ def _messages(files_of: bytes) -> Iterator[Descriptor]:
 
 
 def _type(field: FieldDescriptor, around: tuple[Descriptor, ...], where: str) -> st.DataType:
-    """The column type of a field, which stands in these messages, the innermost last."""
+    """The column type of a field; `around` are the enclosing messages, the innermost last."""
     if _is_map(field):
         key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
         return st.MapType(_single(key, around, where), _single(value, (*around, field.message_type), where))
@@ -161,8 +165,8 @@ def _single(field: FieldDescriptor, around: tuple[Descriptor, ...], where: str) 
         return st.DateType()
     if field.message_type in around:
         raise PenstockError(
-            f"the field {field.full_name} holds the message {field.message_type.full_name} in itself, "
-            "which has no end as a column",
+            f"the field {field.full_name} contains the message {field.message_type.full_name} recursively, "
+            "which cannot be a column",
             where=where,
             next="name the columns that you need without it, as in schema='id int, name string', or read it as bytes",
         )
@@ -175,9 +179,9 @@ def _is_map(field: FieldDescriptor) -> bool:
 
 
 def _reader(field: FieldDescriptor, kind: st.DataType) -> Read:
-    """From a message that has the field to its value, as far as the column's type goes.
+    """Return a function that reads the field from a message, as far as the column's type needs it.
 
-    Where the writer's type is another one, the value is one that the type does not take.
+    If the writer's type differs from the column's, the result does not fit the column and `_array` reports it.
     """
     name = field.name
     if _is_map(field):
@@ -211,7 +215,7 @@ def _value(field: FieldDescriptor, kind: st.DataType) -> Read:
 
 
 class _Decode:
-    """A batch of values to a struct with the columns and a reason."""
+    """Decodes a batch of values to a struct with the columns and a reason."""
 
     def __init__(self, writers: Mapping[int, bytes], schema: st.StructType) -> None:
         self._writers, self._schema = dict(writers), schema
@@ -222,14 +226,15 @@ class _Decode:
 
     def _part(self, values: pa.Array) -> pa.Array:
         kinds = to_arrow_schema(self._schema, timezone="UTC")
-        read = [self._row(value) for value in values.to_pylist()]  # the library has its values one by one
+        read = [self._row(value) for value in values.to_pylist()]  # the library decodes values one by one
         reasons = [reason for _, reason in read]
         columns = []
         for number, field in enumerate(kinds):
             column, bad = _array([row[number] for row, _ in read], field.type)
             columns.append(column)
             for place in bad:
-                reasons[place] = reasons[place] or f"{field.name} is no {self._schema[number].dataType.simpleString()}"
+                kind = self._schema[number].dataType.simpleString()
+                reasons[place] = reasons[place] or f"{field.name} is not a valid {kind}"
         return pa.StructArray.from_arrays([*columns, pa.array(reasons, pa.string())], [*kinds.names, REASON])
 
     def __getstate__(self) -> dict[str, Any]:
@@ -237,7 +242,7 @@ class _Decode:
 
     @cached_property
     def _tops(self) -> dict[int, list[Descriptor]]:
-        """Messages at the top of each schema; made in the process that uses them."""
+        """The top-level messages of each schema; built in the process that uses them."""
         return {number: list(_messages(files_of)) for number, files_of in self._writers.items()}
 
     @cached_property
@@ -251,20 +256,20 @@ class _Decode:
             return None, NOT_FRAMED
         number = int.from_bytes(value[1:FRAME], "big")
         if number not in self._tops:
-            return None, f"no schema with the id {number} in the registry when this query began"
+            return None, f"the registry had no schema with the id {number} when this query started"
         found = indexes(value, FRAME)
         if found is None:
-            return None, f"no path to a message of the schema {number} behind its id"
+            return None, f"no valid message indexes after the schema id {number}"
         kind = self._class(number, found[0])
         if kind is None:
             return None, f"the schema {number} has no message {'.'.join(map(str, found[0]))}"
         try:
             return kind.FromString(value[found[1] :]), None
         except DecodeError:
-            return None, f"no Protobuf of the schema {number}"
+            return None, f"not valid Protobuf for the schema {number}"
 
     def _class(self, number: int, path: list[int]) -> Any:
-        """The message with this path of indexes; None if there is none."""
+        """The message class with this path of indexes; None if there is none."""
         messages: Sequence[Any] = self._tops[number]
         found = None
         for place in path:
@@ -275,7 +280,7 @@ class _Decode:
         return None if found is None else message_factory.GetMessageClass(found)
 
     def _row(self, value: bytes | None) -> tuple[tuple[Any, ...], str | None]:
-        """The columns of a record, and what is wrong with it."""
+        """The columns of a record, and the reason if it cannot be read."""
         nothing = (None,) * len(self._schema)
         message, reason = self._message(value)
         if message is None:
@@ -295,7 +300,7 @@ class _Decode:
 
 
 def _parts(values: pa.Array) -> Iterator[tuple[int, int]]:
-    """First value and number of values of parts with some `PART` bytes, or one value that has more."""
+    """Split the values into parts of about `PART` bytes, or one larger value: the first value and their number."""
     ends = np.cumsum(pc.binary_length(values).fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
     begin, done = 0, 0
     while begin < len(ends):
@@ -305,7 +310,10 @@ def _parts(values: pa.Array) -> Iterator[tuple[int, int]]:
 
 
 def _array(values: list[Any], kind: pa.DataType) -> tuple[pa.Array, list[int]]:
-    """The values, and where they are none of the type, which older schemas may have had otherwise; those are null."""
+    """The values as an array, and the rows of values that do not fit the type, which are null.
+
+    An older schema may have had another type.
+    """
     try:
         return pa.array(values, kind), []
     except (pa.ArrowInvalid, pa.ArrowTypeError):
@@ -323,9 +331,9 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
 
 
 def indexes(value: bytes, at: int) -> tuple[list[int], int] | None:
-    """Which message of the file follows at `at`, and where: Confluent's path of indexes, zero alone for the first one.
+    """Confluent's message indexes at `at` and the position after them; a single zero means the first message.
 
-    None if there is no such path: a number that does not end within `VARINT` bytes, is negative, or too large.
+    Returns None if they are not valid: a number does not end within `VARINT` bytes, is negative, or is too large.
     """
     count, at = _varint(value, at)
     if count > MOST_NESTED:
@@ -338,7 +346,7 @@ def indexes(value: bytes, at: int) -> tuple[list[int], int] | None:
 
 
 def _varint(value: bytes, at: int) -> tuple[int, int]:
-    """A number in zigzag order and where it ends; -1 and -1 if it is not whole, is negative, or exceeds 31 bits."""
+    """A zigzag varint and the position after it; -1 and -1 if it is incomplete, negative, or exceeds 31 bits."""
     number = 0
     for place, byte in enumerate(value[at : at + VARINT] if at >= 0 else b""):
         number |= (byte & 0x7F) << 7 * place

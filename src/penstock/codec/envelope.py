@@ -1,4 +1,4 @@
-"""The envelope of an event, its key, and their Connect schemas, as expressions over a change frame."""
+"""The envelope and the key of an event with their Connect schemas, as expressions over a change frame."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ EXTENDED_COLUMNS = (
     "batch_seq_no",
     "end_of_batch",
 )
-"""Columns of the change frame besides those that every event needs."""
+"""Columns of the change frame that this format needs in addition to the columns of every event."""
 LEGACY_COLUMNS = ("delta", "deleted")
-"""Columns of the change frame besides those that every event needs."""
+"""Columns of the change frame that this format needs in addition to the columns of every event."""
 ROW_DELETES = (3, -3)
 PARTITION_DELETES = (4, -4)
 FORMATS = ("advanced", "legacy", "extended")
 TOMBSTONE = "penstock_tombstone"
-"""The column that tells a delete's tombstone from the delete."""
+"""The column that distinguishes a delete's tombstone from the delete."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """How events of one table look: the names in them, the images, and where the primary key stands."""
+    """The format of the events of one table: names, images, and where the primary key goes."""
 
     prefix: str
     shape: str
@@ -55,7 +55,7 @@ class Format:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """Columns of the change frame besides those that every event needs."""
+        """Columns of the change frame that this format needs in addition to the columns of every event."""
         if self.legacy:
             return LEGACY_COLUMNS
         if self.extended:
@@ -71,7 +71,7 @@ def key(table: Layout, style: Format) -> RecordPart | None:
 
 
 def values(table: Layout, style: Format) -> tuple[RecordPart, ...]:
-    """The event; and what stands instead for a deleted range, in tables that can have one."""
+    """The event, and for tables with clustering columns the event of a deleted range."""
     change = ~F.col(TOMBSTONE)
     if not table.clustering_key:
         return (_event(table, style, change, ranged=False),)
@@ -82,7 +82,7 @@ def values(table: Layout, style: Format) -> tuple[RecordPart, ...]:
 
 
 def _event(table: Layout, style: Format, condition: Column, *, ranged: bool) -> RecordPart:
-    """The event where the condition holds."""
+    """The event where the condition is true."""
     schema = _schema(table, style, ranged=ranged)
     members = {field["field"]: field for field in schema["fields"]}
     made = {"source": _source(table, style.prefix), "op": F.col("op"), **_times(style)}
@@ -99,7 +99,7 @@ def _event(table: Layout, style: Format, condition: Column, *, ranged: bool) -> 
 
 
 def _images(table: Layout, style: Format) -> dict[str, Column]:
-    """Before and after, those that the format shows."""
+    """The images before and after that the format includes."""
     if style.legacy:
         before, after = legacy_images(table)
         return {"before": before, "after": after}
@@ -111,13 +111,13 @@ def _images(table: Layout, style: Format) -> dict[str, Column]:
         if mode != "none" or side == "after"
     }
     if style.images[1] == "none":
-        # A row of a snapshot would say nothing without it.
+        # Without `after`, the event of a snapshot row would be empty.
         made["after"] = F.when(F.col("op") == "r", made["after"])
     return made
 
 
 def _times(style: Format) -> dict[str, Column]:
-    # Not current_timestamp(): it is a new constant in each batch, for which Spark compiles all of this anew.
+    # Not current_timestamp(): it is a new constant in each batch, so Spark would compile this code again.
     made = {"ts_ms": F.unix_millis("read_ts")}
     if style.legacy:
         micros = legacy_encoded_at()
@@ -136,7 +136,7 @@ def _source(table: Layout, prefix: str) -> Column:
         F.lit(table.keyspace).alias("db"),
         F.lit(None).cast("string").alias("sequence"),
         F.unix_micros("ts").alias("ts_us"),
-        # Whole milliseconds, as the connector has them. A client may write with any timestamp; nanoseconds of the year
+        # Whole milliseconds, as in the connector. A client may write with any timestamp, and nanoseconds of the year
         # 2262 and later do not fit a long.
         F.try_multiply(millis, F.lit(1_000_000)).alias("ts_ns"),
         F.lit(table.keyspace).alias("keyspace_name"),
@@ -160,7 +160,7 @@ def _schema(table: Layout, style: Format, *, ranged: bool) -> Schema:
 
 
 def key_headers(table: Layout) -> Column:
-    """`pk.<column>` and `ck.<column>`, in the log's column order; a null key column has no header."""
+    """Headers `pk.<column>` and `ck.<column>`, in the log's column order; a null key column has no header."""
     fields = table.fields("key")
     names = [name for name in table.columns if name in fields]
     headers = [
@@ -174,7 +174,7 @@ def key_headers(table: Layout) -> Column:
 
 
 def _java_text(value: Column, kind: CqlType) -> Column:
-    """What Java's `toString` gives for the connector's value; bytes as base64 and nested values as JSON instead."""
+    """The value like Java's `toString` in the connector, but bytes as base64 and nested values as JSON."""
     if kind.name in ("date", "timestamp"):
         return F.date_format(value.cast("timestamp"), "EEE MMM dd HH:mm:ss zzz y")
     if kind.name == "blob":
@@ -184,11 +184,11 @@ def _java_text(value: Column, kind: CqlType) -> Column:
     return value.cast("string")
 
 
-# Deletes in a change frame: which are of one row, and what range the others took.
+# Deletes in a change frame: deletes of one row, and the range of the others.
 
 
 def deletes_one_row(table: Layout) -> Column:
-    """Whether the change deletes the row of its key, so that a tombstone follows."""
+    """Whether the change deletes the single row of its key, so that a tombstone follows."""
     codes = ROW_DELETES if table.clustering_key else (*ROW_DELETES, *PARTITION_DELETES)
     return F.col("operation").isin(*codes)
 
@@ -199,7 +199,7 @@ def deletes_range() -> Column:
 
 
 def deleted_range(table: Layout) -> Column:
-    """The deleted range; a partition delete is the range without bounds."""
+    """The deleted range; a partition delete is a range without bounds."""
     bounds = F.col("range")
     return F.struct(
         _bound(bounds.getField("start"), table).alias("start"),
@@ -216,29 +216,29 @@ def _bound(bound: Column, table: Layout) -> Column:
     return F.when(first.isNotNull(), F.struct(*fields))
 
 
-# What differs in the connector's older output format, `legacy`: rows of cells, without collections and structs.
+# The connector's older output format, `legacy`: rows of cells, without collections and structs.
 #
-# A column outside the key stands in a cell: null means untouched, `{"value": null}` set to null, `{"value": v}` set.
-# `after` holds what the statement wrote, not the row; `before` the preimage, if the change frame has one.
+# A column outside the key is in a cell: null means not touched, `{"value": null}` set to null, `{"value": v}` set.
+# `after` holds what the statement wrote, not the row. `before` holds the preimage, if the change frame has one.
 
 
 def legacy_layout(table: Layout) -> Layout:
-    """The table as this format shows it: only scalar columns, and the whole key by name."""
+    """The table in this format: only scalar columns, and the key sorted by name."""
     columns = tuple(name for name in table.columns if not table.types[name].args)
     return replace(table, columns=columns, key=tuple(sorted(set(table.key) & set(columns))))
 
 
 def legacy_images(table: Layout) -> tuple[Column, Column]:
-    """Before and after: a write shows its cells, a delete the row that it met or, unknown, its key alone."""
+    """The images before and after: a write has its cells, a delete has the deleted row or, if unknown, only its key."""
     delete = F.col("op") == "d"
     before = F.when(delete | F.col("before").isNotNull(), _legacy_row("before", table))
     return before, F.when(~delete, _legacy_row("delta", table))
 
 
 def legacy_encoded_at() -> Column:
-    """When the event was made, in microseconds; null for a write with a preimage.
+    """When the event was created, in microseconds; null for a write with a preimage.
 
-    Debezium fills in this time where it makes the event itself, and the connector makes those with preimages.
+    Debezium fills in this time in events that it builds, but the connector itself builds writes with a preimage.
     """
     return F.when((F.col("op") == "d") | F.col("before").isNull(), F.unix_micros("read_ts"))
 
@@ -253,16 +253,16 @@ def _legacy_row(struct: str, table: Layout) -> Column:
 
 
 def _legacy_cell(struct: str, name: str, table: Layout) -> Column:
-    # The connector asks the statement, also for the preimage's cells, whether a column was set to null.
+    # The connector decides by the statement whether a column was set to null, for cells of the preimage too.
     known = field_of(F.col(struct), name, table.fields(struct)).isNotNull() | F.array_contains("deleted", name)
     return F.when(known, F.struct(cql_values.row_field(struct, name, table).alias("value"))).alias(name)
 
 
-# What the format `extended` adds to an event: a member `change` that tells all the log knows about the statement.
+# The format `extended` adds a member `change` with everything that the log holds about the statement.
 
 
 def change_member(table: Layout) -> Column:
-    """The member; null for rows of a snapshot, which no statement wrote."""
+    """The member `change`; null for rows of a snapshot, which have no statement."""
     members = {
         "touched": F.col("written"),
         "set_to_null": F.col("deleted"),
@@ -279,7 +279,7 @@ def change_member(table: Layout) -> Column:
 
 
 def _struct(fields: dict[str, Column]) -> Column | None:
-    """The struct where the statement wrote a row; None if no column of the table belongs in it."""
+    """A struct of the fields, null for deletes; None if there are no fields."""
     if not fields:
         return None
     return F.when(F.col("op") != "d", F.struct(*(column.alias(name) for name, column in fields.items())))

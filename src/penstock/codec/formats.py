@@ -17,18 +17,20 @@ REGISTERED: dict[str, Callable[[Subjects], Codec]] = {
     "protobuf": Protobuf,
     "json-schema": JsonSchema,
 }
-"""Formats whose schemas stand in a registry."""
+"""Formats whose schemas are in a registry."""
 FORMATS = ("json", *REGISTERED, "csv")
 
 
 def codec(
     format: str, *, registry: Registry | str | None = None, subjects: str = "topic", schemas: bool = False
 ) -> Codec:
-    """The codec of a format: "json", "avro", "protobuf", "json-schema" or "csv".
+    """Return the codec of a format: "json", "avro", "protobuf", "json-schema" or "csv".
 
-    `registry`, the address of a schema registry or a `Registry`, is for the three that need one. `subjects` is how
-    they name subjects there: "topic" (`<topic>-key`, `<topic>-value`), "record" or "topic-record". `schemas` puts the
-    Connect schema into each record of "json". Settings that the format has no use for raise `PenstockError`.
+    `registry` (the URL of a schema registry, or a `Registry`) is for "avro", "protobuf" and "json-schema", which need
+    one. `subjects` is how subjects are named there: "topic" (`<topic>-key`, `<topic>-value`), "record" (the name of the
+    record's schema) or "topic-record". `schemas` puts the Connect schema into each record of "json".
+
+    Raises PenstockError if the format is unknown, lacks a registry, or does not use a given setting.
     """
     if format not in FORMATS:
         raise PenstockError(f"unknown format {format!r}", next=f"use {' or '.join(map(repr, FORMATS))}")
@@ -38,7 +40,7 @@ def codec(
         return REGISTERED[format](Subjects(_registry(format, registry), subjects))
     if registry is not None:
         raise PenstockError(
-            f"the format {format!r} has no use for a schema registry",
+            f"the format {format!r} does not use a schema registry",
             next=f"leave registry= out, or use {' or '.join(map(repr, REGISTERED))}",
         )
     return Csv() if format == "csv" else Json(schemas)
@@ -48,6 +50,6 @@ def _registry(format: str, given: Registry | str | None) -> Registry:
     if given is None:
         raise PenstockError(
             f"the format {format!r} needs a schema registry",
-            next='give registry="http://host:8081"; penstock up --with registry starts one',
+            next='give registry="http://host:8081"; `penstock up --with registry` starts a registry',
         )
     return given if isinstance(given, Registry) else Registry(given)

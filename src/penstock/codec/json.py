@@ -1,4 +1,4 @@
-"""Records as Kafka Connect's JsonConverter writes them, with or without the schema in each of them."""
+"""Encodes records like Kafka Connect's JsonConverter, with or without the schema in each record."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PRIMITIVES: dict[str, dict[str, str]] = {
     **{name: {"type": "integer", "connect.type": name} for name in ("int8", "int16", "int32", "int64")},
 }
 BEYOND = r"\x{10000}-\x{10FFFF}"
-"""Characters that UTF-16 has in two halves, in a set of a regular expression."""
+"""Characters that are two code units in UTF-16, for a set in a regular expression."""
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,15 @@ class Json:
 def _text(part: RecordPart) -> Column:
     if part.schema["type"] in ("struct", "array", "map"):
         return F.to_json(part.payload, {"ignoreNullFields": "false"})
-    # Spark writes no single value: it stands in an array for a moment.
+    # Spark does not write a single value as JSON: write an array of one, and remove the brackets.
     text = F.to_json(F.array(part.payload), {"ignoreNullFields": "false"})
     return F.when(part.payload.isNotNull(), F.substr(text, F.lit(2), F.length(text) - 2))
 
 
 def _as_jackson(text: Column) -> Column:
-    """The same JSON with characters beyond U+FFFF as two escapes each, which is how Java's Jackson writes them.
+    """The same JSON with each character beyond U+FFFF as two escapes, as Java's Jackson writes it.
 
-    In keys alone, whose bytes decide on partition and compaction: it costs a value as much as its JSON.
+    Used for keys only, whose bytes decide partition and compaction: for a value it would cost as much as its JSON.
     """
     escaped = F.transform(F.regexp_extract_all(text, F.lit(f"[{BEYOND}]|[^{BEYOND}]+"), F.lit(0)), _escaped)
     return F.when(F.octet_length(text) == F.length(text), text).otherwise(F.array_join(escaped, ""))
@@ -64,12 +64,12 @@ def _escaped(run: Column) -> Column:
     return F.when(run.rlike(f"^[{BEYOND}]"), escapes).otherwise(run)
 
 
-# Records in JSON, with their JSON Schemas in a registry: what Confluent's JsonSchemaConverter writes.
+# Records in JSON with JSON Schemas in a registry, like Confluent's JsonSchemaConverter.
 
 
 @dataclass(frozen=True)
 class JsonSchema:
-    """JSON behind the id of its schema."""
+    """JSON after the id of its schema."""
 
     subjects: Subjects
 
@@ -80,7 +80,7 @@ class JsonSchema:
 
 
 def json_schema(schema: Schema) -> dict[str, Any]:
-    """The JSON Schema of a Connect schema; what is optional is null or a value."""
+    """The JSON Schema of a Connect schema; an optional value may be null."""
     made = _required(schema)
     return {"oneOf": [{"type": "null"}, made]} if schema["optional"] else made
 

@@ -1,8 +1,8 @@
-"""The column `problem` of a record that could not be read: why, where it stands in Kafka, and its bytes as they came.
+"""The column `problem` of a record that could not be read: the reason, its position in Kafka, and its unchanged bytes.
 
-It is null for good records. A record that a queue of dead letters gets has the headers that Kafka Connect gives its
-own dead letters (KIP-298), so that the same tools read them. A change of a table whose cells could not be read has a
-`problem` of another type: where it stands in the change log, and the bytes of those cells.
+It is null for good records. A record in a dead letter queue has the same headers as Kafka Connect's dead letters
+(KIP-298), so that the same tools read them. A change of a table with unreadable cells has a `problem` of another type:
+its position in the change log, and the bytes of the cells.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CELL = (
     .add("reason", st.StringType())
     .add("value", st.BinaryType())
 )
-"""A cell that could not be read: the change's column it belongs to (such as `after`), the table's, and its bytes."""
+"""A cell that could not be read: the column of the change (such as `after`), the column of the table, and the bytes."""
 CHANGE_TYPE = (
     st.StructType()
     .add("reason", st.StringType())
@@ -48,17 +48,20 @@ CHANGE_TYPE = (
 """The type of a change's `problem`; `key` is the primary key as a JSON object."""
 
 PREFIX = "__connect.errors."
-_SHOWN = 80  # characters of a wrong value in a reason
+_SHOWN = 80  # characters of a bad value in a reason
 
 
 def problem(reason: Column, column: Callable[[str], str]) -> Column:
-    """`problem` of a row that has the columns of Spark's Kafka source, named by `column`; null where `reason` is."""
+    """The `problem` of a row with the columns of Spark's Kafka source; null where `reason` is null.
+
+    `column` maps a name of the Kafka source to the row's column.
+    """
     parts = [reason.alias("reason"), *(F.col(column(name)).alias(name) for name in TYPE.names[1:])]
     return F.when(reason.isNotNull(), F.struct(*parts).cast(TYPE))
 
 
 def headers() -> Column:
-    """The record's own headers, and behind them those that tell what is wrong and where it was."""
+    """The record's own headers, followed by headers with its reason and its position."""
     told = {
         "topic": F.col("problem.topic"),
         "partition": F.col("problem.partition").cast("string"),
@@ -69,7 +72,7 @@ def headers() -> Column:
 
 
 def cell_headers(cell: str) -> Column:
-    """Those of a dead letter that is one cell of a change, whose `CELL` is in the column `cell`."""
+    """The headers of a dead letter that is one cell of a change; the column `cell` is the `CELL`."""
     told = {
         "table": F.col("problem.table"),
         "stream": F.hex("problem.stream_id"),
@@ -92,12 +95,12 @@ def _headers(told: Mapping[str, Column]) -> Column:
 
 
 def good_changes(changes: DataFrame) -> DataFrame:
-    """The changes that were read whole, of a frame that may have others."""
+    """The changes without a `problem`."""
     if PROBLEM in changes.columns and changes.schema[PROBLEM].dataType == CHANGE_TYPE:
         return changes.where(F.col(PROBLEM).isNull())
     return changes
 
 
 def shown(text: Column) -> Column:
-    """The beginning of a value, for a message."""
+    """The beginning of a value in quotes, for a message."""
     return F.concat(F.lit("'"), F.substring(text, 1, _SHOWN), F.lit("'"))

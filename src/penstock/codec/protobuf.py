@@ -1,9 +1,9 @@
-"""Records in Protobuf, with their schemas in a registry: what Confluent's ProtobufConverter writes.
+"""Encodes records in Protobuf with schemas in a registry, like Confluent's ProtobufConverter.
 
-Spark's own `to_protobuf` is not published for this Spark, so the wire format is composed of Spark's expressions: a
-message is the concatenation of its fields (https://protobuf.dev/programming-guides/encoding). Avro's `long` is the
-same base-128 varint, of a number in zigzag order, and its `float` and `double` are the same little-endian bytes; so
-`to_avro` writes all three.
+Spark's own `to_protobuf` is not published for this Spark version, so the wire format is built from Spark expressions: a
+message is the concatenation of its fields (https://protobuf.dev/programming-guides/encoding). Avro's `long` is the same
+base-128 varint, of a zigzag number, and its `float` and `double` are the same little-endian bytes; so `to_avro` writes
+all three.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _SCALARS = {
 }
 VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
 FIRST_MESSAGE = b"\0"
-"""Confluent's frame tells which message of the file follows: this short form stands for the first."""
+"""Confluent's message indexes, which say which message of the file follows: the short form for the first message."""
 
 _FIXED = {"float": FIXED32, "double": FIXED64}
 
 
 @dataclass(frozen=True)
 class Protobuf:
-    """Protobuf behind the id of its schema."""
+    """Protobuf after the id of its schema."""
 
     subjects: Subjects
 
@@ -60,7 +60,7 @@ class Protobuf:
 
 
 def _let(value: Column, use: Callable[[Column], Column]) -> Column:
-    """`use(value)` where `value` is computed once, however often it is used."""
+    """`use(value)`, where `value` is computed only once."""
     return F.get(F.transform(F.array(value), use), F.lit(0))
 
 
@@ -72,7 +72,7 @@ def _message(value: Column, schema: Schema) -> Column:
 
 
 def _field(number: int, value: Column, schema: Schema) -> Column:
-    """The field with its tag, once for each element of a list or map; no bytes for null."""
+    """The field with its tag, repeated for each element of a list or map; empty for null."""
     if schema["type"] == "array":
         return _repeated(value, lambda element: _tagged(number, element, schema["items"]))
     if schema["type"] == "map":
@@ -94,7 +94,7 @@ def _entry(number: int, entry: Column, values: Schema) -> Column:
 
 
 def _tagged(number: int, value: Column, schema: Schema) -> Column:
-    """One value behind its tag; null for null."""
+    """One value after its tag; null for null."""
     kind = schema["type"]
     if kind == "struct":
         return F.concat(_tag(number, DELIMITED), _delimited(_let(value, lambda struct: _message(struct, schema))))
@@ -118,7 +118,7 @@ def _date(days: Column) -> Column:
 
 
 def _timestamp(millis: Column) -> Column:
-    """google.protobuf.Timestamp: whole seconds, rounded down, and the nanoseconds above them."""
+    """google.protobuf.Timestamp: seconds, rounded down, and the remaining nanoseconds."""
     rest = F.pmod(millis, F.lit(1000))
     seconds = ((millis - rest) / 1000).cast("long")
     return F.concat(_tag(1, VARINT), _varint(seconds), _tag(2, VARINT), _varint(rest * 1_000_000))
@@ -130,7 +130,7 @@ def _delimited(encoded: Column) -> Column:
 
 def _varint(number: Column) -> Column:
     wide = number.cast("long")
-    # The number that zigzag order turns into this one.
+    # The number whose zigzag encoding is this number.
     return to_avro(F.shiftrightunsigned(wide, 1).bitwiseXOR(-wide.bitwiseAND(F.lit(1))), '"long"')
 
 
@@ -142,11 +142,12 @@ def _tag(number: int, wire_type: int) -> Column:
     return F.lit(encoded + bytes([left]))
 
 
-# Kafka Connect schemas as Protobuf files, the way Confluent's ProtobufConverter makes them; pure data, no Spark.
+# Kafka Connect schemas as Protobuf files, as Confluent's ProtobufConverter builds them; plain data, no Spark.
 #
-# Fields are numbered in their order. Optional ones are `optional`, as with the converter's setting
+# Fields are numbered in order. Optional fields are `optional`, as with the converter's setting
 # `optional.for.nullables`: the bytes are the same as without it, but null and zero differ. The converter's `meta`
-# options (an int32 that is an int16 in Connect) are left out, because few programs have the file that they need.
+# options (for example an int32 that is an int16 in Connect) are left out, because few programs have the file that they
+# import.
 
 
 def protobuf_schema(schema: Schema) -> str:
@@ -154,7 +155,7 @@ def protobuf_schema(schema: Schema) -> str:
     if schema["type"] != "struct":
         raise PenstockError(
             f"a Protobuf record is a message, not a plain {schema['type']}",
-            next='write it in another format, such as key=kafka.codec("json"), or leave the struct around it',
+            next='write it in another format, such as key=kafka.codec("json"), or keep the struct around it',
         )
     package, _, name = str(schema.get("name") or UNNAMED).rpartition(".")
     package = ".".join(map(field_name, package.split("."))) if package else ""
@@ -167,14 +168,14 @@ def protobuf_schema(schema: Schema) -> str:
 
 @dataclass
 class _File:
-    """A file while it is written: what it imports, and where each named struct has its message."""
+    """A file that is being built: its imports, and the message of each named struct."""
 
     package: str
     imports: set[str] = field(default_factory=set)
     messages: dict[str, str] = field(default_factory=dict)
 
     def message(self, schema: Schema, name: str, path: str, indent: str) -> list[str]:
-        """The lines of a message; `path` is its name with those of the messages around it."""
+        """The lines of a message; `path` is its name with the names of the enclosing messages."""
         nested: list[str] = []
         fields = []
         for number, member in enumerate(schema["fields"], 1):
@@ -215,7 +216,7 @@ class _File:
             return f"{self.package}.{self.messages[full]}" if self.package else self.messages[full]
         name = field_name(full.rpartition(".")[2])
         if name == field_name(column):
-            name += "Message"  # a message and a field beside it may not have one name
+            name += "Message"  # a message and a field in the same scope cannot have the same name
         self.messages[full] = f"{path}.{name}"
         nested += self.message(schema, name, self.messages[full], indent)
         return name

@@ -1,7 +1,7 @@
-"""A schema registry that speaks Confluent's REST API: Confluent's own, Apicurio, Karapace, Redpanda.
+"""A client for schema registries with Confluent's REST API: Confluent's own, Apicurio, Karapace, Redpanda.
 
-Serves the codecs that write a schema's id in front of each record. A schema is registered once in a process; the id
-is kept. The paths, error codes and the content type are those of "Schema Registry API Reference", version 1.
+The codecs that write a schema id before each record use it. A process registers a schema once and caches the id. Paths,
+error codes and the content type are from "Schema Registry API Reference", version 1.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from penstock.codec.typed_records import Side
 from penstock.errors import PenstockError
 
 MAGIC = 0
-"""The first byte of Confluent's wire format, which has four bytes of the schema's id behind it."""
+"""The first byte of Confluent's wire format; the schema id follows in four bytes."""
 T = TypeVar("T")
 
 CONTENT = "application/vnd.schemaregistry.v1+json"
 TIMEOUT = 10.0  # seconds for one answer
 MOST = 16 << 20
-"""Bytes of an answer, which has one schema."""
+"""The most bytes of an answer, which has one schema."""
 MOST_REFUSED = 64 << 10
-"""Bytes of a refusal that are looked at."""
+"""The most bytes that are read of an error answer."""
 PAUSES = (0.1, 0.3, 1.0)  # seconds before each further attempt
 LEVELS = (
     "BACKWARD",
@@ -56,18 +56,22 @@ class _Address(NamedTuple):
 
 
 class RegistryUnavailable(PenstockError):
-    """The registry did not answer, or said that it can't now."""
+    """The registry did not answer, or reported that it cannot answer now; trying again can help."""
 
     retriable = True
 
 
 @dataclass(frozen=True)
 class Registry:
-    """A registry at `url`, such as "http://127.0.0.1:8081"; several, with commas between, serve the same schemas.
+    """A schema registry at `url`, such as "http://127.0.0.1:8081"; separate several URLs of one registry by commas.
 
-    `user` and `password` log in, also when they stand in the URL. `ca`, `certificate` and `key` are PEM files for
-    https; without `ca` the system's authorities are trusted. With `register=False` nothing is registered: a schema
-    that its subject does not have yet is an error.
+    `user` and `password` are the login; they can also be in the URL. `ca`, `certificate` and `key` are paths of PEM
+    files for https; without `ca` the system's authorities are trusted. With `register=False` nothing is registered: a
+    schema that its subject does not have is an error.
+
+    A request has 10 seconds per attempt and is tried four times, each time at every URL. All methods raise
+    RegistryUnavailable (a PenstockError with `retriable`) if the registry does not answer, and PenstockError if it
+    refuses the request or its answer is not valid. A `url` that is not valid raises PenstockError.
     """
 
     url: str
@@ -87,14 +91,14 @@ class Registry:
                 object.__setattr__(self, "password", place.password)
 
     def id(self, subject: str, schema: str, kind: str) -> int:
-        """The id of a schema under a subject, registered if need be; `kind` is AVRO, PROTOBUF or JSON.
+        """Return the id of a schema under a subject; register the schema if needed. `kind` is AVRO, PROTOBUF or JSON.
 
-        An incompatible or faulty schema is a `PenstockError`, a registry that can't answer a `RegistryUnavailable`.
+        Raises PenstockError if the schema is not valid or not compatible.
         """
         return _id(self, subject, schema, kind)
 
     def compatible(self, subject: str, schema: str, kind: str) -> bool:
-        """Whether the subject would take the schema as its next version."""
+        """Whether the subject would accept the schema as its next version; True if there is no such subject."""
         path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest"
         try:
             return _member(self.ask("POST", path, _body(schema, kind), subject), "is_compatible", bool, self.url)
@@ -102,14 +106,17 @@ class Registry:
             return True
 
     def set_compatibility(self, level: str, subject: str | None = None) -> None:
-        """Set what changes are allowed, in one subject or, without one, in all that have no setting of their own."""
+        """Set the compatibility level of a subject, or without `subject` the registry's default level.
+
+        `level` is BACKWARD, FORWARD or FULL, each also with _TRANSITIVE, or NONE.
+        """
         if level not in LEVELS:
-            raise PenstockError(f"no compatibility level {level!r}", next=f"use one of {', '.join(LEVELS)}")
+            raise PenstockError(f"{level!r} is not a compatibility level", next=f"use one of {', '.join(LEVELS)}")
         path = "/config" if subject is None else f"/config/{quote(subject, safe='')}"
         self.ask("PUT", path, {"compatibility": level}, subject or "")
 
     def versions(self, subject: str) -> list[int]:
-        """The versions of a subject, oldest first; none if there is no such subject."""
+        """Return the versions of a subject, oldest first; an empty list if there is no such subject."""
         try:
             found = self.ask("GET", f"/subjects/{quote(subject, safe='')}/versions", None, subject)
         except _NotFound:
@@ -117,7 +124,10 @@ class Registry:
         return _member({"versions": found}, "versions", list, self.url)
 
     def schemas(self, subject: str) -> list[tuple[int, str, str]]:
-        """Id, text and kind (AVRO, PROTOBUF or JSON) of each version of a subject, oldest first; an error for none."""
+        """Return id, text and kind (AVRO, PROTOBUF or JSON) of each version of a subject, oldest first.
+
+        Raises PenstockError if there is no such subject.
+        """
         path = f"/subjects/{quote(subject, safe='')}/versions"
         numbers = self.versions(subject)
         if not numbers:
@@ -137,7 +147,7 @@ class Registry:
         ]
 
     def ask(self, method: str, path: str, body: Any, subject: str) -> Any:
-        """The registry's answer; passing faults are tried again, at the next address if there are several."""
+        """Send a request and return the answer; a transient fault is retried, at the next URL if there are several."""
         for pause in (*PAUSES, None):
             for url in self.url.split(","):
                 try:
@@ -177,7 +187,7 @@ class Registry:
             raise PenstockError(
                 f"cannot use the certificates for the schema registry: {problem}",
                 where=", ".join(filter(None, (self.ca, self.certificate, self.key))),
-                next="ca, certificate and key are PEM files",
+                next="give ca, certificate and key as PEM files",
             ) from problem
         return context
 
@@ -196,13 +206,13 @@ def _parsed(answer: bytes, url: str) -> Any:
 
 
 def _member(answer: Any, name: str, kind: type[T], url: str) -> T:
-    """A member of an answer; a PenstockError if it is not there or of another type."""
+    """A member of an answer; raises PenstockError if it is missing or has another type."""
     value = answer.get(name) if isinstance(answer, dict) else None
     if not isinstance(value, kind):
         raise PenstockError(
             f"the schema registry's answer has no {name}: {json.dumps(answer)[:200]}",
             where=url,
-            next="check that the address is that of Confluent's REST API",
+            next="check that Confluent's REST API is at this address",
         )
     return value
 
@@ -230,10 +240,10 @@ def _refused(refusal: HTTPError, url: str, subject: str) -> PenstockError:
     said = _message(refusal)
     where = f"subject {subject} at {url}" if subject else url
     if refusal.code == HTTPStatus.TOO_MANY_REQUESTS or refusal.code >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return RegistryUnavailable(f"the schema registry can't answer now: {said}", where=where, next="try again")
+        return RegistryUnavailable(f"the schema registry cannot answer now: {said}", where=where, next="try again")
     if refusal.code == HTTPStatus.CONFLICT:
         return PenstockError(
-            f"the schema is incompatible with the versions before it: {said}",
+            f"the schema is incompatible with earlier versions: {said}",
             where=where,
             next="write to another topic, or allow the change by the subject's compatibility level",
         )
@@ -241,10 +251,10 @@ def _refused(refusal: HTTPError, url: str, subject: str) -> PenstockError:
         return PenstockError(
             f"the schema registry refuses the login: {said}",
             where=where,
-            next="give Registry(url, user=..., password=...) of somebody who may read and write this subject",
+            next="give Registry(url, user=..., password=...) for a user who may read and write this subject",
         )
     kind = _NotFound if refusal.code == HTTPStatus.NOT_FOUND else PenstockError
-    return kind(f"the schema registry refuses: {said}", where=where, next="correct what it says")
+    return kind(f"the schema registry refuses: {said}", where=where, next="correct what the registry reports")
 
 
 @cache
@@ -258,12 +268,12 @@ def _id(registry: Registry, subject: str, schema: str, kind: str) -> int:
         raise PenstockError(
             f"the schema is not registered: {missing.what}",
             where=missing.where,
-            next=f"register it, or let penstock do it with register=True. It is {schema}",
+            next=f"register it, or let penstock register it with register=True. It is {schema}",
         ) from None
 
 
 def _body(schema: str, kind: str) -> dict[str, str]:
-    # Registries older than the other kinds do not know the member.
+    # Old registries, which have only Avro, do not know the member `schemaType`.
     return {"schema": schema} if kind == "AVRO" else {"schema": schema, "schemaType": kind}
 
 
@@ -272,17 +282,17 @@ def _message(refusal: HTTPError) -> str:
     try:
         told = json.loads(text)
     except (ValueError, RecursionError):
-        told = None  # the page of some proxy
+        told = None  # the error page of a proxy
     message = told.get("message") if isinstance(told, dict) else None
     return f"{message or refusal.reason} (HTTP {refusal.code})"
 
 
 def _address(url: str) -> _Address:
-    """An address without the login that may stand in it, and the login."""
+    """Split a URL into the URL without login, the user and the password."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise PenstockError(
-            f"no address of a schema registry: {_shown(url)!r}",
+            f"{_shown(url)!r} is not the address of a schema registry",
             where="registry",
             next='write it as "http://host:8081"; Apicurio serves this API below /apis/ccompat/v7',
         )
@@ -293,11 +303,11 @@ def _address(url: str) -> _Address:
 
 
 def _shown(url: str) -> str:
-    """The address without a password."""
+    """The URL without the login."""
     return url.rpartition("@")[2] if "@" in url else url
 
 
-# Under which subject of a registry a schema goes, and the frame of a record that carries its id.
+# The subject of a schema in a registry, and the frame of a record with the schema id.
 
 
 def _by_topic(topic: str, side: Side, record: str) -> str:
@@ -321,8 +331,10 @@ STRATEGIES: dict[str, Callable[[str, Side, str], str]] = {
 
 @dataclass(frozen=True)
 class Subjects:
-    """A registry and the rule that names subjects in it: "topic" (`<topic>-key`, `<topic>-value`), "record" (the
-    name of the record's schema) or "topic-record"; Confluent's TopicName-, RecordName- and TopicRecordNameStrategy.
+    """A registry and the rule for the names of subjects in it.
+
+    The rules are "topic" (`<topic>-key`, `<topic>-value`), "record" (the name of the record's schema) and
+    "topic-record": Confluent's TopicNameStrategy, RecordNameStrategy and TopicRecordNameStrategy.
     """
 
     registry: Registry
@@ -337,9 +349,9 @@ class Subjects:
             )
 
     def framed(self, encoded: Column, text: str, kind: str, *, topic: str, side: Side, schema: Schema) -> Column:
-        """The record's bytes behind the id of its schema, whose text is registered; null stays null.
+        """Register the schema `text`, and return the record's bytes after its id; null stays null.
 
-        Records whose topic differs from row to row go by the name of their schema.
+        If the topic differs from row to row, the subject is the name of the schema.
         """
         name = STRATEGIES[self.strategy if topic else "record"]
         subject = name(topic, side, schema.get("name") or topic or "penstock")

@@ -1,4 +1,4 @@
-"""Struct columns of any frame as records: the Kafka Connect schema of a Spark type, and values in its shape."""
+"""Converts struct columns of any frame to records: the Kafka Connect schema of a Spark type, and values for it."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _TIMESTAMP = {"name": "org.apache.kafka.connect.data.Timestamp", "version": 1}
 
 
 def struct_part(column: Column, kind: st.StructType, name: str) -> RecordPart:
-    """A struct column as a record; `name` is that of its schema.
+    """Convert a struct column to a record; `name` is the name of its schema.
 
-    Dates become days, timestamps milliseconds (what is finer is cut off), decimals text, maps whose keys are not
-    strings arrays of {key, value}.
+    Dates become days, timestamps milliseconds (rounded down), decimals strings, and maps whose keys are not strings
+    arrays of {key, value}. Raises PenstockError for any other type that the formats do not support.
     """
     schema, value = _struct(column, kind, avro_name(name))
     return RecordPart(F.when(column.isNotNull(), value), schema | {"optional": False})
 
 
 def _of(value: Column, kind: st.DataType, path: str) -> tuple[Schema, Column]:
-    """Schema, without `optional`, and converted value."""
+    """The schema, without `optional`, and the converted value."""
     if primitive := _PRIMITIVES.get(type(kind)):
         return {"type": primitive}, value
     if isinstance(kind, st.DecimalType):
@@ -50,7 +50,7 @@ def _of(value: Column, kind: st.DataType, path: str) -> tuple[Schema, Column]:
     if isinstance(kind, st.MapType):
         return _map(value, kind, path)
     raise PenstockError(
-        f"no record format has values of the type {kind.simpleString()}",
+        f"no record format supports values of the type {kind.simpleString()}",
         where=path,
         next="cast the column, for example to string or timestamp",
     )
@@ -84,5 +84,5 @@ def _map(value: Column, kind: st.MapType, path: str) -> tuple[Schema, Column]:
 
 
 def _schema(kind: st.DataType, path: str) -> Schema:
-    """The schema alone."""
+    """The schema without a value."""
     return _of(F.lit(None), kind, path)[0]

@@ -1,7 +1,7 @@
 """Records between the change frame and Kafka: typed keys and values, which transforms change and codecs encode.
 
-Nothing is computed here: a payload is a Spark expression together with the Kafka Connect schema of its values, so
-that a chain of transforms and codecs becomes one expression, which Spark runs next to the sink.
+A payload is a Spark expression with the Kafka Connect schema of its values. A chain of transforms and codecs therefore
+becomes one expression, which Spark evaluates next to the sink.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ Side = Literal["key", "value"]
 
 @dataclass(frozen=True)
 class RecordPart:
-    """A key or a value: an expression, null where the record has none, and the schema of what it gives."""
+    """A key or a value: an expression, null where the record has no key or value, and its schema."""
 
     payload: Column
     schema: Schema
 
 
 class Codec(Protocol):
-    """How keys or values become bytes."""
+    """Encodes keys or values."""
 
     def encode(self, part: RecordPart, *, topic: str, side: Side) -> Column:
-        """A string or binary column; null where the payload is null. Errors name the topic."""
+        """Return a string or binary column, null where the payload is null. Errors name the topic."""
 
 
 @dataclass(frozen=True)
 class Records:
-    """Typed records over the rows of `frame`, one a row.
+    """Typed records over the rows of `frame`, one record per row.
 
-    `values` are alternatives: at most one of them is not null in a row, and a tombstone has none. `keep` tells
-    which rows are written at all; None keeps every row. `other_keys` are alternatives to `key`: at most one of
-    them all is not null in a row.
+    `values` are alternatives: at most one of them is not null in a row, and a tombstone has none. `keep` selects the
+    rows that are written; None keeps every row. `other_keys` are alternatives to `key`: in a row at most one of `key`
+    and `other_keys` is not null.
     """
 
     frame: DataFrame
@@ -50,12 +50,12 @@ class Records:
     other_keys: tuple[RecordPart, ...] = ()
 
     def only(self, condition: Column) -> Records:
-        """The records for which `condition` holds, too."""
+        """The records where `condition` is true, in addition to earlier conditions."""
         return replace(self, keep=condition if self.keep is None else self.keep & condition)
 
     def encoded(self, key: Codec, value: Codec) -> DataFrame:
-        """`topic string, key, value`, and `headers` if there are some."""
-        # A topic that is computed row by row names no subject; schemas then go by the frame's own name.
+        """A frame with `topic string`, `key`, `value`, and `headers` if there are headers."""
+        # A topic that is computed for each row cannot name a subject; the subject is then the name of the schema.
         topic = self.topic if isinstance(self.topic, str) else ""
         parts = () if self.key is None else (self.key, *self.other_keys)
         keys = [key.encode(part, topic=topic, side="key") for part in parts]
@@ -76,4 +76,4 @@ def _first(columns: Sequence[Column]) -> Column:
 
 
 Transform = Callable[[Records], Records]
-"""What changes records on their way: the same as a single message transform of Kafka Connect."""
+"""Changes records before they are encoded, like a single message transform of Kafka Connect."""

@@ -1,4 +1,4 @@
-"""Tables of ScyllaDB and Apache Cassandra for streams: write, look rows up, hold a table whole, match identities."""
+"""Tables of ScyllaDB and Apache Cassandra for streams: write, look up rows, use global tables, match identities."""
 
 from __future__ import annotations
 

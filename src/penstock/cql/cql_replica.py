@@ -1,8 +1,8 @@
-"""`cql.global_table`: a table of ScyllaDB or Cassandra that every worker has whole, kept fresh by its change log.
+"""`cql.global_table`: a table of ScyllaDB or Cassandra that every worker holds completely, updated from its change log.
 
-A worker reads the table by token ranges, some at a time, and then follows the log from a moment before that. A change
-only tells a key: its row is read again, so that the order in which changes turn up does not matter, and one that the
-first reading has seen does no harm.
+A worker reads the table by token ranges, several at a time, and then follows the log from a moment before that. Only
+the key of a change is used: its row is read again. So the order of changes does not matter, nor does a change that the
+first read already included.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from penstock.table.replica import Put
 
 WHERE = "cql.global_table"
 KEYS = ("text", "ascii", "varchar", "tinyint", "smallint", "int", "bigint", "uuid", "timeuuid")
-"""Types of a key whose text is the same in the database and in Spark."""
+"""Types of a key that have the same string in the database and in Spark."""
 RANGES, READERS = 64, 8
-"""Token ranges that the table is read in, and how many at a time."""
+"""Token ranges of the first read, and how many are read at a time."""
 PAGE_ROWS = 20_000
 
 
 @dataclass(frozen=True)
 class CqlFeed:
-    """What a worker follows; made and checked by `global_table`. With `refresh` the table is read anew so often."""
+    """What a worker follows; created and checked by `global_table`. `refresh` is the interval of complete reads."""
 
     settings: CdcSettings
     rows: RowFetch
@@ -72,7 +72,7 @@ class CqlFeed:
         return self.rows.schema
 
     def decode(self, values: pa.Array, schema: pa.Schema) -> tuple[pa.Table, Any]:
-        """Values are the cells of the key and the columns, as they came."""
+        """The values as rows; a value has the cells of the key and the columns, as received."""
         present = values.drop_null().to_pylist()
         cells = _cells(Page(b"".join(present), len(present), True), 1 + len(schema), self.name)
         table, key = self.rows.table, {self.rows.key[0]: cells[0]}
@@ -80,7 +80,7 @@ class CqlFeed:
         return pa.Table.from_arrays(arrays, schema=schema), np.ones(len(values), bool)
 
     def follow(self, put: Put, loaded: Callable[[], None]) -> None:
-        """See `replicas.Feed`."""
+        """See `replica.Feed`."""
         low, ends = now_micros() - self.settings.confidence // MICROSECOND, None
         if self.refresh is not None:
             ends = time.monotonic() + self.refresh.total_seconds()
@@ -96,7 +96,7 @@ class CqlFeed:
                 time.sleep(self.every.total_seconds())
 
     def _read(self, part: tuple[int, int], put: Put) -> None:
-        """The rows of a token range."""
+        """Read the rows of a token range."""
         token = token_of_key(self.rows.table)
         names = ", ".join(map(quoted, (*self.rows.key, *self.rows.columns)))
         text = f"SELECT {names} FROM {base_name(self.rows.table)} WHERE {token} > ? AND {token} <= ?"
@@ -105,10 +105,10 @@ class CqlFeed:
                 put(*self._keyed(page))
 
     def _changes(self, low: int) -> Iterator[pa.Array | None]:
-        """Keys that changed, again and again; None when there is nothing for the moment."""
+        """Changed keys, without end; None when there are no changes for the moment."""
         start = datetime.fromtimestamp(low / 1_000_000, UTC).isoformat()
         table = retrying(self.settings, "describing the table", lambda: describe_logged(self.settings))
-        # The keys only: a value that cannot be read in a column that is not asked for does no harm.
+        # Only the keys, so that an unreadable value in an unused column does no harm.
         keys = st.StructType([frame_schema(table)["key"]])
         reader = CdcStreamReader(replace(self.settings, start=start), table, keys)
         at = reader.initialOffset()
@@ -123,7 +123,7 @@ class CqlFeed:
             at = until
 
     def _read_again(self, changed: pa.Array, put: Put) -> None:
-        """The rows of these keys as they are now, and which have none any more."""
+        """Read the current rows of these keys, and delete the keys without a row."""
         changed = changed.unique()
         cells, valid = self.rows.keys([changed])
         gone = dict.fromkeys(_text(changed.filter(pa.array(valid))).to_pylist())
@@ -137,7 +137,7 @@ class CqlFeed:
             put(pa.array(list(gone), pa.binary()), pa.nulls(len(gone), pa.binary()))
 
     def _keyed(self, page: Page) -> tuple[pa.Array, pa.Array]:
-        """The keys of a page's rows as text, and the rows as bytes."""
+        """The keys of a page's rows as strings, and the rows as bytes."""
         (key,) = self.rows.table.partition_key
         cells = _cells(page, 1 + len(self.rows.columns), self.name)
         kind = to_arrow_type(spark_type(key.type), timezone="UTC")
@@ -159,13 +159,15 @@ def global_table(
     folder: str = "",
     **access: Any,
 ) -> GlobalTable:
-    """A table "keyspace.table" whose primary key is one column, for `join.enrich`: its `columns` of the key's row.
+    """The `columns` of a table "keyspace.table" with a single primary key column, for `join.enrich`.
 
-    Each Python worker, that is each core, reads the whole table before its first lookup, and then looks `every` so
-    often into the table's change log, which must be enabled; a write must be visible `confidence` after its timestamp.
-    Rows that end by their time to live are not in the log: `refresh` reads the table anew so often, also one without a
-    log. `memory` and `folder` are as in `table.global_table`, `access` as in `cql.sink`. A table that is not there,
-    without a log or with another key raises here.
+    Each Python worker (one per core) reads the whole table before its first lookup. Then it polls the table's change
+    log, which must be enabled, at the interval `every`; a write must be visible `confidence` after its timestamp. Rows
+    that expire by their time to live are not in the log. `refresh` is the interval at which the table is read again; it
+    also works without a log. `memory` and `folder` are as in `table.global_table`, `access` as in `cql.sink`.
+
+    Raises PenstockError if the table or a column does not exist, the key has several columns or an unsupported type, or
+    the table has neither a log nor `refresh`.
     """
     Access.of(hosts, access, where=WHERE)
     given = {name: str(value).lower() if isinstance(value, bool) else value for name, value in access.items()}
@@ -188,7 +190,7 @@ def _require(table: CqlTable, columns: Sequence[str], fresh: bool) -> None:
     known, where = [column.name for column in table.columns], f"{WHERE} of {table.full_name}"
     if unknown := [name for name in columns if name not in known]:
         raise PenstockError(
-            f"the table has no column {', '.join(unknown)}", where=where, next=f"it has {', '.join(known)}"
+            f"the table has no column {', '.join(unknown)}", where=where, next=f"use one of {', '.join(known)}"
         )
     key = (*table.partition_key, *table.clustering_key)
     if len(key) > 1 or key[0].type.name not in KEYS:
@@ -196,14 +198,14 @@ def _require(table: CqlTable, columns: Sequence[str], fresh: bool) -> None:
         raise PenstockError(
             f"the primary key is {listed}",
             where=where,
-            next="a global table is found by one column of text, integers or UUIDs; for others use cql.lookup",
+            next="use a table with one key column of text, integers or UUIDs, or use cql.lookup",
         )
     if not fresh:
         raise PenstockError(
-            "the table has no change log, by which it could be kept fresh",
+            "the table has no change log to follow",
             where=where,
-            next=f"ALTER TABLE {table.full_name} WITH cdc = {{'enabled': true}}, or give refresh= to read it anew "
-            "so often",
+            next=f"run: ALTER TABLE {table.full_name} WITH cdc = {{'enabled': true}}, or set refresh= to read it again "
+            "at an interval",
         )
 
 
@@ -218,5 +220,5 @@ def _cells(page: Page, columns: int, where: str) -> list[Cells]:
 
 
 def _text(keys: pa.Array) -> pa.Array:
-    """As `GlobalTable.enrich` asks for them."""
+    """The keys as strings, as `GlobalTable.enrich` looks them up."""
     return keys.cast(pa.string()).cast(pa.binary())

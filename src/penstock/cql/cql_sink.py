@@ -1,8 +1,8 @@
-"""Frames to tables of ScyllaDB or Cassandra: each row inserted, merged into what is there, or deleted.
+"""Writes frames to tables of ScyllaDB or Cassandra: each row is inserted, merged into the existing row, or deleted.
 
-Writing a batch again changes nothing. Every write has a timestamp: the column that `timestamp` names, else the time of
-the batch plus the row's place in its task, in microseconds. Spark keeps a batch's time in the query's checkpoint, so
-a batch that is run again writes the same values at the same times, and the database knows them as the same.
+Writing a batch again changes nothing. Every write has a timestamp: the column `timestamp`, else the time of the batch
+plus the row's position in its task, in microseconds. Spark keeps a batch's time in the query's checkpoint, so a batch
+that runs again writes the same values with the same timestamps, which changes nothing in the database.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WHERE = "cql.sink"
 
 @dataclass(frozen=True)
 class CqlSink:
-    """Which tables are written and how; made and checked by `sink`."""
+    """A sink for one or several tables; created and checked by `sink`."""
 
     table: str | Column
     tables: tuple[CqlTable, ...]
@@ -51,35 +51,35 @@ class CqlSink:
 
     @property
     def target(self) -> tuple[str, str]:
-        """What a checkpoint knows the sink by."""
+        """The identity of the sink in a checkpoint."""
         return "cql", ", ".join(sorted(table.full_name for table in self.tables))
 
     def records(self, frame: DataFrame) -> DataFrame:
-        """The tables' columns in the types that hold theirs, and what is to be done with each row."""
+        """The tables' columns with fitting types, and the control columns; raises if the frame does not fit."""
         controls = self._controls(frame)
         wanted = check(frame, self.tables, ignored=used_by(frame, controls))
         made = [canonical(frame, name, kind).alias(name) for name, kind in wanted.items()]
         return frame.select(*made, *controls)
 
     def stream(self, frame: DataFrame) -> DataStreamWriter:
-        """The write of a query that has only this sink."""
+        """The writer of a query with only this sink."""
         return in_batches(frame, self.save)
 
     def save(self, frame: DataFrame, batch: Batch) -> None:
-        """Write the rows of one batch; when it is written again, that changes nothing."""
+        """Write the rows of one batch; writing it again changes nothing."""
         began = batch_micros(frame.sparkSession, batch) if self.timestamp is None else 0
         writer = CqlWriter(self.access, self.tables, self.mode, began, self.limits)
         self.records(frame).mapInArrow(writer, "rows bigint").collect()
 
     def keyed(self, table: KeyedFrame) -> Newest:
-        """The sink of a table's rows; see `write`."""
+        """The sink for a table's rows; see `write`."""
         if isinstance(self.table, Column):
-            raise _not_keyed("a table goes into one table of the database", 'name it: cql.sink("keyspace.table", ...)')
+            raise _not_keyed("a Table needs a single database table", 'name it: cql.sink("keyspace.table", ...)')
         target = self.tables[0]
         key = [column.name for column in (*target.partition_key, *target.clustering_key)]
-        require_key("the database's", target.full_name, key, table, f"make the table of the stream by {', '.join(key)}")
+        require_key("the database's", target.full_name, key, table, f"key the table of the stream by {', '.join(key)}")
         if self.mode != "insert" or self.delete is not None:
-            raise _not_keyed("a table says what its rows are and which are deleted", "leave mode= and delete= out")
+            raise _not_keyed("a Table defines its rows and its deletions", "omit mode= and delete=")
         sink = replace(self, delete=F.col(table.deleted) if table.deleted else None)
         known = {column.name for column in target.columns}
         left_out = [] if table.version in known or self.timestamp == table.version else [table.version]
@@ -113,14 +113,16 @@ def sink(
     patience: timedelta | str = RequestLimits.patience,
     **access: Any,
 ) -> CqlSink:
-    """A sink for `penstock.write` into "keyspace.table", or into the one of `tables` that the column `table` names.
+    """A sink for `penstock.write` to "keyspace.table", or to the table of `tables` that the column `table` names.
 
-    The frame's columns go to the table's of the same name; docs/cql.md tells which types fit. `mode` "insert" makes a
-    row what the frame says, nulls too; "upsert" leaves columns that are null as they are. `delete` is a condition, as
-    a column or in SQL ("op = 'd'"): rows for which it is true are deleted by primary key. `ttl` is a duration or a
-    column of seconds (null: none), `timestamp` a column of timestamps or of microseconds; either may be named.
-    `access` are `user`, `password`, `local_dc`, `consistency`, and those of TLS. A table that is not there, counters,
-    and columns that do not fit raise here or in `penstock.write`.
+    Columns of the frame go to table columns with the same name; docs/cql.md lists the types that fit. `mode` "insert"
+    writes all columns of the frame, including nulls; "upsert" does not write nulls. `delete` is a condition, a column
+    or SQL ("op = 'd'"): rows for which it is true are deleted by primary key. `ttl` is a duration or a column of
+    seconds (null: no TTL), `timestamp` a column of timestamps or of microseconds; both may be column names. `access`
+    are `user`, `password`, `local_dc`, `consistency` and the TLS arguments.
+
+    A batch that is written again changes nothing. Raises PenstockError, here or in `penstock.write`, if a table does
+    not exist or has counters, or if columns do not fit.
     """
     _check_arguments(mode, table, tables)
     reach = Access.of(hosts, access, where=WHERE)
@@ -136,9 +138,9 @@ def _check_arguments(mode: str, table: str | Column, tables: Sequence[str]) -> N
         raise PenstockError(f"unknown mode {mode!r}", where=WHERE, next=f"use {' or '.join(map(repr, MODES))}")
     if isinstance(table, str) == bool(tables):
         raise PenstockError(
-            "tables= goes with a table that a column names, and only with one",
+            "tables= is required if table is a column, and not allowed otherwise",
             where=WHERE,
-            next='give "keyspace.table", or a column and tables=[...] with all that it may name',
+            next='pass "keyspace.table", or a column and tables=[...] with all tables that it may name',
         )
 
 
@@ -147,7 +149,7 @@ def _not_keyed(what: str, next: str) -> PenstockError:
 
 
 def _lifetime(ttl: timedelta | str | Column | None) -> timedelta | str | Column | None:
-    """A column, by itself or by name, as it is; all else must be a duration."""
+    """A column or its name is returned as it is; any other value must be a duration."""
     if ttl is None or isinstance(ttl, Column) or (isinstance(ttl, str) and not re.match(r"\s*\d", ttl)):
         return ttl
     return _fixed_ttl(duration(ttl, name="ttl"))
@@ -155,7 +157,7 @@ def _lifetime(ttl: timedelta | str | Column | None) -> timedelta | str | Column 
 
 def _fixed_ttl(value: timedelta) -> timedelta:
     if not timedelta(seconds=1) <= value <= timedelta(seconds=MAX_TTL):
-        raise PenstockError(f"ttl cannot be {value}", where=WHERE, next="give from one second to 20 years")
+        raise PenstockError(f"ttl cannot be {value}", where=WHERE, next="use one second to 20 years")
     return value
 
 
@@ -168,7 +170,7 @@ def _described(access: Access, name: str, limits: RequestLimits) -> CqlTable:
     )
     if any(column.type.name == "counter" for column in table.columns):
         raise PenstockError(
-            "cql.sink does not write counters: an increment that is repeated counts twice",
+            "cql.sink does not write counters: a repeated increment counts twice",
             where=table.full_name,
             next="keep the count in the query (groupBy(...).count()) and write it to a bigint column",
         )
@@ -191,17 +193,17 @@ def _micros(frame: DataFrame, timestamp: str | Column) -> Column:
 def _named(frame: DataFrame, given: str | Column, argument: str) -> Column:
     if isinstance(given, str) and given not in frame.columns:
         raise PenstockError(
-            f"{argument} names no column of the frame: {given!r}",
+            f"{argument} is not a column of the frame: {given!r}",
             where=f"columns {', '.join(frame.columns)}",
-            next="name one of these, or give a column",
+            next="use one of these names, or pass a column",
         )
     return F.col(given) if isinstance(given, str) else given
 
 
 def batch_micros(spark: SparkSession, batch: Batch) -> int:
-    """The batch's time as the checkpoint of its query keeps it; now, if no running query has this id.
+    """The batch's time from the checkpoint of its query; the current time if no running query has this id.
 
-    Raises `PenstockError` if it is not behind the time of the batch before: rows would be hidden by older ones.
+    Raises PenstockError if it is not after the time of the previous batch: older rows would hide the new ones.
     """
     query = batch.query.partition(".")[0]
     planned = batch_millis(spark, query, batch.number)
@@ -211,10 +213,10 @@ def batch_micros(spark: SparkSession, batch: Batch) -> int:
     if before is not None and planned <= before:
         raise PenstockError(
             f"the clock of this machine went back by {before - planned} ms between two batches: rows of batch "
-            f"{batch.number} would be hidden by older ones, which were written at later times",
+            f"{batch.number} would be hidden by older ones with later timestamps",
             where=f"{WHERE}, query {batch.query}",
-            next=f"set the clock right and wait until it is past {_utc(before)}; then read again from before that with "
-            "`penstock checkpoints set NAME --to TIME`, which changes nothing in rows that are there already",
+            next=f"correct the clock and wait until it is past {_utc(before)}; then read again from before that with "
+            "`penstock checkpoints set NAME --to TIME`, which does not change rows that were written already",
         )
     return planned * 1000
 

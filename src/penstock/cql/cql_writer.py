@@ -1,4 +1,4 @@
-"""Arrow batches of Spark to CQL statements: columns are encoded whole, rows are put together from their bytes."""
+"""Turns Spark's Arrow batches into CQL statements: whole columns are encoded, rows are assembled from the bytes."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from penstock.database.token_ring import LONGEST_KEY, partition_key, too_long
 from penstock.errors import PenstockError
 from penstock.schema import CqlTable, CqlType
 
-# Columns beside the tables' own; no column of a table is called so.
+# Control columns besides the tables' own; no column of a table can have these names.
 TABLE, DELETE, TTL, TIMESTAMP = "penstock$table", "penstock$delete", "penstock$ttl", "penstock$timestamp"
 MAX_TTL = 20 * 365 * 86_400
-"""Seconds: the longest TTL that the databases take."""
+"""The longest TTL that the databases accept, in seconds."""
 _BIGINT, _INT = CqlType("bigint"), CqlType("int")
 
 
 @dataclass(frozen=True)
 class CqlWriter:
-    """Writes the record batches of a task; `began` is the first row's write time in microseconds."""
+    """Writes the record batches of a task; `began` is the first row's write timestamp in microseconds."""
 
     access: Access
     tables: tuple[CqlTable, ...]
@@ -54,7 +54,7 @@ class CqlWriter:
         send_all(self.access, table.keyspace, requests, self.limits, what="writing", where=where, table=table)
 
     def _times(self, batch: pa.RecordBatch, done: int) -> pa.Array:
-        """When each row counts as written: later rows of a task after earlier ones, so that of two the last stays."""
+        """The write timestamp of each row; it grows within a task, so that of two rows with a key the last wins."""
         if TIMESTAMP in batch.schema.names:
             return _without_null(batch.column(TIMESTAMP), "timestamp")
         return pa.array(self.began + done + np.arange(batch.num_rows, dtype=np.int64))
@@ -68,16 +68,16 @@ class CqlWriter:
         for name in pc.unique(names).to_pylist():
             if name not in known:
                 raise PenstockError(
-                    f"a row goes to {name}, which the sink was not told of",
+                    f"a row goes to {name}, which is not in tables=",
                     where="cql.sink",
-                    next=f"name it in tables=, beside {', '.join(known)}; or filter such rows out",
+                    next=f"add it to tables=, next to {', '.join(known)}; or filter these rows out",
                 )
             chosen = pc.equal(names, name)
             yield known[name], batch.filter(chosen), times.filter(chosen)
 
 
 class _Rows:
-    """Rows of one table, as statements."""
+    """Rows of one table as statements."""
 
     def __init__(self, table: CqlTable, batch: pa.RecordBatch, times: pa.Array, mode: str) -> None:
         self.table, self.batch, self.times = table, batch, times
@@ -100,7 +100,7 @@ class _Rows:
         return [absent if cell is None else cell for cell in cells] if absent else cells  # type: ignore[misc]
 
     def statements(self) -> Iterator[tuple[bytes, str, Values]]:
-        """Of each row its partition key, the statement and the values to bind."""
+        """For each row its partition key, the statement and the values to bind."""
         times = as_bytes(encode(_BIGINT, self.times))
         partitions = map(partition_key, zip(*(self.cells[c.name] for c in self.table.partition_key), strict=True))
         keys = zip(*(self.cells[name] for name in self.key), strict=True)
@@ -124,7 +124,7 @@ class _Rows:
             raise PenstockError(
                 f"a TTL is {bounds['min'] if bounds['min'] < 0 else bounds['max']} seconds",
                 where=self.table.full_name,
-                next="make it null (none) or keep it from 1 second to 20 years",
+                next="use null (no TTL) or 1 second to 20 years",
             )
         return as_bytes(encode(_INT, seconds))
 
@@ -148,16 +148,16 @@ def _without_null(values: pa.Array, name: str) -> pa.Array:
         raise PenstockError(
             f"{name} is null in {values.null_count} of {len(values)} rows",
             where="cql.sink",
-            next=f"filter such rows out before the sink: frame.where('{name} IS NOT NULL')",
+            next=f"filter these rows out before the sink: frame.where('{name} IS NOT NULL')",
         )
     return values
 
 
-# Which columns of a frame go into which of a table, and as what type: found when the query is built.
+# The mapping of a frame's columns to a table's columns and types, checked when the query is built.
 
 
 def check(frame: DataFrame, tables: tuple[CqlTable, ...], *, ignored: set[str]) -> dict[str, CqlType]:
-    """The columns to write with their types; raises for a frame that does not fit the tables."""
+    """The columns to write, with their types; raises if the frame does not fit the tables."""
     known: dict[str, CqlType] = {}
     for table in tables:
         _require_key(frame, table)
@@ -166,7 +166,7 @@ def check(frame: DataFrame, tables: tuple[CqlTable, ...], *, ignored: set[str]) 
                 raise PenstockError(
                     f"column {column.name} is {known[column.name]} in one table and {column.type} in another",
                     where=", ".join(each.full_name for each in tables),
-                    next="give each table a sink of its own",
+                    next="use a separate sink for each table",
                 )
     unknown = [name for name in frame.columns if name not in known and name not in ignored]
     if unknown:
@@ -182,7 +182,7 @@ def _require_key(frame: DataFrame, table: CqlTable) -> None:
     missing = [name for name in key if name not in frame.columns]
     if missing:
         raise PenstockError(
-            f"the frame has no column {', '.join(missing)}, of the table's primary key",
+            f"the frame has no column {', '.join(missing)} of the table's primary key",
             where=f"{table.full_name}, key {', '.join(key)}; frame {', '.join(frame.columns)}",
             next="add or rename columns: frame.withColumnRenamed(...)",
         )
@@ -200,7 +200,7 @@ def _unknown(name: str, known: dict[str, CqlType], tables: tuple[CqlTable, ...])
 
 
 def require_kind(frame: DataFrame, column: str | Column, kind: type[st.DataType], argument: str, where: str) -> Column:
-    """The column, which may be in SQL, if the frame can have it and it is of this kind of type."""
+    """The column, which may be SQL; raises if it does not fit the frame or has another type than `kind`."""
     try:
         made = F.expr(column) if isinstance(column, str) else column
         given = frame.select(made).schema[0].dataType
@@ -208,17 +208,17 @@ def require_kind(frame: DataFrame, column: str | Column, kind: type[st.DataType]
         raise PenstockError(
             f"{argument} does not fit the frame: {str(error).strip().splitlines()[0]}",
             where=f"{where}, columns {', '.join(frame.columns)}",
-            next=f"correct {argument}=",
+            next=f"fix {argument}=",
         ) from error
     if not isinstance(given, kind):
         raise PenstockError(
-            f"{argument} is {given.simpleString()}", where=where, next=f"give a column of {kind.__name__[:-4].lower()}s"
+            f"{argument} is {given.simpleString()}", where=where, next=f"use a column of {kind.__name__[:-4].lower()}s"
         )
     return made
 
 
 def used_by(frame: DataFrame, columns: list[Column]) -> set[str]:
-    """The frame's columns that these are made of."""
+    """The frame's columns that these columns use."""
     if not columns:
         return set()
     found = frame.select(*columns)._jdf.queryExecution().analyzed().references().toSeq().iterator()

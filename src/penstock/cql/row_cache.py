@@ -1,4 +1,4 @@
-"""Rows by key, kept for a time and up to a number; that a key has no row is kept as well."""
+"""A cache of rows by key, limited in time and size; it also keeps that a key has no row."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from penstock.keyed_state.byte_index import KeyIndex
 from penstock.native import Array
 
 CHUNKS = 32
-"""Pieces of the table from which it is laid out anew: each batch with misses adds one, and `take` visits all."""
+"""Chunks above which the table is rewritten: each batch with misses adds a chunk, and `take` visits all."""
 KEY = pa.field("penstock$key", pa.binary())
 SPARE = 4096
-"""Keys that the index may have beside twice those that are kept: it forgets none until it is made anew."""
+"""Keys that the index may have above twice the cached rows: it forgets keys only when it is rebuilt."""
 
 
 class RowCache:
-    """An Arrow table with a place for each key; the rows that have been there for longest make room for new ones."""
+    """An Arrow table with an index by key; new rows replace the rows that were cached first."""
 
     def __init__(self, schema: pa.Schema, limit: int, seconds: float) -> None:
         self.limit, self.seconds = limit, seconds
         self.rows = schema.append(KEY).empty_table()
         self.ends: Array = np.empty(0)
-        # Places count from the first row ever; `dropped` of them are gone.
+        # Positions count from the first row ever cached; the first `dropped` are gone.
         self.dropped = 0
         self.index = KeyIndex()
         self.places: Array = np.empty(0, np.int64)
-        """Of each key of the index; a key that is gone has one before `dropped`."""
+        """The position of each key of the index; that of a dropped key is below `dropped`."""
 
     def __len__(self) -> int:
         return len(self.ends)
 
     @property
     def table(self) -> pa.Table:
-        """The rows, as `find` counts them."""
+        """The rows, in the positions that `find` returns."""
         return self.rows.drop_columns(KEY.name)
 
     def find(self, keys: pa.Array, now: float) -> Array:
-        """The place of each key's row in `table`; -1 if there is none or its time is over."""
+        """The position of each key's row in `table`; -1 if there is none or it has expired."""
         if not len(self):
             return np.full(len(keys), -1, np.int64)
         numbers = self.index.find(keys)
@@ -46,7 +46,7 @@ class RowCache:
         return rows
 
     def add(self, keys: pa.Array, rows: pa.Table, now: float) -> None:
-        """Keep the row of each key, in place of an older one."""
+        """Cache the row of each key, instead of an older one."""
         if len(self.index) > 2 * len(self) + SPARE:
             self.index, self.places = KeyIndex(), np.empty(0, np.int64)
             self._place(self.rows.column(KEY.name).combine_chunks(), self.dropped)

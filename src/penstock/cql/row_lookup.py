@@ -1,7 +1,7 @@
-"""`cql.lookup`: columns of a table's row beside each row of a frame, found by primary key in the database.
+"""`cql.lookup`: adds columns of a table's row to each row of a frame, looked up by primary key in the database.
 
-Each Arrow batch asks once for each key that its process does not know, all keys at once, and waits: what Spark reads
-meanwhile is bounded by its batch. A process keeps what it has found for the batches that follow.
+Each Arrow batch requests every key that its process does not have, once and all at the same time, and waits. The batch
+limits what Spark reads meanwhile. A process caches rows for the batches that follow.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from penstock.schema import CqlTable, spark_type
 
 WHERE = "cql.lookup"
 KEY = "penstock$key"
-"""The column of the keys, in the table's types, on the way."""
+"""The temporary column of the keys, in the table's types."""
 MEASURES = Measures(("rows", "hits", "keys", "found", "requests", "wait_ms", "cached"))
 
 
@@ -52,13 +52,16 @@ def lookup(
     patience: timedelta | str = RequestLimits.patience,
     **access: Any,
 ) -> DataFrame:
-    """The frame with `columns` of the row of `table` ("keyspace.table") whose primary key is in `on`; else null.
+    """The frame with `columns` of the row of `table` ("keyspace.table") with the primary key `on`; null if none.
 
-    `on` names the frame's columns that hold the key: as the table names them, or {table's: frame's}. `columns` are the
-    table's, or {table's: name in the frame}. A row, or that there is none, is remembered for `ttl` in each Python
-    process of Spark, `cache` of them at most. `name` is that of the metrics in the progress (`observedMetrics`):
-    rows, hits (rows served from memory), keys asked for, found, requests, wait_ms, slowest_ms and cached. A
-    table that is not there, keys that are not its primary key and types that do not fit raise here.
+    `on` names the frame's columns with the key: the table's names, or {table's: frame's}. `columns` are the table's
+    names, or {table's: name in the frame}; their Spark types are as in docs/cdc.md. Each Python process of Spark caches
+    a row, or that there is none, for `ttl`, at most `cache` keys. `name` names the metrics in the query's progress
+    (`observedMetrics`): rows, hits (rows served from memory), keys (requested), found, requests, wait_ms, slowest_ms
+    and cached.
+
+    Raises PenstockError if the table or a column does not exist, `on` is not its primary key, a type does not fit, or
+    the frame already has a column of that name.
     """
     reach = Access.of(hosts, access, where=WHERE)
     limits = RequestLimits(in_flight, duration(timeout, name="timeout"), duration(patience, name="patience"))
@@ -77,7 +80,7 @@ def lookup(
 
 
 def _key(frame: DataFrame, table: CqlTable, on: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
-    """The frame's column for each of the table's primary key, in the key's order."""
+    """The frame's column for each column of the table's primary key, in the key's order."""
     names = [on] if isinstance(on, str) else on
     given = dict(names) if isinstance(names, Mapping) else {each: each for each in names}
     key = [column.name for column in (*table.partition_key, *table.clustering_key)]
@@ -85,32 +88,32 @@ def _key(frame: DataFrame, table: CqlTable, on: str | Sequence[str] | Mapping[st
         raise PenstockError(
             f"{', '.join(given)} is not the primary key",
             where=table.full_name,
-            next=f"give on= its key {', '.join(key)}: names, or {{table's: frame's}}",
+            next=f"set on= to its key {', '.join(key)}: names, or {{table's: frame's}}",
         )
     for column in (*table.partition_key, *table.clustering_key):
         if given[column.name] not in frame.columns:
             raise PenstockError(
                 f"the frame has no column {given[column.name]}",
                 where=f"{WHERE} of {table.full_name}, columns {', '.join(frame.columns)}",
-                next=f"give on={{{column.name!r}: ...}} the name of one of these",
+                next=f"set on={{{column.name!r}: ...}} to the name of one of these",
             )
         require_fit(frame, given[column.name], column.type, table.full_name)
     return {name: given[name] for name in key}
 
 
 def _added(frame: DataFrame, table: CqlTable, columns: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
-    """The name in the frame of each of the table's columns that are wanted."""
+    """The name in the frame of each requested column of the table."""
     wanted = dict(columns) if isinstance(columns, Mapping) else {each: each for each in columns}
     known = [column.name for column in table.columns]
     if unknown := [each for each in wanted if each not in known]:
         raise PenstockError(
-            f"the table has no column {unknown[0]}", where=table.full_name, next=f"its columns are {', '.join(known)}"
+            f"the table has no column {unknown[0]}", where=table.full_name, next=f"use one of {', '.join(known)}"
         )
     if taken := [each for each in wanted.values() if each in frame.columns]:
         raise PenstockError(
-            f"the frame has a column {taken[0]} already",
+            f"the frame already has a column {taken[0]}",
             where=f"{WHERE} of {table.full_name}",
-            next=f"give columns= another name for it: {{{taken[0]!r}: 'new_name'}}",
+            next=f"use another name in columns=: {{{taken[0]!r}: 'new_name'}}",
         )
     return wanted
 
@@ -126,7 +129,7 @@ def _joined(
 
 @dataclass(frozen=True)
 class RowLookup:
-    """Adds the columns to the record batches of a task; `names` are theirs in the frame."""
+    """Adds the columns to the record batches of a task; `names` are their names in the frame."""
 
     rows: RowFetch
     names: tuple[str, ...]
@@ -169,11 +172,11 @@ class RowLookup:
         )
 
     def _fetched(self, keys: pa.Array) -> tuple[pa.Table, int]:
-        """The row of each key, and how many requests that took."""
+        """The row of each key, and the number of requests."""
         rows, found, requests = self.rows.fetch(keys.to_pylist())
         return rows.append_column(FOUND, pa.array(found)), requests
 
 
 FOUND = pa.field("penstock$found", pa.bool_())
 _caches: dict[RowLookup, RowCache] = {}
-"""Of this process, by what is looked up: a task's batches, and the tasks after it, find them here."""
+"""The caches of this process, by lookup: shared by the batches of a task and by later tasks."""

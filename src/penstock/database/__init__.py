@@ -1,1 +1,1 @@
-"""ScyllaDB and Cassandra as sources, streams and sinks share them: connections, tables, values on the wire."""
+"""Access to ScyllaDB and Cassandra, shared by sources, streams and sinks: connections, tables, values on the wire."""

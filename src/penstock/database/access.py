@@ -1,4 +1,4 @@
-"""How to reach a cluster: addresses, a user, TLS, a consistency level; plain data, checked when it is given."""
+"""How to reach a cluster: addresses, a user, TLS, a consistency level; plain data."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from penstock.errors import PenstockError
 
 @dataclass(frozen=True)
 class Access:
-    """How to reach a cluster: `hosts` as "host:port,..." (port 9042 if left out, IPv6 in brackets).
+    """How to reach a cluster: `hosts` is "host:port,..." (the default port is 9042; IPv6 in brackets).
 
-    `tls` encrypts; `ca`, `certificate` and `key` are PEM files, to be read where a connection is made. Without `ca` the
-    system's authorities are trusted; `verify_hostname` asks that a node's certificate names the node.
+    `tls` turns on encryption. `ca`, `certificate` and `key` are paths of PEM files, read on each machine that connects.
+    Without `ca` the system's authorities are trusted. With `verify_hostname` a node's certificate must name the node.
     """
 
     hosts: str
@@ -34,14 +34,17 @@ class Access:
 
     @classmethod
     def of(cls, hosts: str, options: Mapping[str, Any], *, where: str) -> Access:
-        """Made of a function's further arguments; refuses those that are none of ours and addresses that are none."""
+        """Build it from the remaining arguments of a function.
+
+        Raises PenstockError for an unknown argument or an address that is not valid.
+        """
         known = [field.name for field in fields(cls)]
         for name in options:
             if name not in known:
-                raise PenstockError(f"unknown argument {name!r}", where=where, next=f"it takes {', '.join(known)}")
+                raise PenstockError(f"unknown argument {name!r}", where=where, next=f"use one of {', '.join(known)}")
         made = cls(hosts, **options)
         if not made.endpoints():
-            raise PenstockError("hosts names no address", where=where, next='write it as "10.0.0.1:9042,10.0.0.2:9042"')
+            raise PenstockError("hosts has no address", where=where, next='write it as "10.0.0.1:9042,10.0.0.2:9042"')
         return made
 
 
@@ -49,5 +52,5 @@ def _endpoint(text: str) -> tuple[str, int]:
     match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]]+))(?::(\d{1,5}))?", text)
     port = int(match[3] or 9042) if match else 0
     if not match or not 0 < port < 65536:
-        raise PenstockError(f"{text!r} is no address", next='give hosts as "10.0.0.1:9042,10.0.0.2:9042"')
+        raise PenstockError(f"{text!r} is not a valid address", next='give hosts as "10.0.0.1:9042,10.0.0.2:9042"')
     return match[1] or match[2], port

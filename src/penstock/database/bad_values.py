@@ -1,4 +1,4 @@
-"""Cells that cannot be read: which rows of a column they are, and what the user is told of them."""
+"""Cells that cannot be read: finds their rows, and builds the error messages."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from penstock.database.columns import BadValue, Cells, decode
 from penstock.schema import CqlTable, CqlType, spark_type
 
 SHOWN = 40
-"""Bytes of a cell in a message."""
+"""Bytes of a cell that a message shows."""
 
 Read = Callable[[Cells], pa.Array]
 
 
 def bad_rows(read: Read, cells: Cells) -> Iterator[tuple[int, str]]:
-    """The rows whose cells `read` raises BadValue for, and why.
+    """Yield each row whose cell makes `read` raise BadValue, with the reason.
 
-    The cells are halved until one is left: a column with a few bad cells is read a few times, and none more than twice
-    for each of its rows.
+    The cells are halved until one is left: a column with a few bad cells is read a few times, and no column more than
+    twice for each of its rows.
     """
     try:
         read(cells)
@@ -39,7 +39,7 @@ def bad_rows(read: Read, cells: Cells) -> Iterator[tuple[int, str]]:
 def decoded(
     table: CqlTable, column: str, cells: Cells, target: pa.DataType, key: Mapping[str, Cells], where: str = ""
 ) -> pa.Array:
-    """The cells of a table's column as an Arrow array; `key` has those of the rows' primary key.
+    """Decode the cells of a table's column to an Arrow array; `key` has the cells of the rows' primary key.
 
     Raises BadValue with the table, the column, the key and the bytes of the first cell that cannot be read.
     """
@@ -63,7 +63,7 @@ def decoded(
 
 
 def key_text(kinds: Mapping[str, CqlType], key: Mapping[str, Cells], row: int) -> str:
-    """The primary key of a row as a JSON object; a column that cannot be read is there as its bytes."""
+    """The primary key of a row as a JSON object; a column that cannot be read is given as its bytes."""
     return json.dumps(
         {name: _plain(kinds[name], cells.part(row, row + 1)) for name, cells in key.items()},
         default=_as_text,
@@ -74,7 +74,7 @@ def key_text(kinds: Mapping[str, CqlType], key: Mapping[str, Cells], row: int) -
 def _plain(kind: CqlType, cell: Cells) -> object:
     try:
         return decode(kind, cell, to_arrow_type(spark_type(kind), timezone="UTC"))[0].as_py()
-    except (BadValue, ValueError, OverflowError):  # Python's dates end before Spark's do
+    except (BadValue, ValueError, OverflowError):  # Python's dates have a smaller range than Spark's
         return excerpt(cell.text(0))
 
 
@@ -85,6 +85,6 @@ def _as_text(value: object) -> str:
 
 
 def excerpt(data: bytes) -> str:
-    """The first bytes in hexadecimal, and how many there are if these are not all."""
+    """The first bytes in hexadecimal, and the total number if there are more."""
     more = f"... ({len(data)} bytes)" if len(data) > SHOWN else ""
     return f"0x{data[:SHOWN].hex()}{more}"

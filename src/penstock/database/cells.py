@@ -1,14 +1,13 @@
-"""Compiled loops over the cells of a CQL result: from protocol bytes to the flat arrays that Arrow is made of.
+"""Compiled loops over the cells of a CQL result: from protocol bytes to the flat arrays that Arrow uses.
 
-A result page is rows of cells, each a 4-byte big-endian length and that many bytes; a negative length is null
-(native protocol specification v4, section 6). `index_cells` walks a page once and notes where each cell stands.
-All else works on cells given as two arrays, `starts` and `lengths` (-1 = null) into one buffer: the cells of a
-column, the elements of all lists in a column, the fields of all tuples. Nothing here knows a CQL type by name.
+A result page is rows of cells; each cell is a 4-byte big-endian length and that number of bytes, and a negative length
+is null (native protocol specification v4, section 6). `index_cells` reads a page once and stores the position of each
+cell. All other loops work on two arrays, `starts` and `lengths` (-1 = null), into one buffer: the cells of a column,
+the elements of all lists in a column, the fields of all tuples. No loop depends on a CQL type by name.
 
-The bytes are not trusted: databases store some values that their own validation should refuse. Each loop checks that a
-cell lies in its buffer before it reads it, that what it writes has room, and what a count says before it is added up;
-sums have 64 bits. A loop that meets a cell it cannot read returns that cell's row and has written nothing behind an
-array.
+The bytes are not trusted: databases store some values that their own validation should reject. Each loop checks that a
+cell is inside its buffer before it reads the cell, that its output has room, and that a count is possible before it is
+added; sums have 64 bits. A loop returns the row of a cell that it cannot read, and never writes outside an array.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from penstock.native.jit import compiled
 HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 UUID_TEXT_WIDTH = 36
 MOST_OFFSET = 2**31 - 1
-"""What Arrow's 32-bit offsets can hold."""
+"""The greatest value of Arrow's 32-bit offsets."""
 
 
 def indexed(data: bytes, rows: int, columns: int, *, where: str) -> tuple[Array, Array, Array]:
-    """The buffer of a page, and where its cells start and how long they are (rows x columns).
+    """The buffer of a page, and the starts and lengths of its cells (rows x columns).
 
-    Raises PenstockError if the page is shorter than its rows. The buffer is never empty: a first byte may be read where
-    a cell is absent, and the value thrown away.
+    The buffer is never empty, because loops may read and discard its first byte for a missing cell. Raises
+    PenstockError if the page is shorter than its rows.
     """
     buffer: Array = np.frombuffer(data or b"\0", np.uint8)
     if 0 <= rows * columns * 4 <= len(data):
@@ -37,7 +36,7 @@ def indexed(data: bytes, rows: int, columns: int, *, where: str) -> tuple[Array,
         if index_cells(buffer, starts, lengths) >= 0:
             return buffer, starts, lengths
     raise PenstockError(
-        "a result page ends inside a row", where=where, next="check the connection to the database, and start again"
+        "a result page ends inside a row", where=where, next="check the connection to the database, and restart"
     )
 
 
@@ -53,13 +52,13 @@ def _int32(buffer: Array, at: int) -> np.int32:
 
 @compiled
 def inside(size: int, start: int, length: int) -> bool:
-    """Whether a cell is null or empty, or lies in a buffer of this size."""
+    """Whether a cell is null or empty, or inside a buffer of this size."""
     return length <= 0 or 0 <= start <= size - length
 
 
 @compiled
 def index_cells(buffer: Array, starts: Array, lengths: Array) -> int:
-    """Fill `starts` and `lengths` (rows x columns); returns where the rows end, or -1 if the bytes end too early."""
+    """Fill `starts` and `lengths` (rows x columns); return the end of the rows, or -1 if the bytes end too early."""
     at, size = 0, len(buffer)
     if starts.shape != lengths.shape:
         return -1
@@ -77,7 +76,7 @@ def index_cells(buffer: Array, starts: Array, lengths: Array) -> int:
 
 @compiled
 def outside(buffer: Array, starts: Array, lengths: Array) -> int:
-    """The row of a cell that does not lie in the buffer, or -1."""
+    """The row of a cell outside the buffer, or -1."""
     for i in range(len(starts)):
         if not inside(len(buffer), starts[i], lengths[i]):
             return i
@@ -86,7 +85,7 @@ def outside(buffer: Array, starts: Array, lengths: Array) -> int:
 
 @compiled
 def integers(buffer: Array, starts: Array, lengths: Array, width: int, out: Array, valid: Array) -> int:
-    """Read signed big-endian integers; an empty cell is null. Returns the row of a cell of another width, or -1."""
+    """Read signed big-endian integers; an empty cell is null. Return the row of a cell with a wrong length, or -1."""
     for i in range(min(len(starts), len(out), len(valid))):
         if lengths[i] <= 0:
             out[i] = 0
@@ -104,9 +103,9 @@ def integers(buffer: Array, starts: Array, lengths: Array, width: int, out: Arra
 
 @compiled
 def bytes_offsets(lengths: Array, offsets: Array, valid: Array) -> int:
-    """Offsets of variable-width values laid end to end; returns how long they are together.
+    """Write the offsets of variable-width values stored end to end; return their total length.
 
-    The offsets mean nothing if that is more than they can hold.
+    The offsets are not valid if the total is more than they can hold.
     """
     total = 0
     offsets[0] = 0
@@ -119,8 +118,8 @@ def bytes_offsets(lengths: Array, offsets: Array, valid: Array) -> int:
 
 @compiled
 def gather_bytes(buffer: Array, starts: Array, lengths: Array, out: Array) -> tuple[int, int]:
-    """Lay the cells end to end. Returns the row of a cell that is not in the buffer or has no room, or -1; and all
-    bytes ORed together, which tells whether there are any above 127."""
+    """Write the cells end to end. Return the row of a cell that is outside the buffer or has no room, or -1; and the OR
+    of all bytes, which shows whether a byte is above 127."""
     at = 0
     together = np.uint8(0)
     for i in range(len(starts)):
@@ -137,7 +136,7 @@ def gather_bytes(buffer: Array, starts: Array, lengths: Array, out: Array) -> tu
 
 @compiled
 def uuid_text(buffer: Array, starts: Array, lengths: Array, hex_digits: Array, offsets: Array, out: Array) -> int:
-    """Write 16-byte uuids as text of 36 characters; returns the row of a cell of another width, or -1."""
+    """Write 16-byte uuids as strings of 36 characters; return the row of a cell with a wrong length, or -1."""
     at = 0
     offsets[0] = 0
     for i in range(min(len(starts), len(offsets) - 1)):
@@ -160,10 +159,10 @@ def uuid_text(buffer: Array, starts: Array, lengths: Array, hex_digits: Array, o
 def collection_offsets(
     buffer: Array, starts: Array, lengths: Array, per_entry: int, offsets: Array, valid: Array
 ) -> tuple[int, int]:
-    """Offsets of the elements (or entries) of collections, each of which begins with a 4-byte count.
+    """Write the offsets of the elements (or entries) of collections, which begin with a 4-byte count.
 
-    Returns the row of a collection that ends inside its count, or whose cell is too short for what it counts (each cell
-    of an entry takes four bytes), or -1; and how many entries there are, more than the offsets can hold perhaps.
+    Return the row of a collection that ends inside its count or is too short for it (each cell of an entry takes at
+    least four bytes), or -1; and the total number of entries, which may be more than the offsets can hold.
     """
     total = 0
     offsets[0] = 0
@@ -184,7 +183,8 @@ def collection_offsets(
 def collection_elements(
     buffer: Array, starts: Array, lengths: Array, per_entry: int, child_starts: Array, child_lengths: Array
 ) -> int:
-    """Note the cells inside collections; returns the row of a collection that does not fill its cell, or -1."""
+    """Store the positions of the cells inside collections; return the row of a collection whose elements do not end at
+    the end of its cell, or -1."""
     n, room = 0, min(len(child_starts), len(child_lengths))
     for i in range(len(starts)):
         if lengths[i] < 4:
@@ -212,9 +212,9 @@ def collection_elements(
 def fields(
     buffer: Array, starts: Array, lengths: Array, child_starts: Array, child_lengths: Array, valid: Array
 ) -> int:
-    """Note the field cells (fields x rows) of tuples and user types; fields that a value is too short for are null.
+    """Store the positions of the fields (fields x rows) of tuples and user types; missing fields at the end are null.
 
-    Returns the row of a value that ends inside a field or has more fields than its type, else -1.
+    Return the row of a value that ends inside a field or has more fields than its type, or -1.
     """
     for i in range(min(len(starts), child_starts.shape[1], child_lengths.shape[1], len(valid))):
         valid[i] = lengths[i] >= 0
@@ -239,8 +239,8 @@ def fields(
 def vector_elements(
     buffer: Array, starts: Array, lengths: Array, width: int, child_starts: Array, child_lengths: Array, offsets: Array
 ) -> int:
-    """Note the elements of fixed-width vectors, which stand without lengths; returns the row of one whose bytes are
-    not in the buffer or have no room, or -1."""
+    """Store the positions of the elements of fixed-width vectors, which have no lengths; return the row of a vector
+    that is outside the buffer or has no room, or -1."""
     n, room = 0, min(len(child_starts), len(child_lengths))
     offsets[0] = 0
     for i in range(min(len(starts), len(offsets) - 1)):
@@ -266,9 +266,9 @@ def _write_int32(out: Array, at: int, value: int) -> None:
 
 @compiled
 def lay_cells(buffer: Array, starts: Array, lengths: Array, out: Array) -> int:
-    """Write the cells of each row (rows x columns) behind their lengths, row after row.
+    """Write the cells of each row (rows x columns), each after its length, row by row.
 
-    Returns the row of a cell that is not in the buffer or has no room, or -1.
+    Return the row of a cell that is outside the buffer or has no room, or -1.
     """
     at = 0
     for row in range(len(starts)):
@@ -286,9 +286,9 @@ def lay_cells(buffer: Array, starts: Array, lengths: Array, out: Array) -> int:
 
 @compiled
 def lay_collections(buffer: Array, ends: Array, counts: Array, out: Array) -> int:
-    """Write the bytes between each two of `ends` behind the count of what they hold.
+    """Write collections: the bytes between consecutive `ends`, each after its count.
 
-    Returns the row of bytes that are not in the buffer or have no room, or -1.
+    Return the row of bytes that are outside the buffer or have no room, or -1.
     """
     at = 0
     for row in range(min(len(counts), len(ends) - 1)):

@@ -1,9 +1,9 @@
-"""Cells of one CQL column to one Arrow array: the types on top of the loops of `cells`.
+"""Decodes the cells of one CQL column to one Arrow array, with the loops of `cells`.
 
-Values go from the protocol's bytes to Arrow's buffers in compiled loops. Only decimal, varint, duration and inet
-are made one by one in Python, since their text needs arithmetic on numbers of any length.
+Compiled loops copy values from the protocol's bytes to Arrow's buffers. Only decimal, varint, duration and inet are
+decoded one by one in Python, because their strings need arithmetic on numbers of any length.
 
-A cell that is no value of its type raises BadValue; which rows of a column those are, `bad_values` finds.
+A cell that is not a valid value of its type raises BadValue; `bad_values` finds the rows of these cells.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from penstock.schema import FIXED_WIDTHS, CqlType
 IPV4_MAPPED = bytes(10) + b"\xff\xff"
 
 DATE_EPOCH = 1 << 31
-"""CQL dates count days from this number, which stands for 1970-01-01 (native protocol v4, section 6.4)."""
+"""The CQL date of 1970-01-01; CQL dates count days (native protocol v4, section 6.4)."""
 
 SPARK_TIMESTAMP_LIMIT = (1 << 63) // 1000
-"""The most milliseconds, before 1970 and after, that fit Spark's microseconds."""
+"""The most milliseconds, before or after 1970, that fit into Spark's microseconds."""
 
 MOST_FIELDS = 1 << 21
-"""Fields that the tuples of a column may unpack to, if the page has fewer bytes than that: fields that a value is too
-short for are null, and take none."""
+"""The most fields that the tuples of a column may unpack to, or the number of the page's bytes if that is more: missing
+fields at the end of a value are null and take no bytes."""
 
 
 class BadValue(PenstockError):
-    """A cell that is no value of its type, or one that Spark has no value for."""
+    """A cell that is not a valid value of its type, or whose value Spark cannot hold."""
 
 
 @dataclass(frozen=True)
 class Cells:
-    """Where the cells of a column stand in a buffer; a length of -1 is null."""
+    """The positions of a column's cells in a buffer; a length of -1 is null."""
 
     buffer: Array
     starts: Array
@@ -49,7 +49,7 @@ class Cells:
         return len(self.starts)
 
     def without_empty_collections(self) -> Cells:
-        """The same cells with null for collections of no element: a non-frozen column cannot tell the two apart."""
+        """The same cells with null for empty collections: a non-frozen column does not distinguish the two."""
         lengths = self.lengths.copy()
         only_a_count = np.flatnonzero(lengths == 4)
         counts = self.buffer[self.starts[only_a_count, None] + np.arange(4)]
@@ -65,15 +65,15 @@ class Cells:
 
 
 def decode(kind: CqlType, cells: Cells, target: pa.DataType) -> pa.Array:
-    """The cells as an Arrow array of type `target`, which is the Arrow form of `spark_type(kind)`.
+    """Decode the cells to an Arrow array of type `target`, the Arrow type of `spark_type(kind)`.
 
-    Raises BadValue if one of them cannot be read.
+    Raises BadValue if a cell cannot be read.
     """
     return _DECODERS[kind.name](kind, cells, target)
 
 
 def decode_list_in_log(kind: CqlType, cells: Cells, target: pa.DataType) -> pa.Array:
-    """A non-frozen list from its log form, a map by element id: the values in the order of their ids (list order)."""
+    """Decode a non-frozen list from its log form, a map by element id; ids are in the order of the list."""
     offsets, valid, (_, values) = _entries(cells, 2, "list")
     child = decode(kind.args[0], values, target.value_type)
     return pa.Array.from_buffers(target, len(cells), [_bitmap(valid), pa.py_buffer(offsets)], children=[child])
@@ -92,7 +92,7 @@ def _check(bad_row: int, kind: CqlType | str, cells: Cells, why: str = "") -> No
 def _check_size(size: int, kind: CqlType | str) -> None:
     if size > loops.MOST_OFFSET:
         raise BadValue(
-            f"values of type {kind} that are {size} bytes or entries together do not fit one Arrow array",
+            f"values of type {kind} with {size} bytes or entries in total do not fit one Arrow array",
             next="read with a smaller page_size",
         )
 
@@ -124,7 +124,7 @@ def _boolean(kind: CqlType, cells: Cells, target: pa.DataType) -> pa.Array:
 
 def _date(kind: CqlType, cells: Cells, target: pa.DataType) -> pa.Array:
     values, valid = _ints(cells, kind, np.int64, 4)
-    # The loop reads signed numbers; adding 2^32 to the negative ones gives the unsigned ones back.
+    # The loop reads signed numbers; adding 2^32 to negative numbers restores the unsigned ones.
     days = np.where(values < 0, values + (1 << 32), values) - DATE_EPOCH
     return _flat(target, days.astype(np.int32), valid)
 
@@ -133,7 +133,7 @@ def _timestamp(kind: CqlType, cells: Cells, target: pa.DataType) -> pa.Array:
     values, valid = _ints(cells, kind, np.int64, 8)
     beyond = np.flatnonzero(valid & ((values > SPARK_TIMESTAMP_LIMIT) | (values < -SPARK_TIMESTAMP_LIMIT)))
     if len(beyond):
-        raise BadValue(f"the timestamp {values[beyond[0]]} ms is outside what Spark can hold")
+        raise BadValue(f"the timestamp {values[beyond[0]]} ms is outside the range of Spark's timestamps")
     return _flat(target, values * 1000, valid)
 
 
@@ -142,7 +142,7 @@ def _binary(kind: CqlType, cells: Cells, target: pa.DataType) -> pa.Array:
 
 
 def _bytes(kind: CqlType, cells: Cells, target: pa.DataType) -> tuple[pa.Array, bool]:
-    """The cells' bytes as they are, and whether one of them is above 127."""
+    """The unchanged bytes of the cells, and whether a byte is above 127."""
     offsets, valid = np.empty(len(cells) + 1, np.int32), np.empty(len(cells), np.bool_)
     size = loops.bytes_offsets(cells.lengths, offsets, valid)
     _check_size(size, kind)
@@ -203,11 +203,11 @@ def _text_of(write: Callable[[bytes], str]) -> Callable[[CqlType, Cells, pa.Data
 
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact])
 _WORD = 2000
-"""Bits that Python makes a Decimal of at once; for more it takes time by the square of their number."""
+"""Bits that are converted to a Decimal directly; for more bits Python's conversion takes quadratic time."""
 
 
 def _decimal(number: int) -> Decimal:
-    """The number in decimal digits, by halves: 100 000 bytes take 60 ms, not 900."""
+    """Convert a number to a Decimal by halves: 100 000 bytes take 60 ms, not 900."""
     powers: dict[int, Decimal] = {}
 
     def power(bits: int) -> Decimal:
@@ -228,12 +228,12 @@ def _decimal(number: int) -> Decimal:
 
 
 def varint_text(data: bytes) -> str:
-    # Not by str of an int, which refuses more than 4300 digits.
+    # Not str of an int, which refuses more than 4300 digits.
     return str(_decimal(int.from_bytes(data, "big", signed=True)))
 
 
 def decimal_text(data: bytes) -> str:
-    """As Java's BigDecimal.toString: plain digits, or scientific where the scale is negative or the value tiny."""
+    """Like Java's BigDecimal.toString: plain digits, or scientific if the scale is negative or the value is tiny."""
     if len(data) < 4:
         raise ValueError("a decimal begins with four bytes of scale")
     scale = int.from_bytes(data[:4], "big", signed=True)
@@ -241,9 +241,9 @@ def decimal_text(data: bytes) -> str:
 
 
 def inet_text(data: bytes) -> str:
-    """As Java's InetAddress.getHostAddress: IPv6 groups without leading zeros and without "::".
+    """Like Java's InetAddress.getHostAddress: IPv6 groups without leading zeros and without "::".
 
-    An IPv6 address that stands for an IPv4 one (RFC 4291, section 2.5.5.2) is that one.
+    An IPv4-mapped IPv6 address (RFC 4291, section 2.5.5.2) is written as the IPv4 address.
     """
     if len(data) == 16 and data[:12] == IPV4_MAPPED:
         data = data[12:]
@@ -255,7 +255,10 @@ def inet_text(data: bytes) -> str:
 
 
 def _vint(data: bytes, at: int) -> tuple[int, int]:
-    """A zig-zag varint whose first byte's leading ones count the bytes that follow (native protocol v5, section 3)."""
+    """Read a zigzag vint, whose first byte's leading ones count the bytes that follow (native protocol v5, section 3).
+
+    Return the number and the position after it.
+    """
     extra = 8 - (~data[at] & 0xFF).bit_length() if at < len(data) else 0
     if at + extra >= len(data):
         raise ValueError("a duration has three numbers")
@@ -269,7 +272,7 @@ _TIME_UNITS = (("h", 3_600_000_000_000), ("m", 60_000_000_000), ("s", 1_000_000_
 
 
 def duration_text(data: bytes) -> str:
-    """As CQL writes it, e.g. "1y2mo3d4h5m6s7ms8us9ns": zero units left out, one sign in front."""
+    """The duration as CQL writes it, such as "1y2mo3d4h5m6s7ms8us9ns": without zero units, with one sign in front."""
     months, at = _vint(data, 0)
     days, at = _vint(data, at)
     nanos, at = _vint(data, at)
@@ -288,14 +291,14 @@ def duration_text(data: bytes) -> str:
 
 
 def _entries(cells: Cells, per_entry: int, kind: CqlType | str) -> tuple[Array, Array, list[Cells]]:
-    """Offsets and validity of collections, and the cells in them: one `Cells` for each place in an entry."""
+    """Offsets and validity of collections, and their cells: one `Cells` for each position in an entry."""
     offsets, valid = np.empty(len(cells) + 1, np.int32), np.empty(len(cells), np.bool_)
     bad, entries = loops.collection_offsets(cells.buffer, cells.starts, cells.lengths, per_entry, offsets, valid)
     _check(bad, kind, cells, "the number of its elements does not fit its length")
     _check_size(entries * per_entry, kind)
     starts, lengths = np.empty(entries * per_entry, np.int64), np.empty(entries * per_entry, np.int32)
     bad = loops.collection_elements(cells.buffer, cells.starts, cells.lengths, per_entry, starts, lengths)
-    _check(bad, kind, cells, "its elements do not fill it")
+    _check(bad, kind, cells, "its elements do not match its length")
     places = [Cells(cells.buffer, starts[i::per_entry], lengths[i::per_entry]) for i in range(per_entry)]
     return offsets, valid, places
 
@@ -309,7 +312,7 @@ def _array(kind: CqlType, cells: Cells, target: pa.DataType) -> pa.Array:
 def _map(kind: CqlType, cells: Cells, target: pa.DataType) -> pa.Array:
     offsets, valid, (keys, values) = _entries(cells, 2, kind)
     children = [decode(kind.args[0], keys, target.key_type), decode(kind.args[1], values, target.item_type)]
-    # Arrow ends the process for a null key. CQL has some: the empty int, for one, which is a value of its own there.
+    # Arrow ends the process at a null key. An empty CQL value (such as an empty int) is a valid key, but null in Spark.
     if children[0].null_count:
         raise BadValue(f"a {kind} has a key that is null or empty, which Spark's maps cannot hold")
     entry_type = pa.struct([target.key_field, target.item_field])
@@ -321,13 +324,13 @@ def _struct(kind: CqlType, cells: Cells, target: pa.DataType) -> pa.Array:
     count = len(kind.args)
     if count * len(cells) > max(MOST_FIELDS, len(cells.buffer)):
         raise BadValue(
-            f"values of type {kind} unpack to {count * len(cells)} fields, most of which have no byte in them",
+            f"values of type {kind} unpack to {count * len(cells)} fields, most of them without a byte",
             next="read with a smaller page_size",
         )
     starts, lengths = np.empty((count, len(cells)), np.int64), np.empty((count, len(cells)), np.int32)
     valid = np.empty(len(cells), np.bool_)
     bad = loops.fields(cells.buffer, cells.starts, cells.lengths, starts, lengths, valid)
-    _check(bad, kind, cells, "its fields do not fill it")
+    _check(bad, kind, cells, "its fields do not match its length")
     children = [
         decode(arg, Cells(cells.buffer, starts[i], lengths[i]), target.field(i).type) for i, arg in enumerate(kind.args)
     ]

@@ -1,7 +1,7 @@
-"""Connections to ScyllaDB or Cassandra: one a process and address, until it is closed.
+"""Connections to ScyllaDB or Cassandra: one per process and `Access`, until it is closed.
 
-A page of rows comes back as the protocol's bytes (`Page`), not as Python objects: decoding into rows is what makes
-the drivers slow, and the caller decodes into columns.
+A page of rows is returned as the protocol's bytes (`Page`), not as Python objects: decoding rows makes the drivers
+slow, and the caller decodes columns instead.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.errors import PenstockError
 
 
 class _RawRows(ResultMessage):  # type: ignore[misc]
-    """A result whose rows stay bytes."""
+    """A result whose rows are not decoded."""
 
     def recv_results_rows(self, f: Any, version: int, user_types: Any, metadata: Any, encryption: Any) -> None:
         self.recv_results_metadata(f, user_types)
@@ -47,7 +47,7 @@ class _RawProtocol(_ProtocolHandler):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class CqlConnection:
-    """Two sessions on one cluster: `rows` gives tuples, `pages` gives `Page`s."""
+    """Two sessions on one cluster: `rows` returns tuples, `pages` returns `Page`s."""
 
     access: Access
     cluster: Any
@@ -57,7 +57,7 @@ class CqlConnection:
     rings: dict[str, Any] = field(default_factory=dict)
 
     def prepare(self, text: str) -> Any:
-        """A prepared statement, made once a process."""
+        """The prepared statement, prepared once per connection."""
         if text not in self.statements:
             self.statements[text] = self.pages.prepare(text)
         return self.statements[text]
@@ -68,7 +68,7 @@ _changing = Lock()
 
 
 def connection(access: Access) -> CqlConnection:
-    """This process's connection to the cluster; one attempt, so wrap it in `retrying` where waiting is right."""
+    """This process's connection to the cluster; tries once, so wrap it in `retrying` to wait for the cluster."""
     with _changing:
         if access not in _connections:
             _connections[access] = _connect(access)
@@ -76,7 +76,7 @@ def connection(access: Access) -> CqlConnection:
 
 
 def close(access: Access) -> None:
-    """End this process's connection to the cluster, if it has one; the next `connection` makes a new one."""
+    """Close this process's connection to the cluster, if there is one; the next `connection` opens a new one."""
     with _changing:
         ended = _connections.pop(access, None)
     if ended:
@@ -87,7 +87,7 @@ def _connect(access: Access) -> CqlConnection:
     balancing = DCAwareRoundRobinPolicy(access.local_dc) if access.local_dc else RoundRobinPolicy()
     profile = ExecutionProfile(
         load_balancing_policy=balancing,
-        # Retries are ours (`retrying`): the driver's own would hide how long a fault lasts.
+        # `retrying` does the retries: the driver's own retries would hide how long a fault lasts.
         retry_policy=FallthroughRetryPolicy(),
         consistency_level=_consistency(access.consistency),
         row_factory=tuple_factory,
@@ -100,7 +100,7 @@ def _connect(access: Access) -> CqlConnection:
         if access.tls or access.ca or access.certificate
         else None,
         reconnection_policy=ExponentialReconnectionPolicy(0.2, 2.0),
-        # Tables are described by our own queries; the driver's full refresh costs more than all else at connect.
+        # `table_catalog` describes tables; the driver's full refresh would cost more than the rest of connecting.
         schema_metadata_enabled=False,
     )
     try:
@@ -116,24 +116,25 @@ def _connect(access: Access) -> CqlConnection:
 
 
 def _refused(access: Access, error: Any, centres: set[str | None]) -> Exception:
-    """A refused user or certificate, or a wrong `local_dc`, will not heal by waiting; all else may.
+    """The error to raise: PenstockError for a refused user or certificate or a wrong `local_dc`, which waiting does not
+    help; else the driver's error, which can be retried.
 
-    `centres` are the data centres of the nodes that are known, None for one that was not reached.
+    `centres` are the data centres of the known nodes, None for a node that was not reached.
     """
     known = sorted(filter(None, centres))
     if access.local_dc and known and access.local_dc not in known:
         return PenstockError(
             f"no node is in the data centre {access.local_dc!r}",
             where=access.hosts,
-            next=f"check local_dc: there is {', '.join(known)}",
+            next=f"check local_dc: the data centres are {', '.join(known)}",
         )
-    # A list of addresses, without their errors, where connections after the first one failed.
+    # If a connection after the first one failed, `errors` is a list of addresses without their errors.
     causes = list(error.errors.values()) if isinstance(error.errors, dict) else []
     if broken := tls.refused(causes, access.hosts):
         return broken
     if any(isinstance(cause, AuthenticationFailed) for cause in causes):
         return PenstockError(
-            f"the database refused user {access.user!r}" if access.user else "the database wants a user and a password",
+            f"the database refused user {access.user!r}" if access.user else "the database needs a user and a password",
             where=access.hosts,
             next="check the options user and password",
         )
@@ -144,7 +145,7 @@ def _consistency(name: str) -> int:
     level = ConsistencyLevel.name_to_value.get(name.upper())
     if level is None:
         raise PenstockError(
-            f"{name!r} is no consistency level",
+            f"{name!r} is not a consistency level",
             next=f"use one of {', '.join(sorted(ConsistencyLevel.name_to_value))}",
         )
     return int(level)

@@ -1,7 +1,7 @@
-"""An Arrow array to the cells of a CQL column: the way back of `columns`, for keys that are asked for and rows written.
+"""Encodes an Arrow array to the cells of a CQL column, the inverse of `columns`: for keys to look up and rows to write.
 
-Arrays are of the Arrow form of `spark_type`. Texts that must be read one by one (decimal, varint, duration, inet) are;
-all else goes by whole buffers.
+Arrays have the Arrow type of `spark_type`. Strings of decimal, varint, duration and inet are converted one by one; all
+other types as whole buffers.
 """
 
 from __future__ import annotations
@@ -28,24 +28,27 @@ NANOS_PER_DAY = 86_400_000_000_000
 
 
 def encode(kind: CqlType, values: pa.Array) -> Cells:
-    """The values as cells of this type; raises for a text that is no value of it."""
+    """Encode the values as cells of this type.
+
+    Raises PenstockError if a value is not valid for the type.
+    """
     return _ENCODERS[kind.name](kind, values)
 
 
 def as_bytes(cells: Cells) -> list[bytes | None]:
-    """The cells as the driver takes bound values."""
+    """The cells as bound values for the driver."""
     data = cells.buffer.tobytes()
     pairs = zip(cells.starts.tolist(), cells.lengths.tolist(), strict=True)
     return [data[start : start + length] if length >= 0 else None for start, length in pairs]
 
 
 def list_bytes(values: Sequence[bytes]) -> bytes:
-    """A list of values of one type, as `IN ?` takes it."""
+    """A list of values of one type, for `IN ?`."""
     return struct.pack(">i", len(values)) + b"".join(struct.pack(">i", len(value)) + value for value in values)
 
 
 def laid_out(columns: list[Cells]) -> Cells:
-    """Each row's cells one after another, with their lengths: a tuple, a user type, or an entry of a collection."""
+    """Join the cells of each row, each after its length: to a tuple, a user type, or an entry of a collection."""
     buffers = [cells.buffer for cells in columns]
     shifts = np.cumsum([0, *map(len, buffers[:-1])])
     starts = np.column_stack([cells.starts + shift for cells, shift in zip(columns, shifts, strict=True)])
@@ -58,7 +61,7 @@ def laid_out(columns: list[Cells]) -> Cells:
 
 
 def gathered(cells: Cells, bounds: Array) -> Cells:
-    """One collection of the cells between each two bounds, behind their count; `cells` lie end to end."""
+    """Build one collection from the cells between consecutive bounds; `cells` must be stored end to end."""
     ends = np.append(cells.starts, len(cells.buffer))[bounds]
     lengths = (np.diff(ends) + 4).astype(np.int32)
     starts = np.cumsum(lengths, dtype=np.int64) - lengths
@@ -69,7 +72,7 @@ def gathered(cells: Cells, bounds: Array) -> Cells:
 
 def _whole(bad_row: int) -> None:
     if bad_row >= 0:
-        raise PenstockError(f"the cells of row {bad_row} do not lie in their buffer", next="report it with the query")
+        raise PenstockError(f"the cells of row {bad_row} are outside their buffer", next="report this with the query")
 
 
 def _valid(values: pa.Array) -> Array:
@@ -128,7 +131,7 @@ def _uuid(kind: CqlType, values: pa.Array) -> Cells:
 def _refused(kind: CqlType, values: pa.Array, fits: Callable[[str], object]) -> PenstockError:
     wrong = next((text for text in values.to_pylist() if text is not None and not fits(text)), "")
     return PenstockError(
-        f"{wrong!r} is no {kind}", next="make it null, or filter the row out, before it reaches the database"
+        f"{wrong!r} is not a valid {kind}", next="make it null, or filter the row out, before it reaches the database"
     )
 
 
@@ -164,7 +167,7 @@ def varint_bytes(text: str) -> bytes:
 
 
 def _signed(number: int) -> bytes:
-    """The shortest two's complement form: a bit for the sign beside the bits of the number."""
+    """The shortest two's complement form: the bits of the number and a sign bit."""
     bits = (number if number >= 0 else ~number).bit_length() + 1
     return number.to_bytes((bits + 7) // 8, "big", signed=True)
 
@@ -194,7 +197,10 @@ _NANOS = {
 
 
 def duration_bytes(text: str) -> bytes:
-    """Of "1y2mo3d4h5m6s7ms8us9ns", as `columns.duration_text` writes it; "" is none. Months and days have 32 bits."""
+    """Encode a duration as `columns.duration_text` writes it, such as "1y2mo3d4h5m6s7ms8us9ns"; "" is zero.
+
+    Months and days have 32 bits, nanoseconds 64.
+    """
     whole = _DURATION.fullmatch(text)
     if not whole and text:
         raise ValueError(text)
@@ -210,7 +216,7 @@ def duration_bytes(text: str) -> bytes:
 
 
 def _vint(number: int) -> bytes:
-    """A zig-zag varint whose first byte's leading ones count the bytes that follow (native protocol v5, section 3)."""
+    """A zigzag vint, whose first byte's leading ones count the bytes that follow (native protocol v5, section 3)."""
     value = number << 1 if number >= 0 else (~number << 1) | 1
     extra = min(max(value.bit_length() - 1, 0) // 7, 8)
     head = (0xFF << (8 - extra)) & 0xFF
@@ -222,13 +228,14 @@ def _time(kind: CqlType, values: pa.Array) -> Cells:
     for nanos in filter(None, bounds.values()):
         if not 0 <= nanos < NANOS_PER_DAY:
             raise PenstockError(
-                f"{nanos} is no time", next="give nanoseconds of the day, from 0 to 86399999999999, or make it null"
+                f"{nanos} is not a valid time",
+                next="give nanoseconds of the day, from 0 to 86399999999999, or make it null",
             )
     return _LONG(kind, values)
 
 
 def _children(values: pa.Array) -> tuple[Array, pa.Array]:
-    """Bounds of each collection's elements, from zero on, and the array that holds them."""
+    """The bounds of each collection's elements, starting at zero, and the array of the elements."""
     offsets = values.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
     inner = pa.StructArray.from_arrays([values.keys, values.items], ["k", "v"]) if _is_map(values) else values.values
@@ -236,10 +243,10 @@ def _children(values: pa.Array) -> tuple[Array, pa.Array]:
 
 
 def _require_whole(kind: CqlType, parts: Sequence[pa.Array]) -> None:
-    """Servers store some collections with a null in them, and cannot read them again."""
+    """Raise PenstockError for a null in a collection: servers store some of them, but cannot read them again."""
     if any(part.null_count for part in parts):
         raise PenstockError(
-            f"a {kind} has a null in it",
+            f"a {kind} contains a null",
             next="remove it in the frame (array_compact, map_filter), or make the whole value null",
         )
 
@@ -259,7 +266,9 @@ def _collection(kind: CqlType, values: pa.Array) -> Cells:
 def _vector(kind: CqlType, values: pa.Array) -> Cells:
     bounds, inner = _children(values)
     if bad := [int(size) for size in np.diff(bounds)[_valid(values)] if size != kind.size]:
-        raise PenstockError(f"{bad[0]} elements are no {kind}", next="give each row as many elements as the type has")
+        raise PenstockError(
+            f"a {kind} cannot have {bad[0]} elements", next=f"give each row a value with {kind.size} elements"
+        )
     _require_whole(kind, [inner])
     elements = encode(kind.args[0], inner)
     width = int(elements.lengths[0]) if len(elements) else 0

@@ -1,4 +1,4 @@
-"""Which Spark types a CQL type takes without loss, and the cast to the one that it is encoded from."""
+"""Which Spark types fit a CQL type without loss, and the cast to the type that is encoded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.errors import PenstockError
 from penstock.schema import CqlType, spark_type
 
 _INTEGERS: tuple[type[st.DataType], ...] = (st.ByteType, st.ShortType, st.IntegerType, st.LongType)
-# What fits beside the type that `spark_type` gives: it is cast without loss.
+# Types that fit in addition to `spark_type`: they are cast without loss.
 _ALSO: dict[str, tuple[type[st.DataType], ...]] = {
     "bigint": _INTEGERS,
     "int": _INTEGERS[:3],
@@ -25,18 +25,18 @@ _ALSO: dict[str, tuple[type[st.DataType], ...]] = {
 
 
 def require_fit(frame: DataFrame, name: str, kind: CqlType, where: str) -> None:
-    """Raise if the frame's column is of a type that does not fit."""
+    """Raise PenstockError if the type of the frame's column does not fit."""
     given, wanted = frame.schema[name].dataType, spark_type(kind)
     if not fits(given, kind):
         raise PenstockError(
-            f"column {name} is {given.simpleString()} and the table's is {kind}",
+            f"column {name} is {given.simpleString()}, but in the table it is {kind}",
             where=where,
             next=f'cast it: frame.withColumn("{name}", F.col("{name}").cast("{wanted.simpleString()}"))',
         )
 
 
 def fits(given: st.DataType, kind: CqlType) -> bool:
-    """Whether every value of a Spark type is one of the CQL type (texts of uuid, inet and so on are read later)."""
+    """Whether every value of a Spark type fits the CQL type; strings for uuid, inet and so on are checked later."""
     wanted = spark_type(kind)
     if isinstance(given, _ALSO.get(kind.name, ())):
         return not (kind.name == "varint" and isinstance(given, st.DecimalType) and given.scale)
@@ -51,7 +51,7 @@ def fits(given: st.DataType, kind: CqlType) -> bool:
 
 
 def canonical(frame: DataFrame, name: str, kind: CqlType) -> Column:
-    """The column in the type that the table's is encoded from."""
+    """The column, cast to the Spark type that is encoded for the table."""
     wanted = spark_type(kind)
     quoted = F.col("`" + name.replace("`", "``") + "`")
     return quoted if frame.schema[name].dataType == wanted else quoted.cast(wanted)

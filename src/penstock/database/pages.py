@@ -1,4 +1,4 @@
-"""A page of a CQL result as it came from the wire."""
+"""A page of a CQL result as bytes of the protocol."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Page:
-    """Rows of a result: the bytes of their cells, how many rows, and whether they are the query's last."""
+    """Rows of a result: the bytes of their cells, the number of rows, and whether this is the last page."""
 
     data: bytes
     rows: int

@@ -1,7 +1,7 @@
-"""Why a database refuses a request: its table is not what it was, or a value is none that it takes.
+"""Why a database refused a request: its table has changed, or a value is not valid.
 
-The answer is the same for both. So the table is described anew: a changed one is built for by a restart, which a value
-that comes again would not outlive.
+The database's answer is the same for both, so the table is described again. If it has changed, a restart helps; a value
+that is not valid would fail again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ def refusal(
     where: str,
     patience: timedelta,
 ) -> PenstockError:
-    """The error to raise; where no one `table` is written or read, its `statements` tell whether something changed."""
+    """The error to raise: SchemaChanged if the table has changed, else PenstockError.
+
+    Without a single `table`, preparing the `statements` shows whether something has changed.
+    """
     changed = retrying(
         lambda: _changed(connection(access), table, statements),
         what="describing the table",
@@ -38,19 +41,19 @@ def refusal(
     )
     if changed:
         return SchemaChanged(
-            f"{what} failed, the table is not what it was when the query was built: {error}",
+            f"{what} failed, the table has changed since the query was built: {error}",
             where=where,
             next="restart the query: it checks the table again",
         )
     return PenstockError(
         f"{what} failed, the database refuses a value: {error}",
         where=where,
-        next="filter such rows out, or make the value one that the database takes",
+        next="filter these rows out, or change the value to one that the database accepts",
     )
 
 
 def _changed(link: CqlConnection, table: CqlTable | None, statements: Iterable[str]) -> bool:
-    # A node that has not heard of a change yet would say that there is none.
+    # A node that does not know of a schema change yet would report the old table.
     link.cluster.control_connection.wait_for_schema_agreement()
     if table is None:
         return not all(_prepares(link, text) for text in statements)

@@ -1,7 +1,7 @@
-"""Many requests at once: bounded in number and time, each sent again until it is answered.
+"""Sends many requests concurrently, with limits in number and time, and repeats each until it is answered.
 
-A request with several statements is one unlogged batch: it saves the node most of what a request costs, and promises
-nothing more than its statements one by one. All statements must be safe to repeat.
+A request with several statements is one unlogged batch: it saves most of the cost of separate requests on the node, and
+has the same guarantees as separate statements. All statements must be safe to repeat.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from penstock.schema import CqlTable
 
 Values: TypeAlias = Sequence[bytes | None]
 
-# Cassandra warns of unlogged batches beyond these (unlogged_batch_across_partitions_warn_threshold and
-# batch_size_warn_threshold, whose 5 KiB are of memory).
+# Cassandra logs a warning for larger unlogged batches (unlogged_batch_across_partitions_warn_threshold and
+# batch_size_warn_threshold, whose 5 KiB count memory).
 WRITES_TOGETHER, BYTES_TOGETHER = 10, 4096
 
 
 @dataclass(frozen=True)
 class Request:
-    """Statements with their values as bytes; `key` is a partition's, whose owner is asked first."""
+    """Statements with their values as bytes; the owner of the partition `key` is asked first."""
 
     statements: tuple[tuple[str, Values], ...]
     key: bytes
@@ -41,7 +41,7 @@ class Request:
 
 @dataclass(frozen=True)
 class RequestLimits:
-    """How many requests at once, how long one may take, and how long faults are waited out."""
+    """How many requests run at once, how long one may take, and for how long faults are retried."""
 
     in_flight: int = 64
     timeout: timedelta = timedelta(seconds=10)
@@ -58,14 +58,17 @@ def send_all(
     where: str,
     table: CqlTable | None = None,
 ) -> list[Page]:
-    """The answer to each request; a write's has no rows. Raises after `limits.patience` of faults.
+    """Send the requests and return the answer to each; the answer to a write has no rows.
 
-    `keyspace` is that of the partitions; they are told apart by `by_owner` where several share a request. `table` is
-    what the requests were made for: one that has changed raises SchemaChanged, a value that is refused does not.
+    `keyspace` is the keyspace of the partitions. If a request has several partitions, `by_owner` must have grouped
+    them. `table` is the table of the requests, if there is only one.
+
+    Raises DatabaseUnavailable after `limits.patience` of faults, SchemaChanged if the table has changed, and
+    PenstockError if the database refuses a value or the user lacks a permission.
     """
     answers: list[Page | None] = [None] * len(requests)
     place = f"{where} at {access.hosts}"
-    # After a fault the owner may be away: any other node will do.
+    # Only the first attempt asks the owner: after a fault it may be down, and any node can answer.
     attempts = iter([True])
     try:
         retrying(
@@ -89,7 +92,7 @@ def _send_missing(
     limits: RequestLimits,
     keyspace: str | None,
 ) -> None:
-    """Send what has no answer yet, to its owner if `keyspace` is given; raises the first fault when all is done."""
+    """Send the requests without an answer, to their owners if `keyspace` is given; raise a fault after all are done."""
     hosts = owners(link, keyspace, [request.key for request in requests]) if keyspace else [None] * len(requests)
     waiting: deque[tuple[int, Any]] = deque()
     fault: Exception | None = None
@@ -116,7 +119,7 @@ def _statement(link: CqlConnection, request: Request) -> Any:
         bound.values = values
         return bound
     batch = BatchStatement(BatchType.UNLOGGED)
-    # As `batch.add` would do, which serializes each value once more.
+    # Like `batch.add`, which would serialize each value again.
     batch._statements_and_parameters = [
         (True, link.prepare(text).query_id, values) for text, values in request.statements
     ]
@@ -136,7 +139,7 @@ def _receive(number: int, future: Any, answers: list[Page | None]) -> Exception 
 def together(
     access: Access, keyspace: str, rows: Iterable[tuple[bytes, str, Values]], limits: RequestLimits
 ) -> list[Request]:
-    """Writes, each with its partition, as requests of a few, which one node owns."""
+    """Group writes, each with its partition, into requests of a few writes with the same owner."""
     found: list[Request] = []
     for part in by_owner(access, keyspace, list(rows), itemgetter(0), patience=limits.patience):
         some: list[tuple[str, Values]] = []

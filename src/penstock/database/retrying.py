@@ -1,4 +1,4 @@
-"""Faults that pass: which they are, and waiting them out with back-off and jitter."""
+"""Transient faults: which errors they are, and retrying with back-off and jitter."""
 
 from __future__ import annotations
 
@@ -45,18 +45,21 @@ TRANSIENT = (
     WriteFailure,
     WriteTimeout,
 )
-# The driver has two families of refusals: some it raises as they came from the node, others as its own.
+# The driver has two families of refusals: it raises some as the node's messages, others as its own exceptions.
 REFUSED = (RequestValidationException, RefusedMessage)
 
 
 class DatabaseUnavailable(PenstockError):
-    """No node answered for as long as the reader waits; trying again later can help."""
+    """No node answered within the patience of the caller; trying again later can help."""
 
     retriable = True
 
 
 def retrying(call: Callable[[], T], *, what: str, where: str, patience: timedelta) -> T:
-    """The result of `call`, repeated with back-off and jitter through transient faults for as long as `patience`."""
+    """Return the result of `call`, repeated after transient faults, with back-off and jitter, for up to `patience`.
+
+    Raises DatabaseUnavailable when `patience` is over, and PenstockError if the user lacks a permission.
+    """
     give_up = time.monotonic() + patience.total_seconds()
     delay = 0.05
     while True:
@@ -69,7 +72,7 @@ def retrying(call: Callable[[], T], *, what: str, where: str, patience: timedelt
                 raise DatabaseUnavailable(
                     f"{what} failed for {patience}: {_reason(error)}",
                     where=where,
-                    next="check that the nodes are up and reachable; the query goes on where it stopped",
+                    next="check that the nodes are up and reachable; a restarted query continues where it stopped",
                 ) from error
             log.warning("%s failed (%s), trying again: %s", what, where, _reason(error))
             pause(random.uniform(delay / 2, delay))
@@ -78,13 +81,13 @@ def retrying(call: Callable[[], T], *, what: str, where: str, patience: timedelt
 
 @contextmanager
 def telling(*, where: str, next: str) -> Iterator[None]:
-    """What the driver raises inside, as errors with their place; `next` mends what the database refuses."""
+    """Convert the driver's errors inside the block to PenstockErrors; `next` is the step for a refused request."""
     try:
         yield
     except Unauthorized as error:
         raise _forbidden(error, where) from error
     except REFUSED as error:
-        raise PenstockError(f"the database refuses it: {_message(error)}", where=where, next=next) from error
+        raise PenstockError(f"the database refuses the request: {_message(error)}", where=where, next=next) from error
     except (*TRANSIENT, UnresolvableContactPoints) as error:
         raise DatabaseUnavailable(
             f"the database does not answer: {_reason(error)}",
@@ -94,7 +97,7 @@ def telling(*, where: str, next: str) -> Iterator[None]:
 
 
 def _message(error: Exception) -> str:
-    """The node's own words, without the driver's frame."""
+    """The node's message, without what the driver adds."""
     found = re.search(r'message="(.*)"', str(error), re.DOTALL)
     return found[1] if found else str(error)
 

@@ -1,7 +1,7 @@
-"""Rows of a table by key: which are asked for as the bytes of their keys, and come as Arrow columns.
+"""Fetches rows of a table by key: keys are given as bytes, and rows are returned as Arrow columns.
 
-Rows whose keys differ in one column are asked for by the dozen, with IN, at the node that owns them: such a request
-costs the node and the driver little more than one for a single row.
+Rows whose keys differ in only one column are requested together, with IN, from the node that owns them: this costs the
+node and the driver little more than a request for one row.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Key: TypeAlias = tuple[bytes, ...]
 
 @dataclass(frozen=True)
 class RowFetch:
-    """What to read of a table: whole rows by their whole primary key, `columns` of each."""
+    """Reads `columns` of the rows of a table by their full primary key."""
 
     access: Access
     table: CqlTable
@@ -53,24 +53,24 @@ class RowFetch:
         return pa.schema([(name, to_arrow_type(spark_type(kinds[name]), timezone="UTC")) for name in self.columns])
 
     def keys(self, columns: Sequence[pa.Array]) -> tuple[pa.Array, Array]:
-        """The keys that stand in these columns as bytes, and which of them a row can have.
+        """The keys in these columns as bytes, and a mask of the keys that a row can have.
 
-        None has one with a null, and none that is too long: the database would refuse to look for it.
+        A row cannot have a key with a null or a key that is too long; the database would refuse to look it up.
         """
         kinds = {column.name: column.type for column in self.table.columns}
         cells = [encode(kinds[name], column) for name, column in zip(self.key, columns, strict=True)]
-        # The empty value is no partition key, but may be a part of one.
+        # The empty value is not a valid partition key, but can be one of its columns.
         shortest = 1 if len(self.table.partition_key) == 1 else 0
         valid = cells[0].lengths >= shortest
         for each in cells[1:]:
             valid &= each.lengths >= 0
         count = len(self.table.partition_key)
-        # `partition_key` puts 3 bytes about each of several columns.
+        # `partition_key` adds 3 bytes to each of several columns.
         short = _together(cells[:count]) + (3 * count if count > 1 else 0) <= LONGEST_KEY
         return _as_binary(laid_out(cells)), valid & short & (_together(cells[count:]) <= LONGEST_KEY)
 
     def fetch(self, keys: Sequence[bytes]) -> tuple[pa.Table, Array, int]:
-        """A row for each key, all null if there is none, whether there is one, and the number of requests."""
+        """Return a row for each key (nulls if there is none), a mask of the found rows, and the number of requests."""
         pages = self.pages(keys)
         count = sum(page.rows for page in pages)
         names = (*self.key, *self.columns)
@@ -83,7 +83,7 @@ class RowFetch:
         return self._decoded(cells).take(pa.array(rows, mask=rows < 0)), rows >= 0, len(pages)
 
     def pages(self, keys: Sequence[bytes]) -> list[Page]:
-        """The rows that these keys have, of each first the key's cells: one page a request, in any order."""
+        """The rows with these keys, one page per request, in any order; a row begins with the cells of its key."""
         requests = self._requests(keys)
         table = self.table
         where = table.full_name
@@ -92,7 +92,7 @@ class RowFetch:
         )
 
     def _decoded(self, cells: list[Cells]) -> pa.Table:
-        """The columns, of which the cells stand behind those of the key."""
+        """The decoded columns; `cells` has the columns of the key first."""
         key, values = dict(zip(self.key, cells, strict=False)), cells[len(self.key) :]
         arrays = [
             decoded(self.table, field.name, each, field.type, key)
@@ -116,9 +116,9 @@ class RowFetch:
 
     @property
     def _listable(self) -> int:
-        """How many columns of the key, from the first on, may be given as a list.
+        """How many columns of the key, from the first, can be given as a list.
 
-        ScyllaDB refuses lists of clustering columns beside a collection.
+        ScyllaDB refuses IN on clustering columns if a collection is selected.
         """
         parted = any(column.type.multi_cell for column in self.table.columns if column.name in self.columns)
         return len(self.table.partition_key if parted else self.key)
@@ -133,17 +133,17 @@ class RowFetch:
 
 
 def _together(cells: Sequence[Cells]) -> Array:
-    """How long the cells of each row are together."""
+    """The total length of the cells of each row."""
     return sum((each.lengths.astype(np.int64) for each in cells), np.zeros(1, np.int64))
 
 
 def _column_to_list(keys: Sequence[Key], listable: int) -> int:
-    """The column of the key whose values are asked for together: the others have the fewest different values."""
+    """The column of the key to request as a list: the other columns have the fewest different values."""
     return min(range(listable), key=lambda at: len({_others(key, at) for key in keys}))
 
 
 def _alike(keys: Sequence[Key], at: int) -> Iterable[list[Key]]:
-    """The keys in parts that differ in this column only."""
+    """Group the keys that differ only in this column."""
     found: dict[Key, list[Key]] = {}
     for key in keys:
         found.setdefault(_others(key, at), []).append(key)
@@ -155,18 +155,18 @@ def _others(key: Key, at: int) -> Key:
 
 
 def _as_binary(cells: Cells) -> pa.Array:
-    """Cells that lie end to end, as an Arrow array."""
+    """Cells that are stored end to end, as an Arrow array."""
     if len(cells.buffer) > MOST_OFFSET:
         raise PenstockError(
-            f"keys of {len(cells.buffer)} bytes together do not fit one Arrow array",
-            next="set spark.sql.execution.arrow.maxRecordsPerBatch lower",
+            f"keys with {len(cells.buffer)} bytes in total do not fit one Arrow array",
+            next="set spark.sql.execution.arrow.maxRecordsPerBatch to a smaller number",
         )
     offsets = np.append(cells.starts, len(cells.buffer)).astype(np.int32)
     return pa.Array.from_buffers(pa.binary(), len(cells), [None, pa.py_buffer(offsets), pa.py_buffer(cells.buffer)])
 
 
 def _parts(key: bytes) -> Key:
-    """The cells that a key is laid out of."""
+    """The cells of a key, the inverse of `laid_out`."""
     found, at = [], 0
     while at < len(key):
         (length,) = struct.unpack_from(">i", key, at)

@@ -1,4 +1,4 @@
-"""Tables as the database's own schema tables describe them, and names as CQL writes them."""
+"""Describes tables from the database's schema tables, and quotes names for CQL."""
 
 from __future__ import annotations
 
@@ -12,10 +12,15 @@ _NAME = re.compile(r'(\w+|"(?:[^"]|"")+")\.(\w+|"(?:[^"]|"")+")')
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """Keyspace and table of "ks.table"; a name in double quotes keeps its case."""
+    """Split "ks.table" into keyspace and table; a name in double quotes keeps its case.
+
+    Raises PenstockError if it is not the name of a table.
+    """
     match = _NAME.fullmatch(name.strip())
     if not match:
-        raise PenstockError(f"{name!r} names no table", next='write it as "keyspace.table", quoted where CQL wants it')
+        raise PenstockError(
+            f"{name!r} is not the name of a table", next='write it as "keyspace.table", quoted where CQL needs quotes'
+        )
     return _plain(match[1]), _plain(match[2])
 
 
@@ -28,12 +33,15 @@ def quoted(name: str) -> str:
 
 
 def base_name(table: CqlTable) -> str:
-    """The table itself as CQL names it."""
+    """The full name of the table, quoted for CQL."""
     return f"{quoted(table.keyspace)}.{quoted(table.name)}"
 
 
 def describe(session: Any, name: str) -> CqlTable:
-    """The table `name` ("keyspace.table") with its columns; refuses one that does not exist."""
+    """The table `name` ("keyspace.table") with its columns.
+
+    Raises PenstockError if it does not exist.
+    """
     keyspace, table = split_name(name)
     rows = _columns(session, keyspace, table)
     if not rows:
@@ -51,8 +59,8 @@ def table_names(session: Any, keyspace: str) -> set[str]:
 def _others(session: Any, keyspace: str) -> str:
     names = sorted(table_names(session, keyspace))
     if names:
-        return f"tables in {keyspace}: {', '.join(names[:10])}; CREATE TABLE makes another"
-    return f"keyspace {keyspace} does not exist or is empty"
+        return f"run CREATE TABLE, or use one of the tables in {keyspace}: {', '.join(names[:10])}"
+    return f"check the name: keyspace {keyspace} does not exist or is empty"
 
 
 def _columns(session: Any, keyspace: str, table: str) -> list[tuple[str, str, str, int]]:

@@ -1,7 +1,7 @@
-"""Which node owns a partition: the first on the ring from its token on, in the local data centre if one is named.
+"""Which node owns a partition: the first node on the ring from its token, in `local_dc` if that is set.
 
-Whoever has many partitions to ask for parts them by owner first, so that a request is for one node and no node
-passes on what another one holds. What is known of the ring is kept until the driver learns of another.
+Requests for many partitions are grouped by owner first, so that each request goes to one node and no node has to
+forward rows of another. The ring is cached until the driver finds another one.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from penstock.native import Array
 T = TypeVar("T")
 
 LONGEST_KEY = 0xFFFF
-"""Bytes of a partition key, and of all clustering columns together: what their lengths on the wire hold."""
+"""The most bytes of a partition key, and of all clustering columns together: their lengths on the wire hold no more."""
 
 
 @dataclass(frozen=True, eq=False)
 class Ring:
-    """The nodes that share a keyspace's partitions; none if there is nothing to choose, as each node has all.
+    """The nodes that share a keyspace's partitions; without hosts if each node has all partitions.
 
-    `ends` are the last tokens of the ranges, ascending, and `numbers` says which of `hosts` owns each.
+    `ends` has the last tokens of the ranges, ascending, and `numbers` the index in `hosts` of the owner of each range.
     """
 
     token_map: Any
@@ -41,12 +41,12 @@ class Ring:
     hosts: tuple[Any, ...]
 
     def owners(self, partitions: Iterable[bytes]) -> Array:
-        """For each partition the number of the host that owns it."""
+        """The index in `hosts` of each partition's owner."""
         tokens = np.array([*map(self.token_map.token_class.hash_fn, partitions)], self.ends.dtype)
         return self.numbers[np.searchsorted(self.ends, tokens) % len(self.ends)]
 
     def parted(self, items: Sequence[T], partitions: Iterable[bytes]) -> list[list[T]]:
-        """The items of each owner, in their order."""
+        """Group the items by owner, each group in the order of the items."""
         made: list[list[T]] = [[] for _ in self.hosts]
         for item, number in zip(items, self.owners(partitions).tolist(), strict=True):
             made[number].append(item)
@@ -54,11 +54,11 @@ class Ring:
 
 
 def owners(link: CqlConnection, keyspace: str, partitions: Sequence[bytes]) -> list[Any]:
-    """The owner of each partition; None where any node will do, or the owner is not known to be up and reached."""
+    """The owner of each partition; None if any node can answer, or the owner is not known to be up and connected."""
     found = ring(link, keyspace)
     if not found.hosts:
         return [None] * len(partitions)
-    # A process that has just connected reaches one node first.
+    # A process that has just connected has a connection to one node only.
     reached = {pool.host for pool in link.pages.get_pools()}
     named = [host if host.is_up and host in reached else None for host in found.hosts]
     return [named[number] for number in found.owners(partitions).tolist()]
@@ -67,7 +67,7 @@ def owners(link: CqlConnection, keyspace: str, partitions: Sequence[bytes]) -> l
 def by_owner(
     access: Access, keyspace: str, items: Sequence[T], partition: Callable[[T], bytes], *, patience: timedelta
 ) -> list[Sequence[T]]:
-    """The items in parts, each with partitions of one node only; all together where any node will do."""
+    """Group the items by the owner of their partition; one group if any node can answer."""
     found = known_ring(access, keyspace, patience)
     if not found.hosts:
         return [items] if items else []
@@ -75,17 +75,20 @@ def by_owner(
 
 
 def known_ring(access: Access, keyspace: str, patience: timedelta) -> Ring:
-    """The ring of a cluster that may have to be waited for."""
+    """The ring of a keyspace; waits for the cluster for up to `patience`."""
     return retrying(
-        lambda: ring(connection(access), keyspace), what="asking who owns what", where=access.hosts, patience=patience
+        lambda: ring(connection(access), keyspace),
+        what="looking up owners of partitions",
+        where=access.hosts,
+        patience=patience,
     )
 
 
 def ring(link: CqlConnection, keyspace: str) -> Ring:
-    """Who owns the keyspace's partitions; the same object until the cluster has changed."""
+    """The ring of a keyspace; the same object until the cluster changes."""
     token_map = link.cluster.metadata.token_map
     kept = link.rings.get(keyspace)
-    # The driver makes another map when a node joins, leaves or moves.
+    # The driver builds a new map when a node joins, leaves or moves.
     if kept is None or kept.token_map is not token_map:
         kept = link.rings[keyspace] = _ring(link, keyspace, token_map)
     return kept
@@ -104,7 +107,7 @@ def _ring(link: CqlConnection, keyspace: str, token_map: Any) -> Ring:
 
 
 def _sharing(link: CqlConnection, keyspace: str, token_map: Any) -> tuple[Any, ...]:
-    """The nodes of which each holds a part; none without tokens, or if all hold all."""
+    """The nodes that each hold a part of the keyspace; empty without tokens, or if each node holds all."""
     everyone = set(token_map.token_to_host_owner.values()) if token_map else set()
     if len(everyone) < 2:
         return ()
@@ -116,7 +119,7 @@ def _sharing(link: CqlConnection, keyspace: str, token_map: Any) -> tuple[Any, .
 
 
 def holders(hosts: set[Any], replication: Mapping[str, str]) -> set[Any]:
-    """The nodes that hold a part of a keyspace; none if none holds less than all."""
+    """The nodes that hold a part of a keyspace; empty if each node holds all."""
     copies = {name: _copies(text) for name, text in replication.items() if name != "class"}
     if "replication_factor" in copies:
         return hosts if copies["replication_factor"] < len(hosts) else set()
@@ -127,13 +130,13 @@ def holders(hosts: set[Any], replication: Mapping[str, str]) -> set[Any]:
 
 
 def _copies(text: str) -> int:
-    """Of "3", of "3/1" with transient ones, or of a list of racks with a copy each."""
+    """The number of copies: from "3", from "3/1" with transient copies, or from a list of racks with one copy each."""
     number = re.match(r"\d+", text)
     return int(number[0]) if number else text.count(",") + 1
 
 
 def partition_key(cells: Sequence[bytes]) -> bytes:
-    """The bytes that a token is made of: the only cell, or each behind its 2-byte length and before a zero."""
+    """The bytes that a token is computed from: the only cell, or each cell between its 2-byte length and a zero."""
     if len(cells) == 1:
         return cells[0]
     try:
@@ -144,6 +147,6 @@ def partition_key(cells: Sequence[bytes]) -> bytes:
 
 def too_long(size: int) -> PenstockError:
     return PenstockError(
-        f"a value of the primary key has {size} bytes, and databases take {LONGEST_KEY}",
-        next="filter such rows out, or make the key of something shorter",
+        f"a value of the primary key has {size} bytes; databases accept at most {LONGEST_KEY}",
+        next="filter these rows out, or use a shorter key",
     )

@@ -1,1 +1,1 @@
-"""`penstock ingest`: events by HTTP into the topics of Kafka."""
+"""`penstock ingest`: takes events over HTTP and writes them to Kafka topics."""

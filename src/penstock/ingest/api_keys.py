@@ -1,9 +1,9 @@
-"""Who may write which topic: callers show a key, of which the configuration has the SHA-256 only.
+"""Who may write which topic: callers send a key, of which the configuration has only the SHA-256.
 
-A publishable key stands in web pages, where everybody can read it: it is for named topics and for pages of named
-origins, and is the only kind that may stand in a URL, which servers, proxies and browsers keep in logs.
+A publishable key is in web pages, where everybody can read it: it is for named topics and for pages of named origins,
+and is the only kind that may be in a URL, which servers, proxies and browsers keep in logs.
 
-A plain digest is enough because `new_key` makes keys of 256 random bits; a password would need a slow one.
+A plain digest is enough because `new_key` makes keys of 256 random bits; a password would need a slow digest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.ingest.responses import Refused
 
 
 class ApiKeys:
-    """Without keys everybody may write."""
+    """The configured keys; without any, everybody may write."""
 
     def __init__(self, keys: Iterable[ApiKey]) -> None:
         self._by_digest = {one.digest: one for one in keys}
@@ -27,7 +27,7 @@ class ApiKeys:
     def require(
         self, topic: str, bearer: bytes | None, key: bytes | None, in_url: bytes | None = None
     ) -> ApiKey | None:
-        """The key of a caller that may write `topic`; None if there are no keys.
+        """The key of a caller that may write `topic`; None if there are no keys. Raises Refused if the caller may not.
 
         `bearer` is the header Authorization, `key` X-API-Key, `in_url` the query's `api_key`.
         """
@@ -44,7 +44,8 @@ class ApiKeys:
             raise Refused(401, "this API key is not known")
         if key is None and known.origins is None:
             raise Refused(
-                403, f"the key {known.name!r} is secret: URLs are kept in logs; make another, and send it as a header"
+                403,
+                f"the key {known.name!r} is secret, and URLs are kept in logs; make a new key, and send it as a header",
             )
         if known.topics is not None and topic not in known.topics:
             raise Refused(403, f"the key {known.name!r} may not write {topic}")
@@ -54,7 +55,7 @@ class ApiKeys:
 
 
 class Rate:
-    """So many requests a second, as many at once after a quiet second."""
+    """A limit of requests per second; after a quiet second, as many may come at once."""
 
     def __init__(self, most: float) -> None:
         self._most, self._left, self._at = most, max(1.0, most), 0.0
@@ -69,6 +70,6 @@ class Rate:
 
 
 def new_key(prefix: str = "") -> tuple[str, str]:
-    """A key, and its SHA-256 as it stands in the configuration."""
+    """A key, and its SHA-256 for the configuration."""
     key = prefix + secrets.token_urlsafe(32)
     return key, hashlib.sha256(key.encode()).hexdigest()

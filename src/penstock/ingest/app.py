@@ -1,4 +1,4 @@
-"""The server as an ASGI application: one hot route by hand, and pages that are made once or when they are asked for."""
+"""The server as an ASGI application: one fast route without a framework, and pages made once or at each request."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ log = logging.getLogger(__name__)
 
 EVENTS = "/events/"
 GONE = 499
-"""In the metrics, as nginx has it: the caller did not wait for the answer, or was too slow with the request."""
-FAULT = Refused(500, "a fault of the server; its log tells more. Events may be stored")
+"""A status in the metrics only, as in nginx: the caller did not wait for the answer, or sent too slowly."""
+FAULT = Refused(500, "an error of the server; see its log. Events may be stored")
 MOST_KEY = 10_000
-"""Bytes of a key that a request names."""
+"""Most bytes of the key that a request gives."""
 QUERY = frozenset({"key", "partial", "api_key"})
 
 SCANNED = 256 << 10
-"""Bytes of a body that the compiled loop looks through at once, which takes less than a millisecond."""
+"""Most bytes of a body that the compiled loop scans on the event loop, which takes less than a millisecond."""
 EXAMINED = 32 << 10
-"""Bytes of a body that is decoded and validated at once; a larger one goes to a thread, for it may take a second."""
+"""Most bytes of a body that is decoded on the event loop; a larger one may take a second, and goes to a thread."""
 UNPACKED = 4 << 10
-"""Bytes of gzip that are unpacked at once; they may become a thousand times as many."""
+"""Most bytes of gzip that are unpacked on the event loop; they may grow a thousandfold."""
 
 Result = TypeVar("Result")
 
@@ -48,7 +48,7 @@ Page = Callable[[], tuple[int, bytes, bytes]]
 
 
 class Asked(NamedTuple):
-    """What a request wants: how its body is cut, a key for all its events, and whether good ones go without bad."""
+    """What a request asks for: how its body is cut, a key for all events, and whether bad events may be left out."""
 
     lines: bool
     key: bytes | None
@@ -69,9 +69,9 @@ class App:
     ) -> None:
         self.readings, self.store, self.limits = readings, store, settings.limits
         self.routes = {f"{EVENTS}{topic}".encode(): topic for topic in readings}
-        """By the path, in a request without a query."""
+        """Topics by path, for requests without a query."""
         self.counts, self.in_flight, self._pages = counts, in_flight, pages
-        # One: more would not be faster, since most of the work keeps Python's lock, and would take more memory.
+        # One thread: most of the work holds Python's lock, so more would not be faster, and would take more memory.
         self._thread = ThreadPoolExecutor(1, "bodies")
         self._access = ApiKeys(settings.keys)
         self.callers = {name: Pages.of(name, one.origins, settings.keys) for name, one in settings.topics.items()}
@@ -110,9 +110,9 @@ class App:
 
     def _topic(self, name: str, image: bool) -> str:
         if name not in self.readings:
-            raise Refused(404, f"there is no topic {name[:300]!r} here; there are {', '.join(self.readings)}")
+            raise Refused(404, f"there is no topic {name[:300]!r} here; use {', '.join(self.readings)}")
         if image and name not in self._pixels:
-            raise Refused(404, f"{name} takes no events as images; who runs the server allows it with pixel = true")
+            raise Refused(404, f"{name} takes no events as images; the server's operator allows it with pixel = true")
         return name
 
     async def _send(
@@ -126,7 +126,7 @@ class App:
         *,
         image: bool,
     ) -> int:
-        """Take events, or answer the question of a browser whether it may send them; the status."""
+        """Take events, or answer a browser's preflight; returns the status."""
         method, wanted = scope["method"], "GET" if image else "POST"
         if method == "OPTIONS":
             more = self.callers[topic].preflight(headers, wanted.encode(), self._preflight)
@@ -155,7 +155,7 @@ class App:
     async def _take(
         self, topic: str, headers: Mapping[bytes, bytes], query: bytes, receive: Receive, share: Share
     ) -> bytes:
-        """Everything between the head of a request and its answer."""
+        """Take the events of a request; returns the body of the answer."""
         asked = self.admit(topic, headers, query)
         body = await read(receive, share, most=self.limits.body)
         if coding := headers.get(b"content-encoding"):
@@ -183,7 +183,7 @@ class App:
         self.accepted(topic, events, problems)
 
     def admit(self, topic: str, headers: Mapping[bytes, bytes], query_string: bytes) -> Asked:
-        """What the head of a request asks for, if it may come in now."""
+        """What the head of a request asks for; raises Refused if it is not admitted."""
         query = _query(query_string) if query_string else {}
         self._require_caller(topic, headers, query.get("api_key"), image=False)
         lines = _is_lines(headers.get(b"content-type"))
@@ -195,28 +195,28 @@ class App:
         return Asked(lines, key, query.get("partial") == "true")
 
     def require_host(self, headers: Mapping[bytes, bytes]) -> None:
-        """Refuse what was sent to a name that is not this server's: a page may have pointed its own here."""
+        """Raises Refused if Host is not a name of this server: a page may have pointed its own name here."""
         host = headers.get(b"host")
         if self._hosts and host is not None and (len(host) > LONGEST or not self._hosts(host)):
             name = host[:LONGEST].decode("latin-1")
-            raise Refused(MISDIRECTED, f"this server is not {name!r}; who runs it allows the name with allowed_hosts")
+            raise Refused(MISDIRECTED, f"this server is not {name!r}; its operator allows the name with allowed_hosts")
 
     def _require_caller(self, topic: str, headers: Mapping[bytes, bytes], in_url: str | None, *, image: bool) -> None:
-        """Refuse callers without a right key, and web pages that may not call."""
+        """Raises Refused for callers without a valid key, and for web pages that may not call."""
         bearer, key = headers.get(b"authorization"), headers.get(b"x-api-key")
         known = self._access.require(topic, bearer, key, in_url.encode() if in_url is not None else None)
         self.callers[topic].require(headers, known, image=image, tls=self._tls)
 
     def aside(self, work: Callable[[], Result]) -> asyncio.Future[Result]:
-        """Work that takes long, in the thread for it, while others are answered."""
+        """Run long work in the thread for it, while other requests are answered."""
         return asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def scan(self, topic: str, asked: Asked, body: bytes) -> Events | None:
-        """The events to store, if the compiled loop can tell that all are good."""
+        """The events to store, if the compiled loop is sure that all are good; else None."""
         return self.readings[topic].scan(body, lines=asked.lines, key=asked.key)
 
     def examine(self, topic: str, asked: Asked, body: bytes) -> tuple[Events, Sequence[Problem]]:
-        """The events to store, and what is wrong with those that are left out."""
+        """The events to store, and the problems of the others; raises Refused for problems, unless `asked.partial`."""
         events, problems = self.readings[topic].examine(body, lines=asked.lines, key=asked.key)
         if problems and not asked.partial:
             bad, count = len({one.index for one in problems}), events.count
@@ -226,7 +226,7 @@ class App:
         return events, problems
 
     async def _read(self, topic: str, asked: Asked, body: bytes) -> tuple[Events, Sequence[Problem]]:
-        """As `examine`, at once if that is quick, else in the thread."""
+        """As `read`, on the event loop if that is quick, else in the thread."""
         if len(body) <= SCANNED and (events := self.scan(topic, asked, body)):
             return events, ()
         if len(body) <= EXAMINED:
@@ -234,12 +234,12 @@ class App:
         return await self.aside(lambda: self.read(topic, asked, body))
 
     def read(self, topic: str, asked: Asked, body: bytes) -> tuple[Events, Sequence[Problem]]:
-        """As `examine`, by the compiled loop first."""
+        """As `examine`, but tries the compiled loop first."""
         events = self.scan(topic, asked, body)
         return (events, ()) if events else self.examine(topic, asked, body)
 
     def accepted(self, topic: str, events: Events, problems: Sequence[Problem]) -> bytes:
-        """The answer when the events are safe; counts them."""
+        """Count events that are safe; returns the body of the answer."""
         counts = self.counts
         counts.events[topic] += events.count
         counts.bytes[topic] += events.size
@@ -256,7 +256,7 @@ class App:
     async def _page(self, path: str, method: str, send: Send) -> int:
         page = self._pages.get(path)
         if page is None:
-            raise Refused(404, f"there is no {path}; send events to {EVENTS}TOPIC, or look at /docs")
+            raise Refused(404, f"there is no {path}; send events to {EVENTS}TOPIC, or see /docs")
         if method not in ("GET", "HEAD"):
             raise Refused(405, f"{path} is read with GET")
         status, kind, body = page()
@@ -265,7 +265,7 @@ class App:
 
 
 def _hosts(settings: IngestSettings) -> Callable[[bytes], bool] | None:
-    """Whether a Host is this server's. None takes all: who listens beyond loopback does not know its names."""
+    """Whether a Host is this server's. None allows all: a server beyond loopback does not know its names."""
     if not is_loopback(settings.host) and not settings.hosts:
         return None
     hosts = Hosts((settings.host, *settings.hosts))
@@ -287,9 +287,9 @@ def _query(text: bytes) -> dict[str, str]:
     """`key`, `partial` and `api_key`."""
     found = parameters(text, 10)
     if unknown := set(found) - QUERY:
-        raise Refused(400, f"the query has {', '.join(sorted(unknown))}; it may have key, partial and api_key")
+        raise Refused(400, f"the query has {', '.join(sorted(unknown))}; use only key, partial and api_key")
     if found.get("partial", "true") not in ("true", "false"):
-        raise Refused(400, "partial is true or false")
+        raise Refused(400, "partial must be true or false")
     return found
 
 
@@ -297,5 +297,5 @@ def _key(query: Mapping[str, str], headers: Mapping[bytes, bytes]) -> bytes | No
     """The key that all events of a request have."""
     key = query["key"].encode() if "key" in query else headers.get(b"x-event-key")
     if key is not None and len(key) > MOST_KEY:
-        raise Refused(400, f"the key has {len(key)} bytes; it may have {MOST_KEY}")
+        raise Refused(400, f"the key has {len(key)} bytes; it may have at most {MOST_KEY}")
     return key

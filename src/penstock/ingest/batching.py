@@ -1,6 +1,6 @@
-"""Puts together what comes while the last lot is under way: lots are small when it is quiet, and large when it is not.
+"""Groups the items that come while the last lot is under way: lots are small at low load, and large at high load.
 
-Nobody waits for a timer, and what each lot costs (a request to Kafka, an fsync) is shared by all that are in it.
+No item waits for a timer, and all items of a lot share its cost (a request to Kafka, an fsync).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Item = TypeVar("Item")
 
 
 class WaitingItem(NamedTuple, Generic[Item]):
-    """One thing to carry, its size in bytes, and the future of its end."""
+    """An item to carry, its size in bytes, the future of its end, and the loop's time when it came."""
 
     item: Item
     size: int
@@ -23,9 +23,9 @@ class WaitingItem(NamedTuple, Generic[Item]):
 
 
 class Gather(Generic[Item]):
-    """Calls `carry` with lots of at most `largest` bytes, or of one larger item, `at_once` of them at the same time.
+    """Calls `carry` with lots of at most `largest` bytes, or of one larger item, at most `at_once` at the same time.
 
-    `carry` settles the futures of items that failed; those it leaves are done when it returns, and fail if it raises.
+    `carry` settles the futures of items that failed; the others are done when it returns, and fail if it raises.
     """
 
     def __init__(
@@ -46,18 +46,18 @@ class Gather(Generic[Item]):
         return done
 
     def fail_waiting(self, error: Exception) -> None:
-        """Give up what is not under way."""
+        """Fail the items that are not under way yet."""
         settle(self._waiting, error)
         self._waiting.clear()
 
     def oldest(self) -> float | None:
-        """The loop's time when the oldest thing that is not done came; None if all is."""
+        """The loop's time when the oldest unfinished item came; None if there is none."""
         if self._running:
             return next(iter(self._running.values()))
         return self._waiting[0].since if self._waiting else None
 
     async def finish(self) -> None:
-        """Wait until all is done."""
+        """Wait until all items are done."""
         while self._running or self._waiting:
             if self._running:
                 await asyncio.wait(self._running)

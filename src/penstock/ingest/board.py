@@ -1,7 +1,7 @@
-"""Memory that processes share: the last text that each of them wrote, which outlives its writer.
+"""Memory that processes share: the last bytes that each of them wrote, which outlive the writer.
 
-A place has two halves and a byte that tells which of them holds. A text is written to the other half before the byte
-is turned, so one whose writer is killed is not seen.
+A slot has two halves and a byte that says which of them is valid. A write goes to the other half before that byte
+changes, so the write of a process that is killed is not seen.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ import struct
 from penstock.native.crc32c import crc32c
 
 HEAD = struct.Struct("<II")
-"""Bytes of the text, and their CRC32C."""
+"""The number of bytes, and their CRC32C."""
 
 
 class Board:
-    """Made before the processes are forked; a place has one writer at a time, and any number of readers."""
+    """Created before the processes are forked; a slot has one writer at a time, and any number of readers."""
 
     def __init__(self, places: int, room: int) -> None:
-        """`room` is the most bytes of a text."""
+        """`places` is the number of slots, `room` the largest number of bytes in one."""
         self._half = HEAD.size + room
         self._place = 1 + 2 * self._half
         self._memory = mmap.mmap(-1, places * self._place)
 
     def write(self, place: int, text: bytes) -> None:
         if HEAD.size + len(text) > self._half:
-            raise ValueError(f"{len(text)} bytes; there is room for {self._half - HEAD.size}")
+            raise ValueError(f"{len(text)} bytes do not fit; there is room for {self._half - HEAD.size}")
         start = place * self._place
         half = 1 - self._memory[start]
         at = start + 1 + half * self._half
@@ -41,6 +41,6 @@ class Board:
             at = start + 1 + self._memory[start] * self._half
             size, checksum = HEAD.unpack_from(self._memory, at)
             text = self._memory[at + HEAD.size : at + HEAD.size + min(size, self._half - HEAD.size)]
-            # Another text, if the writer came round to this half while it was copied.
+            # The checksum differs if the writer wrote to this half again during the copy.
             if crc32c(text) == checksum:
                 return text

@@ -1,4 +1,4 @@
-"""The body of a request, within the bounds of size, memory and time, unpacked if it is gzip."""
+"""Reads the body of a request, within limits of size, memory and time, and unpacks gzip."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 GZIP = 16 + zlib.MAX_WBITS
 WINDOW = 16 << 10
-"""Bytes that are unpacked at a time: what follows the end of a member is copied, up to a window for each."""
+"""Bytes unpacked at a time: what follows the end of a member is copied, up to a window for each member."""
 MEMBERS = 10_000
-"""Of gzip in a body. A member costs some microseconds and may be empty: 8 MB have room for 400 000."""
+"""Most gzip members in a body. A member costs a few microseconds and may be empty: 8 MB have room for 400 000."""
 FULL = 1
-"""Seconds after which callers may try again when the memory for requests is taken."""
+"""Seconds after which callers may try again when the memory for requests is used up."""
 
 
 class Disconnected(Exception):
-    """The caller is gone before the body was complete."""
+    """The caller disconnected before the body was complete."""
 
 
 class InFlight:
@@ -35,7 +35,7 @@ class InFlight:
 
 
 class Share:
-    """What one request takes, until its end."""
+    """The bytes of one request in `InFlight`, given back at its end."""
 
     __slots__ = ("_all", "_size")
 
@@ -60,7 +60,11 @@ class Share:
 
 
 async def read(receive: Receive, share: Share, *, most: int) -> bytes:
-    """The whole body; `Disconnected` if the caller went away, or was sent away because it took too long."""
+    """The whole body.
+
+    Raises `Disconnected` if the caller left, or was disconnected because it took too long, and `Refused` if the body is
+    too large or the memory for requests is used up.
+    """
     message = await receive()
     body: bytes = message.get("body", b"")
     share.take(len(body))
@@ -86,13 +90,13 @@ def _within(body: bytes, most: int) -> bytes:
 
 
 def too_large(most: int) -> Refused:
-    return Refused(413, f"a request may have {most} bytes; send fewer events in each")
+    return Refused(413, f"a request may have at most {most} bytes; send fewer events in each")
 
 
 def unpack(body: bytes, encoding: bytes, *, most: int) -> bytes:
-    """The body without its Content-Encoding; never more than `most` bytes are unpacked.
+    """The body without its Content-Encoding; at most `most` bytes are unpacked.
 
-    Raises `Refused` for another encoding, for what is not gzip, and for more bytes or members than a request may have.
+    Raises `Refused` if the encoding is unknown, the gzip is not valid, or there are too many bytes or members.
     """
     coding = encoding.strip().lower()
     if coding in (b"", b"identity"):
@@ -105,13 +109,13 @@ def unpack(body: bytes, encoding: bytes, *, most: int) -> bytes:
         if member is None:  # members may follow one another (RFC 1952, section 2.2)
             member, members = zlib.decompressobj(GZIP), members + 1
             if members > MEMBERS:
-                raise Refused(400, f"the body has more than {MEMBERS} members of gzip; send it as one")
+                raise Refused(400, f"the body has more than {MEMBERS} gzip members; send it as one")
         window = body[at : at + WINDOW]
         try:
-            # Never more than `most` + 1 in all, so that nothing of the window is left over but behind the member's end.
+            # At most `most` + 1 in all, so that only what is behind the member's end is left over of the window.
             out.append(member.decompress(window, most - size + 1))
         except zlib.error as error:
-            raise Refused(400, f"the body is no gzip: {error}") from None
+            raise Refused(400, f"the body is not valid gzip: {error}") from None
         size += len(out[-1])
         if size > most:
             raise too_large(most)
@@ -119,5 +123,5 @@ def unpack(body: bytes, encoding: bytes, *, most: int) -> bytes:
         if member.eof:
             member = None
     if member is not None:
-        raise Refused(400, "the body is no gzip: it ends too early")
+        raise Refused(400, "the body is not valid gzip: it ends too early")
     return b"".join(out)

@@ -1,4 +1,4 @@
-"""A topic's JSON schema: compiled once, asked about many events at once, and about each if one is wrong."""
+"""A topic's JSON schema: compiled once, validates many events at once, and each event if one is wrong."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from penstock.ingest.responses import Problem, shortened
 EVENT = "urn:penstock:event"
 SMALL = 4096
 """Bytes of an event up to which all of its errors are listed. The library makes all errors of an event or only the
-first, and takes about 10 us for each: an event of 1 MB may have 500 000."""
+first, and takes about 10 us for each error: an event of 1 MB may have 500 000."""
 LARGE = 256 << 10
-"""Bytes of an event above which not even the first error is made: of an `anyOf` it took 0.2 s for 1 MB."""
+"""Bytes of an event above which not even the first error is made: with an `anyOf` that took 0.2 s for 1 MB."""
 NOT_LISTED = "the event does not satisfy the schema"
-"""The reason where the answer lists enough others."""
+"""The reason when the answer already lists enough problems."""
 TOO_LARGE_TO_SAY = f"{NOT_LISTED}; what is wrong is listed for events of at most {LARGE} bytes"
 
 
@@ -34,7 +34,7 @@ class Numbered:
 
 
 class Schema:
-    """Of any draft that the document names, 2020-12 by default; formats are checked, and nothing is fetched."""
+    """A schema of any draft that the document names, 2020-12 by default; checks formats, and fetches nothing."""
 
     def __init__(self, document: Any) -> None:
         self.document = document
@@ -45,7 +45,7 @@ class Schema:
         self._many = jsonschema_rs.validator_for(many, registry=registry, **options)
 
     def problems(self, events: Sequence[Numbered], most: int) -> list[Problem]:
-        """At least one problem for each event that is not valid; about `most` in all say what is wrong."""
+        """At least one problem for each event that is not valid; about the first `most` say what is wrong."""
         if self._many.is_valid([one.event for one in events]):
             return []
         problems: list[Problem] = []
@@ -75,21 +75,21 @@ def _not_here(uri: str) -> Any:
 
 
 def load(file: Path, topic: str) -> Schema:
-    """The schema of a file."""
+    """The schema of a file; raises PenstockError if it cannot be read or is not a JSON schema."""
     where = f"schema of topic {topic}, {file}"
     try:
         document = json.loads(file.read_bytes())
     except OSError as error:
         raise PenstockError(f"it cannot be read: {error.strerror}", where=where, next="check the path") from error
     except ValueError as error:
-        raise PenstockError(f"it is no JSON: {error}", where=where, next="correct the file") from error
+        raise PenstockError(f"it is not valid JSON: {error}", where=where, next="correct the file") from error
     try:
         return Schema(document)
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
         said = getattr(error, "message", str(error))
-        raise PenstockError(f"it is no JSON schema: {said}", where=where, next="correct the file") from error
+        raise PenstockError(f"it is not a valid JSON schema: {said}", where=where, next="correct the file") from error
 
 
 def pointer(path: Sequence[str | int]) -> str:
-    """A place as a JSON pointer (RFC 6901)."""
+    """A path as a JSON pointer (RFC 6901)."""
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)

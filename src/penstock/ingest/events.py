@@ -1,9 +1,9 @@
-"""The events of a request: cut out of its body as they were sent, checked, never encoded again.
+"""The events of a request: cut out of its body as they were sent, and checked, but never encoded again.
 
-Most bodies are good, and `scan_kernel` finds that out without decoding them. The others, and those of topics whose
-schema it does not know, are decoded and validated here, which says what is wrong with which event. NDJSON is cut at
-line feeds, which JSON has only between its tokens; a value over several lines is therefore refused. An array is cut by
-the decoder, which hands out the bytes of each element.
+Most bodies are good, and `scan_kernel` finds that out without decoding them. Other bodies, and those of topics without
+a plan, are decoded and validated here, which says what is wrong with which event. NDJSON is cut at line feeds, which
+JSON has only between its tokens; so a value over several lines is refused. An array is cut by the decoder, which
+returns the bytes of each element.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.native import Array
 from penstock.native.text_slices import Texts, column
 
 LINES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"})
-# Browsers' sendBeacon sends text as text/plain, and other types only after a question to the server.
+# Browsers' sendBeacon sends text as text/plain, and other types only after a preflight.
 JSON = frozenset({"application/json", "text/plain"})
 SPACE = b" \t\r\n"
 GROUP = 64 << 10
@@ -35,11 +35,11 @@ included, and what is decoded takes up to 25 times as much memory."""
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
 _any = msgspec.json.Decoder()
 _fields = msgspec.json.Decoder(dict, float_hook=lambda text: 0.0)
-"""Of an object; numbers that no double holds are no problem, as no event is encoded again."""
+"""The fields of an object; numbers that no double can hold are allowed, because no event is encoded again."""
 
 
 class _Object(msgspec.Struct):
-    """Any JSON object: all of its fields are passed over, but have to be JSON."""
+    """Any JSON object: its fields are skipped, but have to be JSON."""
 
 
 _object = msgspec.json.Decoder(_Object)
@@ -52,7 +52,7 @@ class Events:
     values: Texts
     keys: Texts | bytes | None
     size: int
-    """Bytes of the body that they came in."""
+    """Bytes of the body in which they came."""
 
     @classmethod
     def of(cls, values: Sequence[bytes], keys: Sequence[bytes | None] | bytes | None, size: int) -> Events:
@@ -78,7 +78,7 @@ class EventFormat:
     _plan: SchemaPlan | None = field(init=False, repr=False)
     _keyless: SchemaPlan | None = field(init=False, repr=False)
     _rooms: list[Array] = field(init=False, repr=False)
-    """What `cut` needs, one for each thread that reads."""
+    """Buffers for `cut`, one for each thread that reads."""
 
     def __post_init__(self) -> None:
         document = self.schema.document if self.schema else True
@@ -87,7 +87,7 @@ class EventFormat:
         object.__setattr__(self, "_rooms", [])
 
     def read(self, body: bytes, *, lines: bool, key: bytes | None) -> tuple[Events, list[Problem]]:
-        """The good events of a body, and what is wrong with the others; `key` comes before a key in the event."""
+        """The good events of a body, and what is wrong with the others; `key` overrides a key in the event."""
         found = self.scan(body, lines=lines, key=key)
         return (found, []) if found else self.examine(body, lines=lines, key=key)
 
@@ -105,7 +105,7 @@ class EventFormat:
         return Events(values, key if keys is None else keys, len(body))
 
     def examine(self, body: bytes, *, lines: bool, key: bytes | None) -> tuple[Events, list[Problem]]:
-        """As `read`, by decoding and validating, which takes ten times as long and tells what is wrong."""
+        """As `read`, by decoding and validating, which takes ten times as long and says what is wrong."""
         values = split_lines(body, self.most) if lines else split(body, self.most)
         if not values:
             raise Refused(400, "there is no event in the body")
@@ -124,7 +124,7 @@ class EventFormat:
         return Events.of(good, chosen, len(body)), problems
 
     def _decoder(self, with_keys: bool) -> Callable[[bytes], Any]:
-        """Without a schema events are objects with any numbers; they are made only if their key is in them."""
+        """The decoder of an event; without a schema, fields are decoded only if they have the key."""
         if self.schema:
             return _any.decode
         return _fields.decode if with_keys else _object_of
@@ -132,7 +132,7 @@ class EventFormat:
     def _examine_group(
         self, values: list[bytes], start: int, with_keys: bool, most: int
     ) -> tuple[list[Problem], list[bytes | None]]:
-        """What is wrong with these events, the first of which is number `start`, and the key of each if wanted."""
+        """The problems of these events, whose first has index `start`, and the key of each event if `with_keys`."""
         if len(values) == 1 and len(values[0]) > self.largest:
             return [self._too_large(values[0], start)], [None]
         decoded, problems = decode(self._decoder(with_keys), values)
@@ -155,7 +155,7 @@ class EventFormat:
 
 
 def _groups(values: list[bytes]) -> Iterator[tuple[int, int]]:
-    """Where groups of at most `GROUP` bytes, or of one larger event, begin and end."""
+    """The starts and ends of groups of at most `GROUP` bytes, or of one larger event."""
     start, size = 0, 0
     for index, value in enumerate(values):
         if size and size + len(value) > GROUP:
@@ -190,15 +190,15 @@ def split(body: bytes, most: int) -> list[bytes]:
     try:
         return list(map(bytes, _elements.decode(body)))
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Refused(400, f"the body is no JSON: {_said(error)}") from None
+        raise Refused(400, f"the body is not valid JSON: {_said(error)}") from None
 
 
 def decode(one: Callable[[bytes], Any], values: list[bytes]) -> tuple[list[Any], list[Problem]]:
-    """Each value decoded, and those that are not what the decoder takes."""
+    """Each value decoded (None if it is not valid), and the problems."""
     try:
         return list(map(one, values)), []
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass  # one by one, to tell which
+        pass  # one by one, to find out which
     decoded: list[Any] = []
     problems: list[Problem] = []
     for index, value in enumerate(values):
@@ -213,7 +213,7 @@ def decode(one: Callable[[bytes], Any], values: list[bytes]) -> tuple[list[Any],
 def keys_of(
     events: list[Any], path: tuple[str, ...], start: int, bad: set[int]
 ) -> tuple[list[bytes | None], list[Problem]]:
-    """The key in each event: text or a whole number; None where there is none. The first event has number `start`."""
+    """The key of each event, a string or an integer; None where there is none. The first event has index `start`."""
     keys: list[bytes | None] = []
     problems: list[Problem] = []
     for index, event in enumerate(events, start):
@@ -229,7 +229,7 @@ def keys_of(
         else:
             keys.append(None)
             if index not in bad:
-                problems.append(Problem(index, "/" + "/".join(path), "a key is text or a whole number"))
+                problems.append(Problem(index, "/" + "/".join(path), "a key must be a string or an integer"))
     return keys, problems
 
 
@@ -243,7 +243,7 @@ def _without(
 
 
 def _object_of(value: bytes) -> _Object:
-    value.decode()  # a decoder that passes over text does not look at its bytes
+    value.decode()  # a decoder that skips strings does not check their bytes
     return _object.decode(value)
 
 
@@ -251,15 +251,15 @@ def _said(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if isinstance(error, UnicodeDecodeError):
-        return f"text is no UTF-8: {error.reason}"
+        return f"it is not valid UTF-8: {error.reason}"
     return str(error)
 
 
-# Events as the columns that our Kafka client takes.
+# Events as columns for the Kafka client.
 
 
 def table(lot: Sequence[Events], times: Sequence[int] | None = None) -> pa.RecordBatch:
-    """The events of all, in order: `value`, `key` if any has one, and `timestamp` (ms) if each lot's time is given."""
+    """The events of all lots, in order: `value`, `key` if any has one, and `timestamp` (ms) if `times` are given."""
     columns = {"value": column([events.values for events in lot])}
     if any(events.keys is not None for events in lot):
         columns["key"] = column([events.key_texts() for events in lot])

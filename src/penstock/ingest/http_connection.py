@@ -1,10 +1,10 @@
-"""Connections that hold what a caller may cost: heads, requests that wait for their turn, unread answers, and time.
+"""Connections that limit what a caller may cost: heads, pipelined requests, unread answers, and time.
 
-uvicorn itself waits for ever, for the head as for the body, and bounds neither. A timer for each request would cost
+uvicorn itself waits for ever, for the head and for the body, and limits neither. A timer for each request would cost
 more than a look at all connections once in a while.
 
-Some callers offer another protocol with each request (Java's HttpClient: HTTP/2), and expect an answer in this one from
-who does not care for it (RFC 9110, 7.8). The parser passes over the body then, so it gets the head without the offer.
+Some callers offer another protocol with each request (Java's HttpClient: HTTP/2), and expect an answer in HTTP/1.1 from
+a server that ignores the offer (RFC 9110, 7.8). The parser then skips the body, so it gets the head without the offer.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from penstock.ingest.responses import PLAIN, PROBLEM, Headers, Problem, Refused,
 
 NOT_HTTP = "Invalid HTTP request received."
 LOOK = 0.5
-"""Seconds between two looks."""
+"""Seconds between two looks at all connections."""
 FAREWELL = 2.0
-"""Seconds for a caller to read why it is sent away, and to close its side of TLS: uvloop would wait for 30."""
+"""Seconds for a caller to read its last answer, and to close its side of TLS: uvloop would wait for 30."""
 PIPELINED = 100
-"""Requests of a connection that wait for the answers to those before them."""
+"""Most requests of a connection that wait for the answers to those before them."""
 IGNORED = 1 << 20
-"""Bytes that a caller may go on sending after it was told why it is sent away."""
+"""Bytes that a caller may still send after its last answer."""
 CROWDED = 0.9
-"""Of all connections that may be open: with more, those that wait for a request are closed to have room for others."""
+"""Share of the allowed connections: above it, those that wait for a request are closed to make room for others."""
 
 
 class TooMuch(Exception):
-    """A head beyond the limits, or too many requests at once; without a status what was asked before is answered."""
+    """A head beyond the limits, or too many requests at once; without a status, only earlier requests are answered."""
 
     def __init__(self, status: int = 0, detail: str = "") -> None:
         super().__init__(detail)
@@ -47,14 +47,14 @@ class TooMuch(Exception):
 
 
 class HttpConnection(HttpToolsProtocol):
-    """uvicorn's, which knows since when it waits for the rest of a request, and how much it holds of one."""
+    """uvicorn's connection, which also knows since when it waits for the rest of a request, and how much it holds."""
 
     waits_since: float | None = None
     """The loop's time since which a request has been coming."""
     idle_since: float | None = None
     """The loop's time since which nothing has come after an answer."""
     unread, unread_since = 0, 0.0
-    """Bytes of answers that the caller has not taken, and since when they are as many."""
+    """Bytes of answers that the caller has not read, and since when that number is the same."""
     on_lost: Callable[[], None]
     """Called when the connection is gone."""
     url = b""
@@ -84,7 +84,7 @@ class HttpConnection(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self.idle_since = None
         if self.waits_since is None and (self.cycle is None or self.cycle.response_complete):
-            # The parser passes over line ends before a request, which do not keep a connection open either.
+            # The parser skips line ends before a request; these must not keep a connection open.
             self.waits_since = self.loop.time()
         self._pending += len(data)
         try:
@@ -104,7 +104,7 @@ class HttpConnection(HttpToolsProtocol):
             self._count_pending()
 
     def _feed(self, data: bytes) -> bytes:
-        """Parse it up to the next head that offers another protocol; what is left is to be parsed behind that."""
+        """Parse up to the next head that offers another protocol; returns the rest, which is to be parsed after it."""
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
@@ -116,7 +116,7 @@ class HttpConnection(HttpToolsProtocol):
         return b""
 
     def _offers_protocol(self) -> bool:
-        """Whether the parser stops behind this head; behind a CONNECT it always does."""
+        """Whether the head offers another protocol, where the parser stops; after a CONNECT it always stops."""
         return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
 
     def _head_without_offer(self) -> bytes:
@@ -129,7 +129,7 @@ class HttpConnection(HttpToolsProtocol):
         super().on_header(name, value)
         if len(self.headers) > self._limits.headers:
             most = self._limits.headers
-            self._stop(TooMuch(431, f"the head of a request may have {most} header lines"))
+            self._stop(TooMuch(431, f"the head of a request may have at most {most} header lines"))
 
     def on_headers_complete(self) -> None:
         if self._pending > self._limits.head and self._head_size() > self._limits.head:
@@ -152,11 +152,11 @@ class HttpConnection(HttpToolsProtocol):
 
     def _head_too_large(self) -> TooMuch:
         if len(self.url) > self._limits.url:
-            return TooMuch(414, f"a URL may have {self._limits.url} bytes")
-        return TooMuch(431, f"the head of a request may have {self._limits.head} bytes")
+            return TooMuch(414, f"a URL may have at most {self._limits.url} bytes")
+        return TooMuch(431, f"the head of a request may have at most {self._limits.head} bytes")
 
     def _stop(self, why: TooMuch) -> None:
-        """Have the parser stop: it gives up when a call of ours fails."""
+        """Stop the parser: it ends when a callback raises."""
         self._too_much = why
         raise why
 
@@ -177,7 +177,7 @@ class HttpConnection(HttpToolsProtocol):
             self.cycle.take()
 
     def _count_pending(self) -> None:
-        """Count a head that has not come to its end as in flight; without room for it the caller is sent away."""
+        """Count an incomplete head as in flight; without room for it, the caller is disconnected."""
         in_flight, pending = self._app.in_flight, 0 if self._ignored >= 0 else self._pending
         in_flight.bytes += pending - self._counted
         self._counted = pending
@@ -202,16 +202,16 @@ class HttpConnection(HttpToolsProtocol):
         self._end_soon()
 
     def _end_soon(self) -> None:
-        """Cut a connection that is being closed, if its caller does not take part in that."""
+        """Abort a connection that is being closed, if its caller does not close it in time."""
         if self.transport.is_closing():
             self.loop.call_later(FAREWELL, self.transport.abort)
 
     def leave(self) -> None:
-        """Send the caller away whose request does not come to its end."""
+        """Disconnect a caller whose request does not complete in time."""
         self._send_away(408, "", linger=False)
 
     def _send_away(self, status: int, detail: str, *, linger: bool = True) -> None:
-        """Answer the request that is coming, unless it has its answer, and close; nothing that comes is read any more.
+        """Answer the current request, unless it has its answer, and close; later bytes are ignored.
 
         A caller that still sends would lose the answer if the connection were closed at once: it may `linger`.
         """
@@ -220,7 +220,7 @@ class HttpConnection(HttpToolsProtocol):
         of_it = coming and cycle is not None and cycle.scope is self.scope
         if cycle is not None and not cycle.response_complete:
             if not of_it:
-                # The answers to those before it come first; the connection is closed behind the last of them.
+                # Earlier requests are answered first; the connection is closed after the last answer.
                 cycle.keep_alive = False
                 return
             cycle.disconnected = True
@@ -233,7 +233,7 @@ class HttpConnection(HttpToolsProtocol):
             self._close()
 
     def _owes_answers(self) -> bool:
-        """Whether requests before that of a caller who is sent away wait for their answers."""
+        """Whether requests before the refused one still wait for their answers."""
         cycle = self.cycle
         return cycle is not None and not cycle.response_complete and not cycle.disconnected
 
@@ -243,7 +243,7 @@ class HttpConnection(HttpToolsProtocol):
 
 
 def _refusal(status: int, detail: str) -> bytes:
-    """An answer without the application, which never saw the request."""
+    """An answer written without the application, which never sees the request."""
     text = detail.encode()
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", "connection: close", f"content-length: {len(text)}"]
     lines += ["content-type: text/plain; charset=utf-8"] if text else []
@@ -252,7 +252,7 @@ def _refusal(status: int, detail: str) -> bytes:
 
 
 def _parser(connection: HttpConnection) -> httptools.HttpRequestParser:
-    """One like uvicorn's."""
+    """A parser like uvicorn's."""
     made = httptools.HttpRequestParser(connection)
     with suppress(AttributeError):  # before 0.6.3
         made.set_dangerous_leniencies(lenient_data_after_close=True)
@@ -260,10 +260,10 @@ def _parser(connection: HttpConnection) -> httptools.HttpRequestParser:
 
 
 async def watch(connections: Iterable[object], *, body: float, idle: float, unread: int, most: int) -> None:
-    """Let callers go that take too long or too much; ends when cancelled.
+    """Disconnect callers that take too long or too much; runs until cancelled.
 
-    `body` is the most seconds for a request to come, `idle` for a caller to take nothing of its answers, and `unread`
-    the most bytes of answers of all callers together. `most` connections may be open.
+    `body` is the most seconds for a request to arrive, `idle` the most seconds in which a caller reads nothing of its
+    answers, and `unread` the most bytes of unread answers of all callers. At most `most` connections may be open.
     """
     loop = asyncio.get_running_loop()
     while True:
@@ -286,7 +286,7 @@ async def watch(connections: Iterable[object], *, body: float, idle: float, unre
 
 
 def _end_largest(living: Iterable[HttpConnection], size: int) -> None:
-    """Cut connections with the most unread bytes until so many are gone."""
+    """Abort the connections with the most unread bytes until `size` bytes are freed."""
     for one in sorted(living, key=lambda one: -one.unread):
         if size <= 0:
             return
@@ -295,7 +295,7 @@ def _end_largest(living: Iterable[HttpConnection], size: int) -> None:
 
 
 def _end_idle(living: Iterable[HttpConnection], count: int) -> None:
-    """Close so many connections that wait for a request, those first that have waited longest."""
+    """Close `count` connections that wait for a request, the longest waiting first."""
     idle = sorted((one.idle_since, id(one), one) for one in living if one.idle_since is not None)
     for _, _, one in idle[:count]:
         one.transport.close()
@@ -305,7 +305,7 @@ log = logging.getLogger(__name__)
 
 
 def quick(connection: HttpConnection, app: App) -> Quick | None:
-    """For the request whose head has come; None if the application is to have it."""
+    """The fast path for the request whose head has come; None if the application is to handle it."""
     topic, cycle, parser = app.routes.get(connection.url), connection.cycle, connection.parser
     if topic is None or (cycle is not None and not cycle.response_complete) or parser.get_method() != b"POST":
         return None
@@ -319,21 +319,21 @@ def quick(connection: HttpConnection, app: App) -> Quick | None:
         app.require_host(headers)
         asked = app.admit(topic, headers, b"")
     except Refused:
-        return None  # the application finds the same, and says so
+        return None  # the application finds the same, and answers it
     return Quick(connection, app, topic, asked, app.callers[topic].headers(headers.get(b"origin")))
 
 
 class Quick:
-    """One request, from its head to its answer."""
+    """A request on the fast path, from its head to its answer."""
 
     message_event = asyncio.Event()
-    """uvicorn sets it when something came; nobody waits for it here."""
+    """uvicorn sets it when something has come; nobody waits for it here."""
 
     def __init__(self, connection: HttpConnection, app: App, topic: str, asked: Asked, shared: Headers) -> None:
-        """`shared` are headers of the answer that tell a browser which page may read it."""
+        """`shared` are headers of the answer by which a browser knows which page may read it."""
         self._body: list[bytes] = []
         self._late: Refused | None = None
-        """What became wrong while the body came."""
+        """What went wrong while the body came."""
         self.scope, self.more_body = connection.scope, True
         self.response_started = self.response_complete = self.disconnected = False
         parser = connection.parser
@@ -343,7 +343,7 @@ class Quick:
         self._began = time.perf_counter()
 
     def add(self, part: bytes) -> None:
-        """A part of the body; only what has come takes memory from others, not what was announced."""
+        """Take a part of the body; only received bytes count as memory in use, not the announced ones."""
         if self._late:
             return
         try:
@@ -355,7 +355,7 @@ class Quick:
             self._share.give_back()
 
     def take(self) -> None:
-        """The body is complete."""
+        """Handle the complete body."""
         app, topic, asked = self._app, self._topic, self._asked
         try:
             if self._late:
@@ -381,7 +381,7 @@ class Quick:
         self._app.store.put(self._topic, events).add_done_callback(partial(self._stored, events, problems))
 
     def lost(self) -> None:
-        """The connection is gone; what came of the body is of no use."""
+        """Drop a body that is not complete: the connection is gone."""
         if self.more_body:
             self.more_body = False
             self._end(GONE)
@@ -401,7 +401,7 @@ class Quick:
         self._answer(error.status, refusal(error), PROBLEM, refusal_headers(error))
 
     def _answer(self, status: int, body: bytes, kind: bytes, more: Headers) -> None:
-        """Write it at once, as uvicorn would in two parts."""
+        """Write head and body at once; uvicorn would write two parts."""
         connection = self._connection
         self.response_started = self.response_complete = True
         if not self.disconnected and not connection.transport.is_closing():

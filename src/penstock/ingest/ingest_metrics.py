@@ -1,4 +1,4 @@
-"""Counts of the server: plain numbers where requests are answered, Prometheus's metrics at a scrape."""
+"""The server's counts: plain numbers while requests are answered, Prometheus metrics at a scrape."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from penstock.wire import Producer
 from penstock.wire.prometheus import ProducerCollector
 
 LASTING = ("counter", "histogram")
-"""Kinds of metrics that go on when another process takes the place of one that died; the others die with it."""
+"""Kinds of metrics that continue when another process replaces one that died; the others end with it."""
 
 Sample = tuple[str, dict[str, str], float]
 """Name, labels and value."""
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Seconds of the buckets of answers' times."""
+"""Upper bounds of the buckets of answer times, in seconds."""
 TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 
 class IngestCounts:
-    """What happened so far."""
+    """Counts since the start."""
 
     def __init__(self) -> None:
         self.requests: dict[tuple[str, int], int] = defaultdict(int)
-        """By topic, "" if it is none of ours, and status."""
+        """By topic ("" if it is unknown) and status."""
         self.events: dict[str, int] = defaultdict(int)
         self.bytes: dict[str, int] = defaultdict(int)
         self.bad: dict[str, int] = defaultdict(int)
@@ -61,7 +61,7 @@ class CountsCollector(Collector):
         yield requests
         yield _by_topic("events", "Events acknowledged", counts.events)
         yield _by_topic("bytes", "Bytes of bodies with acknowledged events, unpacked", counts.bytes)
-        yield _by_topic("bad_events", "Events refused because of what they are", counts.bad)
+        yield _by_topic("bad_events", "Events refused because they are not valid", counts.bad)
         yield self._times()
 
     def _times(self) -> Metric:
@@ -81,11 +81,13 @@ def _by_topic(name: str, text: str, counts: Mapping[str, int]) -> Metric:
 
 
 def deaths(number: int) -> Metric:
-    return CounterMetricFamily("penstock_ingest_worker_deaths", "Workers that ended unasked", value=number)
+    return CounterMetricFamily(
+        "penstock_ingest_worker_deaths", "Workers that ended without being stopped", value=number
+    )
 
 
 class Reporter:
-    """Makes the reports of this process."""
+    """Creates the reports of this process."""
 
     def __init__(
         self, counts: IngestCounts, in_flight: InFlight, store: EventStore, producer: Producer, listener: Listener
@@ -100,8 +102,8 @@ class Reporter:
 
     def _now(self, facts: Facts) -> Iterator[Metric]:
         yield _gauge("workers", "Processes that take events", 1)
-        yield _gauge("in_flight_bytes", "Bytes of requests not answered", self._in_flight.bytes)
-        yield _gauge("connections", "Connections that are open", self._listener.open)
+        yield _gauge("in_flight_bytes", "Bytes of requests not answered yet", self._in_flight.bytes)
+        yield _gauge("connections", "Open connections", self._listener.open)
         text = "Connections refused because too many are open, in all or from one address"
         yield CounterMetricFamily("penstock_ingest_refused_connections", text, value=self._listener.refused)
         if facts.spool is not None:
@@ -118,7 +120,7 @@ def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(f"penstock_ingest_{name}", text, value=value)
 
 
-# What a process tells of itself, and how the reports of several become one: what /metrics and /health are made of.
+# The report of a process, and how those of several are merged for /metrics and /health.
 
 
 class Family(msgspec.Struct, array_like=True, frozen=True):
@@ -142,7 +144,7 @@ class Family(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Report(msgspec.Struct, array_like=True, frozen=True):
-    """`at` is the monotonic clock's seconds, `in_flight` bytes; there are no facts of a process that died."""
+    """`at` is in seconds of the monotonic clock, `in_flight` in bytes; `facts` is None if the process died."""
 
     at: float
     families: list[Family]
@@ -150,16 +152,16 @@ class Report(msgspec.Struct, array_like=True, frozen=True):
     in_flight: int
 
     def over(self, before: Iterable[Family]) -> Report:
-        """With what others counted before."""
+        """This report, plus what earlier processes counted."""
         return msgspec.structs.replace(self, families=merged([before, self.families]))
 
     def left(self) -> Report:
-        """What remains when the process has died."""
+        """What remains after the process has died."""
         return Report(self.at, [one for one in self.families if one.kind in LASTING], None, 0)
 
 
 def merged(parts: Iterable[Iterable[Family]]) -> list[Family]:
-    """Samples with the same name and labels are added; of quantiles, which have no sum, the largest is taken."""
+    """Samples with the same name and labels added; of quantiles, which have no sum, the largest."""
     families: dict[str, Family] = {}
     values: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
     for family in (family for part in parts for family in part):
@@ -189,12 +191,12 @@ class _Merged(Collector):
 
 
 def health(reports: Iterable[Report], now: float, silent: float) -> tuple[bool, dict[str, Any]]:
-    """Whether all that live take events, and what is told: the worst, sizes added up.
+    """Whether all live processes take events, and the fields of /health: the worst process's, with sizes added up.
 
-    Who has reported nothing for `silent` seconds takes none.
+    A process that has reported nothing for `silent` seconds counts as taking none.
     """
     living = [(one, one.facts) for one in reports if one.facts]
-    late = [f"a worker is stuck since {now - one.at:.0f} s" for one, _ in living if now - one.at > silent]
+    late = [f"a worker has been stuck for {now - one.at:.0f} s" for one, _ in living if now - one.at > silent]
     problems = late + [facts.problem for _, facts in living if facts.problem]
     takes = not late and all(facts.takes for _, facts in living)
     told: dict[str, Any] = {

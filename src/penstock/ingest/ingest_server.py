@@ -1,4 +1,4 @@
-"""The process: our application in uvicorn, from a bound socket to the last acknowledged event."""
+"""The server process: `App` in uvicorn, from a bound socket to the last acknowledged event."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from penstock.ingest.supervisor import STOPS, Workers
 from penstock.wire import Producer, Reader
 
 MARGIN = 10
-"""Seconds that requests under way have at the end besides those for Kafka and for their body."""
+"""Seconds that requests under way have at the end, in addition to those for Kafka and for the body."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""glibc's numbers (malloc.h)."""
+"""Parameters of glibc's mallopt (malloc.h)."""
 KEPT = 32 << 20
-"""Bytes; the most that glibc takes."""
+"""Bytes; glibc's maximum."""
 
 
 SILENT = 5.0
@@ -51,7 +51,7 @@ Sit = Callable[[Reporter], Alone | Seat]
 
 
 class IngestServer(uvicorn.Server):
-    """uvicorn's, which gets its connections from our listener."""
+    """uvicorn's server, with the connections of `Listener`."""
 
     def __init__(self, config: uvicorn.Config, site: Site) -> None:
         super().__init__(config)
@@ -80,7 +80,7 @@ class IngestServer(uvicorn.Server):
 
 
 def readings(settings: IngestSettings) -> dict[str, EventFormat]:
-    """How the events of each topic are read; compiles the schemas."""
+    """How the events of each topic are read; compiles the schemas, and raises PenstockError if one is not valid."""
     return {
         name: EventFormat(
             load(topic.schema, name) if topic.schema else None, topic.key, settings.limits.event, settings.limits.events
@@ -90,20 +90,20 @@ def readings(settings: IngestSettings) -> dict[str, EventFormat]:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens there; port 0 is any that is free."""
+    """A socket that listens at this address; port 0 is any free port. Raises PenstockError if it cannot listen."""
     try:
         return socket.create_server(
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048
         )
     except OSError as error:
         raise PenstockError(
-            f"cannot listen at {host}:{port}: {error.strerror}",
+            f"cannot listen on {host}:{port}: {error.strerror}",
             next="stop what listens there, or give another address with --listen",
         ) from error
 
 
 class Clients(NamedTuple):
-    """Of Kafka, for the loop in which they were made; `reader` only asks whether Kafka is there."""
+    """Kafka clients, for the event loop in which they were made; `reader` only asks whether Kafka is available."""
 
     producer: Producer
     reader: Reader
@@ -111,7 +111,7 @@ class Clients(NamedTuple):
 
 @dataclass(frozen=True)
 class Site:
-    """What is to be served, all of it checked: settings, how each topic's events are read, and a bound socket."""
+    """What to serve, all of it checked: settings, how each topic's events are read, and a bound socket."""
 
     settings: IngestSettings
     readings: Mapping[str, EventFormat]
@@ -120,7 +120,7 @@ class Site:
 
 
 def run(site: Site, connect: Callable[[], Clients], ready: Callable[[], None]) -> None:
-    """Serve until SIGTERM or Ctrl-C; then answer what is under way, and hand Kafka what is not there yet."""
+    """Serve until SIGTERM or Ctrl-C; then answer the requests under way, and send Kafka what it does not have yet."""
     count = site.settings.workers
     if count == 1:
         _run(site, 0, connect, Alone, ready)
@@ -135,11 +135,11 @@ def run(site: Site, connect: Callable[[], Clients], ready: Callable[[], None]) -
 
 
 def _run(site: Site, number: int, connect: Callable[[], Clients], sit: Sit, ready: Callable[[], None]) -> None:
-    """One process, or the worker of this number."""
+    """Run the only process, or the worker of this number."""
     _keep_memory()
     config = _config(site)
     server = IngestServer(config, site)
-    # For signals before uvicorn listens to them, and for those that it raises once more at its end.
+    # For signals before uvicorn handles them, and for those that it raises again at its end.
     for one in STOPS:
         signal.signal(one, lambda number, frame: setattr(server, "should_exit", True))
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
@@ -147,7 +147,7 @@ def _run(site: Site, number: int, connect: Callable[[], Clients], sit: Sit, read
 
 
 def _keep_memory() -> None:
-    """Have glibc keep the memory of one lot of events for the next: given back, each page of it costs a fault."""
+    """Make glibc keep the memory of a lot of events for the next: a page that is given back costs a page fault."""
     with suppress(OSError, AttributeError):  # another libc
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_THRESHOLD, KEPT)
@@ -177,7 +177,7 @@ async def _serve(
         )
         beside = [seat.keep_telling(), watching]
         tasks = [asyncio.create_task(one) for one in beside]
-        # What lives from here on is all that the collector of cycles has to look at.
+        # The garbage collector then looks only at objects made from here on.
         gc.collect()
         gc.freeze()
         ready()
@@ -188,7 +188,7 @@ async def _serve(
 
 @asynccontextmanager
 async def _store(settings: IngestSettings, number: int, clients: Clients) -> AsyncIterator[EventStore]:
-    """The place for events, open; closed afterwards."""
+    """The open store for events; closed afterwards."""
     with ExitStack() as held:
         store: KafkaStore | Spool
         if settings.spool:
@@ -230,14 +230,14 @@ def _config(site: Site) -> uvicorn.Config:
 
 
 def tls(of: Tls) -> ssl.SSLContext:
-    """A server's context of PEM files."""
+    """A server's context from PEM files; raises PenstockError if they cannot be read or do not match."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=of.clients)
     try:
         # A function even without a password: otherwise OpenSSL would ask for it at the terminal.
         context.load_cert_chain(of.certificate, of.key, lambda: of.password or "")
     except OSError as error:
         raise PenstockError(
-            f"the files of TLS cannot be read: {error}",
+            f"the TLS files cannot be read: {error}",
             where=f"{of.certificate}, {of.key}",
             next="give PEM files that belong together, and the password if the key has one",
         ) from error

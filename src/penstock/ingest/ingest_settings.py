@@ -1,4 +1,4 @@
-"""What the server is told, by a TOML file and by the command line, checked before anything starts."""
+"""The server's settings, from a TOML file and the command line, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -23,12 +23,16 @@ from penstock.paths import is_file
 Form = TypeVar("Form", bound=msgspec.Struct)
 
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-"""What Kafka allows as a topic's name."""
+"""The topic names that Kafka allows."""
 LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:/\s\[\]]+)):(\d{1,5})")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 DEFAULT_LISTEN = "127.0.0.1:8080"
 WORKERS_PER_CORE = 4
-"""At most; one takes about a core when it is busy."""
+"""At most; a busy worker takes about a core."""
+
+
+class NoServers(PenstockError):
+    """Neither the file nor the command line says where Kafka is."""
 
 
 @dataclass(frozen=True)
@@ -39,18 +43,18 @@ class IngestTopic:
     schema: Path | None = None
     key: tuple[str, ...] = ()
     origins: Origins = NOWHERE
-    """Of web pages that may send events with a secret key, or without one where there are no keys."""
+    """Of web pages that may send events with a secret key, or without a key if there are none."""
     pixel: bool = False
     """Whether events also come as `GET /pixel/NAME`."""
 
 
 class IngestLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bytes, but `events`, `headers` and those of connections, which are numbers of them."""
+    """Limits in bytes, except `events`, `headers` and those of connections, which are counts."""
 
     body: int = 8 << 20
-    """Of a request, as it comes and unpacked."""
+    """Of a request, both as received and unpacked."""
     event: int = 1_000_000
-    """Of one event. Brokers take record batches of 1 048 588 bytes unless they are told otherwise."""
+    """Of one event. By default, brokers take record batches of at most 1 048 588 bytes."""
     events: int = 10_000
     """In a request."""
     in_flight: int = 64 << 20
@@ -63,14 +67,14 @@ class IngestLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Lines in a head."""
     url: int = 8 << 10
     connections: int = 10_000
-    """Open at a time; fewer if the process may not have so many open files."""
+    """Open at a time; fewer if the limit of open files is lower."""
     connections_per_address: int | None = None
-    """Of these; half of them if it is not given."""
+    """Of these, from one address; half of them by default."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """`body`: until a request is complete; `kafka`: until Kafka has its events; `idle`: between two of a connection."""
+    """`body`: until a request is complete; `kafka`: until Kafka has its events; `idle`: between two requests."""
 
     body: timedelta = timedelta(seconds=10)
     kafka: timedelta = timedelta(seconds=15)
@@ -78,7 +82,7 @@ class Times:
 
 
 class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """PEM files; `clients` has the authorities of those who may come in, all may without it."""
+    """PEM files; `clients` has the authorities of the clients that may connect, without it all may."""
 
     certificate: str
     key: str
@@ -88,7 +92,7 @@ class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class IngestSettings:
-    """All of it; made by `read`."""
+    """All settings; created by `read`."""
 
     servers: str
     host: str
@@ -103,14 +107,14 @@ class IngestSettings:
     kafka: Mapping[str, str]
     """Settings of Kafka's clients by their usual names."""
     origins: Origins
-    """Of web pages that may send events, unless their topic says otherwise."""
+    """Of web pages that may send events, unless their topic has its own."""
     hosts: tuple[str, ...]
-    """Names by which callers may address the server, beside those that are always taken."""
+    """Host names that callers may use, besides those that are always allowed."""
     preflight: timedelta
     """How long browsers remember that a page may send events."""
 
     def share(self) -> IngestSettings:
-        """Those of one worker: limits for the whole server are divided."""
+        """The settings of one worker: limits for the whole server are divided."""
         limits, count = self.limits, self.workers
         parts = {name: max(1, getattr(limits, name) // count) for name in ("in_flight", "spool", "connections")}
         if limits.connections_per_address is not None:
@@ -121,7 +125,7 @@ class IngestSettings:
 
 @dataclass(frozen=True)
 class Given:
-    """What the command line says; it comes before the file."""
+    """The settings of the command line, which override the file."""
 
     servers: str | None = None
     listen: str | None = None
@@ -177,7 +181,10 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read(file: Path | None, given: Given) -> IngestSettings:
-    """The settings of a file, if there is one, and of the command line; paths in a file start from its folder."""
+    """The settings of a file, if there is one, and of the command line; paths in a file are relative to its folder.
+
+    Raises PenstockError if a setting is missing or not valid.
+    """
     where, folder = (str(file), file.parent) if file else ("penstock ingest", Path())
     found = _form(_load(file) if file else {}, _File, where)
     host, port = _listen(given.listen or found.listen or DEFAULT_LISTEN, where)
@@ -214,7 +221,7 @@ def _load(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise PenstockError(f"{file} cannot be read: {error.strerror}", next="give the path of a TOML file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise PenstockError(f"{file} is no TOML: {error}", next="see docs/ingest.md for an example") from error
+        raise PenstockError(f"{file} is not valid TOML: {error}", next="see docs/ingest.md for an example") from error
 
 
 def _form(found: Any, form: type[Form], where: str) -> Form:
@@ -222,13 +229,13 @@ def _form(found: Any, form: type[Form], where: str) -> Form:
         return msgspec.convert(found, form)
     except msgspec.ValidationError as error:
         known = ", ".join(field.name for field in msgspec.structs.fields(form))
-        raise PenstockError(f"a setting is wrong: {error}", where=where, next=f"there are {known}") from None
+        raise PenstockError(f"a setting is not valid: {error}", where=where, next=f"use {known}") from None
 
 
 def _servers(servers: str | None, where: str) -> str:
     if not servers:
-        raise PenstockError(
-            "no Kafka is named",
+        raise NoServers(
+            "no Kafka servers are given",
             where=where,
             next='set servers = "host:9092", or give --servers; `penstock up` starts one',
         )
@@ -239,7 +246,9 @@ def _servers(servers: str | None, where: str) -> str:
 def _listen(text: str, where: str) -> tuple[str, int]:
     match = LISTEN.fullmatch(text.strip())
     if not match or int(match[3]) > 65535:
-        raise PenstockError(f"{text!r} is no address to listen at", where=where, next=f"write it as {DEFAULT_LISTEN}")
+        raise PenstockError(
+            f"{text!r} is not an address to listen on", where=where, next=f"write it as {DEFAULT_LISTEN}"
+        )
     return match[1] or match[2], int(match[3])
 
 
@@ -251,7 +260,7 @@ def _topics(
     origins: Origins,
     where: str,
 ) -> dict[str, IngestTopic]:
-    """Those that are named, and those that have a file in the folder of schemas."""
+    """The topics of the settings, and those that have a file in the folder of schemas."""
     topics = {name: IngestTopic(name, origins=origins) for name in more}
     for name, table in found.items():
         place = f"{where}, [topics.{name}]"
@@ -263,10 +272,12 @@ def _topics(
         one = topics.get(file.stem, IngestTopic(file.stem, origins=origins))
         topics[file.stem] = replace(one, schema=one.schema or file)
     if not topics:
-        raise PenstockError("no topic is named", where=where, next="write [topics.NAME] for each, or give --topics a,b")
+        raise PenstockError("no topic is given", where=where, next="write [topics.NAME] for each, or give --topics a,b")
     for name in topics:
         if not TOPIC.fullmatch(name) or name in (".", ".."):
-            raise PenstockError(f"{name!r} is no name of a topic", where=where, next="use letters, digits, . _ and -")
+            raise PenstockError(
+                f"{name!r} is not a valid topic name", where=where, next="use letters, digits, . _ and -"
+            )
     return topics
 
 
@@ -287,7 +298,7 @@ def _keys(found: Sequence[dict[str, Any]], topics: Mapping[str, IngestTopic], wh
             )
         if unknown := set(one.topics) - {*topics, "*"}:
             raise PenstockError(
-                f"no topic {', '.join(sorted(unknown))}", where=place, next=f"there are {', '.join(topics)}, or *"
+                f"no topic {', '.join(sorted(unknown))}", where=place, next=f"use {', '.join(topics)}, or *"
             )
         if one.name in made:
             raise PenstockError("two keys have this name", where=place, next="give each its own")
@@ -299,22 +310,22 @@ def _keys(found: Sequence[dict[str, Any]], topics: Mapping[str, IngestTopic], wh
 def _bound(key: _Key, where: str) -> Origins | None:
     """The origins of a publishable key; None for a secret one."""
     if key.rate is not None and not 0 < key.rate < math.inf:
-        raise PenstockError(f"rate is {key.rate}", where=where, next="give requests a second, more than 0")
+        raise PenstockError(f"rate is {key.rate}", where=where, next="give requests per second, more than 0")
     if not key.publishable:
         if key.origins:
             raise PenstockError(
-                "it has origins and is secret", where=where, next="add publishable = true if it stands in web pages"
+                "it has origins and is secret", where=where, next="add publishable = true if it is in web pages"
             )
         return None
     if "*" in key.topics or not key.topics:
         raise PenstockError(
-            "everybody can read a publishable key, and this one is not for named topics", where=where, next="name them"
+            "a publishable key, which everybody can read, must be for named topics", where=where, next="name them"
         )
     if not key.origins:
         raise PenstockError(
             "a publishable key has no origins",
             where=where,
-            next='name those of its pages, origins = ["https://shop.example"], or all: ["*"]',
+            next='give those of its pages, origins = ["https://shop.example"], or all: ["*"]',
         )
     return Origins.of(key.origins, where)
 
@@ -329,7 +340,7 @@ def _limits(found: dict[str, Any], where: str) -> IngestLimits:
         limits = msgspec.structs.replace(limits, event=limits.body)
     if limits.in_flight < limits.body:
         raise PenstockError(
-            "in_flight is less than body", where=where, next="no request of that size could ever come in; raise it"
+            "in_flight is less than body", where=where, next="raise it: no request of that size could come in"
         )
     return limits
 
@@ -337,11 +348,11 @@ def _limits(found: dict[str, Any], where: str) -> IngestLimits:
 def _workers(count: int, limits: IngestLimits, where: str) -> int:
     cores = os.cpu_count() or 1
     if not 1 <= count <= WORKERS_PER_CORE * cores:
-        told = f"a worker takes about a core, and there are {cores}; give 1 to {WORKERS_PER_CORE * cores}"
+        told = f"give 1 to {WORKERS_PER_CORE * cores}: a worker takes about a core, and there are {cores}"
         raise PenstockError(f"workers is {count}", where=where, next=told)
     if limits.in_flight // count < limits.body:
         raise PenstockError(
-            f"in_flight of {limits.in_flight} bytes is for {count} workers, which leaves each less than body",
+            f"in_flight of {limits.in_flight} bytes, divided by {count} workers, is less than body",
             where=f"{where}, [limits]",
             next="raise in_flight, or give fewer workers",
         )
@@ -354,12 +365,12 @@ def _times(found: dict[str, Any], where: str) -> Times:
     times = {name: duration(text, name=f"{where}: {name}") for name, text in given.items()}
     for name, time in times.items():
         if not time:
-            raise PenstockError(f"{name} is zero", where=where, next='give a time, as "10 seconds"')
+            raise PenstockError(f"{name} is zero", where=where, next='give a time, for example "10 seconds"')
     return Times(**times)
 
 
 def _beside(tls: Tls, folder: Path, where: str) -> Tls:
-    """With the paths from the file's folder, and all of them there."""
+    """The settings with paths relative to the file's folder; raises PenstockError if a file is missing."""
     paths = {name: str(folder / getattr(tls, name)) for name in ("certificate", "key", "clients") if getattr(tls, name)}
     for name, path in paths.items():
         if not is_file(path):

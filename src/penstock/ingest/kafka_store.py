@@ -1,4 +1,4 @@
-"""What the server needs of a place that keeps events, and the first of two such places: Kafka itself."""
+"""What the server needs of a store for events, and the first of two stores: Kafka itself."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from penstock.wire.errors import (
 )
 
 TABLE = 800_000
-"""Bytes of events that go together at most: with what records have besides, a batch."""
+"""Most bytes of events that are sent together: with the records' overhead, one batch."""
 AT_ONCE = 2
 """Tables of a topic under way: one is being encoded while the other is being written."""
 STALLED = 5.0
-"""Seconds after which Kafka counts as gone if nothing that was handed over has come back."""
+"""Seconds that the oldest events may be unanswered before Kafka counts as away."""
 LOOK = 0.1
-"""Seconds for which a look at what is under way is good."""
+"""Seconds for which a look at the events under way stays valid."""
 ASK = 1.0
-"""Seconds between two questions whether Kafka is back."""
+"""Seconds between two requests that ask whether Kafka is back."""
 RETRY = 5
-"""Seconds after which callers may try again when Kafka is gone."""
+"""Seconds after which callers may try again when Kafka is away."""
 NEVER = (MessageTooLarge, InvalidRecord)
-"""Errors of an event that sending it again cannot heal."""
+"""Errors of an event that sending it again does not solve."""
 FORBIDDEN = (TopicAuthorizationFailed, ClusterAuthorizationFailed)
-"""Errors that sending again cannot heal, and no caller is to blame for."""
+"""Errors that sending again does not solve, and that are not the caller's fault."""
 
 
 class Facts(NamedTuple):
-    """How a store is: whether it takes events, Kafka "ok" or "away" and why, and the bytes on disk if it uses one.
+    """How a store is: whether it takes events, whether Kafka is "ok" or "away" and why, and its bytes on disk if any.
 
-    `waiting` are the bytes of topics that Kafka does not take, while it takes others.
+    `waiting` has the bytes by topic that Kafka does not take, while it takes other topics.
     """
 
     takes: bool
@@ -53,7 +53,7 @@ class Facts(NamedTuple):
 
 
 class EventStore(Protocol):
-    """The future of `put` is done when the events are safe; it, or `put` itself, raises `Refused`."""
+    """The future of `put` is done when the events are safe; the future, or `put` itself, may raise `Refused`."""
 
     status: int
     """Of an answer: 200 if Kafka has the events, 202 if they are safe elsewhere."""
@@ -61,7 +61,7 @@ class EventStore(Protocol):
     def put(self, topic: str, events: Events) -> asyncio.Future[None]: ...
 
     def require_ready(self) -> None:
-        """Refuse early what could not be kept now."""
+        """Raises `Refused` if events could not be stored now."""
 
     def facts(self) -> Facts: ...
 
@@ -69,7 +69,7 @@ class EventStore(Protocol):
 
 
 class KafkaStore:
-    """Done when all in-sync replicas have the events."""
+    """Writes to Kafka; events are safe when all in-sync replicas have them."""
 
     status = 200
 
@@ -83,7 +83,7 @@ class KafkaStore:
         self._looked_at, self._found = 0.0, ""
 
     async def open(self) -> None:
-        """Find out whether Kafka is there; if not, callers are refused until it is."""
+        """Find out whether Kafka is available; if not, callers are refused until it is."""
         try:
             await self._reader.topics()
         except KafkaError as error:
@@ -131,7 +131,7 @@ class KafkaStore:
             reasons = [error]
         else:
             return
-        # What is wrong with an event or a topic says nothing about the others.
+        # An error of an event or a topic says nothing about the others.
         if away := next(filter(_is_away, reasons), None):
             self._away(away)
             # They would only wait as long again.
@@ -169,9 +169,9 @@ def refusal(error: KafkaError) -> Refused:
     if isinstance(error, MessageTooLarge):
         return Refused(413, f"an event is larger than the topic takes: {error}")
     if isinstance(error, InvalidRecord):
-        return Refused(400, f"the topic does not take an event, others may be stored: {error}")
+        return Refused(400, f"the topic does not take an event; others may be stored: {error}")
     if isinstance(error, FORBIDDEN):
-        return Refused(500, f"this server may not write to the topic, tell who runs it: {error}")
+        return Refused(500, f"this server may not write to the topic; tell its operator: {error}")
     return Refused(
         503, f"Kafka did not confirm all events; some may be stored, send them again: {error}", retry_after=RETRY
     )

@@ -1,7 +1,7 @@
-"""Accepts connections: no more than may be open, in all and from one address, and it says so when it refuses some.
+"""Accepts connections up to a limit, in all and from one address, and logs when it refuses some.
 
-uvicorn would leave this to the event loop, which knows no bounds, counts a connection with TLS only after its
-handshake, and closes new connections without a word when there are no more file descriptors.
+uvicorn would leave this to the event loop, which has no limits, counts a connection with TLS only after its handshake,
+and silently closes new connections when there are no more file descriptors.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 log = logging.getLogger(__name__)
 
 RESERVE = 64
-"""File descriptors for all else: Kafka's brokers, the spool, the log."""
+"""File descriptors for everything else: Kafka's brokers, the spool, the log."""
 AT_ONCE = 16
-"""Connections that are accepted before others are looked after."""
+"""Connections that are accepted before the event loop runs other tasks."""
 PAUSE = 0.5
-"""Seconds without a look at new connections when one could not be accepted."""
+"""Seconds in which no connection is accepted after one could not be."""
 QUIET = 10.0
 """Seconds between two lines in the log about refused connections."""
 GONE = (BlockingIOError, InterruptedError, ConnectionAbortedError)
@@ -34,7 +34,7 @@ REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: cl
 
 
 class Listener:
-    """Hands the connections at a bound socket to protocols, up to `most` at a time, and `per_address` of each."""
+    """Hands the connections at a bound socket to protocols, at most `most` at a time, and `per_address` per address."""
 
     def __init__(
         self,
@@ -46,25 +46,25 @@ class Listener:
         tls: ssl.SSLContext | None,
         handshake: float,
     ) -> None:
-        """`make` gets what is to be called when the connection is gone; `handshake` is the most seconds for TLS's."""
+        """`make` gets a function to call when the connection is gone; `handshake` is the timeout of TLS in seconds."""
         self.most, self.open, self.refused = most, 0, 0
         self._bound, self._make, self._per_address = bound, make, per_address
         self._tls, self._handshake = tls, handshake
         self._by_address: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._said_at: dict[str, float] = {}
-        """When the log had the last line of each kind."""
+        """When the last line of each kind was logged."""
         self._listening = False
 
     def start(self) -> None:
-        """Take connections."""
+        """Accept connections."""
         self._loop = asyncio.get_running_loop()
         self._bound.setblocking(False)
         self._listening = True
         self._loop.add_reader(self._bound.fileno(), self._accept)
 
     def stop(self) -> None:
-        """Take no more; those that are open go on."""
+        """Accept no more connections; open connections continue."""
         if self._listening:
             self._listening = False
             self._loop.remove_reader(self._bound.fileno())
@@ -82,7 +82,7 @@ class Listener:
             self._take(made, _block(address[0]))
 
     def _wait(self, error: OSError) -> None:
-        """Leave callers to the kernel's queue for a while: the next look would fail in the same way, at once."""
+        """Leave callers in the kernel's queue for a while: the next accept would fail in the same way, at once."""
         hint = "; raise the limit of open files (ulimit -n)" if error.errno in (errno.EMFILE, errno.ENFILE) else ""
         self._say("wait", f"no connection can be accepted: {error.strerror}{hint}")
         self._loop.remove_reader(self._bound.fileno())
@@ -139,7 +139,7 @@ class Listener:
                 lambda: caller, made, ssl=self._tls, ssl_handshake_timeout=handshake
             )
             if not self._listening:
-                # The server stops, and has asked those to leave who were there: this one would keep it from its end.
+                # The server is stopping, and has closed its connections: this one would keep it from ending.
                 caller.shutdown()
         except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
             log.debug("no connection with %s: %s", address, error)
@@ -150,14 +150,14 @@ class Listener:
 
 
 def _block(address: str) -> str:
-    """The address, or of IPv6 the first half: whoever has one of those has all that begin like it."""
+    """The address, or the first half of an IPv6 address: who has one of these has all that begin with it."""
     if ":" not in address or "." in address:
         return address
     return str(ipaddress.IPv6Network((address.partition("%")[0], 64), strict=False))
 
 
 def room(wanted: int) -> int:
-    """How many connections may be open: `wanted`, or as many as the process may have open files.
+    """How many connections may be open: `wanted`, or fewer if the limit of open files is lower.
 
     Raises the soft limit of open files if the hard one allows it.
     """
@@ -170,7 +170,7 @@ def room(wanted: int) -> int:
     most = max(1, min(wanted, soft - RESERVE))
     if most < wanted:
         log.warning(
-            "at most %d connections are taken, not %d as [limits] says: the limit of open files (ulimit -n) is %d",
+            "at most %d connections are accepted, not %d as in [limits]: the limit of open files (ulimit -n) is %d",
             most,
             wanted,
             soft,

@@ -1,4 +1,4 @@
-"""The server's description in OpenAPI 3.1, in which the topics' JSON schemas stand as they are."""
+"""The server's description in OpenAPI 3.1, which has the topics' JSON schemas unchanged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def document(settings: IngestSettings, readings: Mapping[str, EventFormat], stor
         "info": {
             "title": "Penstock ingest",
             "version": __version__,
-            "description": "Takes events for Kafka's topics. An answer of 2xx means that they are safe.",
+            "description": "Takes events for Kafka topics. A 2xx answer means that they are safe.",
         },
         "paths": paths | _pages(),
         "components": {"schemas": _schemas(readings), "responses": _responses()},
@@ -52,7 +52,7 @@ def _post(topic: str, settings: IngestSettings, status: int) -> dict[str, Any]:
     many = {"type": "array", "items": event, "minItems": 1, "maxItems": settings.limits.events}
     kinds: dict[str, Any] = {"application/json": {"schema": {"anyOf": [event, many]}}}
     kinds |= {kind: {"schema": {"type": "string", "description": "An event on each line."}} for kind in sorted(LINES)}
-    where = "Kafka has all events." if status == 200 else "All events are on disk, and go to Kafka in order."
+    where = "Kafka has all events." if status == 200 else "All events are on disk, and are sent to Kafka in order."
     answers = {str(status): {"description": where, "content": _json("Accepted")}}
     refused = ["400", "401", "403"] if settings.keys else ["400", "403"]
     answers |= {one: {"$ref": f"#/components/responses/{one}"} for one in [*refused, *ALWAYS]}
@@ -62,7 +62,7 @@ def _post(topic: str, settings: IngestSettings, status: int) -> dict[str, Any]:
         "tags": ["events"],
         "parameters": [
             _parameter("key", "query", {"type": "string"}, "The key of all events: it decides their partition."),
-            _parameter("X-Event-Key", "header", {"type": "string"}, "The same as `key`, which comes first."),
+            _parameter("X-Event-Key", "header", {"type": "string"}, "The same as `key`, which overrides it."),
             _parameter(
                 "partial",
                 "query",
@@ -112,7 +112,7 @@ def _pages() -> dict[str, Any]:
             }
         }
 
-    health = get("How the server and its Kafka are", "application/json")
+    health = get("The health of the server and of Kafka", "application/json")
     health["get"]["responses"]["503"] = {
         "description": "Events are not taken now.",
         "content": {"application/json": {}},
@@ -137,8 +137,8 @@ def _schemas(readings: Mapping[str, EventFormat]) -> dict[str, Any]:
             "type": "object",
             "required": ["index", "path", "reason"],
             "properties": {
-                "index": {"type": "integer", "minimum": 0, "description": "The event's place in the request."},
-                "path": {"type": "string", "description": "The place in the event, a JSON pointer."},
+                "index": {"type": "integer", "minimum": 0, "description": "The event's index in the request."},
+                "path": {"type": "string", "description": "The path in the event, as a JSON pointer."},
                 "reason": {"type": "string"},
             },
         },
@@ -154,7 +154,7 @@ def _schemas(readings: Mapping[str, EventFormat]) -> dict[str, Any]:
 
 
 def _schema(topic: str, reading: EventFormat) -> Any:
-    """With an identity of its own, so that references in it stay within it."""
+    """A topic's schema, with an `$id` of its own, so that references in it stay within it."""
     if not reading.schema or not isinstance(reading.schema.document, dict):
         return reading.schema.document if reading.schema else ANY
     return {"$id": f"urn:penstock:{topic}"} | reading.schema.document
@@ -162,14 +162,14 @@ def _schema(topic: str, reading: EventFormat) -> Any:
 
 def _responses() -> dict[str, Any]:
     texts = {
-        "400": "The body, or some of its events, are not what they should be, or not what the topic takes.",
+        "400": "The body or some events are not valid, or the topic does not take them.",
         "401": "There is no API key, or it is not known.",
-        "403": "The API key is not for this topic, or the web page that sends is not one of those that may.",
+        "403": "The API key is not for this topic, or the web page may not send events.",
         "408": "The body did not come in time.",
         "413": "The request or an event is too large.",
         "415": "The content type or encoding is not known.",
         "429": "Too much is under way; try again after the seconds in Retry-After.",
-        "500": "A fault of the server, which may lack the right to write to the topic.",
+        "500": "An error of the server, which may lack the right to write to the topic.",
         "503": "Kafka did not confirm the events; try again after the seconds in Retry-After.",
     }
     content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/penstock.Problem"}}}
@@ -180,11 +180,11 @@ def _responses() -> dict[str, Any]:
     }
 
 
-# The description as one page of HTML, which needs nothing from elsewhere.
+# The description as one HTML page, which loads nothing from elsewhere.
 
 
 def page(document: Mapping[str, Any]) -> str:
-    """A page of an OpenAPI document as `openapi.document` makes it."""
+    """The HTML page of an OpenAPI document made by `document`."""
     info, schemas = document["info"], document["components"]["schemas"]
     posts = {path: item["post"] for path, item in document["paths"].items() if "post" in item}
     parts = [

@@ -1,9 +1,9 @@
-"""Which web pages may send events: where a request comes from, and what the answer tells the page's browser.
+"""Which web pages may send events: where a request comes from, and the headers of the answer for the page's browser.
 
-A browser lets every page send simple requests everywhere, so the server itself refuses those of pages that it does not
-know; CORS (the Fetch Standard, section 3.2) only decides which answers a page may read, and which requests the browser
-asks about first. Credentials are allowed to listed origins, since `sendBeacon` always sends with them, and never to
-all: the standard does not take `*` then, and the server uses no cookies.
+A browser lets every page send simple requests everywhere, so the server itself refuses those of unknown pages. CORS
+(the Fetch Standard, section 3.2) only decides which answers a page may read, and for which requests the browser sends
+a preflight. Credentials are allowed for listed origins, because `sendBeacon` always sends them, and never for all: the
+standard forbids `*` then, and the server uses no cookies.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.ingest.responses import Headers, Refused
 Head = Mapping[bytes, bytes]
 
 OPAQUE = b"null"
-"""What a browser says for a page without an origin that could be named: a file, a sandboxed frame."""
+"""What a browser sends for a page without an origin of its own: a file, a sandboxed frame."""
 HEADERS = b"authorization, content-encoding, content-type, x-api-key, x-event-key"
 EXPOSED = (b"access-control-expose-headers", b"retry-after, x-penstock-problem")
 VARY = (b"vary", b"origin")
@@ -29,7 +29,7 @@ _PORTS = {"http": ":80", "https": ":443"}
 
 @dataclass(frozen=True)
 class Origins:
-    """Origins as browsers write them, or `all`, to which requests of no page belong, too."""
+    """Origins as browsers write them, or `all`, which includes requests that come from no page."""
 
     listed: frozenset[bytes] = frozenset()
     all: bool = False
@@ -66,9 +66,9 @@ NOWHERE = Origins()
 
 @dataclass(frozen=True)
 class ApiKey:
-    """One caller: the SHA-256 of the key, and the topics it may write; None stands for all.
+    """A caller's key: its SHA-256, and the topics it may write; None means all.
 
-    `origins` are of web pages in which a publishable key stands, None for a secret one; `rate` is requests per second.
+    `origins` are those of the web pages with a publishable key, None for a secret key; `rate` is requests per second.
     """
 
     name: str
@@ -80,11 +80,11 @@ class ApiKey:
 
 @dataclass(frozen=True)
 class Pages:
-    """Those that may call for one topic: with a secret key or without keys `allowed`, others with a publishable key."""
+    """Pages that may call for one topic: `allowed` with a secret key or without keys, others with a publishable key."""
 
     allowed: Origins
     known: Origins
-    """All of them: which answers they may read is said before it is known with which key they call."""
+    """All of them: the answer says which page may read it before the page's key is known."""
 
     @staticmethod
     def of(topic: str, allowed: Origins, keys: Iterable[ApiKey]) -> Pages:
@@ -92,7 +92,7 @@ class Pages:
         return Pages(allowed, Origins.union([allowed, *bound]))
 
     def headers(self, origin: bytes | None) -> Headers:
-        """Of every answer to a request of this origin."""
+        """The headers of every answer to a request from this origin."""
         if self.known.all:
             return [(b"access-control-allow-origin", b"*"), EXPOSED]
         if not self.known.listed:
@@ -103,7 +103,7 @@ class Pages:
         return [VARY, named, (b"access-control-allow-credentials", b"true"), EXPOSED]
 
     def preflight(self, head: Head, method: bytes, age: int) -> Headers:
-        """What is added for the question before a request; raises Refused if the page may not send it."""
+        """The headers of the answer to a preflight; raises Refused if the page may not send the request."""
         allow = (b"allow", method + b", OPTIONS")
         if b"access-control-request-method" not in head:
             return [allow]
@@ -117,10 +117,10 @@ class Pages:
         ]
 
     def require(self, head: Head, key: ApiKey | None, *, image: bool, tls: bool) -> None:
-        """Refuse a request of a page that may not send it; `image`: one that carries no Origin."""
+        """Raises Refused if the page may not send the request; `image`: a request that carries no Origin."""
         origin = head.get(b"origin")
         if origin is None and b"sec-fetch-site" not in head and not image and (key is None or key.origins is None):
-            return  # no browser, as most callers
+            return  # not a browser, as most callers
         page = _page(head, origin, image=image)
         if key and key.origins is not None:
             if page not in key.origins:
@@ -130,7 +130,7 @@ class Pages:
 
 
 def _page(head: Head, origin: bytes | None, *, image: bool) -> bytes | None:
-    """The origin of the page that sends a request; None if no page does, or one of this server's own."""
+    """The origin of the page that sends a request; None if it comes from no page, or from one of this server."""
     if origin is not None:
         return origin
     site = head.get(b"sec-fetch-site")
@@ -143,9 +143,9 @@ def _page(head: Head, origin: bytes | None, *, image: bool) -> bytes | None:
 
 
 def _is_own(head: Head, origin: bytes, *, tls: bool) -> bool:
-    """Whether a page is of the origin that it sends to, as its browser says or as `Host` shows.
+    """Whether a page is of the origin that it sends to, by its browser's header or by `Host`.
 
-    A proxy in front of the server may speak TLS for it, so that https is right, too.
+    A proxy in front of the server may terminate TLS, so https is accepted, too.
     """
     host = head.get(b"host", b"")
     return (
@@ -156,7 +156,7 @@ def _is_own(head: Head, origin: bytes, *, tls: bool) -> bool:
 
 
 def foreign(origin: bytes) -> Refused:
-    return Refused(403, f"{_named(origin)} may not send events here; who runs the server allows it with origins")
+    return Refused(403, f"{_named(origin)} may not send events here; the server's operator allows it with origins")
 
 
 def _named(origin: bytes | None) -> str:

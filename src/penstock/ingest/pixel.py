@@ -1,8 +1,8 @@
-"""Events as images: `GET /pixel/{topic}` for pages, and mails, that can only load a picture.
+"""Events as images: `GET /pixel/{topic}` for pages and mails that can only load an image.
 
-The query's parameters are the fields of one event. The answer is always a picture of one transparent pixel, with the
+The query's parameters are the fields of one event. The answer is always an image of one transparent pixel, with the
 status that the same event would get by POST: browsers show it whatever the status is, while /metrics, the logs of
-proxies and `fetch` tell good from bad.
+proxies and `fetch` show the status.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.ingest.responses import Headers, Refused
 
 PATH = "/pixel/"
 MOST = 200
-"""Parameters of a query."""
+"""Most parameters of a query."""
 GIF = (
     b"GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff!\xf9\x04\x01\x00\x00\x00\x00"
     b",\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;"
@@ -30,13 +30,13 @@ HEADERS: Headers = [
     (b"cross-origin-resource-policy", b"cross-origin"),
 ]
 SHOWN = 300
-"""Characters of a problem in a header."""
+"""Most characters of a problem in a header."""
 
 _PARSED: dict[str, type] = {"integer": int, "number": float, "boolean": bool}
 
 
 def body(fields: Mapping[str, str], schema: Any) -> bytes:
-    """The event in JSON. Values are strings, unless the schema wants a number or a boolean there and this is one."""
+    """The event in JSON. Values are strings, unless the schema wants a number or a boolean and the value is one."""
     if not fields:
         raise Refused(400, "the query has no field of an event")
     below = schema.get("properties") if isinstance(schema, dict) else None
@@ -52,21 +52,21 @@ def _value(text: str, schema: Any) -> str | msgspec.Raw:
             msgspec.json.decode(text, type=_PARSED[kind])
             return msgspec.Raw(text.strip().encode())
         except (KeyError, msgspec.DecodeError):
-            pass  # the schema says what is wrong with it
+            pass  # the schema's check reports the problem
     return text
 
 
 def problem(why: Refused) -> Headers:
-    """Why the event was refused, as a JSON string, which is ASCII without line ends."""
+    """A header with why the event was refused, as a JSON string, which is ASCII without line ends."""
     first = f": {why.problems[0].path} {why.problems[0].reason}" if why.problems else ""
     return [(b"x-penstock-problem", json.dumps(f"{why.detail}{first}"[:SHOWN]).encode())]
 
 
-# The query of a URL: names and values, as HTML forms and `URLSearchParams` write them.
+# A URL's query: names and values as HTML forms and `URLSearchParams` write them.
 
 
 def parameters(query: bytes, most: int) -> dict[str, str]:
-    """Each parameter once; raises Refused if one comes twice, there are more than `most`, or text is not UTF-8.
+    """Each parameter once; raises Refused if one comes twice, there are more than `most`, or one is not UTF-8.
 
     Bytes that are not UTF-8 are refused rather than replaced: keys that differ would become the same.
     """

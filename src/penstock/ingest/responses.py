@@ -1,4 +1,4 @@
-"""Answers: JSON, and for what is refused the problem documents of RFC 9457."""
+"""Answers: JSON, and problem documents (RFC 9457) for refused requests."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Headers = list[tuple[bytes, bytes]]
 PLAIN, PROBLEM = b"application/json", b"application/problem+json"
 
 DETAIL = 1000
-"""Characters of what a refusal says; it may quote what the caller sent."""
+"""Most characters of a refusal's detail, which may quote what the caller sent."""
 SHOWN = 100
-"""Problems of events that an answer lists; it tells how many there are."""
+"""Most problems of events that an answer lists."""
 LONGEST = 300
-"""Characters of a reason or of a place in an event; validators quote whole values."""
+"""Most characters of a reason or a path; validators quote whole values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with one event: its place in the request from 0, the place in it as a JSON pointer, and why."""
+    """What is wrong with an event: its index in the request from 0, the path in it as a JSON pointer, and why."""
 
     index: int
     path: str
@@ -32,7 +32,7 @@ class Problem:
 
 
 class Refused(Exception):
-    """Ends a request; `retry_after` is seconds, for what may pass."""
+    """Ends a request with an error; `retry_after` is in seconds, for an error that may pass."""
 
     def __init__(
         self, status: int, detail: str, *, retry_after: int | None = None, problems: Sequence[Problem] = (), **more: Any
@@ -53,14 +53,14 @@ class Refused(Exception):
 
 
 def listed(problems: Sequence[Problem]) -> dict[str, Any]:
-    """The first problems, and how many there are."""
+    """The first problems, and the number of bad events."""
     if not problems:
         return {}
     return {"bad": len({one.index for one in problems}), "errors": problems[:SHOWN]}
 
 
 def shortened(text: str) -> str:
-    """The text, without its end if it is long."""
+    """The text, cut to `LONGEST` characters."""
     return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
 
 

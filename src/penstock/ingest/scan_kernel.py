@@ -1,10 +1,10 @@
 """The loop that finds the events in a body and checks them, in one pass and without making an object of any.
 
-It takes a body only if it is sure: JSON (RFC 8259) as most write it, with events that satisfy the plan. For whatever is
-wrong, or rare (numbers of many digits, names with escapes, deep nesting), it says so; then the body is
-decoded and validated in the usual way, which also tells what is wrong. So it has to be right about what is good only.
+It accepts a body only if it is sure: JSON (RFC 8259) in its usual forms, with events that satisfy the plan. If anything
+is wrong or rare (numbers of many digits, names with escapes, deep nesting), it gives up; then the body is decoded and
+validated in the usual way, which also says what is wrong. So it has to be right only about what it accepts.
 
-One file but for the tokens: `json_tokens` tells what to do when that changes.
+Only the tokens are in another file: `json_tokens` says what to do when that changes.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from penstock.native.json_tokens import decimal, equal, is_time, literal, number
 from penstock.native.text_slices import Texts
 
 DEPTH = 64
-"""Values within one another."""
+"""The deepest nesting of values."""
 _VALUE, _NAME, _AFTER, _CLOSE = range(4)
 _STRIPPED = np.zeros(256, np.bool_)
 _STRIPPED[list(b" \t\r\n\x0b\x0c")] = True
 
 
 def room(most: int) -> Array:
-    """What `cut` needs to find at most so many events; it may be used again."""
+    """The buffer that `cut` needs to find at most `most` events; it may be reused."""
     return np.empty((4, most), np.int64)
 
 
 def cut(body: bytes, plan: SchemaPlan, *, lines: bool, largest: int, room: Array) -> tuple[Texts, Texts | None] | None:
-    """The events of a body and their keys, if all is good; else None, and somebody else has to look.
+    """The events of a body and their keys if all are surely good; else None, and the body has to be decoded.
 
-    `lines`: an event on each, else one event or an array. An event has at most `largest` bytes.
+    `lines`: an event on each line, else one event or an array. An event has at most `largest` bytes.
     """
     ascii_only = body.isascii()
     if not ascii_only and not _is_text(body):
@@ -56,9 +56,9 @@ def _is_text(body: bytes) -> bool:
 
 @compiled
 def elements(data: Array, most: int) -> int:
-    """The number of elements in the array of JSON that the bytes are, or `most` + 1 if there are more.
+    """The number of elements in a JSON array, or `most` + 1 if there are more.
 
-    If the bytes are not JSON, it counts at least those that come before the first mistake.
+    If the bytes are not JSON, it counts at least the elements before the first error.
     """
     depth, count, at, in_string = 0, 1, 0, False
     while at < len(data):
@@ -83,7 +83,7 @@ def elements(data: Array, most: int) -> int:
 
 @compiled
 def _stripped(at: int, end: int) -> int:
-    """Behind the white space around a line, of which bytes.strip knows more than JSON."""
+    """The address behind the white space around a line; bytes.strip knows more kinds of it than JSON."""
     while at < end and _STRIPPED[byte(at)] and byte(at) != 0x0A:
         at += 1
     return at
@@ -91,7 +91,7 @@ def _stripped(at: int, end: int) -> int:
 
 @compiled
 def _fits(size: int, shortest: int, longest: int, exact: bool) -> bool:
-    """Whether a text of so many bytes surely has a right number of characters, which it has too if `exact`.
+    """Whether a string of `size` bytes surely has a permitted number of characters; if `exact`, these are the bytes.
 
     A character takes at most twelve bytes, as a pair of escapes.
     """
@@ -120,7 +120,7 @@ def _scan(
 ) -> int:
     """The number of events, -1 if unsure; `out` has rows for their starts, lengths, and those of their keys.
 
-    One function, since arrays that are passed on are counted anew at each call, which costs more than what is done.
+    One function, because each call that passes arrays on counts references, which costs more than the work itself.
     """
     base, names, count, listed = address(data), address(text), 0, False
     at, end = base, base + len(data)
@@ -216,7 +216,7 @@ def _scan(
                 node, stop = held[depth - 1], 0
                 first, many, guess = 0, 0, 0
                 if here == 0x22 and node >= 0:
-                    # Properties mostly come in the order of the event before.
+                    # Properties mostly come in the order of the previous event.
                     first, many = nodes[node, of.FIRST], nodes[node, of.COUNT]
                     guess = following if first <= following < first + many else first
                     if many > 0:

@@ -1,7 +1,7 @@
 """A topic's schema and the path of its key as arrays, for the loop of `scan_kernel`, which checks bodies as bytes.
 
-Only what that loop decides as the validator would is taken: types, properties, required and additional ones, items,
-lengths, bounds, enumerations of text, times. A schema that says anything else has no plan, and its events are decoded.
+A plan has only what that loop decides as the validator does: types, properties, required and additional ones, items,
+lengths, bounds, enumerations of strings, times. A schema with anything else has no plan, and its events are decoded.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from penstock.native.byte_loads import WIDE
 from penstock.wire.records.arrays import read_only
 
 ANY, FORBIDDEN = -1, -2
-"""Instead of a node: whatever is there is right, or nothing is."""
+"""Instead of a node: any value is valid, or none is."""
 OBJECT, ARRAY, TEXT, WHOLE, BROKEN, TRUTH, NULL = (1 << bit for bit in range(7))
-"""What a value is; BROKEN is a number with a fraction or an exponent."""
+"""Types of values; BROKEN is a number with a fraction or an exponent."""
 ALL = 127
 MOST = 1 << 62
 MOST_PROPERTIES = 62
-"""Of one node: a word has a bit for each."""
+"""Of one node: an integer has a bit for each."""
 EXACT = 1 << 53
-"""Whole numbers up to here are doubles."""
+"""Integers up to here are exact as doubles."""
 
 TYPES, FIRST, COUNT, REQUIRED, EXTRA, ITEMS, LEAST, LARGEST, SHORTEST, LONGEST, WORD, WORDS, RANGE, TIME, KEY = range(
     15
 )
-"""A node's columns. FIRST and COUNT tell its properties, WORD and WORDS the texts it allows (-1: all)."""
+"""A node's columns. FIRST and COUNT are its properties, WORD and WORDS the strings it allows (-1: all)."""
 BOUNDED, LOW_OPEN, HIGH_OPEN = 1, 2, 4
-"""In RANGE: that there is one, and which of its ends does not belong to it."""
+"""In RANGE: there is a range, and its low or high end is exclusive."""
 
 _TYPES = {
     "object": OBJECT,
@@ -52,9 +52,9 @@ _AT_ROOT = {"$schema", "$id"}
 
 
 class SchemaPlan(NamedTuple):
-    """Nodes and bounds have a row each; a property's has its name's start and length in `text`, and the node below.
+    """Nodes and bounds have a row for each node; a property has its name's start and length in `text`, and its node.
 
-    Behind the text are bytes of no meaning, so that its last part may be looked at with those that follow.
+    `text` ends with padding, so that loops may load more bytes than the last name has.
     """
 
     root: int
@@ -67,7 +67,7 @@ class SchemaPlan(NamedTuple):
 
 
 class _Unknown(Exception):
-    """Something that only the validator knows."""
+    """A schema that only the validator can decide."""
 
 
 @dataclass
@@ -88,7 +88,7 @@ class _Node:
 
 
 def plan(document: Any, key: tuple[str, ...]) -> SchemaPlan | None:
-    """For events of this schema (True: any) with a key at this path (empty: none)."""
+    """The plan for events of this schema (True: any) with a key at this path (empty: none); None if there is none."""
     try:
         made = _Nodes(document)
         root = made.of(document, known=_AT_ROOT)
@@ -108,7 +108,7 @@ class _Nodes:
         self._places: dict[str, int] = {}
 
     def of(self, schema: Any, known: set[str] | frozenset[str] = frozenset()) -> int:
-        """The node of a schema; `known` keywords say nothing there."""
+        """The node of a schema; keywords in `known` are ignored."""
         if schema is True:
             return ANY
         if not isinstance(schema, dict):
@@ -140,7 +140,7 @@ class _Nodes:
         return len(self.nodes) - 1
 
     def _referred(self, said: Mapping[str, Any]) -> int:
-        """The node of a place in the document."""
+        """The node of a reference in the document."""
         place = said["$ref"]
         if len(said) > 1 or not isinstance(place, str) or not (place == "#" or place.startswith("#/")):
             raise _Unknown
@@ -158,7 +158,7 @@ class _Nodes:
         return self._places[place]
 
     def _plain(self, schema: Any) -> dict[str, Any]:
-        """What a schema that is referred to says; one that only refers on is left to the validator."""
+        """The keywords of a referenced schema; one with a reference itself is left to the validator."""
         if not isinstance(schema, dict) or "$ref" in schema:
             raise _Unknown
         return {name: value for name, value in schema.items() if name not in _SAYS_NOTHING}
@@ -222,7 +222,7 @@ def _narrowed(known: tuple[int, int], name: str, value: Any) -> tuple[int, int]:
 
 
 def _bound(known: float, none: float, value: Any) -> float:
-    """A bound as a double; two of a kind are left to the validator, as are numbers that no double is."""
+    """A bound as a double; two bounds of a kind and inexact integers are left to the validator."""
     if known != none or isinstance(value, bool) or (isinstance(value, int) and abs(value) > EXACT):
         raise _Unknown
     return float(value)
@@ -236,7 +236,7 @@ def _arrays(nodes: list[_Node], root: int, *, keyed: bool) -> SchemaPlan:
         first, word = len(properties), len(words)
         for name, below in node.properties.items():
             if _PLAIN.fullmatch(name) is None:
-                raise _Unknown  # it cannot come but with escapes
+                raise _Unknown  # it can come only with escapes
             properties.append((len(text), len(name.encode()), below))
             text += name.encode()
         for one in node.words or ():

@@ -1,4 +1,4 @@
-"""Where workers leave their reports for each other: any of them can tell of all, and counts outlive who counted."""
+"""Where workers leave their reports: each worker can report for all, and counts outlive the worker that counted."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from penstock.ingest.board import Board
 from penstock.ingest.ingest_metrics import Family, Report, Reporter, deaths
 
 TELL = 0.5
-"""Seconds between two reports. What a worker counted since its last one is lost when it is killed."""
+"""Seconds between two reports. What a worker counted since its last report is lost when it is killed."""
 ROOM, ROOM_OF_TOPIC = 128 << 10, 16 << 10
-"""Bytes of a report at most: a metric has 50 to 300, a topic has up to 30, with the longest names."""
+"""Most bytes of a report: a metric takes 50 to 300 bytes, and a topic has up to 30 metrics, with the longest names."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Report).decode
 
 
 class Seats:
-    """Made before the workers are; each then takes its own."""
+    """Created before the workers; each then takes its own seat."""
 
     def __init__(self, count: int, topics: int) -> None:
         self._count, self._board = count, Board(count, ROOM + topics * ROOM_OF_TOPIC)
 
     def died(self, number: int) -> None:
-        """Keep the counts of a worker for the next one, and one death more."""
+        """Keep the counts of a worker that died for the next one, and count its death."""
         report = self._read(number) or Report(0.0, [], None, 0)
         self.write(number, report.left().over([Family.of(deaths(1))]))
 
@@ -45,7 +45,7 @@ class Seats:
 
 
 class Alone:
-    """A process that has no others beside it."""
+    """The only process of a server."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
@@ -54,18 +54,18 @@ class Alone:
         return [self._reporter.report()]
 
     async def keep_telling(self) -> None:
-        """Nobody would listen."""
+        """Does nothing: there is no other process."""
 
 
 class Seat:
-    """One worker's; it goes on counting where those before it ended."""
+    """A worker's seat; it continues the counts of the workers before it."""
 
     def __init__(self, seats: Seats, number: int, reporter: Reporter) -> None:
         self._seats, self._number, self._reporter = seats, number, reporter
         self._before = seats.counted(number)
 
     def reports(self) -> list[Report]:
-        """Of all workers, this one's as of now."""
+        """The reports of all workers; this worker's as of now."""
         self.tell()
         return self._seats.all()
 
@@ -73,7 +73,7 @@ class Seat:
         self._seats.write(self._number, self._reporter.report().over(self._before))
 
     async def keep_telling(self) -> None:
-        """Until it is cancelled."""
+        """Report until cancelled."""
         try:
             while True:
                 self.tell()

@@ -1,7 +1,7 @@
-"""Keeps events on disk until Kafka has them: acknowledged after an fsync, which all requests that wait at a time share.
+"""Keeps events on disk until Kafka has them: acknowledged after an fsync, which all waiting requests share.
 
-Everything goes through the disk, also while Kafka is there: so events keep their order, and Kafka's speed is no
-caller's business. `Carrier` brings them there.
+Everything goes through the disk, also while Kafka is available: so events keep their order, and callers do not depend
+on Kafka's speed. `Carrier` brings the events to Kafka.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from penstock.wire import Producer
 log = logging.getLogger(__name__)
 
 LOT = 16 << 20
-"""Bytes that are written together at most."""
+"""Most bytes that are written together."""
 SEGMENT = 64 << 20
-"""Bytes after which a new file is begun, unless the bound of the spool is less than 8 of these."""
+"""Bytes after which the next file begins, unless the limit of the spool is less than 8 of these."""
 LAST = 1.0
-"""Seconds for the producer to end after that: it would wait as long as Kafka is away."""
+"""Seconds for the producer to close after `DRAIN`: otherwise it waits as long as Kafka is away."""
 DRAIN = 5.0
-"""Seconds that the end waits for Kafka to take what is left; the rest is replayed after the next start."""
+"""Seconds that `close` waits for Kafka to take the rest; what is left is replayed after the next start."""
 
 
 class Spool:
-    """The locks of its folder and of those that are `left` are the caller's to hold, from `open` to `close`."""
+    """The caller holds the locks of its folder and of those in `left`, from `open` to `close`."""
 
     status = 202
 
     def __init__(
         self, folder: SpoolFolder, producer: Producer, most: int, ask: Ask, left: Sequence[SpoolFolder] = ()
     ) -> None:
-        """`left` are folders of others whose events go to Kafka, too; `ask` asks whether Kafka is there."""
+        """`left` are folders of ended workers whose events go to Kafka, too; `ask` asks whether Kafka is available."""
         self._folder, self._producer, self._most, self._ask, self._left = folder, producer, most, ask, left
         self._segment_size = min(SEGMENT, max(1, most // 8))
         self._gather: Gather[bytes] = Gather(self._write, largest=LOT, at_once=1)
@@ -50,7 +50,7 @@ class Spool:
         self._carriers: list[Carrier] = []
 
     async def open(self) -> None:
-        """Cut off what a dead process left unfinished, begin a segment, and start replay.
+        """Cut off unfinished writes of a process that died, begin a segment, and start replay.
 
         Raises PenstockError if a file is damaged; then there is nothing to close.
         """
@@ -79,7 +79,7 @@ class Spool:
         if apart := self._own.apart.get(topic):
             waiting = sum(one.size() for one in self._own.apart.values())
             if waiting + size > self._most // 2:  # the rest is for the other topics
-                told = f"the events for {topic} wait, and have no more room; nothing was stored: {apart.problem}"
+                told = f"events for {topic} wait, and there is no room for more; nothing was stored: {apart.problem}"
                 raise Refused(503, told, retry_after=RETRY)
         if self.size() + self._coming + size > self._most:
             away = " and Kafka does not answer" if self._problem() else ""
@@ -89,22 +89,22 @@ class Spool:
         self._coming -= size
 
     def size(self) -> int:
-        """What lies on disk."""
+        """Bytes on disk."""
         return sum(one.size() for one in self._carriers)
 
     def _problem(self) -> str:
-        """Why nothing goes on."""
+        """Why nothing moves; empty if something does."""
         return next((one.problem for one in self._carriers if one.problem), "")
 
     def _waiting(self) -> dict[str, int]:
-        """The bytes of topics that Kafka does not take, while it takes others."""
+        """The bytes by topic that Kafka does not take, while it takes other topics."""
         found: Counter[str] = Counter()
         for carrier in self._carriers:
             found.update({topic: one.size() for topic, one in carrier.apart.items()})
         return dict(found)
 
     def _reason(self) -> str:
-        """Why a topic waits."""
+        """Why a topic waits; empty if none does."""
         waiting = ((topic, one.problem) for carrier in self._carriers for topic, one in carrier.apart.items())
         return next((f"events for {topic} wait: {reason}" for topic, reason in waiting if reason), "")
 

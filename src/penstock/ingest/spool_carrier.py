@@ -1,9 +1,9 @@
-"""Carries the frames of a spool's folder into Kafka, where one topic that does not take its events holds up no other.
+"""Carries the frames of a spool's folder to Kafka, so that a topic that does not take its events holds up no other.
 
-Whatever may pass is tried again for ever. When Kafka refuses a topic (no right to write, a topic that is gone), or is
-there and has not taken its events for `PATIENCE`, that topic's events go to a folder of their own, `topic-NAME`, in the
-order in which they came, and from there to Kafka as soon as it takes them; until that folder is empty, later ones go
-there, too. So each topic keeps its order, and the others go on. What is moved is on disk in both places for a moment.
+An error that may pass is retried for ever. When Kafka refuses a topic (no right to write, a topic that is gone), or is
+available and has not taken its events for `PATIENCE`, that topic's events go to a folder of their own, `topic-NAME`, in
+the order in which they came, and from there to Kafka as soon as it takes them. Until that folder is empty, later events
+go there, too. So each topic keeps its order, and the others continue. Moved events are in both folders for a moment.
 
 An event that the topic will never take (it is too large, or lacks a key) goes to `refused.ndjson` in the folder, so
 that it neither stops the others nor is lost.
@@ -30,38 +30,38 @@ from penstock.wire import Producer, TableFailed
 from penstock.wire.errors import AuthenticationFailed, ClusterAuthorizationFailed, DeliveryTimeout, KafkaError
 
 SOME = 4 << 20
-"""Bytes of frames that are handed on together."""
+"""Bytes of frames that are delivered together."""
 log = logging.getLogger(__name__)
 
 PAUSE = 1.0
-"""Seconds until what failed is sent again; the producer itself has tried for long by then."""
+"""Seconds until failed events are sent again; the producer itself has retried for long by then."""
 LONGEST_PAUSE = 60.0
-"""Seconds between two tries for a topic that is kept apart; they begin with `PAUSE` and double."""
+"""Most seconds between two tries for a topic that is kept apart; they begin with `PAUSE` and double."""
 PATIENCE = 15.0
-"""Seconds that the events of a topic may hold up the others while Kafka is there."""
+"""Seconds that the events of a topic may hold up the others while Kafka is available."""
 ASK = 5.0
-"""Seconds between two looks at whether Kafka has taken them, and is there."""
+"""Seconds between two checks whether Kafka has taken them, and is available."""
 LOOK = 0.01
-"""Seconds between two looks whether an append has ended."""
+"""Seconds between two checks whether an append has ended."""
 SEGMENT = 16 << 20
-"""Bytes after which a new file of a topic is begun."""
+"""Bytes after which a topic's next file begins."""
 REFUSED = "refused.ndjson"
 ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 """JSON has line feeds between its tokens only."""
 
 Ask = Callable[[], Awaitable[object]]
-"""Returns if Kafka is there; raises KafkaError if not."""
+"""Returns if Kafka is available; raises KafkaError if not."""
 
 
 class Left(NamedTuple):
-    """Rows that were not written, and why; without an error, none are left."""
+    """Rows that were not written, and why; if `error` is None, there are none."""
 
     rows: pa.RecordBatch
     error: KafkaError | None
 
 
 class SpoolSender:
-    """Sends the rows of a topic, once, and writes away those that never can be."""
+    """Sends the rows of a topic, once, and writes those that the topic will never take to `refused.ndjson`."""
 
     def __init__(self, producer: Producer, refused: SpoolFolder) -> None:
         self._producer, self._refused = producer, refused
@@ -105,7 +105,7 @@ class SpoolSender:
 
 
 class Apart:
-    """The events of one topic that wait for Kafka to take them, in a folder of their own."""
+    """The events of a topic that wait for Kafka to take them, in a folder of their own."""
 
     def __init__(self, folder: SpoolFolder, topic: str, sender: SpoolSender, ended: Callable[[], None]) -> None:
         """`ended` is called when Kafka has all of them, and the folder is gone."""
@@ -116,7 +116,7 @@ class Apart:
         self._append: asyncio.Future[None] | None = None
 
     async def begin(self, lot: Sequence[Frame], attempt: asyncio.Future[Left]) -> None:
-        """Take the first frames, whose rows `attempt` has tried to send, or is still trying to; raises OSError."""
+        """Take the first frames, whose rows `attempt` has tried to send, or still tries to; raises OSError."""
         if not self._is_open:
             self._open()
         await self.add(lot)
@@ -130,13 +130,13 @@ class Apart:
         self._start(finish)
 
     def go_on(self) -> None:
-        """With what a process that ended has left; raises PenstockError if it is damaged."""
+        """Continue with the frames of a process that ended; raises PenstockError if they are damaged."""
         self._open()
-        self.reason = "it has not been tried since the start"
+        self.reason = "not tried again since the start"
         self._start(None)
 
     async def add(self, lot: Sequence[Frame]) -> None:
-        """Returns when they are on disk; raises OSError."""
+        """Returns when the frames are on disk; raises OSError."""
         data = b"".join(frame(one.topic, one.time, one.events()) for one in lot)
         self._append = asyncio.get_running_loop().run_in_executor(None, self._writer.append, data)
         await asyncio.shield(self._append)  # its thread cannot be stopped
@@ -171,10 +171,10 @@ class Apart:
         while (self._append and not self._append.done()) or not self._replay.is_empty():
             await asyncio.sleep(LOOK)
             await self._replay.drained()
-        # All of it before anything else may run: the topic may begin such a folder again at once.
+        # No other task may run before the end of this: the topic may begin a folder again at once.
         self._ended()
         self._writer.close()
-        for segment in self._folder.segments():  # before the place, without which they would be replayed
+        for segment in self._folder.segments():  # before `place.json`, without which they would be replayed
             self._folder.file(segment).unlink()
         rmtree(self._folder.path)
         await self._replay.stop()
@@ -183,7 +183,7 @@ class Apart:
         await self._send(table([one.events() for one in found], [one.time for one in found]), None)
 
     async def _send(self, rows: pa.RecordBatch, error: KafkaError | None) -> None:
-        """Try until none is left."""
+        """Send the rows again and again until none is left."""
         pause = PAUSE
         while rows.num_rows:
             if error:
@@ -195,10 +195,10 @@ class Apart:
 
 
 class Carrier:
-    """Of one folder, from `start` to `stop`; `end` tells how far its newest segment may be read."""
+    """Carries one folder, from `start` to `stop`; `end` returns how far its newest segment may be read."""
 
     def __init__(self, folder: SpoolFolder, producer: Producer, end: Callable[[], SpoolPosition], ask: Ask) -> None:
-        """The folder is recovered."""
+        """The folder must be recovered before."""
         self._folder, self._sender, self._ask = folder, SpoolSender(producer, folder), ask
         self._replay = Replay(folder, end, self._deliver)
         self._sent_at: float | None = None
@@ -215,22 +215,22 @@ class Carrier:
 
     @property
     def problem(self) -> str:
-        """Why nothing goes on; empty while something does."""
+        """Why nothing moves; empty while something does."""
         if self._replay.problem or self._said or self._sent_at is None:
             return self._replay.problem or self._said
         waited = asyncio.get_running_loop().time() - self._sent_at
         return f"Kafka has not answered for {waited:.0f} s" if waited > STALLED else ""
 
     def size(self) -> int:
-        """What lies on disk."""
+        """Bytes on disk."""
         return self._replay.size() + sum(one.size() for one in self.apart.values())
 
     def more(self) -> None:
-        """Something was written."""
+        """Call this when something was written."""
         self._replay.more()
 
     async def drained(self) -> None:
-        """Wait until Kafka has everything, but what is kept apart."""
+        """Wait until Kafka has everything, except events that are kept apart."""
         await self._replay.drained()
 
     def is_drained(self) -> bool:
@@ -265,7 +265,7 @@ class Carrier:
                     return
                 if error and _is_of_topic(error):
                     break
-                # Twice, so that a Kafka that has just come back has time to take them.
+                # Twice, so that Kafka has time to take them if it has just come back.
                 is_late = asyncio.get_running_loop().time() - began > PATIENCE
                 there = there + 1 if is_late and await self._is_there() else 0
                 if error and there < 2:
@@ -296,7 +296,7 @@ class Carrier:
         self._said = ""
         self.apart[topic] = one
         where = self._folder.of_topic(topic).path
-        log.warning("the spool's events for %s wait in %s, the others go on: %s", topic, where, reason)
+        log.warning("the spool's events for %s wait in %s, the others continue: %s", topic, where, reason)
 
     def _new(self, topic: str) -> Apart:
         return Apart(self._folder.of_topic(topic), topic, self._sender, partial(self._together, topic))
@@ -306,7 +306,7 @@ class Carrier:
         log.warning("Kafka has all events for %s that waited", topic)
 
     async def _is_written(self, topic: str, writing: Awaitable[None]) -> bool:
-        """Whether the disk took it; if not, after a while."""
+        """Whether it is on disk; if not, returns after `PAUSE`."""
         try:
             await writing
         except OSError as error:
@@ -318,55 +318,55 @@ class Carrier:
 
 
 def _is_of_topic(error: KafkaError) -> bool:
-    """Whether sending it again at once cannot help, while other topics may be all right."""
+    """Whether the error is of this topic only, and sending again at once does not help."""
     return not error.retriable and not isinstance(
         error, AuthenticationFailed | ClusterAuthorizationFailed | DeliveryTimeout
     )
 
 
-# Reads a spool's frames in their order, hands them on, and forgets them when that is done.
+# Reads a spool's frames in order, delivers them, and then removes them.
 
 
 class Replay:
-    """Runs from `start` to `stop`; `end` tells how far the newest segment may be read.
+    """Runs from `start` to `stop`; `end` returns how far the newest segment may be read.
 
-    `deliver` returns when the frames are elsewhere; what cannot be handed on now, it tries for ever.
+    `deliver` returns when the frames are safe elsewhere; it retries for ever.
     """
 
     def __init__(
         self, folder: SpoolFolder, end: Callable[[], SpoolPosition], deliver: Callable[[list[Frame]], Awaitable[None]]
     ) -> None:
-        """The folder is recovered."""
+        """The folder must be recovered before."""
         first = SpoolPosition(min(folder.segments(), default=0), 0)
         self._folder, self._place, self._end, self._deliver = folder, max(folder.place(), first), end, deliver
         self._sizes = {number: folder.file(number).stat().st_size for number in folder.segments()}
         self._more = asyncio.Event()
         self._empty = asyncio.Event()
         self.problem = ""
-        """Why nothing is read any more; empty while it is."""
+        """Why nothing is read any more; empty while replay runs."""
 
     def size(self) -> int:
-        """What lies on disk; a segment counts until all of it is handed on."""
+        """Bytes on disk; a segment counts until all of it is delivered."""
         end = self._end()
         return sum(size for number, size in self._sizes.items() if number < end.segment) + end.offset
 
     def start(self, first: Callable[[], Awaitable[SpoolPosition]] | None = None) -> None:
-        """`first` hands on what lies before the place that it returns, which was not read from here."""
+        """`first` delivers what is before the position that it returns, which is not read here."""
         self._task = asyncio.create_task(self._run(first))
 
     def more(self) -> None:
-        """Something was written."""
+        """Call this when something was written."""
         end = self._end()
         self._sizes[end.segment] = end.offset
         self._empty.clear()
         self._more.set()
 
     def is_empty(self) -> bool:
-        """Whether all is handed on."""
+        """Whether all is delivered."""
         return self._place == self._end()
 
     async def drained(self) -> None:
-        """Wait until all is handed on."""
+        """Wait until all is delivered."""
         while not self.is_empty():
             self._empty.clear()
             self._more.set()
@@ -382,7 +382,7 @@ class Replay:
                 await self._reached(await first())
             await self._carry()
         except Exception as error:
-            # Nobody waits for this task: the server would go on until the spool is full, and nobody know why.
+            # Nobody awaits this task: the server would continue until the spool is full, and nobody would know why.
             log.exception("the spool %s is not replayed any more", self._folder.path)
             self.problem = f"the spool is not replayed any more: {error}; start again"
 

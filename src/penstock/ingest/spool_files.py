@@ -1,12 +1,12 @@
-"""The files of a spool: segments of frames, each with its length and checksum, and the place that replay reached.
+"""The files of a spool: segments of frames, each with its length and checksum, and the position that replay reached.
 
-A frame is one request. Frames are appended and synced before they are acknowledged, and how far they are is noted in
-`synced`, which costs no sync of its own: it outlives the process, and mostly a power cut. So bytes that are not whole
-frames were damaged later if they lie before that place or before whole frames, and end the start; if they begin at that
-place, they were never acknowledged. Of others this is not known: they are kept aside.
+A frame is one request. Frames are appended and synced before they are acknowledged. The position up to which they are
+synced is written to `synced` without a sync of its own: it outlives the process, and mostly a power cut. So bytes that
+are not whole frames were damaged later if they are before that position or before whole frames: then the start fails.
+If they begin at that position, they were never acknowledged. Of other bytes this is unknown: they are kept aside.
 
-The place of replay is written after Kafka has what lies before it: whoever dies in between replays that part again.
-All files are readable by their owner only, whatever the umask.
+The position of replay is written after Kafka has everything before it: after a crash in between, replay sends that part
+again. All files are readable by their owner only, whatever the umask.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from penstock.native.text_slices import Texts
 log = logging.getLogger(__name__)
 
 HEAD = struct.Struct("<II")
-"""Bytes of the payload, and their CRC32C."""
+"""The payload's number of bytes, and their CRC32C."""
 SUFFIX = ".spool"
 PLACE = "place.json"
 SYNCED = "synced"
@@ -41,7 +41,7 @@ TOPIC = "topic-"
 DAMAGED = ".damaged"
 WORKER = "worker-"
 FIRST = b"\x94"
-"""With which each payload begins: msgpack's array of four."""
+"""The first byte of each payload: msgpack's array of four."""
 
 
 class Frame(msgspec.Struct, array_like=True):
@@ -57,7 +57,7 @@ class Frame(msgspec.Struct, array_like=True):
 
 
 class SpoolPosition(NamedTuple):
-    """Before which byte of which segment all is in Kafka."""
+    """A segment's number, and an offset in bytes in it."""
 
     segment: int
     offset: int
@@ -68,14 +68,14 @@ _decode = msgspec.msgpack.Decoder(Frame).decode
 
 
 def frame(topic: str, time: int, events: Events) -> bytes:
-    """One request as it stands in a file."""
+    """A request's frame, as it is in a file."""
     keys = events.keys.listed() if isinstance(events.keys, Texts) else events.keys
     payload = _encode((topic, time, keys, events.values.listed()))  # a Frame
     return HEAD.pack(len(payload), crc32c(payload)) + payload
 
 
 def frames(data: bytes) -> Iterator[tuple[Frame, int]]:
-    """The whole frames at the start of `data`, each with the offset of its end; ends at the first that is not whole."""
+    """The whole frames at the start of `data`, each with the offset of its end; ends at the first damaged one."""
     at = 0
     while payload := _payload(data, at):
         at += HEAD.size + len(payload)
@@ -83,7 +83,7 @@ def frames(data: bytes) -> Iterator[tuple[Frame, int]]:
 
 
 def _payload(data: bytes, at: int) -> bytes:
-    """That of the frame at this place; empty if it is not whole."""
+    """The payload of the frame at this offset; empty if the frame is not whole."""
     if at + HEAD.size > len(data):
         return b""
     size, checksum = HEAD.unpack_from(data, at)
@@ -94,7 +94,7 @@ def _payload(data: bytes, at: int) -> bytes:
 
 
 def _is_torn(data: bytes, at: int) -> bool:
-    """Whether there is no whole frame behind the one at this place, which is not whole; its length may be wrong too."""
+    """Whether no whole frame follows the damaged one at this offset, whose length may be wrong, too."""
     found = data.find(FIRST, at + HEAD.size + 1)
     while found >= 0:
         if _payload(data, found - HEAD.size):
@@ -116,14 +116,14 @@ class SpoolFolder:
         return sorted(int(file.stem) for file in self.path.glob(f"*{SUFFIX}"))
 
     def make(self) -> None:
-        """The folder, if it is not there, and those above it."""
+        """Create the folder and its parents if they are missing."""
         missing = [one for one in (self.path, *self.path.parents) if not one.exists()]
         for one in reversed(missing):
             one.mkdir(mode=0o700, exist_ok=True)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder alone; the lock falls with the process."""
+        """Lock the folder; the lock ends with the process. Raises PenstockError if another process holds it."""
         try:
             self.make()
             file = os.fdopen(private(str(self.path / "lock"), os.O_WRONLY | os.O_CREAT), "w")
@@ -131,7 +131,7 @@ class SpoolFolder:
             raise PenstockError(
                 f"the spool cannot be used: {error.strerror}",
                 where=str(self.path),
-                next="give a folder that can be written",
+                next="give a folder that this user can write to",
             ) from error
         with file:
             try:
@@ -145,7 +145,7 @@ class SpoolFolder:
             yield
 
     def topics(self) -> list[str]:
-        """Those whose events are kept apart, in a folder each."""
+        """The topics whose events are kept apart, each in a folder of its own."""
         parts = sorted(self.path.glob(f"{TOPIC}*"))
         return [one.name.removeprefix(TOPIC) for one in parts if SpoolFolder(one).segments()]
 
@@ -156,7 +156,7 @@ class SpoolFolder:
         return bool(self.segments() or self.topics())
 
     def place(self) -> SpoolPosition:
-        """Where replay goes on."""
+        """The position where replay continues; raises PenstockError if it cannot be read."""
         try:
             data = (self.path / PLACE).read_bytes()
         except FileNotFoundError:
@@ -173,13 +173,13 @@ class SpoolFolder:
 
     def _lost_place(self) -> PenstockError:
         return PenstockError(
-            "the place up to which Kafka has the spool cannot be read",
+            "the position up to which Kafka has the spool cannot be read",
             where=str(self.path / PLACE),
             next="remove this file and start again: some events will come to Kafka a second time",
         )
 
     def note(self, place: SpoolPosition) -> None:
-        """Remember the place, whole or not at all, and drop the segments before it."""
+        """Write the position, whole or not at all, and delete the segments before it."""
         new = self.path / f"{PLACE}.new"
         with open(new, "wb", opener=private) as file:
             file.write(msgspec.json.encode([*place, _checksum(place)]))
@@ -191,7 +191,7 @@ class SpoolFolder:
                 self.file(segment).unlink()
 
     def synced(self) -> SpoolPosition | None:
-        """Before which all is known to be acknowledged; None if nothing is known."""
+        """The position before which all is known to be synced; None if nothing is known."""
         try:
             data = (self.path / SYNCED).read_bytes()
         except FileNotFoundError:
@@ -203,21 +203,24 @@ class SpoolFolder:
         return place if checksum == _checksum(place) else None
 
     def recover(self) -> int:
-        """Cut off what was never acknowledged, drop what Kafka has; the number of the next segment."""
+        """Cut off what was never acknowledged, delete what Kafka has, and return the number of the next segment.
+
+        Raises PenstockError if acknowledged events are damaged, or the position cannot be read.
+        """
         place, segments = self.place(), self.segments()
         if segments and place.segment > segments[-1] + 1:
             raise self._lost_place()
         for segment in segments:
-            if segment < place.segment:  # it died before it could
+            if segment < place.segment:  # the process died before it deleted this
                 self.file(segment).unlink()
             else:
                 start = place.offset if segment == place.segment else 0
                 self._check(segment, start, last=segment == segments[-1])
-        # Behind the place, too, if its file was moved away.
+        # Behind the position, too, if the position's segment was moved away.
         return max([place.segment - (place.offset == 0), *segments]) + 1
 
     def read(self, place: SpoolPosition, end: int | None, most: int) -> tuple[list[Frame], SpoolPosition]:
-        """Some frames from a place on, and the place behind them; `end` is how far this segment may be read."""
+        """Some frames from a position on, and the position after them; `end` is how far this segment may be read."""
         with self.file(place.segment).open("rb") as file:
             size = os.fstat(file.fileno()).st_size if end is None else end
             file.seek(place.offset)
@@ -230,7 +233,7 @@ class SpoolFolder:
         return [one for one, _ in found], SpoolPosition(place.segment, place.offset + ends)
 
     def sync(self) -> None:
-        """Make the names of new files safe."""
+        """Sync the folder, so that the names of new files are on disk."""
         directory = os.open(self.path, os.O_RDONLY)
         try:
             os.fsync(directory)
@@ -238,7 +241,7 @@ class SpoolFolder:
             os.close(directory)
 
     def _check(self, segment: int, start: int, *, last: bool) -> None:
-        """Raises PenstockError if acknowledged events of a file cannot be read; `start` is where replay goes on."""
+        """Raises PenstockError if acknowledged events of a file cannot be read; `start` is where replay continues."""
         data, file, synced = self.file(segment).read_bytes(), self.file(segment), self.synced()
         acknowledged = synced.offset if synced and synced.segment == segment else None
         whole = start + max((end for _, end in frames(data[start:])), default=0)
@@ -260,17 +263,17 @@ class SpoolFolder:
             os.fsync(out.fileno())
         self.sync()
         log.warning(
-            "%s: its last %d bytes, from byte %d on, are no whole request. They were cut short before they were"
+            "%s: its last %d bytes, from byte %d on, are not a whole request. They were cut short before they were"
             " acknowledged, or damaged since; they are kept in %s",
             *(file, len(data) - at, at, kept),
         )
 
 
 class SpoolWriter:
-    """Appends to a folder, whose files it begins anew when they are full; `end` is up to where all is on disk."""
+    """Appends to the segments of a folder, and begins a new one when it is full; everything before `end` is on disk."""
 
     def __init__(self, folder: SpoolFolder, segment: int, largest: int) -> None:
-        """Begins that segment; the folder is there."""
+        """Begins that segment; the folder must exist."""
         self._folder, self._largest = folder, largest
         self._mark = private(str(folder.path / SYNCED), os.O_WRONLY | os.O_CREAT)
         self.end = SpoolPosition(segment, 0)
@@ -279,7 +282,7 @@ class SpoolWriter:
         """Why nothing more can be appended."""
 
     def append(self, data: bytes) -> None:
-        """Returns when it is safe; raises OSError."""
+        """Returns when the data is synced; raises OSError."""
         if self.broken:
             raise OSError(errno.EIO, self.broken)
         if self.end.offset >= self._largest:
@@ -291,12 +294,12 @@ class SpoolWriter:
             while left:
                 left = left[os.write(self._file, left) :]
         except OSError:
-            os.ftruncate(self._file, self.end.offset)  # a full disk may get room again
+            os.ftruncate(self._file, self.end.offset)  # a full disk may have room again later
             raise
         try:
             os.fdatasync(self._file)
         except OSError as error:
-            # What the disk has of it is unknown, and a second fsync would not tell (Linux forgets the error).
+            # How much is on disk is unknown, and a second fsync would not report it (Linux forgets the error).
             self.broken = f"{error.strerror}; look at the disk, then start again"
             raise
         self.end = SpoolPosition(self.end.segment, self.end.offset + len(data))
@@ -314,7 +317,7 @@ class SpoolWriter:
 
 
 def private(path: str, flags: int) -> int:
-    """Opens a file that nobody else may read, one that is there included."""
+    """Opens a file, and makes it readable by its owner only, even if it already exists."""
     file = os.open(path, flags, 0o600)
     os.fchmod(file, 0o600)
     return file
@@ -325,10 +328,10 @@ def _checksum(place: SpoolPosition) -> int:
 
 
 def folders(path: Path, worker: int, workers: int) -> tuple[SpoolFolder, list[SpoolFolder]]:
-    """The folder of one of `workers` that share a spool, and those with events that it takes over.
+    """The folder of one of `workers` that share a spool, and the folders with events that it takes over.
 
-    These are of workers that are no more, as there were others: one alone has `path` itself, several have one each in
-    it. What each takes over follows from the numbers, so that no two want the same.
+    Those are of workers that no longer exist, because the number of workers changed: a single worker uses `path`
+    itself, several use a folder each in it. The numbers decide who takes over what, so no two take the same folder.
     """
     parts = {number: SpoolFolder(path / f"{WORKER}{number}") for number in _numbers(path)}
     left = {number: one for number, one in parts.items() if workers == 1 or number >= workers}
@@ -351,5 +354,5 @@ def damaged(file: Path, at: int) -> PenstockError:
         f"the spool is damaged at byte {at}",
         where=str(file),
         next=f"keep a copy of this file; then `truncate -s {at} {file} && rm -f {marks}`, and start again: "
-        "events behind that byte are in the copy only",
+        "events after that byte are in the copy only",
     )

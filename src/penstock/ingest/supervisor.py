@@ -1,8 +1,8 @@
 """Several processes that take requests at one socket: started, watched, replaced when they die, stopped together.
 
-They are forked, so that the next one serves after milliseconds, with what is compiled here. They share the listening
-socket, so that a connection goes to one that is free, and none is lost with who dies. A worker's end is seen at the
-pipe through which it tells that it is ready. When this process dies, however it does, the kernel kills its workers.
+They are forked, so that a new worker serves after milliseconds, with what is already compiled. They share the listening
+socket, so that a connection goes to a free worker, and none is lost with a worker that dies. A worker's end shows at
+the pipe on which it reports that it is ready. When this process dies in any way, the kernel kills its workers.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ log = logging.getLogger(__name__)
 FORK = get_context("fork")
 STOPS = (signal.SIGTERM, signal.SIGINT)
 TRIES = 3
-"""Deaths of a worker before it was ready, one after the other, that end the server."""
+"""Deaths in a row of a worker before it is ready that end the server."""
 YOUNG = 5.0
-"""Seconds; who dies younger is replaced after `PAUSE` seconds only."""
+"""Seconds; a worker that dies younger is replaced only after `PAUSE` seconds."""
 PAUSE = 1.0
 PR_SET_PDEATHSIG = 1
 
 Serve = Callable[[int, Callable[[], None]], None]
-"""Serves as the worker of this number until it is told to stop; calls the function when it takes requests."""
+"""Serves as the worker of this number until it is stopped; calls the function when it takes requests."""
 
 
 @dataclass
 class IngestWorker:
-    """A process; `error` is why it could not serve."""
+    """A worker process; `error` is why it could not serve."""
 
     number: int
     process: ForkProcess
@@ -51,7 +51,7 @@ class IngestWorker:
     error: PenstockError | None = None
 
     def end(self) -> str:
-        """How it ended, which it has."""
+        """Describes how the ended process ended."""
         self.process.join()
         self.pipe.close()
         code = self.process.exitcode or 0
@@ -60,7 +60,7 @@ class IngestWorker:
 
 
 class Workers:
-    """Worker `number` of `count` runs `serve(number, ...)`; `died` is called with the number of one that did."""
+    """Worker `number` of `count` runs `serve(number, ...)`; `died` is called with the number of a worker that died."""
 
     def __init__(self, count: int, serve: Serve, bound: socket.socket, died: Callable[[int], None]) -> None:
         self._count, self._serve, self._bound, self._died = count, serve, bound, died
@@ -71,7 +71,7 @@ class Workers:
         self._error: PenstockError | None = None
 
     def run(self, ready: Callable[[], None]) -> None:
-        """Until SIGTERM or Ctrl-C; raises if workers cannot be started, or do not end well."""
+        """Run until SIGTERM or Ctrl-C; raises PenstockError if workers cannot start, or fail at the end."""
         announced = False
         with _signals() as (asked, woken):
             self._due = dict.fromkeys(range(self._count), 0.0)
@@ -101,7 +101,7 @@ class Workers:
             self._running[pipe] = IngestWorker(number, process, pipe)
 
     def _patience(self) -> float | None:
-        """Seconds until the next is due."""
+        """Seconds until the next start is due; None if none is."""
         return max(0.0, min(self._due.values()) - time.monotonic()) if self._due else None
 
     def _hear(self, worker: IngestWorker) -> None:
@@ -114,28 +114,28 @@ class Workers:
         if worker.error is None:
             worker.ready = True
             self._tries[worker.number] = 0
-            if self._stopping:  # the signal may have come before it could be heard
+            if self._stopping:  # the signal may have come before the worker handled signals
                 worker.process.terminate()
 
     def _ended(self, worker: IngestWorker, how: str) -> None:
         if self._stopping:
             if worker.process.exitcode and not self._error:
-                self._error = PenstockError(how, next="see what it wrote before")
+                self._error = PenstockError(how, next="see its output above")
             return
         self._died(worker.number)
         self._tries[worker.number] += not worker.ready
         if not worker.ready and (worker.error or self._tries[worker.number] == TRIES):
             self._error = worker.error or PenstockError(
-                f"{how} before it served, {TRIES} times", next="see what it wrote before, and start again"
+                f"{how} before it served, {TRIES} times", next="see its output above, and start again"
             )
             self._stop(signal.SIGTERM)
             return
-        log.warning("%s; another takes its place", f"{how}: {worker.error}" if worker.error else how)
+        log.warning("%s; another worker replaces it", f"{how}: {worker.error}" if worker.error else how)
         now = time.monotonic()
         self._due[worker.number] = now + (PAUSE if now - worker.began < YOUNG else 0)
 
     def _stop(self, number: int) -> None:
-        """Hand a signal on; a second Ctrl-C makes workers drop their requests."""
+        """Pass a signal on; a second Ctrl-C makes workers drop their requests."""
         self._stopping = True
         self._due.clear()
         self._bound.close()
@@ -146,7 +146,7 @@ class Workers:
 
 @contextmanager
 def _signals() -> Iterator[tuple[list[int], socket.socket]]:
-    """Signals that ask for the end, as they come, and a socket that can be read then."""
+    """The stop signals as they come, and a socket that becomes readable then."""
     asked: list[int] = []
     woken, wake = socket.socketpair()
     with woken, wake:
@@ -162,7 +162,7 @@ def _signals() -> Iterator[tuple[list[int], socket.socket]]:
 
 
 def _work(number: int, serve: Serve, pipe: Connection, parent: int) -> None:
-    """A worker's process, in a group of its own: the terminal's Ctrl-C reaches it through the parent only."""
+    """A worker's process, in its own process group: the terminal's Ctrl-C reaches it through the parent only."""
     signal.set_wakeup_fd(-1)
     os.setpgid(0, 0)
     if sys.platform == "linux":

@@ -1,6 +1,6 @@
-"""Joins of tables with tables, of streams with tables, and of streams with streams.
+"""Joins of tables with tables, streams with tables, and streams with streams.
 
-A table's side of a join is state, in buckets of its key (see `buckets`). Results of table joins are tables, whose
+A table's side of a join is state, in buckets of its key (see `buckets`). The result of a table join is a table whose
 `version` grows with each change of a row on either side.
 """
 
@@ -26,17 +26,18 @@ HOWS = ("inner", "left", "full")
 
 
 def tables(left: Table, right: Table, *, name: str, how: str = "inner") -> Table:
-    """Two tables with the same key: a table of their rows side by side, null where a side has none.
+    """Joins two tables with the same key to a table; columns of a missing side are null.
 
-    `how` is "inner", "left" or "full". Columns: the key, those of left, those of right (names must differ), `version`,
-    `deleted`.
+    `how` is "inner", "left" or "full". The columns are the key, those of left, those of right, `version` (long) and
+    `deleted` (boolean). `name` names the state in the checkpoint. Raises PenstockError if the keys differ or both sides
+    have a column with the same name.
     """
     _require_how(how, HOWS, name)
     if left.key != right.key or _kinds(left.df, left.key) != _kinds(right.df, right.key):
         raise PenstockError(
             f"the tables have the keys {', '.join(left.key)} and {', '.join(right.key)}",
             where=f"join {name}",
-            next="give both keys the same names and types, or join by a column with join.foreign_key",
+            next="use the same names and types for both keys, or join by a column with join.foreign_key",
         )
     _require_distinct(left.values, right.values, name)
     columns = [*left.key, *left.values, *right.values]
@@ -50,20 +51,23 @@ def tables(left: Table, right: Table, *, name: str, how: str = "inner") -> Table
 
 
 def foreign_key(left: Table, right: Table, *, on: str, name: str, how: str = "inner") -> Table:
-    """Each row of `left` with the row of `right` whose key its column `on` has: a table by left's key.
+    """Joins each row of `left` with the row of `right` whose key is in left's column `on`: a table with left's key.
 
-    A change of a row of right changes all rows of left that point to it. `how` is "inner" or "left". Columns as in
-    `tables`; right's key is left out, because `on` has it. Versions order the results of a row of left, also when it
-    points elsewhere.
+    A change of a row of right changes all rows of left that point to it. `how` is "inner" or "left". The columns are as
+    in `tables`, without right's key, which is in `on`. Versions order the results of a row of left, also after it
+    points to another row. Raises PenstockError if `on` is not a column of left with the type of right's only key
+    column, or if both sides have a column with the same name.
     """
     _require_how(how, ("inner", "left"), name)
     if on not in (*left.key, *left.values):
-        raise PenstockError(f"the left table has no column {on}", where=f"join {name}", next="give one of its columns")
+        raise PenstockError(
+            f"the left table has no column {on}", where=f"join {name}", next="set on= to one of its columns"
+        )
     if len(right.key) != 1 or left.df.schema[on].dataType != right.df.schema[right.key[0]].dataType:
         raise PenstockError(
-            f"the column {on} is no key of the right table, which is {', '.join(right.key)}",
+            f"the column {on} does not fit the key of the right table, {', '.join(right.key)}",
             where=f"join {name}",
-            next="give a column of the same type as right's only key column",
+            next="use a right table with one key column, and a column of the same type",
         )
     _require_distinct([*left.key, *left.values], right.values, name)
     ours = list(dict.fromkeys([*left.key, *left.values]))
@@ -84,10 +88,11 @@ def foreign_key(left: Table, right: Table, *, on: str, name: str, how: str = "in
 
 
 def stream_table(stream: DataFrame, table: Table, *, name: str, how: str = "inner") -> DataFrame:
-    """Each row of a stream with the row that the table has for its key then: the stream's columns and the table's.
+    """Joins each row of a stream with the table's row for its key: the stream's columns, then the table's values.
 
-    The stream needs the table's key columns. The table is as it is after the present batch's rows of it. Rows without a
-    match are left out, or with `how="left"` have nulls.
+    The stream needs the table's key columns. A row sees the table after the changes of the same batch. Rows without a
+    match are left out, or with `how="left"` have nulls. Raises PenstockError if key columns are missing or both sides
+    have another column with the same name.
     """
     _require_how(how, ("inner", "left"), name)
     if missing := [column for column in table.key if column not in stream.columns]:
@@ -101,20 +106,24 @@ def stream_table(stream: DataFrame, table: Table, *, name: str, how: str = "inne
 
 
 class Enriching(Protocol):
-    """A table that rows can be looked up in: `Table`, `GlobalTable`, or one in a database."""
+    """A table for lookups, such as `GlobalTable`."""
 
     def enrich(self, frame: DataFrame, *, on: str, how: str, name: str) -> DataFrame:
         """The frame's rows with the table's columns."""
 
 
 def enrich(stream: DataFrame, table: Table | Enriching, *, on: str, name: str, how: str = "left") -> DataFrame:
-    """Each row of a stream with the row that a table has for the value of its column `on`, whatever kind the table is.
+    """Joins each row of a stream with the row of any kind of table whose key is in the stream's column `on`.
 
-    Rows without a match have nulls, or with `how="inner"` are left out. docs/tables.md says which kind to take.
+    Rows without a match have nulls, or with `how="inner"` are left out. docs/tables.md compares the kinds of tables.
+    Raises PenstockError if the stream has no column `on`, the table has several key columns, or both sides have a
+    column with the same name.
     """
     _require_how(how, ("inner", "left"), name)
     if on not in stream.columns:
-        raise PenstockError(f"the stream has no column {on}", where=f"join {name}", next="give on= one of its columns")
+        raise PenstockError(
+            f"the stream has no column {on}", where=f"join {name}", next="set on= to one of its columns"
+        )
     if not isinstance(table, Table):
         return table.enrich(stream, on=on, how=how, name=name)
     if len(table.key) != 1:
@@ -135,10 +144,11 @@ def streams(
     within: timedelta | str,
     how: str = "inner",
 ) -> DataFrame:
-    """Pairs of rows of two streams with equal columns `on` and at most `within` between their times: Spark's own join.
+    """Pairs of rows of two streams with equal columns `on` and at most `within` between their times: Spark's join.
 
-    `at` names the time column of each, which need watermarks. `how` is "inner", "left", "right" or "full"; a row
-    without a partner comes when the watermark says that none can come any more. Columns: `on`, left's, right's.
+    `at` names the time column of each stream; both need watermarks. `how` is "inner", "left", "right" or "full"; a row
+    without a partner is emitted when the watermark excludes one. The columns are `on`, left's, right's. Raises
+    PenstockError if both sides have another column with the same name.
     """
     keys = [on] if isinstance(on, str) else list(on)
     values = [[column for column in side.columns if column not in keys] for side in (left, right)]
@@ -170,7 +180,7 @@ def _arrow(frame: DataFrame, columns: Sequence[str]) -> pa.Schema:
 
 def _require_how(how: str, known: Sequence[str], name: str) -> None:
     if how not in known:
-        raise PenstockError(f"no join {how!r}", where=f"join {name}", next=f"use {' or '.join(map(repr, known))}")
+        raise PenstockError(f"unknown how {how!r}", where=f"join {name}", next=f"use {' or '.join(map(repr, known))}")
 
 
 def _require_distinct(ours: Sequence[str], theirs: Sequence[str], name: str) -> None:

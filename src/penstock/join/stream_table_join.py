@@ -1,4 +1,4 @@
-"""A stream's rows with a table's, which is state."""
+"""Joins a stream's rows with a table, whose rows are state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.table.revisions import LatestLogic, changes
 
 @dataclass(frozen=True)
 class StreamTableLogic(LatestLogic):
-    """The stream is left, the table right."""
+    """The logic of a join of a stream (left) with a table (right)."""
 
     stream: tuple[str, ...]
     values: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Tables joined by their keys, and by a foreign key: both sides are state."""
+"""Joins of tables by their keys and by a foreign key: both sides are state."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from penstock.table.revisions import DELETED, ROW_DELETED, ROW_VERSION, VERSION,
 SIDE = "_side"
 LEFT, RIGHT = 0, 1
 MOVED = "_moved"
-"""True for a row that is taken away from one foreign key because it has another now."""
+"""True for a row that is removed from one foreign key because it now has another."""
 Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class TwoSided(LatestLogic):
-    """The state holds the rows of both sides."""
+    """The state has the rows of both sides."""
 
     @cached_property
     def state(self) -> pa.Schema:
@@ -62,7 +62,7 @@ class Pairs(TwoSided):
 
     def _places(self, state: pa.Table, touched: pa.Table) -> tuple[Numbers, Numbers]:
         left, right = (positions(side(state, one), touched, self.key) for one in (LEFT, RIGHT))
-        # Null equals nothing; a full join has one row of such a key, that of right only if left has none.
+        # Null equals nothing. A full join has one row for a key with nulls: left's, or right's if left has none.
         right[incomplete(touched, self.key) & (left >= 0)] = -1
         return left, right
 
@@ -74,7 +74,7 @@ class Pairs(TwoSided):
 
 @dataclass(frozen=True)
 class Links(LatestLogic):
-    """The first stage of a join by a foreign key: a row that points elsewhere now is taken away from where it was."""
+    """The first stage of a join by a foreign key: a row that now points elsewhere is removed from its former key."""
 
     on: str
 
@@ -98,7 +98,7 @@ class Links(LatestLogic):
 
 @dataclass(frozen=True)
 class Linked(TwoSided):
-    """The second stage, in buckets of the foreign key: all rows of left that point to a row of right, and that row."""
+    """The second stage, in buckets of the foreign key: a row of right and all rows of left that point to it."""
 
     on: str
     left: tuple[str, ...]
@@ -134,7 +134,7 @@ class Linked(TwoSided):
         return left.filter(pa.array(itself | np.isin(here, there)))
 
     def _joined(self, left: pa.Table, right: pa.Table, gone: Mask, number: int) -> pa.Table:
-        # A row that points elsewhere gets a higher first part, so that results of another bucket are older.
+        # A row that points elsewhere gets a higher first part, so that results of its former bucket are older.
         version = (numbers(left[ROW_VERSION]) << 31) + number
         told = {VERSION: pa.array(version), DELETED: pa.array(gone)}
         return pa.table(_columns(left, (*self.key, *self.left)) | _columns(right, self.right) | told)
@@ -148,11 +148,11 @@ def _columns(rows: pa.Table, names: tuple[str, ...] | list[str]) -> dict[str, pa
     return {name: rows[name] for name in names}
 
 
-# Two tables in one stream of rows, each with the number of its side; the columns of the other side are null.
+# Two tables as one stream of rows with the number of the side; the columns of the other side are null.
 
 
 def both(left: DataFrame, right: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """The rows of both, in the columns given, with `_side`."""
+    """The rows of both frames, with these columns and `_side`."""
     rows = left.withColumn(SIDE, F.lit(LEFT)).unionByName(
         right.withColumn(SIDE, F.lit(RIGHT)), allowMissingColumns=True
     )

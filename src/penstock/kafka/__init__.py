@@ -1,4 +1,4 @@
-"""Kafka for pipelines: `read`, `read_table`, `sink`, `dead_letters`, and the formats of records."""
+"""Kafka in pipelines: `read`, `read_table`, `sink`, `dead_letters`, and the formats of records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of `format("penstock-kafka")`: its own, and Kafka's by their names, with "kafka." before them or not."""
+"""The options of `format("penstock-kafka")`: its own, and Kafka's by name, with or without the prefix "kafka."."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ LEAST = {
     "request.timeout.ms": 1,
     "transaction.timeout.ms": 1,
 }
-"""The settings that are numbers."""
+"""The least value of each numeric setting."""
 KNOWN = tuple(dict.fromkeys((*OWN, *LEAST, *SAME.values(), *SAME, *SETTINGS)))
 
 
 @dataclass(frozen=True)
 class Options:
-    """Where and how to write; `topic` is empty when each row names its own, `tuning` is of `Producer`.
+    """Where and how to write; `topic` is "" if each row names its topic, `tuning` are arguments of `Producer`.
 
-    `batch` is the number of the batch of `query` that a frame is; a stream has its own.
+    `batch` is the number of the frame's batch in `query`; a stream has its own numbers.
     """
 
     servers: str
@@ -44,24 +44,24 @@ class Options:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Options:
-        """Refuses what is missing, unknown or no value of its kind."""
+        """Raises `PenstockError` for a missing, unknown or invalid option."""
         options = by_name(given, KNOWN, SINK)
         if not options.get("servers"):
             raise wrong("no servers", '.option("servers", "host:9092")')
         delivery, compression = options.get("delivery", EXACTLY_ONCE), options.get("compression.type", "lz4")
         if delivery not in DELIVERIES:
-            raise wrong(f"no delivery {delivery!r}", f"use {' or '.join(map(repr, DELIVERIES))}")
+            raise wrong(f"the unknown delivery {delivery!r}", f"use {' or '.join(map(repr, DELIVERIES))}")
         if compression not in CODECS:
-            raise wrong(f"no compression {compression!r}", f"use one of {', '.join(CODECS)}")
+            raise wrong(f"the unknown compression {compression!r}", f"use one of {', '.join(CODECS)}")
         tuning = {"compression": compression} | dict(_number(name, options[name]) for name in LEAST if name in options)
         security = Security.of({name: options[name] for name in SETTINGS if name in options})
         query, batch = options.get("query", ""), options.get("batch", "")
         if bool(query) != batch.isdecimal():
-            raise wrong(f"no batch {batch!r} of a query {query!r}", "give both, the batch as its number")
+            raise wrong(f"the query {query!r} and the batch {batch!r}", "give both, the batch as a number")
         return cls(options["servers"], options.get("topic", ""), delivery, tuning, security, query, int(batch or 0))
 
     def producer(self, **more: Any) -> Producer:
-        """To be called where it is used: it can no more be sent elsewhere."""
+        """Call it in the process that uses the producer: a producer cannot be sent to another process."""
         return Producer(
             self.servers,
             client_id="penstock-spark",
@@ -80,6 +80,6 @@ def _number(name: str, text: str) -> tuple[str, timedelta | int]:
     """Kafka's setting as the producer's argument: "linger.ms" is `linger`, a timedelta."""
     if not (text.isdecimal() and LEAST[name] <= int(text) <= MAX_SIZE):
         unit = "milliseconds" if name.endswith(".ms") else "bytes"
-        raise wrong(f"no {name} {text!r}", f"give {unit}, {LEAST[name]} to {MAX_SIZE}")
+        raise wrong(f"the invalid {name} {text!r}", f"give {unit}, {LEAST[name]} to {MAX_SIZE}")
     argument = name.removesuffix(".ms").replace(".", "_")
     return argument, timedelta(milliseconds=int(text)) if name.endswith(".ms") else int(text)

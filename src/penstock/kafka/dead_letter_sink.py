@@ -1,4 +1,4 @@
-"""Dead letters: the records or changes with a `problem`, to a topic of their own, with their bytes as they came."""
+"""Dead letters: writes the records or changes with a `problem` to their own topic, with their original bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.query import Batch
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """Made by `dead_letters`."""
+    """A sink of dead letters; `dead_letters` makes it."""
 
     kafka: KafkaSink
 
@@ -27,7 +27,7 @@ class DeadLetters:
 
     @property
     def target(self) -> tuple[str, str]:
-        """What a checkpoint knows the sink by."""
+        """How a checkpoint identifies the sink."""
         return self.kafka.target
 
     def records(self, frame: DataFrame) -> DataFrame:
@@ -43,13 +43,14 @@ class DeadLetters:
 def dead_letters(
     topic: str, *, servers: str, delivery: str = AT_LEAST_ONCE, options: Mapping[str, str] | None = None
 ) -> DeadLetters:
-    """A sink of the rows of a `kafka.read` frame that have a problem: `write(frame, dead_letters("clicks.dead", ...))`.
+    """A sink for the bad rows of a `kafka.read` frame: `write(frame, dead_letters("clicks.dead", ...))`.
 
-    Key, value and headers are those of the record; headers are added as in Kafka Connect's dead letters:
-    `__connect.errors.topic`, `.partition`, `.offset` and `.exception.message`. Of a frame of `cdc.read` with
-    `bad_values="problem"` each cell that could not be read becomes a letter: the key is the row's as JSON, the value
-    the cell's bytes, and the headers are `__connect.errors.table`, `.stream`, `.time`, `.part`, `.column`, `.type` and
-    `.exception.message`. The other settings are `kafka.sink`'s.
+    A letter has the record's key, value and headers, plus headers as in Kafka Connect's dead letters:
+    `__connect.errors.topic`, `.partition`, `.offset` and `.exception.message`. In a frame of `cdc.read` with
+    `bad_values="problem"`, each cell that could not be read becomes a letter: its key is the row's key as JSON, its
+    value the cell's bytes, and its headers are `__connect.errors.table`, `.stream`, `.time`, `.part`, `.column`,
+    `.type` and `.exception.message`. The arguments are those of `kafka.sink`. `write` raises `PenstockError` if the
+    frame has no column `problem`.
     """
     return DeadLetters(sink(topic, servers=servers, delivery=delivery, options=options))
 
@@ -61,7 +62,7 @@ def letters(frame: DataFrame) -> DataFrame:
         raise PenstockError(
             'dead letters need the column `problem` of kafka.read, or of cdc.read with bad_values="problem"',
             where=f"columns {', '.join(frame.columns)}",
-            next="give the frame of kafka.read or cdc.read itself, before a select or a where",
+            next="pass the frame of kafka.read or cdc.read itself, before any select or where",
         )
     bad = frame.where(F.col(PROBLEM).isNotNull())
     if kind == CHANGE_TYPE:

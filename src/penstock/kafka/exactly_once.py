@@ -1,12 +1,12 @@
 """`format("penstock-kafka")`: Arrow batches of Spark to Kafka through our own client, exactly once in a stream.
 
 Each task of a micro-batch is one transaction. With its records it commits a marker: the number of the batch, as the
-offset of a consumer group that is named after the query, and beside it what the batch covers (`markers`). A task that
-runs again, after whatever crash, takes over the transactional id, which ends or fences what an older attempt has left
-open, and reads the markers: if its batch was committed before, it writes nothing. So a reader of committed records sees
-each row of each batch once, provided that a batch that is run again gives each task the same rows, which Spark's
-replayable sources do. Before it writes, a task looks at the markers of all tasks: of a later batch, of another one with
-the same number, or of the same one in another number of tasks, each is an error.
+offset of a consumer group that is named after the query, and a digest of the batch's offsets, as metadata (`markers`).
+A task that runs again after a crash takes over the transactional id, which ends or fences the open transaction of an
+older attempt, and reads the markers: if its batch was committed before, it writes nothing. So a reader of committed
+records sees each row of each batch once, if a batch that is run again gives each task the same rows, as Spark's
+replayable sources do. Before it writes, a task checks the markers of all tasks. A marker of a later batch, of another
+batch with the same number, or of the same batch with another number of tasks is an error.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from penstock.wire.producer.transactions import Committed, Transactions
 from penstock.wire.records.record_encoder import COLUMNS
 
 MARKERS = "__consumer_offsets"
-"""The topic under which markers are kept, a task's under a partition: any that exists will do, as this one does."""
+"""The topic under which markers are kept, one partition per task; any topic that exists works, and this one does."""
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
-"""What Spark calls the query and the micro-batch in the properties of a task."""
+"""Spark's names for the query and the micro-batch in the properties of a task."""
 TASKS = "penstock.tasks"
-"""What we call the number of a batch's tasks there."""
+"""Our name there for a batch's number of tasks."""
 GATHERED = 4 << 20
-"""Bytes of rows that are encoded together."""
+"""Bytes of rows to encode together."""
 
 
 class PenstockKafka(DataSource):
-    """The sink by its name."""
+    """The sink, registered under its name."""
 
     @classmethod
     def name(cls) -> str:
@@ -68,15 +68,15 @@ def check(schema: StructType, options: Options) -> None:
     """Raises `PenstockError` if these columns cannot be written."""
     names = set(schema.names)
     if unknown := names - {*COLUMNS, "topic"}:
-        raise wrong(f"no place for the columns {', '.join(sorted(unknown))}", f"select topic, {', '.join(COLUMNS)}")
+        raise wrong(f"the unknown columns {', '.join(sorted(unknown))}", f"select topic, {', '.join(COLUMNS)}")
     if "value" not in names:
-        raise wrong("no column `value` to write", "select one")
+        raise wrong("no column `value` to write", "add the column")
     if bool(options.topic) == ("topic" in names):
-        raise wrong("no topic, or two", 'give .option("topic", ...) or a column `topic`, and not both')
+        raise wrong("no topic, or two", 'give either .option("topic", ...) or a column `topic`')
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the part of a micro-batch that is one task's; `checkpoint` is where its query keeps its offsets."""
+    """Writes one task's part of a micro-batch; `checkpoint` is the folder with its query's offsets."""
 
     def __init__(self, options: Options, checkpoint: str) -> None:
         self.options, self.checkpoint = options, checkpoint
@@ -93,16 +93,16 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return WriterCommitMessage()
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Each task has committed its own."""
+        """Nothing: each task has committed its own transaction."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """What tasks have committed stays; they skip it when the batch is run again."""
+        """Nothing: what tasks have committed stays, and they skip it when the batch is run again."""
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes a batch frame: with its query and number as a stream does, else without transactions.
+    """Writes a batch frame: with `query` and `batch` as a stream does, otherwise without transactions.
 
-    Without them, what a failed task has written stays, and a repeat repeats it.
+    Without transactions, the rows of a failed task stay, and a retry writes them again.
     """
 
     def __init__(self, options: Options) -> None:
@@ -132,7 +132,7 @@ def save(records: DataFrame, options: Options, batch: Batch) -> None:
     check(records.schema, options)
     written = records.mapInArrow(write, "rows bigint")
     context = records.sparkSession.sparkContext
-    # Known before they run, and told to each: the plan that is counted is the one that is then run.
+    # The tasks need their number before they run; the plan that is counted is the plan that is run.
     context.setLocalProperty(TASKS, str(written._jdf.queryExecution().toRdd().getNumPartitions()))
     try:
         written.collect()
@@ -160,7 +160,7 @@ async def _write_once(options: Options, batches: Iterator[pa.RecordBatch], batch
 
 
 class MarkerPosition(NamedTuple):
-    """Where the marker of a task is."""
+    """The position of a task's marker."""
 
     group: str
     partition: int
@@ -171,11 +171,11 @@ def _group(batch: Batch, number: int = 0) -> str:
 
 
 async def unwritten(transaction: Transactions, batch: Batch, task: int, tasks: int) -> MarkerPosition | None:
-    """Where the marker of this task goes; None if the task has committed its part.
+    """The position for this task's marker; None if the task has committed its part.
 
-    A broker takes no offsets of partitions that there are not: each group has the markers of so many tasks.
+    A broker refuses offsets of partitions that do not exist: a group has at most a marker per partition of MARKERS.
     """
-    # Asked for a group's offsets, a new cluster makes the topic whose partitions are counted next.
+    # This request also makes a new cluster create the topic whose partitions are counted next.
     first = await transaction.all_committed(_group(batch), MARKERS)
     width = await transaction.partitions(MARKERS)
     place = MarkerPosition(_group(batch, task // width), task % width)
@@ -201,7 +201,7 @@ def _parts(batches: Iterator[pa.RecordBatch], topic: str) -> Iterator[tuple[str,
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Spark's batches of some thousand rows, joined until they fill several of Kafka's."""
+    """Spark's batches of some thousand rows, joined until they fill several record batches."""
     some: list[pa.RecordBatch] = []
     for batch in batches:
         if batch.num_rows:

@@ -1,4 +1,4 @@
-"""Members of JSON objects as Arrow columns, of the objects that the loop of `json_kernel` is sure of."""
+"""Members of JSON objects as Arrow columns, for the objects that the loop of `json_kernel` reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from penstock.native.byte_loads import WIDE
 from penstock.wire.records.arrays import cells, read_only
 
 MOST_MEMBERS = 62
-"""A word has a bit for each."""
+"""Each member has a bit in a 64-bit word."""
 _WORD = (1 << 63) - 1
 _KINDS: dict[type[st.DataType], tuple[int, int, pa.DataType]] = {
     st.StringType: (TEXT, 0, pa.string()),
@@ -41,11 +41,11 @@ _KINDS: dict[type[st.DataType], tuple[int, int, pa.DataType]] = {
     st.DateType: (DATE, 0, pa.date32()),
     st.TimestampType: (TIME, MOST_SECONDS, pa.timestamp("us", "UTC")),
 }
-"""Of each type that is read here: its kind, the largest number, and the type in Arrow."""
+"""For each supported type: its kind, the largest number, and the Arrow type."""
 
 
 class Members(NamedTuple):
-    """What is read of each object, as arrays for the loop and as Arrow's types."""
+    """The members to read from each object, as arrays for the loop, and their Arrow types."""
 
     kinds: Array
     bounds: Array
@@ -55,7 +55,7 @@ class Members(NamedTuple):
 
 
 def members(schema: st.StructType) -> Members | None:
-    """None for a schema with other types than those that are read here, or names with anything but plain ASCII."""
+    """The members of a schema; None if it has unsupported types, too many columns, or names beyond plain ASCII."""
     if not 0 < len(schema) <= MOST_MEMBERS or not all(_readable(field) for field in schema):
         return None
     found = [_KINDS[type(field.dataType)] for field in schema]
@@ -72,7 +72,7 @@ def members(schema: st.StructType) -> Members | None:
 
 
 def columns(values: pa.BinaryArray, wanted: Members) -> tuple[pa.BooleanArray, list[pa.Array]]:
-    """Which values are read, and the members of these; null in values that are not read, as where there is none."""
+    """Which values are read, and the columns of members: null in values that are not read or lack the member."""
     offsets, data, _ = cells(values, "value")
     rows = len(values)
     found = np.empty((len(wanted.kinds), 2, rows), np.int64)
@@ -99,13 +99,13 @@ def warm() -> None:
 
 
 def _readable(field: st.StructField) -> bool:
-    # A text with a collation is a type of its own.
+    # A string with a collation is another type.
     plain = type(field.dataType) in _KINDS and field.dataType == type(field.dataType)()
     return plain and field.name.isascii() and field.name.isprintable() and not set(field.name) & set('"\\')
 
 
 def _usable(data: Array, offsets: Array) -> Array:
-    """All rows; without those that are no ASCII if any row is no UTF-8."""
+    """Which rows the loop may read: all if all are UTF-8, otherwise only those that are ASCII."""
     rows = len(offsets) - 1
     if data[offsets[0] : offsets[-1]].max(initial=0) < 0x80 or _is_text(data, offsets):
         return np.ones(rows, np.bool_)
@@ -125,7 +125,7 @@ def _is_text(data: Array, offsets: Array) -> bool:
 
 def _texts(data: Array, starts: Array, lengths: Array) -> pa.StringArray:
     ends = np.zeros(len(starts) + 1, np.int32)
-    # Escapes make a text longer than what it says.
+    # The unescaped string is never longer than its escaped form.
     out = np.empty(int(np.sum(np.where(lengths > 0, lengths & (ESCAPED - 1), 0))), np.uint8)
     texts(data, starts, lengths, ends, out)
     return pa.Array.from_buffers(

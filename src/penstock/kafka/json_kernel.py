@@ -1,8 +1,8 @@
-"""The loop that takes the members of JSON objects apart, in one pass and without making an object of any.
+"""The loop that reads the members of JSON objects, in one pass and without making Python objects.
 
-It takes an object only if it is sure that a whole parser would find the same: known members of the right types, each at
-most once, and others that are well formed. Rare things (names with escapes, numbers of many digits, nesting of more
-than `DEPTH`) it leaves to that parser.
+It reads an object only if a full parser would certainly find the same: known members of the right types, each at most
+once, and other members that are well formed. It leaves rare things (names with escapes, numbers of many digits, nesting
+deeper than `DEPTH`) to that parser.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from penstock.native.jit import compiled, copy
 from penstock.native.json_tokens import DAYS, decimal, digits, equal, is_time, literal, number, pair, space, string
 
 TEXT, TRUTH, DATE, TIME, WHOLE, DECIMAL, FLOAT = range(7)
-"""What a member is; TIME and WHOLE take whole numbers, within bounds above zero, and from DECIMAL on all."""
+"""The kinds of members. TIME and WHOLE accept whole numbers within their bounds; DECIMAL and FLOAT all numbers."""
 NONE = -1
-"""The length of a member that is null or not there; of others it is not negative."""
+"""The length of a member that is null or missing; other lengths are not negative."""
 ESCAPED = 1 << 62
-"""In the length of a text with escapes."""
+"""The bit in the length of a string with escapes."""
 DEPTH = 60
 MOST_SECONDS = 1 << 40
-"""From 1970, of a time that is a number."""
+"""Most seconds from 1970 of a time that is a number."""
 _UNSURE = -(1 << 63)
 _MICROS = 1_000_000
 
@@ -40,10 +40,10 @@ def take(
     decimals: Array,
     good: Array,
 ) -> None:
-    """Of each row that is `usable` whether it is `good`, and its members' cells: start or value, and length.
+    """For each `usable` row, set whether it is `good`, and its members' cells: start or value, and length.
 
-    `cells` is members x 2 x rows, `decimals` members x rows. A member's name stands in `text` at `names` (start and
-    length), behind which there are `WIDE` bytes more.
+    `cells` is members x 2 x rows, `decimals` members x rows. `names` has the start and length of each member's name in
+    `text`, which ends with `WIDE` extra bytes.
     """
     base, known, members, following = address(data), address(text), len(kinds), 0
     for row in range(len(good)):
@@ -61,7 +61,7 @@ def take(
         while not whole:
             if at >= end or byte(at) != 0x22:
                 break
-            # Members mostly come in the order of the object before.
+            # Members mostly come in the same order as in the previous object.
             member, size = following, names[following, 1]
             behind = at + 1 + size
             if behind < end and byte(behind) == 0x22 and equal(at + 1, end, known + names[member, 0], size):
@@ -103,7 +103,7 @@ def take(
                     if kind >= DECIMAL:
                         stop = abs(stop)
                         amount = decimal(at, stop)
-                        # Minus zero is one, or none, depending on how it is written.
+                        # Whether minus zero keeps its sign depends on how it is written.
                         if not (amount > 0 or amount < 0 or (amount == 0 and here != 0x2D)):
                             break
                         # Rounding twice may give another number than rounding once.
@@ -137,7 +137,7 @@ def take(
 
 @compiled
 def plain_rows(data: Array, offsets: Array, plain: Array) -> None:
-    """Whether each row has ASCII alone."""
+    """Set whether each row is only ASCII."""
     for row in range(len(plain)):
         plain[row] = True
         for i in range(offsets[row], offsets[row + 1]):
@@ -148,7 +148,7 @@ def plain_rows(data: Array, offsets: Array, plain: Array) -> None:
 
 @compiled
 def skip(at: int, end: int) -> int:
-    """Behind the value at `at`, whatever it is; 0 if unsure."""
+    """Where the value at `at` ends, of any type; 0 if unsure."""
     depth, lists = 0, 0
     while at < end:
         here = byte(at)
@@ -192,7 +192,7 @@ def skip(at: int, end: int) -> int:
 
 @compiled
 def _named(at: int, end: int) -> int:
-    """The value behind the name at `at`; 0 if unsure."""
+    """Where the value after the name at `at` starts; 0 if unsure."""
     if at >= end or byte(at) != 0x22:
         return 0
     stop = abs(string(at + 1, end))
@@ -201,7 +201,7 @@ def _named(at: int, end: int) -> int:
 
 @compiled
 def _value(at: int, end: int) -> int:
-    """The value behind a name that ends at `at`; 0 if there is none."""
+    """Where the value after a name that ends at `at` starts; 0 if there is none."""
     at = space(at, end, False)
     if at >= end or byte(at) != 0x3A:
         return 0
@@ -220,7 +220,7 @@ def _count(at: int, end: int) -> int:
 
 @compiled
 def _date(at: int, end: int) -> int:
-    """Days since 1970 of a date of ISO 8601, if it surely is one: a 29th of February is not."""
+    """Days since 1970 of an ISO 8601 date; _UNSURE for anything else, and for a 29th of February."""
     if end - at != 10 or byte(at + 4) != 0x2D or byte(at + 7) != 0x2D or pair(at) < 0 or pair(at + 2) < 0:
         return _UNSURE
     year, month, day = pair(at) * 100 + pair(at + 2), pair(at + 5), pair(at + 8)
@@ -231,7 +231,7 @@ def _date(at: int, end: int) -> int:
 
 @compiled
 def _micros(at: int, end: int) -> int:
-    """Microseconds since 1970 of a date-time of RFC 3339, if it surely is one."""
+    """Microseconds since 1970 of an RFC 3339 date-time; _UNSURE if it is not certainly one."""
     if not is_time(at, end):
         return _UNSURE
     behind = digits(at + 20, end) if byte(at + 19) == 0x2E else at + 19
@@ -253,7 +253,7 @@ def _micros(at: int, end: int) -> int:
 
 @compiled
 def _days(year: int, month: int, day: int) -> int:
-    """Days since 1970 in the Gregorian calendar, whose years are counted from March here."""
+    """Days since 1970 in the Gregorian calendar; the computation starts years in March."""
     if month <= 2:
         year, month = year - 1, month + 12
     leap = year // 4 - year // 100 + year // 400
@@ -262,7 +262,7 @@ def _days(year: int, month: int, day: int) -> int:
 
 @compiled
 def texts(data: Array, starts: Array, lengths: Array, ends: Array, out: Array) -> None:
-    """Lay the texts of a member end to end, without their escapes, while `out` has room; `ends` has one more."""
+    """Write a member's strings to `out` end to end, unescaped, while there is room; `ends` has one more entry."""
     base, at = address(data), 0
     for row in range(len(starts)):
         length = lengths[row]
@@ -278,7 +278,7 @@ def texts(data: Array, starts: Array, lengths: Array, ends: Array, out: Array) -
 
 @compiled
 def _plain(i: int, end: int, out: Array, at: int) -> int:
-    """Write a text that is known to be right without its escapes; returns where it ends."""
+    """Write a valid string unescaped; returns where it ends in `out`."""
     while i < end:
         here = byte(i)
         i += 1
@@ -309,7 +309,7 @@ def _plain(i: int, end: int, out: Array, at: int) -> int:
 
 @compiled
 def _unit(i: int) -> int:
-    """Four hexadecimal digits."""
+    """The number of four hexadecimal digits."""
     found = 0
     for k in range(i, i + 4):
         digit = byte(k)

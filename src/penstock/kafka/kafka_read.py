@@ -1,7 +1,7 @@
-"""Kafka topics as frames: the columns of the records, and what is wrong with one.
+"""Kafka topics as frames: the columns of the records, and the problem of a bad record.
 
-A record that cannot be read stays in the frame, with its columns null and `problem` telling why; it stops nothing. What
-our own source has not read of JSON, and all other formats, Spark's expressions decode.
+A record that cannot be read stays in the frame: its columns are null, and `problem` says why. It does not stop the
+query. Our own source reads most of JSON; Spark's expressions decode the rest, and all other formats.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ FORMATS = ("json", "csv", "json-schema", *REGISTERED)
 OURS, SPARKS = "penstock", "spark"
 """Clients that read topics."""
 META = ("key", "topic", "partition", "offset", "timestamp")
-"""Kafka's columns, which stand behind those of the schema."""
+"""Kafka's columns, which come after the columns of the schema."""
 KAFKAS = (*META, "value", "headers")
 REFUSED = {
-    "subscribe": "give the topic",
-    "subscribePattern": "give the topic",
-    "assign": "give the topic",
+    "subscribe": "give topic=",
+    "subscribePattern": "give topic=",
+    "assign": "give topic=",
     "kafka.bootstrap.servers": "give servers=",
     "startingOffsets": "give start=",
     "maxOffsetsPerTrigger": "give batch=",
-    "includeHeaders": "they are in `problem` of a bad record",
+    "includeHeaders": "leave it out; `problem` has the headers of a bad record",
 }
 LOSS = "failOnDataLoss"
 """The option of both clients; `fail_on_data_loss` is its name in Python."""
 EPOCH = re.compile(r"timestamp_(seconds|millis|micros)\(\s*(\w+)\s*\)", re.IGNORECASE)
 MOST_SECONDS = 62_135_596_800
-"""From 1970 back to the year 1, and as far ahead."""
+"""Seconds from the year 1 to 1970; timestamps may be that far before or after 1970."""
 NO_VALUE = "no value (a tombstone)"
 
 
@@ -71,19 +71,20 @@ def read(
     Columns: those of `schema` (a StructType or "id int NOT NULL, name string"); `key binary, topic string, partition
     int, offset long, timestamp timestamp`, with `prefix` before their names; `problem struct` (null for a good record,
     else reason, topic, partition, offset, timestamp, key, value, headers). `format` is "json", "csv", "json-schema",
-    "avro" or "protobuf"; the last three have Confluent's wire format, and the last two take the columns from `registry`
-    unless given. `at` is the column of the event's time, or an SQL expression, which becomes the column `at` and must
-    not fail (try_to_timestamp, not to_timestamp); `late` is how long after newer events an event may come. A record
-    without a time, or whose time is by `ahead` after its arrival in Kafka, has a problem and does not move the
-    watermark. `batch` bounds the records of one batch. `client` is who reads: "penstock", or "spark" for Spark's own
-    connector. When records, partitions or the topic are gone before they were read, the query stops; with
-    `fail_on_data_loss` false it logs which, and goes on with what there is. `options` are Kafka's, by their names: of
-    TLS and SASL, and those of docs/streams.md; with "spark", that connector's.
+    "avro" or "protobuf"; the last three use Confluent's wire format, and the last two take the columns from `registry`
+    by default. `at` is the column with the event's time, or an SQL expression, which becomes the column `at` and must
+    not fail (try_to_timestamp, not to_timestamp). `late` is the watermark's delay: how long after newer events an event
+    may come. A record without a time, or with a time more than `ahead` after its arrival in Kafka, has a problem and
+    does not move the watermark. `start` is "earliest", "latest", or JSON with an offset per partition. `batch` is the
+    most records of one batch. `client` is "penstock", or "spark" for Spark's own connector. If records, partitions or
+    the topic are gone before they were read, the query stops; with `fail_on_data_loss` false it logs what is missing
+    and continues. `options` are Kafka's, by name: TLS, SASL and those in docs/streams.md; with "spark", that
+    connector's.
 
-    Metrics of the query, under `name`: `records` and `problems`. Errors: `PenstockError`, when the frame is built.
+    The query has the metrics `records` and `problems` under `name`. Raises `PenstockError` when the frame is built.
     """
     if (at is None) != (late is None):
-        raise _wrong("at and late belong together", 'give both, as in at="ts", late="10 minutes"', topic)
+        raise _wrong("at and late must be given together", 'give both, as in at="ts", late="10 minutes"', topic)
     decoder = decoder_of(format, topic, schema, registry, subject)
     time = None if at is None else _time(at, decoder.schema)
     fields = [*decoder.schema.names, *([time.column] if time and time.made else [])]
@@ -97,7 +98,7 @@ def read(
     elif client == SPARKS:
         raw = _sparks(spark, topic, servers, start, batch, given)
     else:
-        raise _wrong(f"no client {client!r}", f"use {OURS!r} or {SPARKS!r}", topic)
+        raise _wrong(f"unknown client {client!r}", f"use {OURS!r} or {SPARKS!r}", topic)
     decoded = _decoded(raw, decoder)
     checked = _checked(decoded, decoder.schema, time, duration(ahead, name="ahead"))
     meta = [F.col(_raw(column)).alias(prefix + column) for column in META]
@@ -110,7 +111,7 @@ def read(
 
 @dataclass(frozen=True)
 class _Time:
-    """Where an event's time comes from: a column of the schema, or an expression that makes the column `at`."""
+    """The source of an event's time: a column of the schema, or an expression that makes the column `at`."""
 
     column: str
     expression: Column
@@ -124,15 +125,15 @@ def _time(at: str, schema: st.StructType) -> _Time:
     kind = schema[at].dataType
     if not isinstance(kind, st.TimestampType):
         raise PenstockError(
-            f"the column {at} is no timestamp but {kind.simpleString()}",
+            f"the column {at} is {kind.simpleString()}, not a timestamp",
             where="kafka.read",
-            next=f'say what it means, as in at="timestamp_millis({at})" or at="try_to_timestamp({at})"',
+            next=f'convert it, as in at="timestamp_millis({at})" or at="try_to_timestamp({at})"',
         )
     return _Time(at, F.col(at), False, at)
 
 
 def _safe(at: str) -> Column:
-    """The expression; of a number out of range null, where Spark's function would stop the query."""
+    """The expression; null for a number out of range, for which Spark's function would stop the query."""
     found = EPOCH.fullmatch(at.strip())
     if not found:
         return F.expr(at)
@@ -155,8 +156,8 @@ def _ours(
     decoder: Decoder,
     options: Mapping[str, str],
 ) -> DataFrame:
-    """The columns of Spark's source, and members of JSON values as far as our source reads them."""
-    # Here, since both take what is compiled, for which nobody else should wait.
+    """The columns of Spark's source, and the members of JSON values that our source reads."""
+    # Here, because both load compiled loops, for which other users need not wait.
     from penstock.kafka.json_columns import members
     from penstock.kafka.kafka_settings import KafkaSettings
 
@@ -182,7 +183,7 @@ def _sparks(
 
 
 def _decoded(raw: DataFrame, decoder: Decoder) -> DataFrame:
-    """The columns of the schema, Kafka's under the names of `_raw`, and a first reason, null for good records."""
+    """The columns of the schema, Kafka's under the names of `_raw`, and the first reason, null for good records."""
     value, record = F.col(_raw("value")), F.col(_raw("record"))
     renamed = raw.select(*(F.col(name).alias(_raw(name)) for name in raw.columns))
     decode, fields = decoder.decode(value), decoder.fields(record)
@@ -199,7 +200,7 @@ def _decoded(raw: DataFrame, decoder: Decoder) -> DataFrame:
 
 
 def _checked(decoded: DataFrame, schema: st.StructType, time: _Time | None, ahead: timedelta) -> DataFrame:
-    """With `problem`, and the column of the time if it is made."""
+    """Adds `problem`, and the column of the time if an expression makes it."""
     reasons = [F.col(_raw("reason")), missing(schema)]
     if time is not None:
         if time.made:
@@ -211,13 +212,13 @@ def _checked(decoded: DataFrame, schema: st.StructType, time: _Time | None, ahea
 def _wrong_time(time: Column, of: _Time, ahead: timedelta) -> Column:
     arrived = F.col(_raw("timestamp"))
     said = F.concat(F.lit(f"the time {of.text} is ahead of its arrival: "), time.cast("string"))
-    # Of numbers: Spark adds an interval to a timestamp by way of calendar objects, a tenth of what a record costs.
+    # As numbers: Spark adds an interval to a timestamp through calendar objects, a tenth of the cost of a record.
     limit = F.unix_micros(arrived) + ahead // timedelta(microseconds=1)
     return F.when(time.isNull(), f"no time in {of.text}").when(F.unix_micros(time) > limit, said)
 
 
 def _field(name: str, time: _Time | None) -> Column:
-    """A column of the record; the time of one with a problem must not move the watermark."""
+    """A column of the record; the time of a record with a problem is null, so that it does not move the watermark."""
     if time is None or name != time.column:
         return F.col(name)
     return F.when(F.col(PROBLEM).isNull(), F.col(name)).alias(name)
@@ -230,17 +231,17 @@ def decoder_of(
     registry: Registry | str | None,
     subject: str | None = None,
 ) -> Decoder:
-    """What reads the values of a topic."""
+    """The decoder of a topic's values; raises `PenstockError` if the arguments do not fit together."""
     if format not in FORMATS:
         raise _wrong(f"unknown format {format!r}", f"use {' or '.join(map(repr, FORMATS))}", topic)
     if registry is not None and format not in REGISTERED:
-        raise _wrong(f"the format {format!r} has no use for a schema registry", "leave registry= out", topic)
+        raise _wrong(f"the format {format!r} does not use a schema registry", "leave registry= out", topic)
     if format == "avro" and isinstance(schema, str) and schema.lstrip().startswith("{"):
         return AvroDecoder.plain(schema)
     wanted = None if schema is None else struct_of(schema, f"kafka.read of {topic}")
     if format in REGISTERED:
         if registry is None:
-            next = 'give registry="http://host:8081"; plain Avro takes the text of its schema in schema='
+            next = 'give registry="http://host:8081"; for Avro without a registry, give its JSON schema in schema='
             raise _wrong(f"the format {format!r} needs a schema registry", next, topic)
         known = registry if isinstance(registry, Registry) else Registry(registry)
         kind = AvroDecoder if format == "avro" else ProtobufDecoder
@@ -253,7 +254,7 @@ def decoder_of(
 def _require_distinct(names: Sequence[str], topic: str) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        next = 'give prefix="kafka_", which then stands before the names of Kafka\'s columns'
+        next = 'give prefix="kafka_", which is added to the names of Kafka\'s columns'
         raise _wrong(f"two columns have the name {', '.join(twice)}", next, topic)
 
 

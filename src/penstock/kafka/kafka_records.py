@@ -15,13 +15,13 @@ from penstock.kafka.topic_reader import topic
 from penstock.wire.consumer.fetcher import Unreadable
 
 TIMES = -62_135_424_000_000, 253_402_128_000_000
-"""Milliseconds from 1970 to the ends of the years 1 to 9999, by two days less: Python has them in all time zones."""
+"""Milliseconds from 1970 to the limits of the years 1 to 9999, less two days, so that Python has them in all zones."""
 MOST_ROWS = 20_000
-"""Of a batch: what a task holds besides the records that the broker gave."""
+"""Most rows of a batch, which a task holds besides the records from the broker."""
 
 
 def batches(settings: KafkaSettings, start: dict[int, int], end: dict[int, int]) -> Iterator[pa.RecordBatch]:
-    """All records, those of a partition in order; one row for a batch that is passed over."""
+    """All records, in order within each partition; one row for a batch that is skipped."""
     wanted = None if settings.members is None else members(settings.members)
     arrow = to_arrow_schema(schema(settings.members, tolerant=settings.tolerant), timezone="UTC")
     for found in topic(settings).read(start, end):
@@ -59,9 +59,9 @@ def _unreadable(batch: Unreadable, arrow: pa.Schema) -> pa.RecordBatch:
 
 
 def _fitting(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The column in Spark's type; headers, of which most records have none, are null then as in Spark's source.
+    """The column in Spark's type; headers are null if there are none, as in Spark's source.
 
-    A producer may write any time: one outside the years 1 to 9999 becomes the nearest that is inside.
+    A producer may write any time: a time outside the years 1 to 9999 becomes the nearest one inside.
     """
     if pa.types.is_list(kind) and not len(column.values):
         return pa.nulls(len(column), kind)

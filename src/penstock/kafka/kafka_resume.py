@@ -1,8 +1,8 @@
-"""Where a query goes on in a topic: where its checkpoint says, if that is a position of this topic and nothing is gone.
+"""Where a query continues in a topic: at its checkpoint's offsets, if they belong to this topic and no data is gone.
 
-What can be gone: the topic, which was deleted and made again; partitions; records that retention deleted, or that a
-leader lost. All of it is told with the offsets that were not read. A query that is to go on without them begins where
-there are records: at once, in a batch of no records, so that its checkpoint knows.
+Data can be gone because the topic was deleted and created again, partitions are missing, retention deleted records, or
+a leader lost them. The error or warning says which offsets were not read. A query that continues without them starts at
+the remaining records, with an empty batch, so that its checkpoint has the new offsets at once.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class KafkaResume:
     def moved(
         self, at: TopicOffsets, end: Mapping[int, int], target: Mapping[int, int] | None = None
     ) -> TopicOffsets | None:
-        """The position from which to go on instead of `at`; None if it is `at`. Raises `DataLost`.
+        """The position at which to continue instead of `at`; None if it is `at`. Raises `DataLost`.
 
-        The topic ends at `end` now; a query that reads only what was there when it started ends at `target`.
+        `end` is the topic's current end; `target` is where a query ends that reads only the data present at its start.
         """
         if at.time is not None:
             return self._sought(at, at.time, target)
         id = self.topic.id()
         if at.id and id and at.id != id:
-            self._lost("the topic was deleted and made again since", f"what it had from offset {_listed(at.at)} on")
+            self._lost("the topic was deleted and created again", f"its old records from offset {_listed(at.at)}")
             return self._begun(id)
         going = self._without_vanished(at, end)
         going = self._within(going, end)
@@ -48,13 +48,13 @@ class KafkaResume:
         return None
 
     def check(self, begin: TopicOffsets, until: TopicOffsets) -> bool:
-        """Whether the records of a planned batch are to be read; raises `DataLost` if they are gone."""
+        """Whether to read the records of a planned batch; raises `DataLost` if they are gone."""
         if until.moved:
             return False
         id = self.topic.id()
         if until.id and id and until.id != id:
             self._lost(
-                "the topic was deleted and made again since", f"a batch from {_listed(begin.at)} to {_listed(until.at)}"
+                "the topic was deleted and created again", f"a batch from {_listed(begin.at)} to {_listed(until.at)}"
             )
             return False
         self._held(begin)
@@ -65,7 +65,7 @@ class KafkaResume:
         if target is not None:
             found = {p: min(offset, target.get(p, offset)) for p, offset in found.items()}
         since = "its beginning" if time == EARLIEST else _time(time)
-        log.warning("%s goes on at %s, offsets %s, as was set", self._where, since, _listed(found))
+        log.warning("%s continues at %s, offsets %s, as set", self._where, since, _listed(found))
         return TopicOffsets(at.topic, found, self.topic.id(), moved=True)
 
     def _begun(self, id: str) -> TopicOffsets:
@@ -75,7 +75,7 @@ class KafkaResume:
         vanished = {p: offset for p, offset in at.at.items() if p not in end}
         if not vanished:
             return at
-        self._lost("partitions are gone", f"what they had from offset {_listed(vanished)} on")
+        self._lost("partitions are gone", f"their records from offset {_listed(vanished)}")
         return replace(at, at={p: offset for p, offset in at.at.items() if p in end})
 
     def _within(self, at: TopicOffsets, end: Mapping[int, int]) -> TopicOffsets:
@@ -84,32 +84,32 @@ class KafkaResume:
             return at
         first = self.topic.earliest()
         self._lost(
-            "the topic ends before the offsets that were read: was it made again?",
-            f"what came after its end, {_listed({p: end[p] for p in beyond})}, up to {_listed(beyond)}",
+            "the topic ends before the offsets that were read: was it created again?",
+            f"records after its end, {_listed({p: end[p] for p in beyond})}, up to {_listed(beyond)}",
         )
         return replace(at, at=dict(at.at) | {p: first[p] for p in beyond})
 
     def _held(self, at: TopicOffsets) -> TopicOffsets:
-        """Looked at when the query starts; later the tasks that read find out."""
+        """Move to the earliest offsets where records are gone; checked at the query's start, later by its tasks."""
         if self._looked:
             return at
         first = self.topic.earliest()
         gone = {p: offset for p, offset in at.at.items() if p in first and offset < first[p]}
         if gone:
             spans = ", ".join(f"{gone[p]} to {first[p] - 1} of partition {p}" for p in sorted(gone))
-            self._lost("records were deleted before they were read, as retention does", f"offsets {spans}")
+            self._lost("records were deleted before they were read, for example by retention", f"offsets {spans}")
         self._looked = True
         return replace(at, at=dict(at.at) | {p: first[p] for p in gone}) if gone else at
 
     def _lost(self, what: str, span: str) -> None:
-        """Tell what is lost: as an error, unless the query is to go on."""
+        """Report the loss: raise `DataLost`, or log a warning if the query continues without the data."""
         if self.settings.lossy:
-            log.warning("%s goes on though %s; not read: %s", self._where, what, span)
+            log.warning("%s continues although %s; not read: %s", self._where, what, span)
             return
         raise DataLost(
             f"{what}; not read: {span}",
             where=self._where,
-            next="read what there is with fail_on_data_loss=False, or begin anew: `penstock checkpoints reset NAME`",
+            next="read what is left with fail_on_data_loss=False, or start over: `penstock checkpoints reset NAME`",
         )
 
     @property

@@ -1,4 +1,4 @@
-"""The columns of our own Kafka source, and its name."""
+"""The name and the columns of our own Kafka source."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from penstock.codec.problem import HEADERS
 
 FORMAT = "penstock-kafka-topic"
 READ = "read"
-"""The column that tells whether the members of a value were read; those that were not are left to Spark."""
+"""The column that says whether a value's members were read; Spark reads the other values."""
 UNREADABLE = "unreadable"
-"""The column that tells why the record batch at this offset cannot be read; null in records."""
+"""The column that says why the record batch at this offset cannot be read; null in records."""
 RECORD = (
     st.StructType()
     .add("key", st.BinaryType())

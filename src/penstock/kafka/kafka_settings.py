@@ -1,4 +1,4 @@
-"""The settings of the source that reads topics with our own client, checked when they are given."""
+"""The settings of the source that reads topics with our own client; checked when they are given."""
 
 from __future__ import annotations
 
@@ -27,19 +27,18 @@ KNOWN = (*OWN, "failondataloss", "failonunreadablebatch", *KAFKAS)
 COMMITTED = "read_committed"
 ISOLATIONS = (COMMITTED, "read_uncommitted")
 AT_END, AT_START = -1, -2
-"""Offsets in Spark's JSON that mean the end and the beginning."""
+"""Offsets in Spark's JSON that mean the end and the beginning of a partition."""
 
 
 @dataclass(frozen=True)
 class KafkaSettings:
     """What to read, from where and how.
 
-    start: "earliest", "latest", or an offset for each partition. batch: how many records a batch takes when there are
-    more, None for all. tasks: how many read at the same time. members: what is read of JSON values, None for nothing.
-    lossy: go on with what there is, instead of failing, when retention has deleted what was to be read next.
-    max_decompressed: bytes that a record batch may decompress to. tolerant: a batch that cannot be read becomes a row
-    with a problem, instead of failing.
-    patience: how long brokers may be away before the query fails.
+    start: "earliest", "latest", or an offset for each partition. batch: the most records of a batch, None for all.
+    tasks: the most tasks that read at the same time. members: the members to read from JSON values, None for none.
+    lossy: if the next records are gone, continue with the remaining data instead of failing. max_decompressed: bytes to
+    which a record batch may decompress. tolerant: a record batch that cannot be read becomes a row with a problem
+    instead of failing. patience: how long brokers may be unavailable before the query fails.
     """
 
     servers: str
@@ -59,7 +58,7 @@ class KafkaSettings:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> KafkaSettings:
-        """Refuses what is missing, unknown or no value of its kind."""
+        """Raises `PenstockError` for an unknown or invalid option."""
         options = by_name(given, KNOWN, SUBJECT)
         members = options.get("members")
         require_servers(options["servers"], f"{SUBJECT} of {options['topic']}")
@@ -82,7 +81,7 @@ class KafkaSettings:
         )
 
     def reader(self) -> Reader:
-        """To be called in the event loop where it is used."""
+        """Call it in the event loop that uses the reader."""
         return Reader(
             self.servers,
             committed=self.committed,
@@ -95,7 +94,7 @@ class KafkaSettings:
 
 
 def start_of(text: str, topic: str) -> str | tuple[tuple[int, int], ...]:
-    """A start as Spark writes it: a word, or JSON such as {"clicks": {"0": 12, "1": -2}}, -2 being the beginning."""
+    """A start in Spark's form: a word, or JSON such as {"clicks": {"0": 12, "1": -2}}, where -2 is the beginning."""
     if text in (EARLIEST, LATEST):
         return text
     try:
@@ -103,7 +102,7 @@ def start_of(text: str, topic: str) -> str | tuple[tuple[int, int], ...]:
         return tuple(sorted((int(partition), _offset(at)) for partition, at in found.items()))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise PenstockError(
-            f"no start {text!r}",
+            f"start {text!r} is not valid",
             where=f"{SUBJECT} of {topic}",
             next=f"use 'earliest', 'latest', or an offset of each partition: {json.dumps({topic: {'0': 12}})}",
         ) from None
@@ -116,15 +115,15 @@ def _offset(at: Any) -> int:
 
 
 def _one_of(options: Mapping[str, str], name: str, *values: str) -> str:
-    """The option's value, the first if it is not given."""
+    """The option's value; by default the first of `values`."""
     value = options.get(name, values[0])
     if value not in values:
-        raise PenstockError(f"{SUBJECT} has no {name} {value!r}", next=f"use {' or '.join(values)}")
+        raise PenstockError(f"{SUBJECT} has the unknown {name} {value!r}", next=f"use {' or '.join(values)}")
     return value
 
 
 def _count(options: Mapping[str, str], name: str, default: int) -> int:
     text = options.get(name, str(default))
     if not text.isdecimal() or (name in options and not int(text)):
-        raise PenstockError(f"{SUBJECT} has no {name} {text!r}", next="give a whole number above zero")
+        raise PenstockError(f"{SUBJECT} has the invalid {name} {text!r}", next="give an integer above zero")
     return int(text)

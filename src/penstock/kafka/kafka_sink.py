@@ -1,8 +1,8 @@
-"""Frames to Kafka topics: as Debezium events, as structs in one of the formats, or records as they are.
+"""Frames to Kafka topics: as Debezium events, as structs in one of the formats, or records unchanged.
 
 With delivery "at-least-once" they go through Spark's own Kafka sink, with one producer per executor: a row may be
 written twice when a batch is repeated after a failure. With "exactly-once" they go through our own client
-(`exactly_once`), which repeats nothing in a stream. Rows keep the order they have in their partition of the frame.
+(`exactly_once`), which writes nothing twice in a stream. Rows keep the order of their partition of the frame.
 """
 
 from __future__ import annotations
@@ -25,45 +25,45 @@ from penstock.errors import PenstockError
 from penstock.query import Batch, KeyedFrame, in_batches
 from penstock.upsert import Newest
 
-# Order and durability stand on these; nobody overrides them.
+# Order and durability depend on these; users cannot override them.
 FIXED = {
-    # A record counts as written when every replica in sync has it.
+    # A record counts as written when every in-sync replica has it.
     "acks": "all",
-    # The broker drops the copies that a retry makes and keeps the order of what is in flight.
+    # The broker drops duplicates from retries, and keeps the order of batches in flight.
     "enable.idempotence": "true",
 }
 # Better than the defaults of Spark's client for batches of small events; options override them.
 DEFAULTS = {
-    # A broker that restarts is away for about a minute; until then records wait instead of failing the batch.
+    # A broker restart takes about a minute; meanwhile records wait instead of failing the batch.
     "delivery.timeout.ms": "180000",
     "max.block.ms": "180000",
-    # A micro-batch hands over its rows at once: waiting a little fills the record batches ...
+    # A micro-batch sends its rows all at once: waiting a little fills the record batches ...
     "linger.ms": "10",
     # ... up to this size, which events with images reach after some hundred rows.
     "batch.size": "262144",
-    # Events repeat their field names: lz4 makes them several times smaller for little CPU.
+    # Events repeat their field names: lz4 makes them several times smaller with little CPU.
     "compression.type": "lz4",
 }
 REFUSED = {
     "bootstrap.servers": "give servers=",
     "servers": "give servers=",
     "delivery": "give delivery=",
-    "query": "a query has its id from its checkpoint",
-    "batch": "batches are numbered by their query",
-    "key.serializer": "keys are written as they are",
-    "value.serializer": "values are written as they are",
-    "acks": "it is always all; a lower level loses records",
-    "enable.idempotence": "it is always on; without it retries duplicate and reorder records",
-    "transactional.id": "give delivery='exactly-once' for transactions; it names them",
+    "query": "leave it out; the id comes from the query's checkpoint",
+    "batch": "leave it out; the query numbers its batches",
+    "key.serializer": "leave it out; keys are written unchanged",
+    "value.serializer": "leave it out; values are written unchanged",
+    "acks": "leave it out; it is always all, because a lower level loses records",
+    "enable.idempotence": "leave it out; it is always on, because without it retries duplicate and reorder records",
+    "transactional.id": "leave it out; for transactions give delivery='exactly-once', which sets it",
     "topic": "give topic=",
-    "includeHeaders": "a column `headers` is written when the frame has one",
+    "includeHeaders": "leave it out; a column `headers` is written if the frame has it",
 }
 LOGICAL_NAME = "penstock"
 
 
 @dataclass(frozen=True)
 class KafkaSink:
-    """Where and how records are written; made and checked by `sink`."""
+    """Where and how records are written; `sink` makes and checks it."""
 
     topic: str | Column | None
     servers: str
@@ -75,13 +75,13 @@ class KafkaSink:
 
     @property
     def target(self) -> tuple[str, str]:
-        """What a checkpoint knows the sink by."""
+        """How a checkpoint identifies the sink."""
         if isinstance(self.topic, str):
             return "kafka", f"topic {self.topic}"
         return "kafka", "topics of each row" if self.prefix is None else f"topics {self.prefix}.*"
 
     def records(self, frame: DataFrame) -> DataFrame:
-        """The rows to write: topic, key, value and perhaps headers."""
+        """The rows to write: topic, key, value and perhaps headers; raises `PenstockError` for other frames."""
         if not change_frame.is_change_frame(frame.schema):
             return self._as_they_are(frame)
         if self.topic is None and self.prefix is None:
@@ -90,14 +90,14 @@ class KafkaSink:
         return debezium.events(frame, prefix=prefix, topic=self.topic, key=self.codec, value=self.codec)
 
     def stream(self, frame: DataFrame) -> DataStreamWriter:
-        """The write of a query that has only this sink."""
+        """The writer of a query whose only sink is this one."""
         if self.delivery == EXACTLY_ONCE:
-            # By batches and not by the format itself, whose tasks cannot know how many they are.
+            # In batches, not through the format's stream writer, whose tasks cannot know how many tasks there are.
             return in_batches(frame, self.save)
         return self.records(frame).writeStream.format("kafka").options(**self.spark_options)
 
     def save(self, frame: DataFrame, batch: Batch | None = None) -> None:
-        """Write one batch; without its number it is written again whenever it comes again."""
+        """Write one batch; without `batch`, a repeated call writes the rows again."""
         records = self.records(frame)
         if self.delivery == EXACTLY_ONCE and batch:
             # Here, because it loads the client, as in `_require_known`.
@@ -109,13 +109,13 @@ class KafkaSink:
             records.write.format(self._spark_format).options(**self.spark_options).mode("append").save()
 
     def keyed(self, table: KeyedFrame) -> Newest:
-        """The sink of a table's rows, for a compacted topic: a record for each row, without value for one deleted."""
+        """The sink of a table's rows, for a compacted topic: a record per row, without a value for a deleted row."""
         if not isinstance(self.topic, str):
-            raise _no_topic(table.df, "a table goes into one: give the sink its name")
+            raise _no_topic(table.df, "give the sink the topic's name, because a table goes to one topic")
         return Newest(self, table, lambda frame: self._by_key(frame, table))
 
     def _by_key(self, frame: DataFrame, table: KeyedFrame) -> DataFrame:
-        """The key as text if it is one column of plain JSON, as readers of tables want it, else as a struct."""
+        """The key is a string for one column and plain JSON, as table readers expect, otherwise a struct."""
         plain = len(table.key) == 1 and self.codec == Json()
         key = F.col(table.key[0]).cast("string") if plain else F.struct(*table.key)
         value = F.struct(*(name for name in frame.columns if name not in (table.version, table.deleted)))
@@ -137,21 +137,21 @@ class KafkaSink:
     def _as_they_are(self, frame: DataFrame) -> DataFrame:
         if "value" not in frame.columns:
             raise PenstockError(
-                "the Kafka sink cannot tell what to write from this frame",
+                "the frame for the Kafka sink has no column `value`",
                 where=f"columns {', '.join(frame.columns)}",
-                next="give it a frame of cdc.read(...), or one with a column `value` (and perhaps key, headers, topic)",
+                next="give a frame of cdc.read(...), or add the column `value` (and optionally key, headers, topic)",
             )
         if self.topic is not None:
             frame = frame.withColumn("topic", F.lit(self.topic))
         elif "topic" not in frame.columns:
-            raise _no_topic(frame, "give the sink topic=, or the frame a column `topic`")
+            raise _no_topic(frame, "give the sink topic=, or add a column `topic` to the frame")
         made = {"key": self._encoded(frame, "key"), "value": self._encoded(frame, "value")}
         return frame.select(
             *(made.get(name, F.col(name)) for name in ("topic", "key", "value", "headers") if name in frame.columns)
         )
 
     def _encoded(self, frame: DataFrame, side: Side) -> Column:
-        """A struct in the sink's format; keys and values of other types as they are."""
+        """A struct in the sink's format; keys and values of other types unchanged."""
         kind = frame.schema[side].dataType if side in frame.columns else None
         topic = self.topic if isinstance(self.topic, str) else ""
         if isinstance(kind, st.StructType):
@@ -159,9 +159,9 @@ class KafkaSink:
             return self.codec.encode(part, topic=topic, side=side).alias(side)
         if side == "value" and self.format != "json" and kind is not None:
             raise PenstockError(
-                f"the format {self.format!r} is for a struct, and the column `value` is {kind.simpleString()}",
+                f"the format {self.format!r} needs a struct, but the column `value` is {kind.simpleString()}",
                 where="kafka.sink",
-                next='make it one, as in F.struct("id", "name").alias("value"), or leave format= out',
+                next='make it a struct, as in F.struct("id", "name").alias("value"), or leave format= out',
             )
         return F.col(side)
 
@@ -181,14 +181,15 @@ def sink(
     """A Kafka sink for `penstock.write`.
 
     A frame of `cdc.read` becomes Debezium events (`prefix` as in `cdc.events`); any other frame must have a column
-    `value`, and may have `key`, `headers` and `topic`. `topic` is a name or a column of the frame. `format` is that of
-    events and of keys and values that are structs; with `registry`, `subjects` and `schemas` it is told in `codec`.
+    `value`, and may have `key`, `headers` and `topic`. `topic` is a name or a column of the frame. `format` applies to
+    events, and to keys and values that are structs; `codec` describes it with `registry`, `subjects` and `schemas`.
     `delivery` is "at-least-once", or "exactly-once" for readers of committed records. `options` are settings of Kafka's
-    producer, such as `security.protocol`; with "exactly-once" those that docs/delivery.md lists.
+    producer, such as `security.protocol`; with "exactly-once", those listed in docs/delivery.md. Raises `PenstockError`
+    if an argument or option is not valid.
     """
     if not re.fullmatch(r"[^\s,:]+:\d+(,[^\s,:]+:\d+)*", servers):
         raise PenstockError(
-            f"servers is no list of host:port: {servers!r}",
+            f"servers is not a list of host:port: {servers!r}",
             where="kafka.sink",
             next='write it as "host:9092,other:9092"',
         )
@@ -209,13 +210,13 @@ def _codec(format: str, registry: Registry | str | None, subjects: str, schemas:
     except PenstockError as error:
         next = error.next
         if format == "legacy":
-            next += "; it is a format of cdc.events, whose records this sink takes as they are"
+            next += "; for 'legacy' use cdc.events, whose records this sink writes unchanged"
         raise PenstockError(error.what, where="kafka.sink", next=next) from None
 
 
 def _require_known(options: Mapping[str, str]) -> None:
-    """Refuse now what the sink would refuse when the query starts."""
-    # Here, because it loads the client, whose compiled loops take a quarter of a second that others need not wait.
+    """Raise now the errors that would otherwise come when the query starts."""
+    # Here, because it loads the client, whose compiled loops take a quarter of a second that others need not wait for.
     from penstock.kafka.client_options import Options
 
     try:

@@ -1,7 +1,7 @@
-"""Kafka topics as a Spark streaming source of our own, `format("penstock-kafka-topic")`, for `kafka.read`.
+"""Our own Spark streaming source of Kafka topics, `format("penstock-kafka-topic")`, for `kafka.read`.
 
-Offsets have the form of Spark's own source (`kafka_offsets`), so that a query may change from one to the other. Each
-task reads some partitions, each of them in order.
+Offsets have the form of Spark's own source (`kafka_offsets`), so a query may change from one source to the other. Each
+task reads some partitions, each in order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.kafka.kafka_settings import AT_END, AT_START, EARLIEST, KafkaSetti
 from penstock.kafka.topic_reader import TopicReader, topic
 
 PAUSE = 0.02
-"""Seconds that a look for new records takes at least when there are none: Spark looks again at once."""
+"""Seconds to wait when there are no new records: Spark asks again at once."""
 
 Offsets = dict[int, int]
 
@@ -39,7 +39,7 @@ class Ranges(InputPartition):
 
 
 class KafkaTopic(DataSource):
-    """The source by its name; its options are described with `KafkaSettings`."""
+    """The source, registered under its name; `KafkaSettings` describes its options."""
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
@@ -57,7 +57,7 @@ class KafkaTopic(DataSource):
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans batches in a process beside the driver, and reads them in the executors' Python workers."""
+    """Plans batches in a Python process of the driver, and reads them in the executors' Python workers."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self.settings = settings
@@ -118,14 +118,14 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [Ranges({p: begin[p] for p in some}, {p: until[p] for p in some}) for some in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Here, since Spark makes a process for each plan and each frame, and only the workers decode.
+        # Here, because Spark makes a process for each plan and each frame, and only the workers decode.
         from penstock.kafka.kafka_records import batches
 
         assert isinstance(partition, Ranges)
         return batches(self.settings, partition.start, partition.end)
 
     def _begun(self, start: Mapping[int, int], end: Mapping[int, int]) -> Offsets:
-        """Where each partition of `end` begins; those that are new, at their beginning."""
+        """The start offset of each partition of `end`; new partitions start at their first offset."""
         if new := end.keys() - start.keys():
             first = self.topic.earliest()
             return dict(start) | {p: first[p] for p in new}
@@ -136,7 +136,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return TopicOffsets.of(told, self.settings.topic)
         except ValueError:
             given = ", ".join(topics(told))
-            raise self._wrong(f"the checkpoint is of {given}", "start the query with a checkpoint of its own") from None
+            raise self._wrong(f"the checkpoint is of {given}", "give the query its own checkpoint") from None
 
     def _told(self, offsets: Mapping[int, int]) -> dict[str, Any]:
         return TopicOffsets(self.settings.topic, offsets, self.topic.id(), tasks=self.settings.tasks).offset()
@@ -146,7 +146,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def split(begin: Mapping[int, int], end: Mapping[int, int], most: int) -> list[list[int]]:
-    """The partitions that have records, for so many tasks at most; the largest ones apart."""
+    """The partitions with records, divided among at most `most` tasks; the largest go to different tasks."""
     sizes = {p: end[p] - begin[p] for p in end if end[p] > begin[p]}
     tasks: list[list[int]] = [[] for _ in range(min(most, len(sizes)))]
     for p in sorted(sizes, key=lambda p: (-sizes[p], p)):
@@ -155,7 +155,7 @@ def split(begin: Mapping[int, int], end: Mapping[int, int], most: int) -> list[l
 
 
 def limited(start: Mapping[int, int], end: Mapping[int, int], most: int) -> Offsets:
-    """Offsets on the way to `end` with so many between, each partition as much as its share of what is left."""
+    """Offsets before `end` with `most` records from `start`; each partition gets a share by its remaining records."""
     left = {p: max(end[p] - start[p], 0) for p in end}
     total = sum(left.values())
     if total <= most:

@@ -13,12 +13,13 @@ _PREFIX = "_kafka_"
 
 
 def read_table(spark: SparkSession, topic: str, *, key: str, **settings: Any) -> Table:
-    """A compacted topic as a table by its record key, whose text becomes the column `key`, in the type that the schema
-    has for it; a record without a value deletes its row.
+    """A compacted topic as a table by its record key; a record without a value deletes its row.
 
-    `settings` are those of `read`, but for `at` and `late`. Columns: the schema's, `version long` (the offset),
-    `deleted boolean`. Records that cannot be read are left out; their number is in the metrics under `name`. So are
-    those, not counted, that have no key, or one that is no value of that type.
+    The record key, read as a string, becomes the column `key`, in the type that the schema has for that column (default
+    string). Columns: the schema's, `version long` (the offset), `deleted boolean`. `settings` are those of `read`,
+    without `at` and `late`. Records that cannot be read are left out; the metrics under `name` count them. Records
+    without a key, or with a key that is not a value of its type, are left out too, but not counted. Raises
+    `PenstockError` as `read` does.
     """
     rows = read(spark, topic, prefix=_PREFIX, **settings)
     deleted = F.coalesce(F.col("problem.reason") == NO_VALUE, F.lit(False))

@@ -1,8 +1,7 @@
-"""Kafka's settings by their usual names, and those of TLS and SASL, for our own client: read on the driver, used in the
-workers.
+"""Kafka's settings under their usual names, with TLS and SASL, for our own client: read on the driver, used in workers.
 
-An SSL context cannot be sent to another process, so it is made where the producer is, of files that must be there.
-Nothing here tells a password: not an error, not a `repr`.
+An SSL context cannot be sent to another process, so each process makes its own from files on its machine. No error and
+no `repr` here shows a password.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ SETTINGS = (
 )
 
 SAME = {"compression": "compression.type", "ssl.truststore.location": "ssl.ca.location"}
-"""Second names of settings."""
+"""Aliases of settings."""
 _SPARKS = ("checkpointlocation", "queryname")
-"""Spark's own, which it shows to every sink."""
+"""Spark's own options, which it passes to every sink."""
 
 # The form of Kafka's "Dynamic JAAS configuration" (KIP-85): a module, a flag, options, a semicolon. Values are quoted
-# as java.io.StreamTokenizer has it; octal escapes, which it knows too, are not read.
+# as in java.io.StreamTokenizer, except its octal escapes, which are not supported.
 _VALUE = r""""(?:[^"\\\n]|\\[^0-7])*"|'(?:[^'\\\n]|\\[^0-7])*'|[^\s;"']+"""
 _OPTION = re.compile(rf"\s+([\w.]+)\s*=\s*({_VALUE})")
 _JAAS = re.compile(rf"\s*[\w.$]+\s+(?:required|requisite|sufficient|optional)((?:{_OPTION.pattern})*)\s*;\s*")
@@ -47,7 +46,10 @@ _ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 
 
 def by_name(given: Mapping[str, str], known: Collection[str], subject: str) -> dict[str, str]:
-    """Each setting under its first name, in lower case as Spark tells options; `subject` does not know others."""
+    """Each setting under its main name, in lower case as Spark passes options.
+
+    Raises `PenstockError` for a name that is not in `known`, or is given twice; `subject` is for the message.
+    """
     options: dict[str, str] = {}
     for written, value in given.items():
         name = written.lower().removeprefix("kafka.")
@@ -56,17 +58,17 @@ def by_name(given: Mapping[str, str], known: Collection[str], subject: str) -> d
         if name not in known:
             close = get_close_matches(name, known, 1)
             hint = f"did you mean {close[0]!r}? " if close else ""
-            raise PenstockError(f"{subject} has no option {name!r}", next=f"{hint}there are {', '.join(known)}")
+            raise PenstockError(f"{subject} has no option {name!r}", next=f"{hint}use one of {', '.join(known)}")
         name = SAME.get(name, name)
         if name in options:
-            next = "give it once; second names and those with kafka. mean the same"
+            next = "give it once; aliases and names with the prefix kafka. mean the same option"
             raise PenstockError(f"{subject} has {name} twice", next=next)
         options[name] = value
     return options
 
 
 def require_servers(servers: str, where: str, *, next: str = "") -> None:
-    """Refuse what is no list of brokers before anything is done."""
+    """Raise `PenstockError` if `servers` is not a list of host:port."""
     try:
         addresses(servers)
     except ValueError as error:
@@ -75,7 +77,7 @@ def require_servers(servers: str, where: str, *, next: str = "") -> None:
 
 @dataclass(frozen=True)
 class Security:
-    """How connections are protected; made and checked by `of`."""
+    """How connections are protected; `of` makes and checks it."""
 
     protocol: str
     mechanism: str
@@ -88,14 +90,14 @@ class Security:
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> Security:
-        """Of `SETTINGS`; refuses what does not go together."""
+        """Reads the `SETTINGS`; raises `PenstockError` if they are not valid together."""
         protocol = settings.get("security.protocol", "PLAINTEXT").upper()
         _one_of("security.protocol", protocol, PROTOCOLS)
         _unused(settings, "ssl.", protocol, "SSL", "SASL_SSL")
         _unused(settings, "sasl.", protocol, "SASL_PLAINTEXT", "SASL_SSL")
         _one_of("ssl.truststore.type", settings.get("ssl.truststore.type", "PEM").upper(), ("PEM",))
         if "ssl.key.location" in settings and "ssl.certificate.location" not in settings:
-            raise _wrong("ssl.key.location without ssl.certificate.location", "name the file of the certificate too")
+            raise _wrong("ssl.key.location without ssl.certificate.location", "give the certificate's file too")
         mechanism, user, password = _login(settings) if protocol.startswith("SASL_") else ("", "", "")
         return cls(
             protocol,
@@ -109,7 +111,7 @@ class Security:
         )
 
     def tls(self) -> ssl.SSLContext | None:
-        """A context made of this machine's files; without `ssl.ca.location` the system's authorities are trusted."""
+        """A context from files on this machine; without `ssl.ca.location` it trusts the system's authorities."""
         if not self.protocol.endswith("SSL"):
             return None
         try:
@@ -118,7 +120,7 @@ class Security:
             raise _unreadable("ssl.ca.location", self.authorities, error) from error
         if self.certificate:
             try:
-                # A function even without a password: otherwise OpenSSL would ask for it at the terminal.
+                # A function, also without a password: otherwise OpenSSL would ask for it on the terminal.
                 context.load_cert_chain(self.certificate, self.key, lambda: self.key_password)
             except OSError as error:
                 files = ", ".join(filter(None, (self.certificate, self.key)))
@@ -134,20 +136,20 @@ class Security:
 
 
 def _wrong(what: str, next: str) -> PenstockError:
-    return PenstockError(f"the settings of Kafka have {what}", next=next)
+    return PenstockError(f"the Kafka settings have {what}", next=next)
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise _wrong(f"no {name} {value!r}", f"use {', '.join(known)}")
+        raise _wrong(f"an unsupported {name} {value!r}", f"use {', '.join(known)}")
 
 
 def _unused(settings: Mapping[str, str], prefix: str, protocol: str, *users: str) -> None:
-    """A setting that would be passed over, such as a certificate for a connection without TLS, is a mistake."""
+    """Raise for settings that would be ignored, such as a certificate for a connection without TLS."""
     given = [name for name in settings if name.startswith(prefix)]
     if given and protocol not in users:
         fit = " or ".join(users)
-        raise _wrong(f"no use for {', '.join(given)}", f"security.protocol is {protocol}; set it to {fit}")
+        raise _wrong(f"no use for {', '.join(given)}", f"set security.protocol to {fit}; it is {protocol}")
 
 
 def _login(settings: Mapping[str, str]) -> tuple[str, str, str]:
@@ -155,7 +157,7 @@ def _login(settings: Mapping[str, str]) -> tuple[str, str, str]:
     _one_of("sasl.mechanism", mechanism, MECHANISMS)
     given, jaas = {"sasl.username", "sasl.password"} & set(settings), settings.get("sasl.jaas.config")
     if bool(given) == (jaas is not None):
-        raise _wrong("no user, or two", "give sasl.username and sasl.password, or sasl.jaas.config, and not both")
+        raise _wrong("no user, or two", "give either sasl.username and sasl.password, or sasl.jaas.config")
     user, password = (
         (settings.get("sasl.username"), settings.get("sasl.password")) if jaas is None else _user_of_jaas(jaas)
     )
@@ -181,7 +183,7 @@ def _unquoted(value: str) -> str:
 
 def _unreadable(name: str, files: str | None, error: OSError) -> PenstockError:
     return PenstockError(
-        f"the files of TLS cannot be read: {error}",
+        f"the TLS files cannot be read: {error}",
         where=f"{name}: {files}",
         next="give PEM files that are on every machine that runs tasks, and ssl.key.password if the key has one",
     )

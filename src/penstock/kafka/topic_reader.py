@@ -1,4 +1,4 @@
-"""A topic for those who are not in an event loop: its offsets, and its records from some to others."""
+"""Reads a topic from code outside an event loop: its offsets, and its records between offsets."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from penstock.wire.errors import KafkaError, OffsetOutOfRange
 
 T = TypeVar("T")
 Records = tuple[int, pa.Table] | Unreadable
-"""A partition and some of its records in the columns of `wire.read.SCHEMA`, or a batch that cannot be read."""
+"""A partition and some of its records in the columns of `record_decoder.SCHEMA`, or a batch that cannot be read."""
 
 
 class BrokersAway(PenstockError):
-    """Brokers refused what they may do later, or did not answer for as long as the source waits."""
+    """Brokers refused a request that may succeed later, or did not answer for as long as the source waits."""
 
     retriable = True
 
 
 class LostWhileRead(DataLost):
-    """What was lost while a task read; started again, a query that is to go on without it does."""
+    """Data was lost while a task read; a query that may continue without it does so when it is started again."""
 
     retriable = True
 
 
 class TopicReader:
-    """Our reader of one topic in an event loop of its own, which ends with the process."""
+    """Our reader of one topic, in its own event loop, which ends with the process."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
@@ -44,11 +44,11 @@ class TopicReader:
         self._reader = self._run(self._made())
 
     def id(self) -> str:
-        """The id that the topic got when it was made, as it was some seconds ago at most."""
+        """The topic's id, at most some seconds old; a topic that is created again has another id."""
         return self._run(self._reader.topic_id(self._settings.topic))
 
     def at_time(self, ms: int) -> dict[int, int]:
-        """The first offset of each partition with this time (milliseconds since 1970) or a later one, else its end."""
+        """The first offset in each partition at or after this time (milliseconds since 1970), or its end."""
         return self._run(self._reader.at_time(self._settings.topic, ms))
 
     def earliest(self) -> dict[int, int]:
@@ -60,9 +60,9 @@ class TopicReader:
         return self._run(self._reader.latest(self._settings.topic))
 
     def read(self, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[Records]:
-        """The records of these partitions, in order within each; the next ones come while some are used.
+        """The records of these partitions, in order within each partition; reads ahead while the caller uses some.
 
-        Batches that cannot be read are among them if the settings are tolerant, else they raise a PenstockError.
+        Batches that cannot be read are among them if the settings are tolerant; otherwise they raise `PenstockError`.
         """
         found: asyncio.Queue[Records | Exception | None] = asyncio.Queue(1)
         reading = asyncio.run_coroutine_threadsafe(self._fill(found, start, end), self._loop)
@@ -80,7 +80,7 @@ class TopicReader:
     async def _fill(
         self, found: asyncio.Queue[Records | Exception | None], start: Mapping[int, int], end: Mapping[int, int]
     ) -> None:
-        """Put the records, and at last None or what went wrong."""
+        """Put the records, then None or the error."""
         unreadable: list[Unreadable] = []
         tables = self._reader.read(
             self._settings.topic,
@@ -121,24 +121,22 @@ class TopicReader:
 
 def _next(error: KafkaError, settings: KafkaSettings) -> str:
     if isinstance(error, OffsetOutOfRange | TopicReplaced):
-        return (
-            "start the query again: it says which offsets it misses, and passes over them with fail_on_data_loss=False"
-        )
+        return "start the query again: it reports the missing offsets, and skips them with fail_on_data_loss=False"
     if not isinstance(error, RecordsUnreadable):
         return ""
-    past = 'pass over such batches with options={"failOnUnreadableBatch": "false"}: each is a row with its `problem`'
+    past = 'skip such batches with options={"failOnUnreadableBatch": "false"}: each becomes a row with a `problem`'
     if not isinstance(error, RecordsTooLarge):
         return past
     more = settings.max_decompressed * 4
-    return f'if this producer is to be trusted, give options={{"kafka.{DECOMPRESSED}": "{more}"}}; else {past}'
+    return f'if you trust the producer, give options={{"kafka.{DECOMPRESSED}": "{more}"}}; else {past}'
 
 
 _topics: dict[tuple[int, KafkaSettings], TopicReader] = {}
 
 
 def topic(settings: KafkaSettings) -> TopicReader:
-    """The one of this process, so that a task finds the connections of the task before."""
-    # A forked process has the dictionary and not the thread.
+    """The process's reader with these settings, so that a task reuses the connections of earlier tasks."""
+    # A forked process has the dictionary, but not the reader's thread.
     place = (os.getpid(), settings)
     if place not in _topics:
         _topics[place] = TopicReader(settings)

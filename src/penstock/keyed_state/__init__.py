@@ -1,1 +1,1 @@
-"""State by key that windows, tables, joins and segments share: packed by bucket, in Arrow tables."""
+"""Keyed state for windows, tables, joins and segments: packed by bucket, in Arrow tables."""

@@ -1,4 +1,4 @@
-"""Aggregates as text, `count(*)`, `sum(price * n)`: computed in parts, and the parts merged. Knows no windows."""
+"""Aggregates as strings, such as `count(*)` or `sum(price * n)`: computed as partial results that are merged."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from pyspark.sql.pandas.types import to_arrow_type
 from penstock.errors import PenstockError
 
 MERGES = {"count": "sum", "sum": "sum", "min": "min", "max": "max"}
-"""How the parts of each function are merged."""
+"""The function that merges the partial results of each function."""
 FUNCTIONS = (*MERGES, "avg")
 ORDERED = (
     *(st.NumericType, st.StringType, st.BinaryType, st.BooleanType),
     *(st.DateType, st.TimestampType, st.TimestampNTZType),
 )
-"""Types that have a min and max."""
+"""Types with a min and a max."""
 OF = "_of_"
-"""Before the name of an aggregate: the column with its argument."""
+"""Prefix of an aggregate's name: the column with its argument."""
 _CALL = re.compile(r"\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class PartialColumn:
-    """A column of partial results: of the column `source` by Arrow's function, merged by another."""
+    """A column of partial results: Arrow's `function` of the column `source`; `MERGES` names the merging function."""
 
     column: str
     source: str
@@ -39,7 +39,7 @@ class PartialColumn:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """A column of the result, made of one part, or for a mean of a sum and a count."""
+    """A column of the result, from one part, or for a mean from a sum and a count."""
 
     column: str
     parts: tuple[PartialColumn, ...]
@@ -56,18 +56,18 @@ class Aggregate:
 def parse(frame: DataFrame, wanted: Mapping[str, str]) -> tuple[DataFrame, tuple[Aggregate, ...]]:
     """The frame with a column for each argument, and the aggregates over these columns."""
     if not wanted:
-        raise _wrong("no aggregate", "")
+        raise _wrong("there are no aggregates", "")
     made = []
     for name, text in wanted.items():
         call = _CALL.fullmatch(text) if isinstance(text, str) else None
         if not call or call[1].lower() not in FUNCTIONS:
-            raise _wrong(f"no aggregate {text!r}", name)
+            raise _wrong(f"{text!r} is not an aggregate", name)
         function, argument = call[1].lower(), call[2].strip()
         source = OF + name
         frame = _with_argument(frame, source, argument, name)
         made.append(_aggregate(name, function, source, frame.schema[source].dataType, text))
         if function == "avg":
-            # A sum of integers above 2**53 is no double to Arrow.
+            # Arrow does not cast a sum of integers above 2**53 to a double.
             frame = frame.withColumn(source, F.col(source).cast("double"))
     return frame, tuple(made)
 
@@ -84,9 +84,9 @@ def _with_argument(frame: DataFrame, source: str, argument: str, name: str) -> D
 def _aggregate(name: str, function: str, source: str, kind: st.DataType, text: str) -> Aggregate:
     numeric = isinstance(kind, st.NumericType) and not isinstance(kind, st.DecimalType)
     if function in ("sum", "avg") and not numeric:
-        raise _wrong(f"no {function} of {kind.simpleString()}: {text!r}", name)
+        raise _wrong(f"{function} does not take {kind.simpleString()}: {text!r}", name)
     if function in ("min", "max") and not isinstance(kind, ORDERED):
-        raise _wrong(f"no {function} of {kind.simpleString()}: {text!r}", name)
+        raise _wrong(f"{function} does not take {kind.simpleString()}: {text!r}", name)
     wide: st.DataType = st.LongType() if isinstance(kind, st.IntegralType) else st.DoubleType()
     count = PartialColumn(f"{name}_count", source, "count", pa.int64())
     if function == "count":
@@ -99,14 +99,14 @@ def _aggregate(name: str, function: str, source: str, kind: st.DataType, text: s
 
 
 def partial(rows: pa.Table, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> pa.Table:
-    """One row for each key: the keys and the parts."""
+    """One row for each key: the keys and the partial results."""
     parts = _parts(aggregates)
     made = rows.group_by(list(keys), use_threads=False).aggregate([(part.source, part.function) for part in parts])
     return _named(made, rows, keys, parts, {part.column: f"{part.source}_{part.function}" for part in parts})
 
 
 def merged(rows: pa.Table, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> pa.Table:
-    """The same of partial results; of one row a key they stay as they are."""
+    """Merges partial results to one row for each key; a single row of a key stays as it is."""
     parts = _parts(aggregates)
     how = {part.column: MERGES[part.function] for part in parts}
     made = rows.group_by(list(keys), use_threads=False).aggregate(list(how.items()))
@@ -114,12 +114,12 @@ def merged(rows: pa.Table, keys: Sequence[str], aggregates: Sequence[Aggregate])
 
 
 def fields(aggregates: Sequence[Aggregate]) -> list[pa.Field]:
-    """The columns of the parts."""
+    """The columns of the partial results."""
     return [pa.field(part.column, part.type) for part in _parts(aggregates)]
 
 
 def parts_of(aggregates: Sequence[Aggregate]) -> dict[str, list[str]]:
-    """The columns of which each result is made."""
+    """The columns from which each result is computed."""
     return {aggregate.column: [part.column for part in aggregate.parts] for aggregate in aggregates}
 
 
@@ -140,5 +140,5 @@ def _wrong(what: str, name: str) -> PenstockError:
     return PenstockError(
         what,
         where=f"{name}=" if name else "",
-        next=f'write it as in n="count(*)"; there are {", ".join(FUNCTIONS)} of numbers, min, max of texts and times',
+        next=f'write it like n="count(*)"; use {", ".join(FUNCTIONS)} for numbers, min, max for strings and times',
     )

@@ -1,4 +1,4 @@
-"""Keys of Arrow tables as numbers, so that matching rows is array arithmetic. Null is a key like any other."""
+"""Keys of Arrow tables as integers, so that rows are matched by array arithmetic. Null is a key like any other."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 Numbers = npt.NDArray[np.int64]
 LIMIT = 1 << 24
-"""Codes above this are made dense, so that tables indexed by them stay small."""
+"""Codes above this are renumbered densely, so that tables indexed by them stay small."""
 
 FEW = 4
-"""Rows that are looked for among more than so many times as many are few."""
+"""Wanted rows are few if there are more than this many times as many rows to search."""
 
 
 def arrow_schema(kind: st.StructType) -> pa.Schema:
-    """The columns as Spark sends and takes them in Arrow batches, all of them nullable."""
+    """The columns as Spark exchanges them in Arrow batches, all of them nullable."""
     return pa.schema([pa.field(one.name, one.type) for one in to_arrow_schema(kind, timezone="UTC")])
 
 
 def codes(tables: Sequence[pa.Table], names: Sequence[str]) -> list[Numbers]:
-    """A number for each row of each table; two rows have the same one if they are equal in the columns `names`."""
+    """An integer for each row of each table, equal for rows that are equal in the columns `names`."""
     together, count = np.zeros(sum(len(table) for table in tables), np.int64), 1
     for name in names:
         column = pa.chunked_array([chunk for table in tables for chunk in table[name].chunks], tables[0][name].type)
-        # As one dictionary, not one for each chunk.
+        # One dictionary for all chunks.
         encoded = pc.dictionary_encode(column.combine_chunks(), null_encoding="encode")
         together = together * len(encoded.dictionary) + encoded.indices.to_numpy().astype(np.int64)
         count *= max(1, len(encoded.dictionary))
@@ -42,7 +42,7 @@ def codes(tables: Sequence[pa.Table], names: Sequence[str]) -> list[Numbers]:
 
 
 def positions(known: pa.Table, asked: pa.Table, names: Sequence[str]) -> Numbers:
-    """For each row of `asked` the row of `known` (unique in `names`) with the same key, else -1."""
+    """For each row of `asked` the position of the row of `known` (unique in `names`) with the same key, else -1."""
     likely = candidates(known, asked, names)
     if not len(likely) or not len(asked):
         return np.full(len(asked), -1, np.int64)
@@ -54,14 +54,14 @@ def positions(known: pa.Table, asked: pa.Table, names: Sequence[str]) -> Numbers
 
 
 def partners(known: pa.Table, asked: pa.Table, names: Sequence[str]) -> Numbers:
-    """`positions` for joins, where, as in SQL, null equals nothing."""
+    """`positions` for joins: as in SQL, null equals nothing."""
     places = positions(known, asked, names)
     places[incomplete(asked, names)] = -1
     return places
 
 
 def incomplete(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Which rows have a null in one of the columns `names`."""
+    """A mask of the rows with a null in one of the columns `names`."""
     found = np.zeros(len(rows), bool)
     for name in names:
         found |= rows[name].is_null().to_numpy()
@@ -69,9 +69,9 @@ def incomplete(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
 
 
 def candidates(known: pa.Table, asked: pa.Table, names: Sequence[str]) -> Numbers:
-    """The rows of `known` that may be equal to one of `asked` in the columns `names`; all others are not.
+    """Positions of the rows of `known` that may equal a row of `asked` in the columns `names`; no other row does.
 
-    To look for a few keys in many is a quarter of the work of numbering the many.
+    Searching for a few keys in many is a quarter of the work of numbering the many.
     """
     places = np.arange(len(known))
     if FEW * len(asked) > len(known):
@@ -84,19 +84,19 @@ def candidates(known: pa.Table, asked: pa.Table, names: Sequence[str]) -> Number
 
 
 def newest(rows: pa.Table, names: Sequence[str], version: str) -> pa.Table:
-    """The row of the highest version of each key, of equal ones the last; in the order in which they stand."""
+    """The row with the highest version of each key, the last of equal ones; in their order in `rows`."""
     if len(rows) < 2:
         return rows
     (key,) = codes([rows], names)
     rank = np.argsort(numbers(rows[version]), kind="stable")
     last = np.zeros(int(key.max()) + 1, np.int64) - 1
-    # Of repeated indices the last assignment stays.
+    # For repeated indices the last assignment wins.
     last[key[rank]] = rank
     return rows.take(pa.array(np.sort(last[last >= 0])))
 
 
 def numbers(column: pa.ChunkedArray) -> Numbers:
-    """A column of integers or times as numbers; null is the smallest."""
+    """A column of integers or timestamps as integers; null is the smallest."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64())
     filled = pc.fill_null(column.cast(pa.int64()), np.iinfo(np.int64).min)
@@ -104,18 +104,18 @@ def numbers(column: pa.ChunkedArray) -> Numbers:
 
 
 def taken(table: pa.Table, places: Numbers) -> pa.Table:
-    """Rows by their places; nulls where a place is -1."""
+    """Rows by position; nulls where a position is -1."""
     return table.take(pa.array(places, mask=places < 0))
 
 
 def concat(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
-    """All rows, in the columns and types of `schema`."""
+    """All rows, with the columns and types of `schema`."""
     made = [table.select(schema.names).cast(schema) for table in tables]
     return pa.concat_tables(made).combine_chunks() if made else schema.empty_table()
 
 
 def packed(table: pa.Table) -> bytes:
-    """A table as bytes: Arrow's stream format."""
+    """A table as bytes in Arrow's stream format."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

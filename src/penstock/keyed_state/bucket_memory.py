@@ -1,6 +1,6 @@
-"""The tables of buckets between batches, in memory that an executor's workers share.
+"""The tables of buckets between batches, in memory shared by an executor's workers.
 
-A slot has two copies in turns, as Arrow's stream format: a table that is made of the one before may have parts of it.
+A slot has two copies in Arrow's stream format, written alternately: a new table may refer to parts of the old one.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from penstock.keyed_state.arrow_keys import unpacked
 from penstock.native import shared_memory
 
 _VERSION, _COPY, _TOKEN = 1, 2, slice(3, 5)
-"""Where it stands in the notes of a slot."""
+"""Positions in the notes of a slot."""
 _SPARE = 8
-"""A copy gets an eighth more room than it needs, and a new place when it needs less than that part of its room."""
+"""A copy gets an eighth more room than it needs, and a new array when it needs less than an eighth of its room."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """A bucket's state after the change `version` with its token, a UUID in hexadecimal digits."""
+    """A bucket's state after the change `version`, with its token: a UUID in hexadecimal digits."""
 
     version: int
     token: str
@@ -29,11 +29,11 @@ class Known:
 
 
 _KNOWN: dict[str, Known] = {}
-"""What a worker knows that shares nothing, by the name of the state and the bucket."""
+"""What a worker without shared memory knows, by the name of the state and the bucket."""
 
 
 def place(name: str) -> AbstractContextManager[shared_memory.SharedValue[Known]]:
-    """The place of a bucket's table (see `shared_memory.place`); the table may not be used after it is left."""
+    """The slot of a bucket's table (see `shared_memory.place`); do not use the table outside the `with` block."""
     return shared_memory.place(name, _KNOWN, _take, _put)
 
 

@@ -1,16 +1,16 @@
-"""Keyed state in Arrow tables: one state call for a bucket of keys and batch, instead of one for each key.
+"""Keyed state in Arrow tables: one state call per bucket of keys and batch, instead of one per key.
 
 Spark calls a Python processor once for each key, row by row, which costs three times a native operator. Here keys are
 hashed into a fixed number of buckets and Spark's key is the bucket:
 
- 1. before the shuffle, in Arrow batches, `Logic.before` shrinks the rows (sums, newest versions), which are packed into
+ 1. before the shuffle, in Arrow batches, `Logic.before` reduces the rows (sums, newest versions), which are packed into
     one blob for each bucket;
  2. the processor gets a bucket's blobs, and `Logic.step` changes the bucket's state, a table, by array arithmetic;
- 3. Spark keeps the state as a log of changes, a blob a batch, which is replaced by the whole table now and then. The
-    table itself stays in memory that the Python workers of an executor share (`bucket_memory`), where of the log is
-    read only what is not known yet: an executor never had the bucket, or had it some batches ago.
+ 3. Spark keeps the state as a log of changes, one blob per batch; now and then the whole table replaces the log. The
+    table itself stays in memory shared by the Python workers of an executor (`bucket_memory`). A worker reads only the
+    unknown part of the log: the executor never had the bucket, or had it some batches ago.
 
-Each blob has a random token, so that a table that comes from a batch that failed is never taken for the right one.
+Each blob has a random token, so that a table from a failed batch is never mistaken for the current one.
 """
 
 from __future__ import annotations
@@ -34,21 +34,24 @@ from penstock.keyed_state.description import HEAD, TABLES, About
 from penstock.native.shared_memory import query
 
 BUCKETS = 32
-"""How many; fixed at the first start of a query. A query runs on at most so many cores."""
+"""The number of buckets; fixed at the first start of a query. A stage runs on at most this many cores."""
 BUCKET, BLOB, GONE = "_bucket", "_blob", "_gone"
 ROWS = 1 << 17
-"""So many rows are shrunk together before the shuffle."""
+"""Rows to reduce together before the shuffle."""
 END_OF_TIME = 10**15
-"""Milliseconds: a watermark that is behind all times, and below zero one that is before them."""
+"""Milliseconds: a watermark after all times; negated, one before all times."""
 LOG_FACTOR, LOG_LEAST, LOG_BLOBS = 2, 1 << 16, 100
-"""The log is replaced by the whole table when it is so many times its size (or so many bytes), or has so many blobs."""
+"""The whole table replaces the log when the log exceeds this multiple of its size (and these bytes), or has this many
+blobs."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a batch does to a bucket: changed rows of the state with a column `_gone`, rows to send on, and when to be
-    called again even if no rows come: when the watermark, in milliseconds, has reached `wake`. `state` is the state
-    with the changes, if it is at hand."""
+    """What a batch does to a bucket: changed rows of the state with a column `_gone`, and output rows.
+
+    The next call without rows is when the watermark, in milliseconds, reaches `wake`. `state` is the state after the
+    changes, if already computed.
+    """
 
     changed: pa.Table | None = None
     output: pa.Table | None = None
@@ -56,14 +59,14 @@ class Step:
     state: pa.Table | None = None
 
     def after(self, state: pa.Table, key: Sequence[str]) -> pa.Table:
-        """The state with the changes."""
+        """The state after the changes."""
         if self.state is not None:
             return self.state
         return state if self.changed is None else upserted(state, self.changed, key)
 
 
 class Logic(Protocol):
-    """What a stage does; pickled to the workers."""
+    """The logic of a stage; pickled to the workers."""
 
     @property
     def state(self) -> pa.Schema:
@@ -71,23 +74,23 @@ class Logic(Protocol):
 
     @property
     def state_key(self) -> tuple[str, ...]:
-        """Those by which a row of the state is found."""
+        """The key columns of a row of the state."""
 
     @property
     def made(self) -> Mapping[str, Sequence[str]]:
-        """Columns that readers of the state are shown instead of others: see `stored.About`."""
+        """Columns that readers of the state see instead of others: see `description.About`."""
 
     def before(self, rows: pa.Table) -> pa.Table:
-        """Rows before the shuffle, perhaps fewer; they must keep the column `_bucket`."""
+        """The rows to shuffle, possibly fewer; they must keep the column `_bucket`."""
 
     def step(self, state: pa.Table, rows: pa.Table | None, watermark: int, number: int) -> Step:
-        """One batch of a bucket, or None when a time has come; `number` grows from batch to batch of the bucket."""
+        """Process one batch of a bucket; `rows` is None when `wake` is reached; `number` grows with each change."""
 
 
 def stateful(
     frame: DataFrame, logic: Logic, *, name: str, key: Sequence[str], output: st.StructType, timed: bool
 ) -> DataFrame:
-    """The rows that `logic` makes of the frame's, in buckets of the columns `key`; `timed` needs a watermark."""
+    """The output of `logic` for the frame's rows, in buckets of the columns `key`; `timed` needs a watermark."""
     require_name(name)
     _require_columns(frame, logic, key, output, f"state {name}")
     bucketed = frame.withColumn(BUCKET, F.pmod(F.hash(*key), F.lit(BUCKETS)))
@@ -104,8 +107,8 @@ def stateful(
 def require_name(name: str) -> None:
     if not name.isidentifier():
         raise PenstockError(
-            f"{name!r} is no name for a state",
-            next="use letters, digits and underscores; the name stays when the code around it changes",
+            f"{name!r} is not a valid state name",
+            next="use letters, digits and underscores; keep the name when the code around it changes",
         )
 
 
@@ -115,20 +118,20 @@ def _require_columns(frame: DataFrame, logic: Logic, key: Sequence[str], output:
             raise PenstockError(
                 f"two columns would have the name {', '.join(twice)}",
                 where=where,
-                next="give the aggregate or the column another name; it may be one that the result has by itself",
+                next="rename the aggregate or the column; the name may be one that every result has",
             )
     for kind in (frame.schema[one] for one in key):
         if isinstance(kind.dataType, st.ArrayType | st.MapType | st.StructType | st.VariantType):
             raise PenstockError(
-                f"the column {kind.name} is {kind.dataType.simpleString()} and can be no key",
+                f"the column {kind.name} is {kind.dataType.simpleString()} and cannot be a key",
                 where=where,
-                next="take a value out of it, or its text: F.to_json(...)",
+                next="extract a value from it, or use its JSON: F.to_json(...)",
             )
 
 
 @dataclass(frozen=True)
 class _Pack:
-    """Arrow batches to blobs, one for each bucket."""
+    """Packs Arrow batches into blobs, one for each bucket."""
 
     logic: Logic
 
@@ -155,7 +158,7 @@ class _Pack:
 
 @dataclass(frozen=True)
 class _Unpack:
-    """Blobs to the rows in them."""
+    """Unpacks blobs into their rows."""
 
     schema: pa.Schema
 
@@ -166,9 +169,9 @@ class _Unpack:
 
 
 def _once(logic: Logic) -> Callable[[pa.Table], pa.Table]:
-    """All rows of a bucket at once, for a frame that is no stream: as one batch, after which time has run out."""
+    """All rows of a bucket as one batch, followed by the end of time: for a frame that is not a stream."""
 
-    # A function, because Spark counts the arguments, and an object has `self`.
+    # A function, because Spark counts the arguments, and a method has `self`.
     def run(blobs: pa.Table) -> pa.Table:
         rows = pa.concat_tables([unpacked(blob.as_buffer()) for blob in blobs[BLOB]]).combine_chunks()
         state = logic.state.empty_table()
@@ -181,7 +184,7 @@ def _once(logic: Logic) -> Callable[[pa.Table], pa.Table]:
 
 
 class Bucket(StatefulProcessor):
-    """Spark's processor of one stage, in buckets of the columns `key`."""
+    """Spark's processor for one stage, in buckets of the columns `key`."""
 
     def __init__(self, logic: Logic, name: str, key: Sequence[str]) -> None:
         self._logic, self._name = logic, name
@@ -211,7 +214,7 @@ class Bucket(StatefulProcessor):
             yield Row(**{BLOB: output})
 
     def _stepped(self, known: Known | None, rows: pa.Table | None, times: Any) -> tuple[Known | None, bytes | None]:
-        """What is known after a batch, and what it sends on."""
+        """The bucket's table after a batch, and the batch's output."""
         head = self._head.get()
         version, base, token, size, wake = head if head else (0, 0, "", 0, None)
         known = self._current(known, version, base, token)
@@ -228,9 +231,9 @@ class Bucket(StatefulProcessor):
         return known, packed(step.output) if step.output is not None and len(step.output) else None
 
     def _current(self, known: Known | None, version: int, base: int, token: str) -> Known | None:
-        """The bucket's table after the change `version`, from memory as far as that is right."""
+        """The bucket's table after the change `version`, from memory as far as that is current."""
         if known and known.table.column_names != self._logic.state.names:
-            # Of the query before a restart.
+            # From the query before a restart.
             known = None
         if not version or (known and known.token == token):
             return known if version else None
@@ -242,27 +245,27 @@ class Bucket(StatefulProcessor):
         return Known(version, token, concat([table], self._logic.state))
 
     def _change(self, version: int) -> pa.Table:
-        """A change that the log has, if its columns are those of now."""
+        """A change in the log; raises if its columns are not those of this query."""
         change = unpacked(self._logged(version)[1])
         had, has = (
             [name for name in names if name != GONE] for names in (change.column_names, self._logic.state.names)
         )
         if set(had) != set(has):
             raise PenstockError(
-                f"the state has the columns {', '.join(had)}, and this query those of {', '.join(has)}",
+                f"the state has the columns {', '.join(had)}, but this query has {', '.join(has)}",
                 where=f"the state {self._name} of the checkpoint",
-                next="give the stage another name=, which begins anew, or the columns and aggregates that it had",
+                next="give the stage another name= to start with empty state, or its former columns and aggregates",
             )
         return change
 
     def _logged(self, version: int) -> tuple[Any, ...]:
-        """Token and change of a version that the log has."""
+        """Token and change of a version in the log."""
         found = self._log.getValue((version,))
         assert found is not None, f"the state {self._name} lacks its change {version}"
         return found
 
     def _write(self, known: Known, base: int, size: int, changed: pa.Table) -> tuple[int, int]:
-        """Add a change to the log, or begin a new one with the whole table; its first version, and its size."""
+        """Add a change to the log, or start a new log with the whole table; returns its first version and its size."""
         version, state = known.version, known.table
         blob = packed(changed.replace_schema_metadata(self._about))
         full = size + len(blob) > max(LOG_LEAST, LOG_FACTOR * state.nbytes) or version - base >= LOG_BLOBS
@@ -277,12 +280,12 @@ class Bucket(StatefulProcessor):
 
 
 def nullable(rows: pa.Table) -> pa.Table:
-    """The rows with columns that may all be null, so that they go together with those of other tables."""
+    """The rows with nullable columns, so that they can be concatenated with other tables."""
     return pa.table(rows.columns, pa.schema([pa.field(one.name, one.type) for one in rows.schema]))
 
 
 def upserted(state: pa.Table, changed: pa.Table, key: Sequence[str]) -> pa.Table:
-    """The state with the changed rows in the place of those of the same key, and without those that are gone."""
+    """The state with the changed rows instead of those with the same key, without rows that are gone."""
     places = positions(state, changed, key)
     kept = np.ones(len(state), bool)
     kept[places[places >= 0]] = False
@@ -291,6 +294,6 @@ def upserted(state: pa.Table, changed: pa.Table, key: Sequence[str]) -> pa.Table
 
 
 def with_gone(rows: pa.Table, gone: Any) -> pa.Table:
-    """Rows of a state as a change; `gone` is one value for all, or an array."""
+    """Rows of a state as a change; `gone` is one value for all rows, or an array."""
     values = np.full(len(rows), gone) if isinstance(gone, bool) else gone
     return rows.append_column(GONE, pa.array(values))

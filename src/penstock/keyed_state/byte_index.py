@@ -1,6 +1,6 @@
-"""An index of byte strings: each gets a number when it is first met, and is found again by compiled loops.
+"""An index of byte strings: each gets a number when it is first added; compiled loops find it again.
 
-Open addressing over 64-bit FNV-1a hashes; equal hashes are told apart by the bytes themselves.
+Open addressing over 64-bit FNV-1a hashes; keys with equal hashes are compared by their bytes.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from penstock.native.jit import compiled
 
 EMPTY = -1
 FILL = 0.5
-"""The part of the slots that is used at most."""
+"""Maximum fraction of used slots."""
 
 
 class KeyIndex:
-    """Byte strings by number, 0, 1, 2 ... in the order in which they were added."""
+    """Byte strings by number: 0, 1, 2 ... in the order of addition."""
 
     def __init__(self) -> None:
         self._slots = np.full(1 << 12, EMPTY, np.int64)
@@ -35,14 +35,14 @@ class KeyIndex:
         return sum(array.nbytes for array in (self._slots, self._hashes, self._offsets, self._arena))
 
     def find(self, keys: pa.Array) -> Numbers:
-        """The number of each key, -1 if it was never added or is null."""
+        """The number of each key; -1 if it was never added or is null."""
         starts, data, valid = _cells(keys)
         found = np.empty(len(keys), np.int64)
         _find(self._slots, self._hashes, self._offsets, self._arena, data, starts, valid, found)
         return found
 
     def add(self, keys: pa.Array) -> Numbers:
-        """The number of each key, new ones for those that were not there; none may be null."""
+        """The number of each key; new keys get new numbers. No key may be null."""
         starts, data, _ = _cells(keys)
         self._grow(len(keys), int(starts[-1] - starts[0]))
         found = np.empty(len(keys), np.int64)
@@ -51,7 +51,7 @@ class KeyIndex:
         return found
 
     def only(self, numbers: Numbers) -> KeyIndex:
-        """A new index of these of the keys, which are 0, 1, 2 ... in it."""
+        """A new index with only these keys, numbered 0, 1, 2 ..."""
         buffers = [None, pa.py_buffer(self._offsets), pa.py_buffer(self._arena)]
         keys = pa.Array.from_buffers(pa.large_binary(), self._count, buffers)
         made = KeyIndex()
@@ -73,14 +73,14 @@ class KeyIndex:
 
 
 def warm() -> None:
-    """Compile, or load, the loops."""
+    """Compile or load the loops."""
     keys, index = pa.array(["a"]), KeyIndex()
     index.add(keys)
     index.find(keys)
 
 
 def _cells(keys: pa.Array) -> tuple[Array, Array, Array]:
-    """Where each key begins (and the last one ends), all bytes, and which are not null."""
+    """Where each key begins (and the last one ends), all bytes, and a mask of the keys that are not null."""
     if not len(keys):
         return np.zeros(1, np.int64), np.zeros(0, np.uint8), np.zeros(0, bool)
     wide = keys.cast(pa.large_binary())
@@ -118,7 +118,7 @@ def _same(arena: Array, at: int, end: int, data: Array, start: int, stop: int) -
 def _slot(
     slots: Array, hashes: Array, offsets: Array, arena: Array, value: np.uint64, data: Array, start: int, end: int
 ) -> int:
-    """The slot of a key, or the empty one where it would stand."""
+    """The slot of a key, or the empty slot for it."""
     mask = np.uint64(len(slots) - 1)
     slot = value & mask
     while slots[slot] >= 0:

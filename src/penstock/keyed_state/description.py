@@ -1,5 +1,5 @@
-"""What stages with packed state leave for those who read it from outside: the names of their variables, and in each
-piece a description of its rows. Knows nothing of Spark."""
+"""Descriptions of packed state for readers outside the query: the names of the state variables, and in each blob a
+description of its rows. Independent of Spark."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pyarrow as pa
 
 HEAD = "__head"
 TABLES, SEGMENTS = "__log", "__entries"
-"""Behind a stage's name: the variable with its position, and the one with the pieces, of tables or of segments."""
+"""Suffixes of a stage's name: the variable with its position, and the variable with the blobs of tables or segments."""
 _ABOUT = b"penstock"
 
 
 @dataclass(frozen=True)
 class About:
-    """The columns whose hash is the bucket, those by which a row is found, and those that are made for readers: each of
-    one column of the state, or of a sum and a count, which are a mean."""
+    """The columns whose hash is the bucket (`by`), the key of a row (`key`), and the columns computed for readers
+    (`made`): each from one column of the state, or for a mean from a sum and a count."""
 
     by: Sequence[str]
     key: Sequence[str]
@@ -26,11 +26,11 @@ class About:
 
     @property
     def metadata(self) -> dict[bytes, bytes]:
-        """For the schema of a piece."""
+        """The metadata for the schema of a blob."""
         return {_ABOUT: json.dumps(asdict(self)).encode()}
 
 
 def about(schema: pa.Schema) -> About | None:
-    """The description of a piece; None for one that has none, of an earlier build."""
+    """The description of a blob; None if an earlier build wrote it without one."""
     text = (schema.metadata or {}).get(_ABOUT)
     return About(**json.loads(text)) if text else None

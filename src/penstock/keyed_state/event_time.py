@@ -1,7 +1,7 @@
-"""Stages that wait for event time do not follow one another in a query.
+"""Refuses a stage that waits for event time after a window.
 
-Spark's watermark is the least of all that a query has. A window sends its rows when the watermark has passed them: had
-their time a watermark of its own, it would wait for rows that wait for it, without an error and for ever.
+A query's watermark is the lowest of all its watermarks. A window emits its rows when the watermark has passed them. If
+these rows had a watermark of their own, it would wait for rows that wait for it: forever, and without an error.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ STAGE, TIMED = "TransformWithStateInPySpark", "EventTime"
 
 
 def require_no_window(frame: DataFrame, where: str) -> None:
-    """Refuse a stream that has a window of ours in it, whatever came after that."""
-    # The plan knows, whatever became of the columns: they may be computed anew, renamed or dropped.
+    """Raise PenstockError for a stream that contains a window or another stage of `buckets` over event time."""
+    # The plan shows it even if the columns were recomputed, renamed or dropped.
     if frame.isStreaming and any(map(_is_window, _nodes(frame._jdf.queryExecution().analyzed()))):
         raise PenstockError(
-            "these rows are made of a window's, and a window over windows would wait for ever",
+            "these rows come from a window, and a window over windows would wait forever",
             where=where,
-            next="write the first window's rows to a topic, and read that in another query",
+            next="write the first window's rows to a topic, and read it in another query",
         )
 
 

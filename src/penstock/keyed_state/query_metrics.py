@@ -1,7 +1,7 @@
-"""What a function on Arrow batches measures, out to the query's progress.
+"""Metrics of a function on Arrow batches, reported in the query's progress.
 
-The first row of each batch carries the numbers in a column of its own; Spark adds them up (`observe`), and the column
-goes no further.
+The first row of each batch has the numbers in an extra column. Spark adds them up (`observe`), then the column is
+dropped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WAIT, CACHED = "wait_ms", "cached"
 
 @dataclass(frozen=True)
 class Measures:
-    """The names of the numbers; `wait_ms` and `cached` are among them."""
+    """The names of the metrics, including `wait_ms` and `cached`."""
 
     names: tuple[str, ...]
 
@@ -32,16 +32,16 @@ class Measures:
         return pa.struct([(name, pa.int64()) for name in self.names])
 
     def column(self, numbers: Sequence[int], rows: int) -> pa.Array:
-        """The numbers in the first of the rows."""
+        """The numbers in the first row, null in the others."""
         first = pa.array([dict(zip(self.names, numbers, strict=True))], self.arrow)
         return pa.concat_arrays([first, pa.nulls(rows - 1, self.arrow)])
 
 
 def measured(frame: DataFrame, name: str, measures: Measures) -> DataFrame:
-    """The frame without the numbers, which stand in the progress of its query under `name`.
+    """The frame without the metrics, which the query's progress reports under `name`.
 
-    All are summed up over a micro-batch; `slowest_ms` is the longest wait of an Arrow batch, `cached` the most that a
-    process holds.
+    They are summed over a micro-batch, except `slowest_ms`, the longest wait of an Arrow batch, and `cached`, the most
+    that a process holds.
     """
     sums = [F.coalesce(F.sum(f"{MEASURED}.{each}"), F.lit(0)).alias(each) for each in measures.names if each != CACHED]
     most = [F.max(f"{MEASURED}.{WAIT}").alias("slowest_ms"), F.max(f"{MEASURED}.{CACHED}").alias(CACHED)]

@@ -1,7 +1,7 @@
-"""An archive of the classes that Spark loads: the JVM maps it, instead of reading and checking thousands of them anew.
+"""An archive of the classes that Spark loads: the JVM maps it instead of loading thousands of classes again.
 
-It belongs to one Java and one installed Spark, and so stands beside the package, or in the user's cache if that cannot
-be written; the JVM itself passes over one that does not fit. The `java` command's manual describes class data sharing.
+It belongs to one Java and one installed Spark, so it is in the package's folder, or in the user's cache if that folder
+is not writable. The JVM ignores an archive that does not match. See class data sharing in the `java` command's manual.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from penstock.local.java import Java
 
 PACKAGE = Path(__file__).parents[1]
 MAKING = "PENSTOCK_ARCHIVE_CLASSES"
-"""Names the file that a Spark session of this process leaves its classes in."""
-# An archive that does not fit is worth no line in front of a user's.
+"""Environment variable with the file to which a Spark session of this process writes its classes."""
+# Users need no warning of an archive that does not match.
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 def options(java: Java) -> str:
-    """The JVM's options: to use the archive, if there is one."""
+    """The JVM options that use the archive; empty if there is none."""
     if file := os.environ.get(MAKING):
         return f"-XX:ArchiveClassesAtExit={file} {QUIET}"
     archive = _file(java)
@@ -34,7 +34,7 @@ def options(java: Java) -> str:
 
 
 def make(java: Java, module: str) -> None:
-    """Make the archive, if there is none, of the classes that a Python module loads when it is run."""
+    """Make the archive, if it is missing, from the classes that a Python module loads when it is run."""
     archive = _file(java)
     if archive.is_file():
         return
@@ -46,9 +46,9 @@ def make(java: Java, module: str) -> None:
             command, env={**os.environ, MAKING: str(fresh)}, capture_output=True, text=True, check=False
         )
         if ran.returncode or not fresh.is_file():
-            said = (ran.stderr.strip().splitlines() or ["it said nothing"])[-1]
+            said = (ran.stderr.strip().splitlines() or ["no error output"])[-1]
             raise PenstockError(
-                f"the classes of Spark cannot be kept: {said}", where=str(archive.parent), next="try again"
+                f"the archive of Spark's classes cannot be made: {said}", where=str(archive.parent), next="try again"
             )
         fresh.rename(archive)
     finally:

@@ -1,7 +1,7 @@
 """One Apache Cassandra node with the change log plugin, on the loopback address.
 
-Writes are acknowledged after they are in the commit log's file, so a killed process loses none of them; they are not
-forced to the disk, which only matters when the machine itself loses power.
+Writes are acknowledged after they are in the commit log's file, so a killed process loses none. They are not synced to
+the disk: a machine that loses power may lose them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.local.service import Service, ServiceFolder, ask, java_command, on
 
 HANDLER = "dev.penstock.cassandra.CdcQueryHandler"
 
-# What Cassandra's own jvm17-server.options opens.
+# As in Cassandra's own jvm17-server.options.
 EXPORTS = [
     "java.base/jdk.internal.misc",
     "java.base/jdk.internal.ref",
@@ -49,16 +49,16 @@ OPENS = [
 ]
 
 PROPERTIES = {
-    "java.security.manager": "allow",  # Java 18 and later refuse it otherwise
+    "java.security.manager": "allow",  # required since Java 18
     "jdk.attach.allowAttachSelf": "true",
     "cassandra.custom_query_handler_class": HANDLER,
-    # One node: nobody to wait for, and one copy of the tables that usually have three.
+    # One node: no other nodes to wait for, and one replica of tables that have three by default.
     "cassandra.system_distributed.default_rf": "1",
     "cassandra.ring_delay_ms": "0",
     "cassandra.skip_wait_for_gossip_to_settle": "0",
     "cassandra.shutdown_announce_in_ms": "0",
     "cassandra.test.messagingService.nonGracefulShutdown": "true",
-    # Else it fills a table of 100 000 rows at each start to measure what a row costs.
+    # By default each start fills a table of 100 000 rows to measure the overhead of a row.
     "cassandra.memtable.row_overhead_size": "180",
     "cassandra.size_recorder_interval": "0",
     "cassandra.skip_sync": "true",
@@ -78,12 +78,12 @@ LOGGING = """\
 
 THREADS_PER_CORE = 8
 
-OPTIONS_REQUEST = bytes([4, 0, 0, 0, 5, 0, 0, 0, 0])  # CQL protocol version 4: what do you support?
+OPTIONS_REQUEST = bytes([4, 0, 0, 0, 5, 0, 0, 0, 0])  # OPTIONS of CQL's protocol version 4
 SUPPORTED = 6
 
 
 def _configuration(place: ServiceFolder) -> str:
-    """cassandra.yaml, written as JSON, which is YAML too."""
+    """cassandra.yaml, written as JSON, which is also YAML."""
     seeds = {"class_name": "org.apache.cassandra.locator.SimpleSeedProvider"}
     internode = place.ports["storage"]
     threads = THREADS_PER_CORE * (os.cpu_count() or 2)
@@ -98,22 +98,22 @@ def _configuration(place: ServiceFolder) -> str:
         "rpc_address": HOST,
         "native_transport_port": place.ports["client"],
         "storage_port": internode,
-        "ssl_storage_port": internode + 1,  # nothing opens it, but the two must differ
+        "ssl_storage_port": internode + 1,  # never opened, but must differ from storage_port
         "data_file_directories": [str(place.data / "data")],
         "commitlog_directory": str(place.data / "commitlog"),
         "hints_directory": str(place.data / "hints"),
         "saved_caches_directory": str(place.data / "caches"),
         "cdc_raw_directory": str(place.data / "cdc_raw"),
-        # Writers wait for the file, woken together; syncing for each of them takes the node's CPU up by a half.
+        # Writers wait for the file as a group; a sync for each writer raises the node's CPU by a half.
         "commitlog_sync": "group",
         "commitlog_sync_group_window": "2ms",
-        # Hand-overs between many threads on few cores are a third of a write's CPU.
+        # Handing over between many threads on few cores costs a third of a write's CPU.
         "native_transport_max_threads": threads,
         "concurrent_writes": threads,
         "commitlog_total_space": "512MiB",
         "auto_snapshot": False,
         "materialized_views_enabled": True,
-        # Tries take fewer objects and less CPU than the default skip lists.
+        # Tries need fewer objects and less CPU than the default skip lists.
         "memtable": {"configurations": {"trie": {"class_name": "TrieMemtable"}, "default": {"inherits": "trie"}}},
     }
     return json.dumps(settings, indent=1)
@@ -147,7 +147,7 @@ def _ready(place: ServiceFolder) -> bool:
 
 
 def _jars(say: Callable[[str], None]) -> list[Path]:
-    # The plugin replaces the query handler, so it stands in front of Cassandra's own jars.
+    # The plugin replaces the query handler, so it comes before Cassandra's own jars.
     return [plugin.jar(say), *jars.fetch("cassandra", say)]
 
 

@@ -1,8 +1,7 @@
-"""The jars of each service: named by committed lock files, fetched once into the user's cache, checked by SHA-256.
+"""The jars of each service: listed in committed lock files, fetched once into the user's cache, checked by SHA-256.
 
-A jar is written to `<name>.part` under a lock on that file and renamed when it is whole, so that a broken download is
-resumed, two processes may fetch at once, and what carries the final name is always right. Nothing here knows what the
-jars are for.
+A jar is written to `<name>.part` under a lock on that file and renamed when it is complete. So a broken download is
+resumed, two processes may fetch at the same time, and a file with the final name is always correct.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ THREADS = 8
 CHUNK = 1 << 18
 TIMEOUT = 20.0
 PAUSES = (0.2, 0.5, 1.0, 2.0)  # seconds before each further attempt
-SOURCES = "set PENSTOCK_MIRROR to a Maven repository you can reach, or PENSTOCK_OFFLINE to a folder that holds the jars"
+SOURCES = "set PENSTOCK_MIRROR to a Maven repository you can reach, or PENSTOCK_OFFLINE to a folder with the jars"
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """One file of a Maven repository: its path below the root, its SHA-256 and its size in bytes."""
+    """A file of a Maven repository: its path below the root, its SHA-256 and its size in bytes."""
 
     path: str
     sha256: str
@@ -50,12 +49,12 @@ class Artifact:
 
     @property
     def cached(self) -> bool:
-        # A file gets this name only after its checksum was right, so its size is enough to see.
+        # A file gets this name only after its checksum was verified, so checking the size is enough.
         return self.file.is_file() and self.file.stat().st_size == self.size
 
 
 class _WrongContent(Exception):
-    """The bytes that arrived are not those of the lock file."""
+    """The received bytes do not match the lock file."""
 
 
 def cache() -> Path:
@@ -64,14 +63,17 @@ def cache() -> Path:
 
 
 def artifacts(name: str) -> list[Artifact]:
-    """What the lock file `name` lists, in class path order."""
+    """The artifacts of the lock file `name`, in class path order."""
     text = (files("penstock.local") / "locks" / f"{name}.lock").read_text()
     rows = (line.split() for line in text.splitlines() if line and not line.startswith("#"))
     return [Artifact(path, sha256, int(size)) for path, sha256, size in rows]
 
 
 def fetch(name: str, say: Callable[[str], None] = lambda line: None) -> list[Path]:
-    """The jars of the lock file `name` on this machine, in class path order; what is missing is fetched first."""
+    """Fetch missing jars of the lock file `name`; returns the paths of all, in class path order.
+
+    Raises PenstockError if a jar cannot be fetched or there is too little disk space.
+    """
     wanted = artifacts(name)
     missing = [artifact for artifact in wanted if not artifact.cached]
     if missing:
@@ -81,7 +83,7 @@ def fetch(name: str, say: Callable[[str], None] = lambda line: None) -> list[Pat
 
 
 def fetch_all(missing: list[Artifact]) -> None:
-    """Fetch into the cache, several at a time; the first failure ends all."""
+    """Fetch into the cache, several at the same time; the first failure stops all."""
     _require_space(missing)
     stop = threading.Event()
     with ThreadPoolExecutor(THREADS, thread_name_prefix="jars") as pool:
@@ -119,8 +121,8 @@ def _fetch_one(artifact: Artifact, stop: threading.Event) -> None:
     artifact.file.parent.mkdir(parents=True, exist_ok=True)
     part = artifact.file.with_name(artifact.file.name + ".part")
     try:
-        # The lock makes other processes wait here. The file is never removed, only renamed, so whoever waited
-        # finds the finished one in its place.
+        # The lock makes other processes wait here. The file is never removed, only renamed, so a process that waited
+        # finds the complete file.
         with part.open("a+b") as output:
             fcntl.flock(output, fcntl.LOCK_EX)
             if not artifact.cached:
@@ -133,7 +135,7 @@ def _fetch_one(artifact: Artifact, stop: threading.Event) -> None:
 
 
 def _complete(artifact: Artifact, output: BufferedRandom, stop: threading.Event) -> None:
-    """Bring `output` to the artifact's full content, trying again what can be a passing fault."""
+    """Fill `output` with the artifact's full content; retries faults that may be temporary."""
     for pause in (*PAUSES, None):
         try:
             _append(artifact, output, stop)
@@ -170,7 +172,7 @@ def _verify(artifact: Artifact, output: BufferedRandom) -> None:
 
 
 def _open(artifact: Artifact, have: int) -> tuple[BinaryIO, int]:
-    """The artifact's bytes and the position they begin at: `have`, or zero from a source that cannot resume."""
+    """The artifact's bytes and the position of the first one: `have`, or 0 if the source cannot resume."""
     offline = _offline()
     if offline:
         nested, flat = offline / artifact.path, offline / Path(artifact.path).name
@@ -179,7 +181,7 @@ def _open(artifact: Artifact, have: int) -> tuple[BinaryIO, int]:
     try:
         answer = urlopen(Request(_root() + artifact.path, headers=headers), timeout=TIMEOUT)
     except HTTPError as refusal:
-        refusal.close()  # it carries the connection
+        refusal.close()  # it holds the connection
         raise
     return answer, have if answer.status == HTTPStatus.PARTIAL_CONTENT else 0
 
@@ -195,7 +197,7 @@ def _root() -> str:
 
 
 def _passing(problem: Exception) -> bool:
-    """Whether the same request may succeed a moment later."""
+    """Whether the same request may succeed later."""
     if isinstance(problem, HTTPError):
         return problem.code == HTTPStatus.TOO_MANY_REQUESTS or problem.code >= HTTPStatus.INTERNAL_SERVER_ERROR
     return not isinstance(problem, FileNotFoundError | PermissionError)

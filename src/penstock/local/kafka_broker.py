@@ -16,8 +16,8 @@ from penstock.local.java import Java
 from penstock.local.ports import HOST
 from penstock.local.service import Service, ServiceFolder, ask, java_command, on_java
 
-# A broker that was killed may not return before its old session has ended, by default 9 seconds.
-# The log cleaner's buffer alone is half of the heap unless it is told otherwise.
+# A killed broker cannot return before its old session has ended, by default 9 seconds.
+# By default the log cleaner's buffer alone is half of the heap.
 PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -67,7 +67,7 @@ def _command(java: Java, classpath: list[Path], place: ServiceFolder) -> list[st
     logging = place.write("log4j2.properties", LOGGING)
     launch = [
         *java_command(java, "256m", place),
-        # The second compiler gains a broker of small batches nothing and costs memory and start time.
+        # The second compiler does not speed up a broker of small batches, and costs memory and start time.
         "-XX:TieredStopAtLevel=1",
         f"-Dlog4j2.configurationFile={logging}",
         "-cp",
@@ -79,7 +79,7 @@ def _command(java: Java, classpath: list[Path], place: ServiceFolder) -> list[st
 
 
 def _format(launch: list[str], properties: Path, place: ServiceFolder) -> None:
-    """Give an empty data folder its identity; a broker refuses to start without one."""
+    """Write a cluster id to an empty data folder; a broker refuses to start without it."""
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
     arguments = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-g", "-c", str(properties)]
     answer = subprocess.run([*launch, *arguments], capture_output=True, text=True, check=False)
@@ -87,12 +87,12 @@ def _format(launch: list[str], properties: Path, place: ServiceFolder) -> None:
         raise PenstockError(
             f"Kafka could not prepare its data folder: {(answer.stderr or answer.stdout).strip()}",
             where=str(place.data),
-            next="make sure the folder can be written to, or start over with: penstock up --clean",
+            next="make the folder writable, or delete the data with: penstock up --clean",
         )
 
 
 def _ready(place: ServiceFolder) -> bool:
-    # The port opens early, but requests are answered only after the broker has joined its own cluster.
+    # The port opens early, but the broker answers requests only after it has joined its own cluster.
     return ask(place.ports["client"], API_VERSIONS, 8)[4:] == CORRELATION
 
 

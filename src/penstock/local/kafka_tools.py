@@ -1,4 +1,4 @@
-"""Kafka's own command line tools, in the version of the broker: the judge and the peer of our client."""
+"""Kafka's own command line tools, in the version of the broker: tests compare Penstock's client with them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.local import jars, java
 
 
 def command(main: str, *arguments: str) -> list[str]:
-    """The command line of a tool: its class in `org.apache.kafka.tools`, such as "ProducerPerformance"."""
+    """The command line of a tool, a class in `org.apache.kafka.tools`, for example "ProducerPerformance"."""
     class_path = [*jars.fetch("kafka-tools"), *jars.fetch("kafka")]
     return [
         str(java.find().bin),

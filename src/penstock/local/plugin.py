@@ -14,7 +14,10 @@ SOURCES = Path(__file__).parents[3] / "cassandra"
 
 
 def jar(say: Callable[[str], None] = lambda line: None) -> Path:
-    """The plugin's jar; in a checkout its build script first brings it up to date with its sources."""
+    """The plugin's jar; in a checkout its build script first rebuilds it if sources changed.
+
+    Raises PenstockError if the build fails or the jar is missing.
+    """
     build = SOURCES / "build.py"
     if build.exists():
         if not JAR.exists():
@@ -28,6 +31,6 @@ def jar(say: Callable[[str], None] = lambda line: None) -> Path:
             )
     if not JAR.exists():
         raise PenstockError(
-            "The Cassandra plugin is missing from this installation", where=str(JAR), next="install penstock again"
+            "The Cassandra plugin is missing from this installation", where=str(JAR), next="reinstall penstock"
         )
     return JAR

@@ -1,4 +1,4 @@
-"""Free ports on the loopback address, and who holds one that is not free."""
+"""Free ports on the loopback address, and the process that listens on a port that is taken."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from penstock.errors import PenstockError
 
 HOST = "127.0.0.1"
 
-# Below the range from which systems take the ports of outgoing connections: a service that is started again
-# after a fault finds its port still free.
+# Below the range of ports that systems use for outgoing connections, so that a service that is started again after a
+# fault finds its port still free.
 RANGE = range(20_000, 32_000)
 PATIENCE = 5.0  # seconds
 LISTENING = "0A"  # the state column of /proc/net/tcp
@@ -30,7 +30,7 @@ def is_free(port: int) -> bool:
 
 
 def becomes_free(port: int) -> bool:
-    """Whether a port is free, or becomes it soon: a process that was just killed holds its own for a moment longer."""
+    """Whether a port is or soon becomes free: a process that was just killed holds its port for a moment longer."""
     deadline = time.monotonic() + PATIENCE
     while not is_free(port):
         if time.monotonic() > deadline:
@@ -45,7 +45,9 @@ def free(taken: set[int]) -> int:
         if port not in taken and is_free(port):
             return port
     raise PenstockError(
-        "No free port found", where=f"{HOST}, {RANGE.start} to {RANGE.stop}", next="give ports yourself"
+        "No free port found",
+        where=f"{HOST}, {RANGE.start} to {RANGE.stop}",
+        next="give the ports, see penstock up --help",
     )
 
 
@@ -59,10 +61,10 @@ def require_free(port: int, service: str, option: str) -> None:
 
 
 def holder(port: int) -> str | None:
-    """Program and pid that listen on a port, where the system tells (Linux, own processes or root)."""
+    """Name and pid of the program that listens on a port; None outside Linux and for other users' processes."""
     sockets = {f"socket:[{inode}]" for inode in _listening(port)}
     for process in Path("/proc").glob("[0-9]*") if sockets else ():
-        with suppress(OSError):  # not ours to look into, or gone
+        with suppress(OSError):  # another user's process, or gone
             if any(str(handle.readlink()) in sockets for handle in (process / "fd").iterdir()):
                 program = (process / "cmdline").read_bytes().split(b"\0")[0].decode(errors="replace")
                 return f"{Path(program).name} (pid {process.name})"

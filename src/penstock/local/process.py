@@ -1,4 +1,4 @@
-"""Server processes that outlive their starter: started in a session of their own, known again by pid and start time."""
+"""Server processes that outlive their starter: each has its own session, and is identified by pid and start time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ POLL = 0.05
 
 @dataclass(frozen=True)
 class Process:
-    """A process and when it started: a pid alone may meanwhile belong to another program.
+    """A process and its start time: another program may get the same pid later.
 
-    `ends_by` is the signal that ends it in good order.
+    `ends_by` is the signal that ends it cleanly.
     """
 
     pid: int
@@ -29,7 +29,7 @@ class Process:
         return _started(self.pid) == self.started
 
     def memory(self) -> int | None:
-        """Resident bytes, where the system tells."""
+        """Resident bytes; None if unknown (known on Linux)."""
         with suppress(OSError):
             for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
                 if line.startswith("VmRSS:"):
@@ -38,7 +38,7 @@ class Process:
 
 
 def start(command: list[str], log: Path, environment: Mapping[str, str], ends_by: int = signal.SIGTERM) -> Process:
-    """Run a command with its output in `log`, out of reach of the terminal's Ctrl-C."""
+    """Run a command with its output in `log`; the terminal's Ctrl-C does not reach it."""
     log.parent.mkdir(parents=True, exist_ok=True)
     if log.exists():
         log.rename(log.with_suffix(log.suffix + ".1"))
@@ -52,7 +52,7 @@ def start(command: list[str], log: Path, environment: Mapping[str, str], ends_by
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Hold back Ctrl-C and SIGTERM, so that a process cannot be started and then not remembered."""
+    """Block Ctrl-C and SIGTERM, so that every started process is also recorded."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
@@ -61,7 +61,7 @@ def uninterrupted() -> Iterator[None]:
 
 
 def stop(processes: Iterable[Process], patience: float) -> None:
-    """End these processes: its signal to each, then SIGKILL to those that still run after `patience` seconds."""
+    """End processes: send each its signal, and SIGKILL to any that still runs after `patience` seconds."""
     running = [process for process in processes if process.alive()]
     for process in running:
         _signal(process, process.ends_by)
@@ -90,11 +90,11 @@ def _signal(process: Process, number: int) -> None:
 
 
 def _started(pid: int) -> str | None:
-    """When a living process started, in the system's own terms."""
+    """The start time of a running process in the system's own format; None if it does not run."""
     state, started = _linux_state(pid) if Path("/proc/self").exists() else _state(pid)
     if state[:1] in ("Z", "X"):
         with suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)  # a child of ours that ended, and would else stay in the table
+            os.waitpid(pid, os.WNOHANG)  # reap it if it is an ended child of this process
         return None
     return started or None
 

@@ -14,9 +14,9 @@ from penstock.local.ports import HOST
 from penstock.local.service import Service, ServiceFolder, ask, java_command, on_java
 
 API = "/apis/ccompat/v7"
-"""Where the registry serves Confluent's API."""
+"""The path of Confluent's API."""
 
-# Apicurio's class files are those of Java 21.
+# Apicurio's class files need Java 21.
 JAVA = range(21, 100)
 QUESTION = f"GET {API}/subjects HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n".encode()
 ANSWER = b"HTTP/1.1 200"
@@ -26,17 +26,17 @@ def _command(java: Java, classpath: list[Path], place: ServiceFolder) -> list[st
     properties = {
         "quarkus.http.host": HOST,
         "quarkus.http.port": place.ports["client"],
-        # Metrics and health checks, which else listen on all addresses.
+        # Metrics and health checks, which listen on all addresses by default.
         "quarkus.management.host": HOST,
         "quarkus.management.port": place.ports["management"],
         "quarkus.http.access-log.enabled": "false",
         "quarkus.log.level": "WARN",
-        # Without delay: an id that a killed registry forgets would go to another schema, and records would lie.
+        # No delay: a killed registry could lose an id and give it to another schema; records would be decoded wrong.
         "apicurio.datasource.url": f"jdbc:h2:file:{place.data}/registry;WRITE_DELAY=0",
     }
     return [
         *java_command(java, "256m", place),
-        # Requests are few: the second compiler costs more than it saves.
+        # There are few requests: the second compiler costs more than it saves.
         "-XX:TieredStopAtLevel=1",
         *(f"-D{name}={value}" for name, value in properties.items()),
         "-jar",
@@ -49,7 +49,7 @@ def _ready(place: ServiceFolder) -> bool:
 
 
 def _jars(say: Callable[[str], None]) -> list[Path]:
-    """The jar that starts it; it finds the others in the folders beside it, where the archive has them."""
+    """The jar that starts it; it loads the others from the folders beside it in the unpacked archive."""
     (archive,) = jars.fetch("registry", say)
     folder = archive.with_name(archive.name.removesuffix(".tar.gz"))
     if not folder.exists():
@@ -59,7 +59,7 @@ def _jars(say: Callable[[str], None]) -> list[Path]:
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    """Unpack aside and rename, so that the folder is whole when it is there; others may do the same at once."""
+    """Unpack to a temporary folder and rename it: `folder` is always complete, also if several processes do this."""
     fresh = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
     try:
         with tarfile.open(archive) as content:

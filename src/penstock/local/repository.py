@@ -1,7 +1,7 @@
-"""Which Maven repository jars come from when the user names none: the one that Spark itself resolves packages from.
+"""The default Maven repository of the jars: the repository from which Spark itself resolves packages.
 
-Spark resolves `spark.jars.packages` with Apache Ivy, and Ivy has the address of the public repository as a constant of
-a class. It is read from there, so that both always agree.
+Spark resolves `spark.jars.packages` with Apache Ivy, and a class of Ivy has the address of the public repository as a
+constant. It is read from there, so that both are always the same.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pathlib import Path
 from penstock.errors import PenstockError
 
 RESOLVER = "org/apache/ivy/plugins/resolver/IBiblioResolver.class"
-# The layout of Maven 2, which its other address has not. A class file holds its strings as plain bytes.
+# The class has another address, which is not of Maven 2's layout. A class file has its strings as plain bytes.
 ROOT = re.compile(rb"https://[\w.:/-]+/maven2/")
 
 
 def default_root() -> str:
-    """The base address of the public Maven repository, ending in a slash."""
+    """The base address of the public Maven repository, with a slash at its end; raises PenstockError if not found."""
     spec = find_spec("pyspark")
     folder = Path(spec.origin).parent / "jars" if spec and spec.origin else Path("pyspark/jars")
     for jar in sorted(folder.glob("ivy-*.jar")):
@@ -28,7 +28,7 @@ def default_root() -> str:
         if root:
             return root.group().decode()
     raise PenstockError(
-        "Cannot tell which Maven repository to fetch jars from: Spark's own Ivy jar is missing or names none",
+        "No Maven repository to fetch jars from: Spark's own Ivy jar is missing or contains no address",
         where=str(folder),
         next="set PENSTOCK_MIRROR to the base address of a Maven repository, or reinstall pyspark",
     )

@@ -1,4 +1,4 @@
-"""What a service is: how to write its configuration, how to start it and how to tell that it serves."""
+"""What a service is: its configuration, its start, and the check that it is ready."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Ports = Mapping[str, int]
 
 @dataclass(frozen=True)
 class ServiceFolder:
-    """Where one service lives: its folder and its ports by name; `client` is the one that applications use."""
+    """The folder of a service and its ports by name; applications use the port `client`."""
 
     folder: Path
     ports: Ports
@@ -32,7 +32,7 @@ class ServiceFolder:
         return self.folder / "log" / f"{self.folder.name}.log"
 
     def write(self, name: str, content: str) -> Path:
-        """A configuration file of the service."""
+        """Write a configuration file of the service; returns its path."""
         path = self.folder / "conf" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
@@ -41,7 +41,7 @@ class ServiceFolder:
 
 @dataclass(frozen=True)
 class Launch:
-    """What a service is started with on this machine, in words, and its command line for a place."""
+    """What a service runs on, for messages, and the function that makes its command line for a folder."""
 
     what: str
     command: Callable[[ServiceFolder], list[str]]
@@ -49,9 +49,9 @@ class Launch:
 
 @dataclass(frozen=True)
 class Service:
-    """One kind of server: `prepare` finds what it needs on this machine, `ready` asks the running server.
+    """A kind of server: `prepare` finds what it needs on this machine, `ready` checks the running server.
 
-    `stop` is the signal that ends it in good order.
+    `stop` is the signal that ends it cleanly.
     """
 
     name: str
@@ -67,7 +67,7 @@ def on_java(
     command: Callable[[Java, list[Path], ServiceFolder], list[str]],
     accepted: Container[int] = java.ACCEPTED,
 ) -> Callable[[Callable[[str], None]], Launch]:
-    """The `prepare` of a server in Java: `jars` finds its class path, `accepted` are the releases that it runs on."""
+    """The `prepare` of a server in Java: `jars` finds its class path, `accepted` are the Java releases it runs on."""
 
     def prepare(say: Callable[[str], None]) -> Launch:
         runtime, classpath = java.find(accepted), jars(say)
@@ -77,7 +77,7 @@ def on_java(
 
 
 def ask(port: int, request: bytes, size: int) -> bytes:
-    """The first bytes of a server's answer; none when there is no answer."""
+    """The first bytes of a server's answer; empty if there is no answer."""
     try:
         with socket.create_connection((HOST, port), timeout=2) as connection:
             connection.sendall(request)
@@ -87,7 +87,7 @@ def ask(port: int, request: bytes, size: int) -> bytes:
 
 
 def java_command(java: Java, heap: str, place: ServiceFolder) -> list[str]:
-    """The start of every command line: a small heap, one collector thread, and an end when memory is out."""
+    """The start of every command line: a small heap, one collector thread, and an exit when memory runs out."""
     place.log.parent.mkdir(parents=True, exist_ok=True)
     return [
         str(java.bin),

@@ -1,7 +1,7 @@
-"""What `<root>/services.json` remembers of each service: its ports and its process.
+"""`<root>/services.json`: the ports and the process of each service.
 
-It is written before a service has finished its start, so that nothing started is ever forgotten; one file lock lets
-only one `up` or `down` work on a root.
+It is written while a service still starts, so that every started process is recorded. A file lock lets only one `up`
+or `down` work on a root.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.paths import opened, usable
 
 @dataclass
 class Record:
-    """What is kept of one service."""
+    """The ports and the process of a service."""
 
     ports: dict[str, int] = field(default_factory=dict)
     process: Process | None = None

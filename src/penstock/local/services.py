@@ -1,4 +1,4 @@
-"""Starts and stops the local services, and knows them again: `up`, `down`, `status`."""
+"""Starts and stops the local services, and reports their state: `up`, `down`, `status`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from penstock.local.service import Service, ServiceFolder
 from penstock.local.service_records import Record, load, locked, save
 from penstock.local.start import Say
 
-# The slowest first: it is already starting while the others prepare.
+# The slowest first: it starts while the others prepare.
 USUAL = (cql_node.SERVICE, kafka_broker.SERVICE)
 EXTRA = (registry_server.SERVICE, postgres_server.SERVICE)
-"""Services that start only when asked for."""
+"""Services that start only on request."""
 ALL = (*USUAL, *EXTRA)
 ROOT = Path(".penstock")
 
@@ -27,7 +27,7 @@ def _silent(line: str) -> None:
 
 @dataclass(frozen=True)
 class Status:
-    """One service as it is now; `state` is "running", "stopped" or "died" (it ended without `down`)."""
+    """The current state of a service: "running", "stopped" or "died" (it ended without `down`)."""
 
     name: str
     state: str
@@ -39,7 +39,7 @@ class Status:
 
 @dataclass(frozen=True)
 class Services:
-    """The services that run under a root."""
+    """The running services of a root; an address raises PenstockError if its service does not run."""
 
     root: Path
     records: dict[str, Record]
@@ -85,10 +85,11 @@ def up(
     also: Iterable[str] = (),
     say: Say = _silent,
 ) -> Services:
-    """Start what does not run yet and return when all serve; if one fails, those that this call started are stopped.
+    """Start the services that do not run yet, and return when all are ready.
 
-    `only` names what to start instead of the usual services, `also` what to start besides. Ports are those of the last
-    start, or free ones. Data stay between starts unless `clean` is set.
+    `only` names the services to start instead of Kafka and Cassandra, `also` names further ones. A service keeps the
+    ports of its last start if they are free. Data is kept between starts; `clean` stops all services and deletes it.
+    Raises PenstockError if a service does not start; services that this call started are stopped then.
     """
     wanted = _named([service.name for service in USUAL] if only is None else only, also)
     given = {"kafka": kafka_port, "cassandra": cql_port, "registry": registry_port, "postgres": postgres_port}
@@ -117,7 +118,7 @@ def up(
 
 
 def down(root: Path = ROOT) -> list[str]:
-    """Stop the services that `up` started under this root; their names."""
+    """Stop the services that `up` started under this root; returns their names."""
     root = root.absolute()
     if not root.exists():
         return []
@@ -130,7 +131,7 @@ def down(root: Path = ROOT) -> list[str]:
 
 
 def status(root: Path = ROOT) -> list[Status]:
-    """How each service is: the usual ones whether or not they were ever started, others until they are stopped."""
+    """The state of Kafka and Cassandra, even if never started, and of other services until they are stopped."""
     root = root.absolute()
     records = load(root)
     found = {service: records.get(service.name, Record()) for service in ALL}
@@ -154,5 +155,5 @@ def _named(only: Iterable[str], also: Iterable[str]) -> list[Service]:
     known = [service.name for service in ALL]
     names = {*only, *also}
     if unknown := names.difference(known):
-        raise PenstockError(f"No service {', '.join(sorted(unknown))}", next=f"choose of {', '.join(known)}")
+        raise PenstockError(f"No service {', '.join(sorted(unknown))}", next=f"choose from: {', '.join(known)}")
     return [service for service in ALL if service.name in names]

@@ -1,4 +1,4 @@
-"""The start of one service, up to where it serves, and the end of several."""
+"""Starts a service and waits until it is ready; stops services."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def runs_already(service: Service, record: Record, root: Path, port: int | None)
     if port is not None and record.alive and record.ports["client"] != port:
         raise PenstockError(
             f"{service.name} already runs on port {record.ports['client']}, not {port}",
-            next="run: penstock down, and then up again",
+            next="run: penstock down, then penstock up again",
         )
     serving = serves(service, record, root)
     if record.alive and not serving:
@@ -33,7 +33,7 @@ def runs_already(service: Service, record: Record, root: Path, port: int | None)
 
 
 def start(service: Service, records: dict[str, Record], root: Path, port: int | None, say: Say) -> None:
-    """Give a service its ports and files, and start its process."""
+    """Choose a service's ports, write its files, and start its process."""
     _require_space(root)
     record, launch = records[service.name], service.prepare(say)
     if port is not None:
@@ -52,7 +52,7 @@ def start(service: Service, records: dict[str, Record], root: Path, port: int | 
 
 
 def serves(service: Service, record: Record, root: Path) -> bool:
-    """Wait until a service serves, or until it is clear that it will not."""
+    """Wait until a service is ready; False if its process ends or it takes longer than `PATIENCE`."""
     place = ServiceFolder(root / service.name, record.ports)
     deadline = time.monotonic() + PATIENCE
     while record.alive and time.monotonic() < deadline:
@@ -64,11 +64,11 @@ def serves(service: Service, record: Record, root: Path) -> bool:
 
 def failed(service: Service, record: Record, root: Path) -> PenstockError:
     log = ServiceFolder(root / service.name, record.ports).log
-    what = f"did not serve within {PATIENCE:.0f} s" if record.alive else "ended while it started"
+    what = f"was not ready within {PATIENCE:.0f} s" if record.alive else "ended while it started"
     return PenstockError(
         f"{service.name} {what}; its log ends with\n{process.tail(log)}\n",
         where=str(log),
-        next="correct what the log says and run again; penstock up --clean starts without the old data",
+        next="fix the problem that the log shows and run again, or delete the old data with: penstock up --clean",
     )
 
 
@@ -85,5 +85,5 @@ def _require_space(root: Path) -> None:
         raise PenstockError(
             f"No disk space: {available >> 20} MiB are free and the services need {SPACE >> 20} MiB",
             where=str(root),
-            next="free some space or give another folder with --root",
+            next="free some space, or choose another folder with --root",
         )

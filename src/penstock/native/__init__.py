@@ -1,4 +1,4 @@
-"""What loops in machine code stand on: how they are compiled and kept, and steps that they share. Knows no system."""
+"""The base of compiled loops: how they are compiled and cached, and steps that they share; knows no other system."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Bytes by their address, one or sixteen at a time, for the loops over bodies.
+"""Loads bytes by address, one or sixteen at a time, for the loops over bodies.
 
-Functions that take addresses are calls of numbers. Those that take arrays count references, and look at each index
-whether it is negative: reading a body took twice as long.
+A function that takes addresses is called with plain numbers. A function that takes arrays counts references and checks
+whether each index is negative: reading a body took twice as long.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from numba import types
 from numba.extending import intrinsic
 
 WIDE = 16
-"""Bytes that `plain` and `alike` look at."""
+"""Bytes that `plain` and `alike` load."""
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def address(typing: Any, data: Any) -> Any:
-    """Where the bytes of an array are, for as long as somebody holds it."""
+    """The address of an array's bytes; valid while something references the array."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         source = context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -29,7 +29,7 @@ def address(typing: Any, data: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def byte(typing: Any, at: Any) -> Any:
-    """The byte there."""
+    """The byte at this address."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         place = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
@@ -40,9 +40,9 @@ def byte(typing: Any, at: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def plain(typing: Any, at: Any) -> Any:
-    """How many of the sixteen bytes from there on come before the first that text in JSON does not have as it is.
+    """How many of the sixteen bytes at `at` come before the first quote, backslash or control character.
 
-    Those are quotes, backslashes and control characters. The compiler makes three comparisons of vectors of it.
+    Strings in JSON do not have these bytes unescaped. It compiles to three vector comparisons.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -56,7 +56,7 @@ def plain(typing: Any, at: Any) -> Any:
         for value in b'"\\':
             special = builder.or_(special, builder.icmp_unsigned("==", found, all_of(value)))
         bits = builder.zext(builder.bitcast(special, ir.IntType(WIDE)), word)
-        # A bit behind the last byte, which is found when none is special.
+        # A bit after the last byte, for the case that no byte is special.
         return builder.cttz(builder.or_(bits, ir.Constant(word, 1 << WIDE)), ir.Constant(ir.IntType(1), 1))
 
     return types.int64(types.int64), generate
@@ -64,7 +64,7 @@ def plain(typing: Any, at: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def alike(typing: Any, at: Any, other: Any) -> Any:
-    """How many of the sixteen bytes from there on are those from another place on, before the first that is not."""
+    """How many of the sixteen bytes at `at` equal those at `other`, before the first difference."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word, vector = ir.IntType(64), ir.VectorType(ir.IntType(8), WIDE)

@@ -1,7 +1,7 @@
 """CRC32C (Castagnoli) of any contiguous buffer, with the CPU's instruction; the checksum of record batches v2.
 
 google-crc32c's extension refuses memoryviews and bytearrays, whose buffers must be released, but takes NumPy arrays:
-an array around the buffer is checksummed where it lies, at the speed of `bytes` (21 GB/s measured).
+an array around the buffer is checksummed without a copy, at the speed of `bytes` (21 GB/s measured).
 """
 
 from __future__ import annotations

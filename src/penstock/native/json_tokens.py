@@ -1,10 +1,7 @@
 """The tokens of JSON (RFC 8259) at an address, for compiled loops: where each ends, and the values of numbers.
 
-They are right about what is good. Whatever is wrong, or rare, they are not sure of, and their callers leave it to a
-whole parser.
-
-Numba keeps machine code for as long as the file of the outer function is the same: after a change here, the loops that
-call this have to be compiled anew, by removing `__pycache__` beside them.
+A token that they accept is correct. They are unsure of anything wrong or rare, and their callers leave it to a full
+parser. Positions that they return are after the token.
 """
 
 from __future__ import annotations
@@ -15,21 +12,21 @@ from penstock.native.byte_loads import WIDE, alike, byte, plain
 from penstock.native.jit import compiled
 
 DIGITS = 18
-"""Of whole numbers."""
+"""Most digits of a whole number."""
 LONG = 30
-"""Characters of other numbers; with an exponent of two digits they are doubles."""
+"""Most characters of other numbers, without the exponent; with an exponent of two digits they are doubles."""
 
 _ESCAPED, _HEX, _SPACE = (np.zeros(256, np.bool_) for _ in range(3))
 _ESCAPED[list(b'"\\/bfnrt')] = True
 _HEX[list(b"0123456789abcdefABCDEF")] = True
 _SPACE[list(b" \t\r")] = True
 DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
-"""Of each month, in years that are no leap years."""
+"""Days of each month, in years that are not leap years."""
 
 
 @compiled
 def escape(at: int, end: int) -> int:
-    """Behind the escape whose backslash is before `at`; 0 if it is none, or half of a surrogate pair."""
+    """Where the escape ends whose backslash is before `at`; 0 if it is not an escape, or half of a surrogate pair."""
     if at + 5 > end or byte(at) != 0x75:
         return at + 1 if at < end and _ESCAPED[byte(at)] else 0
     for i in range(at + 1, at + 5):
@@ -37,7 +34,7 @@ def escape(at: int, end: int) -> int:
             return 0
     if byte(at + 1) | 0x20 != 0x64 or byte(at + 2) < 0x38:
         return at + 5
-    # The first half of a surrogate pair: D8 to DB, behind which there has to be DC to DF.
+    # The first half of a surrogate pair: D8 to DB, which DC to DF must follow.
     if at + 11 > end or byte(at + 2) | 0x20 > 0x62 or byte(at + 5) != 0x5C or byte(at + 6) != 0x75:
         return 0
     if byte(at + 7) | 0x20 != 0x64 or not 0x63 <= byte(at + 8) | 0x20 <= 0x66:
@@ -47,7 +44,7 @@ def escape(at: int, end: int) -> int:
 
 @compiled
 def string(at: int, end: int) -> int:
-    """Behind the quote that ends the text at `at`, negative if there are escapes in it; 0 if unsure."""
+    """Where the string at `at` ends, after its quote, negative if it has escapes; 0 if unsure."""
     escaped = False
     while True:
         while at + WIDE <= end:
@@ -76,7 +73,7 @@ def digits(at: int, end: int) -> int:
 
 @compiled
 def number(first: int, end: int) -> int:
-    """Behind the number at `first`, negative if it has a fraction or an exponent; 0 if unsure."""
+    """Where the number at `first` ends, negative if it has a fraction or an exponent; 0 if unsure."""
     unsigned = first + 1 if byte(first) == 0x2D else first
     begin, whole = unsigned, True
     at = digits(begin, end)
@@ -101,9 +98,9 @@ def number(first: int, end: int) -> int:
 
 @compiled
 def decimal(at: int, end: int) -> float:
-    """The double that a number of at most 15 digits without an exponent is; NaN for others.
+    """The double of a number of at most 15 digits without an exponent; NaN for other numbers.
 
-    Both the digits and the power of ten are doubles, so that their quotient is rounded once (Clinger 1990).
+    The digits and the power of ten are exact doubles, so their quotient is rounded once (Clinger 1990).
     """
     mantissa, digits, scale, behind = 0, 0, 1.0, False
     negative = byte(at) == 0x2D
@@ -123,14 +120,14 @@ def decimal(at: int, end: int) -> float:
 
 @compiled
 def pair(at: int) -> int:
-    """A number of two digits; -1 if it is none."""
+    """The number of two digits at `at`; -1 if they are not digits."""
     a, b = byte(at) - 0x30, byte(at + 1) - 0x30
     return a * 10 + b if 0 <= a <= 9 and 0 <= b <= 9 else -1
 
 
 @compiled
 def is_time(at: int, end: int) -> bool:
-    """Whether it surely is a date-time of RFC 3339; a 29th of February is not sure, nor is a leap second."""
+    """Whether it is certainly a date-time of RFC 3339; false for a 29th of February and for a leap second."""
     if end - at < 20 or byte(at + 4) != 0x2D or byte(at + 7) != 0x2D or byte(at + 10) != 0x54:
         return False
     if byte(at + 13) != 0x3A or byte(at + 16) != 0x3A or pair(at) < 0 or pair(at + 2) < 0:
@@ -154,7 +151,7 @@ def is_time(at: int, end: int) -> bool:
 
 @compiled
 def space(at: int, end: int, lines: bool) -> int:
-    """Behind the white space between two tokens; in lines there is no line feed."""
+    """Where the white space between two tokens ends; with `lines`, a line feed is not white space."""
     while at < end and byte(at) <= 0x20 and (_SPACE[byte(at)] or (byte(at) == 0x0A and not lines)):
         at += 1
     return at
@@ -162,7 +159,7 @@ def space(at: int, end: int, lines: bool) -> int:
 
 @compiled
 def equal(at: int, end: int, other: int, length: int) -> bool:
-    """Whether the bytes are those of a text of the plan, behind which there are `WIDE` more."""
+    """Whether the bytes at `at` start with the `length` bytes at `other`, which `WIDE` more bytes must follow."""
     so_far = 0
     while so_far + WIDE <= length and at + so_far + WIDE <= end and alike(at + so_far, other + so_far) == WIDE:
         so_far += WIDE
@@ -175,7 +172,7 @@ def equal(at: int, end: int, other: int, length: int) -> bool:
 
 @compiled
 def literal(at: int, end: int) -> int:
-    """Behind true, false (both negative) or null; 0 if it is none of them."""
+    """Where true, false (both negative) or null ends; 0 if it is none of them."""
     if at + 4 <= end and byte(at + 3) == 0x65 and byte(at) == 0x74 and byte(at + 1) == 0x72 and byte(at + 2) == 0x75:
         return -at - 4
     if at + 4 <= end and byte(at) == 0x6E and byte(at + 1) == 0x75 and byte(at + 2) == 0x6C and byte(at + 3) == 0x6C:

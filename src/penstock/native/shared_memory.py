@@ -1,10 +1,10 @@
-"""Memory that the Python workers of an executor share: arrays of words that grow, three for each name.
+"""Memory that the Python workers of an executor share: growing arrays of 64-bit words, three for each name.
 
-Spark gives a piece of state to any worker of an executor. Were its records each worker's own, each would have to play
-every change of all pieces, and hold them all. The daemon that forks the workers makes a file without a name and maps
-it whole before the first fork: it ends with the last worker, and takes the memory of those pages that were written.
-Each name has a slot in it, which one worker holds at a time. Where a system lacks such files there are no slots, and
-workers keep what is theirs.
+Spark gives a piece of state to any worker of an executor. If each worker kept its own copy, it would have to apply
+every change of all pieces, and hold all of them. The daemon that forks the workers makes an anonymous file and maps all
+of it before the first fork. The file ends with the last worker, and takes memory only for pages that were written. Each
+name has a slot in it, which one worker holds at a time. A system without such files has no slots, and workers keep
+their own state.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ T = TypeVar("T")
 SLOTS = 1024
 ARRAYS = 3
 LONGEST = 1 << 31
-"""Words of an array at most, 16 GB: addresses are taken for all, memory is not."""
+"""Most words of an array, 16 GB: addresses are reserved for all of them, memory is not."""
 NOTES = 24
-"""Words of a slot for who uses it; zero at first."""
+"""Words of a slot that its user may set; zero at first."""
 _HEAD = 32
 _NAME, _USED_AT, _LENGTHS, _NOTES = slice(0, 2), 2, slice(3, 3 + ARRAYS), slice(8, 8 + NOTES)
 _FIRST = SLOTS * _HEAD
 _PAGE = mmap.PAGESIZE
 IDLE = 600.0
-"""Seconds after which the memory of a slot that nobody asked for is given back."""
+"""Seconds after which the memory of an unused slot is freed."""
 _SWEEP = 60.0
 LIMIT = "PYSPARK_EXECUTOR_MEMORY_MB"
 QUERY = "sql.streaming.queryId"
-"""The property of a task that names the query, by the id in its checkpoint."""
+"""The property of a task with the query's id, as in its checkpoint."""
 
 
 @dataclass(frozen=True)
 class SharedMemory:
     """All slots: their heads come first, then the arrays.
 
-    `locks` is another file: a process that closes any descriptor of a file loses its locks of it.
+    `locks` is a separate file: a process that closes any descriptor of a file loses its locks on that file.
     """
 
     mapped: mmap.mmap
@@ -58,7 +58,7 @@ class SharedMemory:
 
     @classmethod
     def make(cls) -> SharedMemory | None:
-        """None where the system has no such files, or does not give so many addresses."""
+        """None if the system has no such files, or cannot reserve that many addresses."""
         size = 8 * (_FIRST + SLOTS * ARRAYS * LONGEST)
         try:
             file, locks = os.memfd_create("penstock"), os.memfd_create("penstock-locks")
@@ -71,13 +71,13 @@ class SharedMemory:
 
     @property
     def heads(self) -> Array:
-        """The head of each slot, as a row."""
+        """The heads of the slots, one row each."""
         return self.words[:_FIRST].reshape(SLOTS, _HEAD)
 
 
 @dataclass(frozen=True)
 class Slot:
-    """What one name has; only while it is held."""
+    """The slot of one name; valid only while it is held."""
 
     memory: SharedMemory
     number: int
@@ -87,18 +87,18 @@ class Slot:
         return self._head[_NOTES]
 
     def array(self, place: int) -> Array:
-        """The array as it was left."""
+        """The array as its last user left it."""
         return self._array(place, int(self._head[_LENGTHS][place]))
 
     def zeros(self, place: int, length: int) -> Array:
-        """A new array of zeros; what was there is gone, and its memory free."""
+        """A new array of zeros; the memory of the old array is freed."""
         self._forget(place)
         return self.longer(place, np.empty(0, np.int64), 0, length)
 
     def longer(self, place: int, array: Array, used: int, length: int) -> Array:
-        """The same array with more room, where it stands: `used` words of it count."""
+        """The same array, grown in place to `length` words; `used` words of it count."""
         if length > LONGEST:
-            raise MemoryError(f"{8 * length} bytes of one bucket, more than {8 * LONGEST}: use more buckets")
+            raise MemoryError(f"one bucket needs {8 * length} bytes, more than {8 * LONGEST}: use more buckets")
         self._head[_LENGTHS][place] = length
         return self._array(place, length)
 
@@ -125,36 +125,36 @@ class Slot:
 
 @dataclass
 class SharedValue(Generic[T]):
-    """What is kept under a name, to be changed where it stands, or replaced."""
+    """The value under a name; change it in place, or replace it."""
 
     kept: T | None
 
 
 _MEMORY: SharedMemory | None = None
 _NUMBERS: dict[str, int] = {}
-"""Where this worker found names; another worker may have given the slot away since."""
+"""The slots in which this worker found names; another worker may have reused a slot since."""
 
 
 def begin() -> None:
-    """Make the memory for all processes that are forked from now on; this one gives back what is idle."""
+    """Make the memory for all processes that are forked from now on; this process frees idle slots."""
     global _MEMORY
-    # `spark.executor.pyspark.memory` limits a worker's addresses, so that it could have no others.
+    # `spark.executor.pyspark.memory` limits a worker's address space: the mapping would use it up.
     _MEMORY = None if LIMIT in os.environ else SharedMemory.make()
     if _MEMORY:
-        # By a timer, which ends with a fork, and no thread, of which a fork would leave half.
+        # A timer, which a fork does not inherit, and not a thread, which is unsafe to fork with.
         signal.signal(signal.SIGALRM, lambda *_: sweep())
         signal.setitimer(signal.ITIMER_REAL, _SWEEP, _SWEEP)
 
 
 def sweep() -> None:
-    """Give back the memory of idle slots."""
+    """Free the memory of idle slots."""
     if _MEMORY:
         with _locked(_MEMORY, 0):
             _sweep(_MEMORY)
 
 
 def query() -> str:
-    """The query that a worker's task is of: queries of one application may give their states the same name."""
+    """The id of the query of a worker's task, "" if none: queries of an application may use the same state name."""
     task = TaskContext.get()
     return (task.getLocalProperty(QUERY) if task else None) or ""
 
@@ -163,10 +163,10 @@ def query() -> str:
 def place(
     name: str, own: dict[str, T], take: Callable[[Slot], T | None], put: Callable[[Slot, T], None]
 ) -> Iterator[SharedValue[T]]:
-    """What stays between batches under a name: in its slot, or in `own` where there is none.
+    """The value that is kept between batches under a name: in its slot, or in `own` if there is no slot.
 
-    No other worker has it meanwhile. What fails in between leaves nothing to be trusted. The first note of a slot
-    belongs to this function, and what `take` finds is what `put` has left.
+    No other worker has it meanwhile. After a failure inside, the slot's content is not used again. This function owns
+    the first note of a slot. `take` reads what `put` wrote.
     """
     with held(name) as slot:
         if slot is None:
@@ -184,7 +184,7 @@ def place(
 
 @contextmanager
 def held(name: str) -> Iterator[Slot | None]:
-    """The slot of a name, waited for if another worker has it; None if there is none."""
+    """The slot of a name; waits while another worker holds it; None if there is no slot."""
     memory = _MEMORY
     if memory is None:
         yield None
@@ -219,7 +219,7 @@ def _words_of(name: str) -> Array:
 
 
 def _placed(memory: SharedMemory, words: Array) -> int | None:
-    """The slot that has this name, or gets it; None if all are taken."""
+    """The number of the slot with this name, or of a free slot, which gets it; None if all are in use."""
     with _locked(memory, 0):
         heads = memory.heads
         known = np.flatnonzero((heads[:, _NAME] == words).all(axis=1))
@@ -234,7 +234,7 @@ def _placed(memory: SharedMemory, words: Array) -> int | None:
 
 
 def _sweep(memory: SharedMemory) -> None:
-    """Clear the slots that are idle, but for those that a worker holds."""
+    """Clear the idle slots that no worker holds."""
     used = memory.heads[:, _USED_AT]
     for number in np.flatnonzero((used > 0) & (used < time.time() - IDLE)).tolist():
         with suppress(BlockingIOError, PermissionError), _locked(memory, 1 + number, fcntl.LOCK_NB):

@@ -1,4 +1,4 @@
-"""Texts as places in bytes: found in something larger, as in the body of a request, and not copied out of it."""
+"""Byte strings as slices of a larger buffer, such as the body of a request, without a copy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.native.jit import compiled, copy
 
 
 class Texts(NamedTuple):
-    """Where each text begins in `data`, and its length in bytes, -1 for none; both of 64 bits."""
+    """The start of each byte string in `data`, and its length in bytes (-1: null); both are int64."""
 
     data: bytes
     starts: Array
@@ -27,7 +27,7 @@ class Texts(NamedTuple):
 
     @classmethod
     def same(cls, text: bytes | None, count: int) -> Texts:
-        """One text for all."""
+        """The same byte string `count` times."""
         return cls(text or b"", np.zeros(count, np.int64), np.full(count, -1 if text is None else len(text), np.int64))
 
     def listed(self) -> list[bytes | None]:
@@ -35,14 +35,14 @@ class Texts(NamedTuple):
         return [None if length < 0 else self.data[start : start + length] for start, length in pairs]
 
     def bound(self) -> int:
-        """At least the bytes of all texts: as many as the data has, unless all texts are one and the same."""
+        """An upper bound of the total length: the size of `data`, times the count if all slices are the same."""
         if len(self.starts) > 1 and self.starts[0] == self.starts[-1]:
             return len(self.data) * len(self.starts)
         return len(self.data)
 
 
 def column(parts: Sequence[Texts]) -> pa.LargeBinaryArray:
-    """All texts one after the other, null where there is none."""
+    """A column of all byte strings in order."""
     count, size = sum(len(part.starts) for part in parts), sum(part.bound() for part in parts)
     out, ends, row, missing = np.empty(size, np.uint8), np.zeros(count + 1, np.int64), 0, 0
     for part in parts:
@@ -58,7 +58,7 @@ def _validity(parts: Sequence[Texts]) -> pa.Buffer:
 
 @compiled
 def _append(data: Array, starts: Array, lengths: Array, out: Array, ends: Array, row: int) -> int:
-    """Copy the texts behind those of the first `row` rows; returns how many there are not."""
+    """Append the byte strings after the first `row` rows; returns the number of nulls."""
     at, missing = ends[row], 0
     for i in range(len(starts)):
         length = lengths[i]

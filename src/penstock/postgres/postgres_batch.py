@@ -1,10 +1,9 @@
-"""One batch into a PostgreSQL table, exactly once.
+"""Writes one batch to a PostgreSQL table, exactly once.
 
-Tasks copy their rows side by side into a staging table; then one transaction brings them into the table and notes the
-batch: its number and what it covers (`markers`), also of one without rows. A batch that is noted is not written again,
-and a batch that is not the next one is an error. Whatever fails before the end of that transaction has changed nothing
-in the table: rows of failed tasks lie in the staging table under numbers that nobody asks for, and are removed with the
-next batch.
+Tasks copy their rows in parallel to a staging table. Then one transaction moves them to the table and notes the batch,
+also an empty one: its number and the offsets it covers (`markers`). A noted batch is not written again, and a batch
+that is not the next one is an error. A failure before the end of that transaction changes nothing in the table: rows of
+failed tasks stay in the staging table under numbers that no merge reads, and are removed with the next batch.
 """
 
 from __future__ import annotations
@@ -25,30 +24,30 @@ from penstock.query import Batch
 
 SCHEMA = "penstock"
 APPLIED = f"{SCHEMA}.applied"
-# Two that create it at once would fail over each other.
+# Without the lock, two sessions that create the table at once would fail.
 LOCK = f"SELECT pg_advisory_xact_lock({int.from_bytes(b'penstock')})::text"
 CREATE = f"""\
 CREATE TABLE IF NOT EXISTS {APPLIED} (
     query text PRIMARY KEY, target text NOT NULL, batch bigint NOT NULL, at timestamptz NOT NULL DEFAULT now(),
     marker text)"""
 EXTEND = f"ALTER TABLE {APPLIED} ADD COLUMN IF NOT EXISTS marker text"
-"""For tables of builds that noted numbers only."""
+"""For tables of earlier builds, which noted only numbers."""
 IS_MADE = (
     f"SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass('{APPLIED}') "
     "AND attname = 'marker' AND NOT attisdropped)"
 )
 LOADED = "load long"
-"""What tasks give back: the number under which their rows lie in the staging table."""
+"""The result of a task: the number of its rows in the staging table."""
 PATIENCE = "1min"
 PART = 1 << 40
-"""Rows of a task, at most; in a batch, those of a later task count as later."""
+"""Maximum rows of a task; rows of a later task count as later in the batch."""
 
 
 @dataclass(frozen=True)
 class PostgresBatch:
-    """A batch and where it goes; `key` and `version` are names of columns in the table.
+    """A batch and its target; `key` and `version` are columns of the table.
 
-    `table` is what the user calls it, `into` what SQL does.
+    `table` is the user's name of the table, `into` its name in SQL.
     """
 
     table: str
@@ -60,7 +59,7 @@ class PostgresBatch:
 
     @property
     def columns(self) -> str:
-        """Those of the staging table."""
+        """The column definitions of the staging table."""
         columns = [f"{column.alias} {column.travel.type}" for column in self.plan.columns]
         if self.plan.version:
             columns.append(f"version {self.plan.version.type}")
@@ -70,13 +69,13 @@ class PostgresBatch:
 
     @property
     def stage(self) -> str:
-        """The staging table's name: one for each query, table and set of columns."""
+        """The name of the staging table, unique for a query, table and set of columns."""
         identity = repr((self.batch.query, self.table, self.columns))
         return f"stage_{hashlib.sha256(identity.encode()).hexdigest()[:20]}"
 
 
 def prepare(session: Session) -> None:
-    """Make the table of applied batches, unless it is there."""
+    """Create the table of applied batches if it does not exist."""
     if session.rows(IS_MADE) != [(True,)]:
         session.rows(LOCK)
         session.run(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
@@ -88,21 +87,21 @@ def prepare(session: Session) -> None:
 def is_applied(session: Session, batch: Batch, table: str) -> bool:
     """Whether the database has this batch.
 
-    Raises `PenstockError` if it has a later one, another one with this number, or lacks earlier ones.
+    Raises PenstockError if it has a later batch, another batch with this number, or lacks earlier batches.
     """
     found = session.rows(f"SELECT batch, marker FROM {APPLIED} WHERE query = {literal(batch.query)}")
     session.commit()
     marker = Marker.read(int(found[0][0]), found[0][1]) if found else None
     sink = f"PostgreSQL table {table}"
-    forget = f"or, if these rows may be missing, run in it: DELETE FROM {APPLIED} WHERE query = {literal(batch.query)}"
+    forget = f"or, if these rows may be missing, run there: DELETE FROM {APPLIED} WHERE query = {literal(batch.query)}"
     require_next(marker, batch, sink, next=forget)
     return is_written(marker, batch, sink)
 
 
 def make_stage(session: Session, work: PostgresBatch) -> None:
-    """An empty staging table, for this session alone; a crash of the server empties it, and the batch is repeated."""
+    """Create an empty staging table, locked for this session; a server crash empties it, and the batch is repeated."""
     name = f"{SCHEMA}.{work.stage}"
-    # A run that was killed may not be gone yet. The lock is given back when the session ends.
+    # The session of a killed run may still exist. The lock is released when a session ends.
     session.run(f"SET LOCAL lock_timeout = '{PATIENCE}'")
     session.rows(f"SELECT pg_advisory_lock({int(work.stage[-15:], 16)})::text")
     session.run(f"CREATE UNLOGGED TABLE IF NOT EXISTS {name} ({work.columns}) WITH (autovacuum_enabled = false)")
@@ -114,7 +113,7 @@ def make_stage(session: Session, work: PostgresBatch) -> None:
 def copy(
     url: str, work: PostgresBatch, task: Callable[[], int]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a Spark task does with its Arrow batches; `task` gives its number."""
+    """The function that copies a Spark task's Arrow batches to the staging table; `task` returns the task's number."""
     stage, keyed, where = work.stage, bool(work.key), f"staging of batch {work.batch.number} for {work.table}"
 
     def copied(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -134,7 +133,7 @@ def copy(
 
 
 def _numbered(batches: Iterator[pa.RecordBatch], load: int, row: int | None) -> Iterator[pa.RecordBatch]:
-    """The batches with the number of their task, and with keys with the place of each row."""
+    """The batches with their load number and, unless `row` is None, the position of each row."""
     for batch in batches:
         batch = batch.append_column("load", pa.array(np.full(batch.num_rows, load)))
         if row is not None:
@@ -144,13 +143,13 @@ def _numbered(batches: Iterator[pa.RecordBatch], load: int, row: int | None) -> 
 
 
 def merge(session: Session, work: PostgresBatch, loads: Sequence[int]) -> None:
-    """From the staging table into the table, with the note that this batch is applied.
+    """Move the rows from the staging table to the table, and note that the batch is applied.
 
-    Raises `PenstockError` if the database has another batch under its number by now.
+    Raises PenstockError if the database now has another batch with its number.
     """
     if not note(session, work.batch, work.table):
         session.rollback()
-        # Another run of the query was quicker: with this batch, or with another one.
+        # Another run of the query was faster, with this batch or another one.
         is_applied(session, work.batch, work.table)
         return
     if loads:
@@ -161,7 +160,7 @@ def merge(session: Session, work: PostgresBatch, loads: Sequence[int]) -> None:
 
 
 def note(session: Session, batch: Batch, table: str) -> bool:
-    """Note in the open transaction that a batch is applied; False if it was by now."""
+    """Note in the open transaction that a batch is applied; returns False if it or a later batch was noted already."""
     values = f"{literal(batch.query)}, {literal(table)}, {batch.number}, {literal(Marker.for_batch(batch).text())}"
     noted = session.rows(
         f"INSERT INTO {APPLIED} AS a (query, target, batch, marker) VALUES ({values}) "
@@ -177,9 +176,9 @@ def _insert(work: PostgresBatch, staged: str) -> str:
 
 
 def _upsert(work: PostgresBatch, staged: str) -> str:
-    """Of the rows of a key only the latest counts; what it deletes and what it writes are different rows."""
+    """SQL that applies the latest row of each key; so it deletes and writes different rows."""
     keys = [column for column in work.plan.columns if column.name in work.key]
-    # As the table has them: texts that differ may be one uuid or number there, which no statement upserts twice.
+    # Cast as in the table: different strings may be the same uuid or number, and a statement cannot upsert a row twice.
     by = ", ".join(f"{column.alias}::{column.cast}" for column in keys)
     order = "".join(f"{column} DESC NULLS LAST, " for column in filter(None, [_version(work)]))
     latest = f"SELECT DISTINCT ON ({by}) * FROM ({staged}) s ORDER BY {by}, {order}row DESC"
@@ -204,14 +203,14 @@ def _change(work: PostgresBatch) -> str:
 
 
 def _newer(work: PostgresBatch, version: str) -> str:
-    """A condition that the row's version is not older than the table's, if the table has one."""
+    """A condition that the row's version is not older than the table's, if the table has a version column."""
     if work.version is None or work.plan.version:
         return ""
     return f" AND (t.{quoted(work.version)} IS NULL OR t.{quoted(work.version)} <= {version})"
 
 
 def _version(work: PostgresBatch) -> str | None:
-    """What of the staging table tells rows of a key apart."""
+    """The expression of the version in the staging table, None without a version."""
     if work.version is None or work.plan.version:
         return "version" if work.version else None
     return next(f"{column.alias}::{column.cast}" for column in work.plan.columns if column.name == work.version)

@@ -1,4 +1,4 @@
-"""A frame laid beside a PostgreSQL table: what fits, what is missing, and as what each column travels."""
+"""The mapping of a frame to a PostgreSQL table: which columns fit or are missing, and each column's transport type."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.errors import PenstockError
 
 Types = tuple[type[st.DataType], ...]
 
-# PostgreSQL's type: the Spark types that fit into it, and the Spark type as which they travel.
+# PostgreSQL's type: the Spark types that fit into it, and the Spark type for transport.
 PLAIN: Mapping[str, tuple[Types, st.DataType]] = {
     "bool": ((st.BooleanType,), st.BooleanType()),
     "int2": ((st.ByteType, st.ShortType), st.ShortType()),
@@ -30,13 +30,13 @@ INTEGERS: Types = (st.ByteType, st.ShortType, st.IntegerType, st.LongType)
 STRINGS: Types = (st.StringType,)
 NESTED: Types = (st.StructType, st.ArrayType, st.MapType)
 JSON = ("json", "jsonb")
-# The names of the types as which columns travel.
+# PostgreSQL's names of the transport types.
 NAMES: Mapping[type[st.DataType], str] = {type(spark): name for name, (_, spark) in PLAIN.items()} | {
     st.StringType: "text"
 }
-# A domain takes what its type takes, and so does an array of it: `plain` ends with the type below all domains.
-# A cast to a type of characters or bits with a length would cut what an assignment refuses, so it leaves the length
-# out; other modifiers round as the assignment does, which keys must, to be compared as the table compares them.
+# A domain accepts the same values as its base type, and so does an array of it: `plain` ends with the type below all
+# domains. A cast to a character or bit type with a length would truncate values that an assignment refuses, so the cast
+# omits the length. Other modifiers round like the assignment; keys need that, to be compared as in the table.
 COLUMNS = """\
 WITH RECURSIVE plain AS (
     SELECT attnum AS place, atttypid AS type, atttypmod AS modifier, 0 AS depth
@@ -53,7 +53,7 @@ SELECT DISTINCT ON (a.attnum) a.attname::text, t.typname::text, format_type(a.at
 FROM plain p JOIN pg_type t ON t.oid = p.type
 JOIN pg_attribute a ON a.attrelid = to_regclass({table}) AND a.attnum = p.place
 ORDER BY a.attnum, p.depth DESC"""
-# As SQL names it: `to_regclass` takes reserved words, such as user, without quotes, and statements do not.
+# The table's name in SQL: `to_regclass` accepts reserved words, such as user, without quotes; statements do not.
 NAME = "SELECT to_regclass({table})::text"
 UNIQUE = """\
 SELECT array_agg(a.attname::text) AS columns, bool_and(a.attnotnull) AS certain
@@ -64,7 +64,7 @@ GROUP BY i.indexrelid"""
 
 @dataclass(frozen=True)
 class Written:
-    """A column that is written: its name in the table, its name and type on the way, and what it is cast to there."""
+    """A column to write: its name in the table, its name and type in the staging table, and the type to cast to."""
 
     name: str
     alias: str
@@ -74,7 +74,7 @@ class Written:
 
 @dataclass(frozen=True)
 class StagingLayout:
-    """All that goes into the staging table: the table's columns, and with keys perhaps `version` and `deleted`."""
+    """The columns of the staging table: the table's columns and, with keys, `version` and `deleted` if needed."""
 
     columns: tuple[Written, ...]
     version: Travel | None = None
@@ -90,7 +90,7 @@ def layout(
     version: str | None,
     deleted: str | None,
 ) -> StagingLayout:
-    """Raises for a frame that the table cannot take."""
+    """The layout of the staging table; raises PenstockError if the frame does not fit the table."""
     known = {target.name: target for target in targets}
     if not known:
         raise PenstockError(
@@ -100,7 +100,7 @@ def layout(
     for extra in filter(None, (version, deleted)):
         _require_column(frame, extra, table)
     if deleted and not isinstance(frame.schema[deleted].dataType, st.BooleanType):
-        raise PenstockError(f"the column {deleted} is not boolean", where="postgres.sink", next="make it true or false")
+        raise PenstockError(f"the column {deleted} is not boolean", where="postgres.sink", next="cast it to boolean")
     aside = {deleted} | ({version} if version not in known else set())
     names = [name for name in frame.columns if name not in aside]
     _require_known(names, known, table)
@@ -110,7 +110,7 @@ def layout(
 
 
 def rows_of(frame: DataFrame, plan: StagingLayout, deleted: str | None) -> DataFrame:
-    """The frame as it travels."""
+    """The frame with the columns of the staging table."""
     columns = [column.travel.column.alias(column.alias) for column in plan.columns]
     if plan.version:
         columns.append(plan.version.column.alias("version"))
@@ -128,7 +128,7 @@ def _written(frame: DataFrame, target: TargetColumn, alias: str, table: str) -> 
 
 
 def _version(frame: DataFrame, version: str | None, known: dict[str, TargetColumn], table: str) -> Travel | None:
-    """A version that is no column of the table travels beside the columns."""
+    """A version that is not a column of the table is an extra column of the staging table."""
     if version is None or version in known:
         return None
     kind = frame.schema[version].dataType
@@ -136,9 +136,9 @@ def _version(frame: DataFrame, version: str | None, known: dict[str, TargetColum
         if way := travel(F.col(_quoted(version)), kind, TargetColumn(version, name, name, name, False, False)):
             return way
     raise PenstockError(
-        f"the version {version} is {kind.simpleString()}, which has no order here",
+        f"the version {version} is {kind.simpleString()}, which cannot be ordered here",
         where=f"PostgreSQL table {table}",
-        next="give a number, a time or a string",
+        next="use a number, a time or a string",
     )
 
 
@@ -151,7 +151,7 @@ def _require_key(
         return
     listed = ", ".join(f'"{name}"' for name in key)
     raise PenstockError(
-        f"the key {', '.join(key)} is no primary key of the table, nor unique and NOT NULL",
+        f"the key {', '.join(key)} is neither the primary key of the table nor unique and NOT NULL",
         where=f"PostgreSQL table {table}",
         next=f"run: ALTER TABLE {table} ADD PRIMARY KEY ({listed})",
     )
@@ -162,14 +162,14 @@ def _require_column(frame: DataFrame, name: str, table: str) -> None:
         raise PenstockError(
             f"the frame has no column {name}",
             where=f"columns {', '.join(frame.columns)}, for PostgreSQL table {table}",
-            next="select it, or correct key=, version= or deleted=",
+            next="select it, or fix key=, version= or deleted=",
         )
 
 
 def _require_known(names: Sequence[str], known: dict[str, TargetColumn], table: str) -> None:
     if strange := [name for name in names if name not in known or known[name].generated]:
         raise PenstockError(
-            f"the table has no place for {', '.join(strange)}",
+            f"the table has no writable column {', '.join(strange)}",
             where=f"PostgreSQL table {table} with {', '.join(n for n, t in known.items() if not t.generated)}",
             next="drop or rename these columns in the frame, or add them to the table",
         )
@@ -197,19 +197,19 @@ def unique_of(rows: Sequence[Sequence[Any]]) -> list[tuple[frozenset[str], bool]
     return [(frozenset(columns), bool(certain)) for columns, certain in rows]
 
 
-# Which Spark column goes into which PostgreSQL column, and as what it travels.
+# The Spark types that fit each PostgreSQL type, and their transport types.
 #
-# A column travels in COPY's binary form as one of few types and gets its own by a cast in the database: text becomes
-# uuid, jsonb, numeric or an enum there. Nothing is narrowed: what could lose digits is refused when the query is built,
-# and a text that is too long when it is written. Only what Spark's types do not tell is rounded there: a time to its
-# column's precision, a number in a text to its column's scale.
+# Columns are sent in COPY's binary format as one of a few types and cast to their own type in the database: a string
+# becomes uuid, jsonb, numeric or an enum there. Values are not narrowed: a type that could lose digits is refused when
+# the query is built, a string that is too long when it is written. The database rounds only what Spark's types do not
+# show: a time to its column's precision, a number in a string to its column's scale.
 
 
 @dataclass(frozen=True)
 class TargetColumn:
-    """A column of the table; `type` is its short name, an array's with "_" in front, `full` as one would declare it.
+    """A column of the table; `type` is its type's short name (for arrays with "_" in front), `full` its declaration.
 
-    `cast` is the type that a value is cast to before it is assigned: of a domain the one below, never one that cuts.
+    `cast` is the type for the cast before the assignment: for a domain its base type, never a type that truncates.
     """
 
     name: str
@@ -222,14 +222,14 @@ class TargetColumn:
 
 @dataclass(frozen=True)
 class Travel:
-    """How a column travels: what Spark hands over, and the type of that in the staging table."""
+    """The transport of a column: the Spark column, and its type in the staging table."""
 
     column: Column
     type: str
 
 
 def travel(source: Column, kind: st.DataType, target: TargetColumn) -> Travel | None:
-    """The way of a Spark column of this type into the target; None when it does not fit."""
+    """The transport of a Spark column of this type to the target; None if it does not fit."""
     if target.type.startswith("_"):
         return _array(source, kind, target)
     if target.type in JSON and isinstance(kind, NESTED):
@@ -247,13 +247,13 @@ def _transport(kind: st.DataType, wanted: str, cast: str) -> st.DataType | None:
 
 
 def _rounds(kind: st.DataType, cast: str) -> bool:
-    """Whether the column has fewer digits behind the point than the values."""
+    """Whether the column has fewer decimal places than the values."""
     scale = _scale(cast)
     return scale is not None and scale < (kind.scale if isinstance(kind, st.DecimalType) else 0)
 
 
 def _scale(cast: str) -> int | None:
-    """Of "numeric(precision,scale)", also of an array of it."""
+    """The scale of "numeric(precision,scale)", also of an array of it."""
     declared = re.match(r"numeric\(\d+,(-?\d+)\)", cast)
     return int(declared[1]) if declared else None
 
@@ -277,7 +277,7 @@ def _advice(kind: st.DataType, target: TargetColumn) -> str:
     if target.type == "timestamp" and isinstance(kind, st.TimestampType):
         return f'cast it: F.col("{target.name}").cast("timestamp_ntz"), or declare the column timestamptz'
     if (scale := _scale(target.cast)) is not None and scale >= 0:
-        return f"cast it in the frame to a decimal with {scale} digits behind the point"
+        return f"cast it in the frame to a decimal with {scale} decimal places"
     accepted = PLAIN.get(target.type, ((st.StringType,), None))[0]
     names = " or ".join(one().simpleString() for one in accepted)
     return f"cast it in the frame to {names}"

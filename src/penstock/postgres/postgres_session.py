@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL whose errors say what happened and whether trying again can help."""
+"""A connection to PostgreSQL whose errors say what happened and whether a retry can help."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from adbc_driver_postgresql import dbapi
 from penstock.errors import PenstockError
 from penstock.query import Unavailable
 
-# Classes and codes of SQLSTATE that pass: no connection, no room, the server stops or starts, a lost race, a standby.
+# Transient SQLSTATE classes and codes: no connection, no resources, the server stops or starts, a lost race, a standby.
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 PASSING = ("08", "53", "57P", "58030", "40001", "40P01", "55P03", "25006")
-# What libpq says of a place or a user that will not be there later either; without a connection there is no SQLSTATE.
+# libpq's errors for a wrong address or user, which a retry does not fix; without a connection there is no SQLSTATE.
 MISTAKEN = re.compile(
     r"Failed to connect: .*(?:(?:database|role) \".*\" does not exist|password authentication failed"
     r"|no password supplied|no pg_hba\.conf entry|certificate|does not support SSL|connection option"
     r"|\bURI\b|percent-encoded|invalid \S+ value: )"
 )
-# Behind these it shows what it could not read, perhaps with a password.
+# After these words libpq shows the part of the url that it could not parse, which may contain a password.
 SECRET = re.compile(r"(Failed to connect: .*?(?: in URI\b(?! query)| spaces found|percent-encoded (?:token|value))).*")
-# Results as COPY pay for many rows and are refused for some statements.
+# Results by COPY only pay off for many rows, and some statements refuse them.
 NO_COPY = {"adbc.postgresql.use_copy": "false"}
 
 
 class Session:
-    """One open transaction after the other; made by `connected`."""
+    """A session with one open transaction after another; created by `connected`."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -45,7 +45,7 @@ class Session:
             return [tuple(row) for row in cursor.fetchall()]
 
     def copy(self, schema: str, table: str, batches: pa.RecordBatchReader) -> int:
-        """Append these rows by binary COPY; how many there were."""
+        """Append these rows by binary COPY; returns their number."""
         with self._connection.cursor() as cursor:
             return int(cursor.adbc_ingest(table, batches, mode="append", db_schema_name=schema))
 
@@ -58,7 +58,7 @@ class Session:
 
 @contextmanager
 def connected(url: str, where: str) -> Iterator[Session]:
-    """A session that ends with the block; what was not committed is undone. `where` is for errors."""
+    """A session that ends with the block and rolls back uncommitted changes. `where` is for errors."""
     try:
         with dbapi.connect(url) as connection:
             yield Session(connection)
@@ -67,7 +67,7 @@ def connected(url: str, where: str) -> Iterator[Session]:
 
 
 def literal(text: str) -> str:
-    """The text as SQL has it."""
+    """The string as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -76,20 +76,20 @@ def quoted(name: str) -> str:
 
 
 def failure(error: Any, where: str) -> PenstockError:
-    """The driver's error in ours: without a SQLSTATE there was no connection, which passes unless `url` is wrong."""
+    """The driver's error as a PenstockError. No SQLSTATE means no connection: transient unless `url` is wrong."""
     said = _said(str(error))
     state = error.sqlstate or ""
     if not state and MISTAKEN.search(str(error)):
-        step = "correct url= or libpq's environment (PGPASSWORD, sslmode), or make what is missing"
+        step = "fix url= or libpq's environment (PGPASSWORD, sslmode), or create what is missing"
         return PenstockError(f"PostgreSQL cannot be reached with this url: {said}", where=where, next=step)
     if not state or state.startswith(PASSING):
-        return Unavailable(f"PostgreSQL is away or has no room: {said}", where=where, next="look at its log")
-    step = "give the user this right" if state == "42501" else "correct the data or the table; nothing was written"
+        return Unavailable(f"PostgreSQL is unavailable or out of resources: {said}", where=where, next="check its log")
+    step = "grant the user this right" if state == "42501" else "fix the data or the table; nothing was written"
     return PenstockError(f"PostgreSQL refused: {said}", where=where, next=step)
 
 
 def _said(text: str) -> str:
-    """What the server said, without the driver's words around it and the statement behind."""
+    """The server's message, without the driver's words and the statement."""
     first = SECRET.sub(r"\1", text.split("\n\nQuery was:")[0].strip())
     found = re.search(r"(?:ERROR|FATAL|PANIC):\s+(.*)", first) or re.search(r"\[libpq\]\s+(.*)", first)
     details = re.findall(r"^(DETAIL|CONTEXT):\s+(.*)$", first, re.MULTILINE)

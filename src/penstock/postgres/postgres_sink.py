@@ -1,7 +1,7 @@
-"""Frames into PostgreSQL tables: appended, or upserted and deleted by key; each batch exactly once.
+"""Writes frames to PostgreSQL tables: appends rows, or upserts and deletes them by key; each batch exactly once.
 
-Rows travel as Arrow batches in COPY's binary form into a staging table, and from there in one transaction into the
-table (see `postgres_batch`). A reader sees all of a batch or nothing of it.
+Rows go as Arrow batches in COPY's binary format to a staging table, and from there in one transaction to the table (see
+`postgres_batch`). A reader sees all of a batch or nothing of it.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ CONNECTIONS = 8
 
 @dataclass(frozen=True)
 class PostgresSink:
-    """Where and how rows are written; made and checked by `sink`."""
+    """A sink for a PostgreSQL table; created and checked by `sink`."""
 
     table: str
-    url: str = field(repr=False)  # there may be a password in it
+    url: str = field(repr=False)  # may contain a password
     key: tuple[str, ...] = ()
     version: str | None = None
     deleted: str | None = None
@@ -49,21 +49,21 @@ class PostgresSink:
 
     @property
     def target(self) -> tuple[str, str]:
-        """What a checkpoint knows the sink by."""
+        """The identity of the sink in a checkpoint."""
         return "postgres", self.table
 
     def records(self, frame: DataFrame) -> DataFrame:
-        """The rows as they travel; asks the database whether its table takes them."""
+        """The rows for the staging table; raises PenstockError if they do not fit the table in the database."""
         with connected(self.url, f"table {self.table}") as session:
             batches.prepare(session)
             return rows_of(frame, self._layout(frame, session), self.deleted)
 
     def stream(self, frame: DataFrame) -> DataStreamWriter:
-        """The write of a query that has only this sink."""
+        """The writer of a query with only this sink."""
         return in_batches(frame, self.save)
 
     def save(self, frame: DataFrame, batch: Batch) -> None:
-        """Write one batch, unless it was written before."""
+        """Write one batch unless it was written before."""
         with connected(self.url, f"batch {batch.number} for table {self.table}") as session:
             batches.prepare(session)
             if batches.is_applied(session, batch, self.table):
@@ -76,15 +76,15 @@ class PostgresSink:
             batches.merge(session, work, [row.load for row in staged])
 
     def keyed(self, table: KeyedFrame) -> PostgresSink:
-        """The sink of a table's rows; see `write`."""
+        """The sink for a table's rows; see `write`."""
         given = ", ".join(f'"{name}"' for name in table.key)
-        require_key("postgres.sink", f"PostgreSQL table {self.table}", self.key, table, f"give key=[{given}]")
+        require_key("postgres.sink", f"PostgreSQL table {self.table}", self.key, table, f"set key=[{given}]")
         for name, ours, theirs in (("version", self.version, table.version), ("deleted", self.deleted, table.deleted)):
             if ours not in (None, theirs):
                 raise PenstockError(
-                    f"{name}= is {ours}, and the table's is {theirs}",
+                    f"{name}= is {ours}, but the table's is {theirs}",
                     where="postgres.sink",
-                    next=f"leave {name}= out: the table says it",
+                    next=f"omit {name}=: the table defines it",
                 )
         return replace(self, version=table.version, deleted=table.deleted)
 
@@ -110,25 +110,27 @@ def sink(
     deleted: str | None = None,
     connections: int = CONNECTIONS,
 ) -> PostgresSink:
-    """A PostgreSQL sink for `penstock.write`.
+    """A PostgreSQL sink for `penstock.write`; each batch is written exactly once.
 
     `url` is "postgresql://user@host:5432/database", with libpq's parameters and environment (PGPASSWORD, sslmode).
-    Without `key` rows are appended. With it they are upserted: of several rows of a key the one with the highest
-    `version` counts, and in a table that has this column it replaces no higher one; without `version` the last one of
-    the frame. `deleted` names a boolean column: where it is true, the row of that key is deleted. At most `connections`
-    tasks write at a time.
+    Without `key` rows are appended. With `key` they are upserted: of the rows of a key in a batch the row with the
+    highest `version` is written, without `version` the last. If the table has the version column, a row does not
+    replace a row with a higher version. `deleted` names a boolean column: where it is true, the row of that key is
+    deleted. At most `connections` tasks write at a time.
+
+    Raises PenstockError for invalid arguments here, and in `penstock.write` if the frame does not fit the table.
     """
     keys = (key,) if isinstance(key, str) else tuple(key or ())
     if not re.match(r"postgres(ql)?://", url):
         raise PenstockError(
-            "url is no address of PostgreSQL",
+            "url is not a PostgreSQL address",
             where="postgres.sink",
-            next='write "postgresql://user@host:5432/database"',
+            next='write it as "postgresql://user@host:5432/database"',
         )
     if not keys and (version or deleted):
-        raise PenstockError("version and deleted need a key", where="postgres.sink", next="give key=")
+        raise PenstockError("version and deleted need a key", where="postgres.sink", next="set key=")
     if connections < 1:
-        raise PenstockError(f"connections is {connections}", where="postgres.sink", next="give 1 or more")
+        raise PenstockError(f"connections is {connections}", where="postgres.sink", next="set it to 1 or more")
     return PostgresSink(table, url, keys, version, deleted, connections)
 
 

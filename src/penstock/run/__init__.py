@@ -1,1 +1,1 @@
-"""Running pipelines: what a pipeline is, its checkpoints, and keeping its queries alive until it is stopped."""
+"""Running pipelines: the pipeline itself, its checkpoints, and its queries, which run until it is stopped."""

@@ -1,4 +1,4 @@
-"""Errors of a user's file told with the user's own line, not with ours or Spark's."""
+"""Reports errors of a user's file with the line of that file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.errors import PenstockError
 
 @contextmanager
 def blame(file: str | Path) -> Iterator[None]:
-    """Turn whatever is raised inside into a `PenstockError` that names the last line of `file` on its way."""
+    """Turn every exception into a `PenstockError` that names the last line of `file` in its traceback."""
     try:
         yield
     except PenstockError as error:
@@ -21,7 +21,7 @@ def blame(file: str | Path) -> Iterator[None]:
     except SyntaxError as error:
         raise PenstockError(f"SyntaxError: {error.msg}", where=f"{error.filename}, line {error.lineno}") from error
     except Exception as error:
-        # Spark's messages go on with the whole query plan.
+        # Spark's messages continue with the whole query plan.
         said = "".join(traceback.format_exception_only(error)).strip().splitlines()[0]
         raise PenstockError(said, where=_line(error, file) or str(file)) from error
 

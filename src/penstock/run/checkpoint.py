@@ -1,7 +1,7 @@
-"""Checkpoint folders and the lock that keeps a second run away from one in use.
+"""The lock of a checkpoint folder, which refuses a second run.
 
-The lock is the operating system's, on `<name>.lock` beside the checkpoint: it falls with its process, however that
-dies. The file names the process and its Java child, because the child of a killed run works on for some seconds.
+The operating system holds the lock, on `<name>.lock` beside the checkpoint, and releases it however the process ends.
+The file has the pids of the process and of its JVM, because the JVM of a killed run keeps working for some seconds.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ from typing import TextIO
 from penstock.errors import PenstockError
 from penstock.paths import opened
 
-# A Spark JVM was seen to end within 3 s of its driver's death, on a busy machine.
+# Measured on a busy machine: a Spark JVM ended within 3 s of its driver's death.
 ORPHAN_PATIENCE = timedelta(seconds=30)
 
 
 @contextmanager
 def lock(checkpoint: Path) -> Iterator[Callable[[int], None]]:
-    """Hold the checkpoint alone; gives a function that notes the pid of the run's JVM."""
+    """Lock the checkpoint; yields a function that records the pid of the run's JVM.
+
+    Raises PenstockError if another process holds the lock, or the JVM of a killed run does not end.
+    """
     with opened(checkpoint.with_name(checkpoint.name + ".lock")) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -39,11 +42,11 @@ def lock(checkpoint: Path) -> Iterator[Callable[[int], None]]:
 
 
 def holder(checkpoint: Path) -> int | None:
-    """The process that holds this checkpoint, if one does."""
+    """The pid of the process that holds this checkpoint, or None."""
     try:
         with checkpoint.with_name(checkpoint.name + ".lock").open() as file:
             pid = _read(file).get("pid")
-            # A run that starts now must not find the lock taken by this look, so only where a process may have it.
+            # Lock only if a process may hold it: a run that starts now must not be refused because of this check.
             if pid is None or not _lives(pid):
                 return None
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -73,12 +76,12 @@ def _in_use(checkpoint: Path, pid: int | None) -> PenstockError:
 
 
 def _outlive(checkpoint: Path, jvm: int | None) -> None:
-    """Wait for the JVM of a run that was killed: until it ends, it may still write the batch in flight."""
+    """Wait for the JVM of a killed run: until it ends, it may still write the batch in flight."""
     deadline = time.monotonic() + ORPHAN_PATIENCE.total_seconds()
     while jvm is not None and _is_java(jvm):
         if time.monotonic() > deadline:
             raise PenstockError(
-                f"process {jvm}, the Spark JVM of a killed run, still works",
+                f"process {jvm}, the Spark JVM of a killed run, still runs",
                 where=f"checkpoint {checkpoint}",
                 next=f"end it with `kill -9 {jvm}`, then start again",
             )
@@ -86,7 +89,7 @@ def _outlive(checkpoint: Path, jvm: int | None) -> None:
 
 
 def _is_java(pid: int) -> bool:
-    """Whether this process lives and is Java: the number may belong to something else by now."""
+    """Whether this process runs and is Java: another program may have the pid now."""
     listed = subprocess.run(["ps", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return "java" in listed.stdout.split(" ", 1)[0]
 

@@ -1,7 +1,7 @@
-"""Why a query failed, and whether trying again can help.
+"""Why a query failed, and whether a retry can help.
 
-Spark hands an error over as text wrapped in Java exceptions. Two things in it are reliable: the last line of a
-Python traceback, which names our error class in full, and the classes in the chain of Java causes.
+Spark reports an error as a string in Java exceptions. Two parts of it are reliable: the last line of a Python
+traceback, which has the full name of Penstock's error class, and the classes in the chain of Java causes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from penstock.wire.errors import DeliveryTimeout, KafkaError, TransactionAbortab
 _OURS = re.compile(r"^(penstock(?:\.\w+)+): (.*(?:\n(?!\s*SQLSTATE|\s+at |\n).*)*)", re.MULTILINE)
 
 ANOTHER_TRY = DeliveryTimeout, TransactionAbortable
-"""Errors of our Kafka client that end what it was asked for, and not what a new start of the query asks for."""
+"""Errors of Penstock's Kafka client that fail one request, but not necessarily a query that is started again."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A failure in words; `at_once` if waiting before the next attempt has no use."""
+    """A failure as text; `at_once` if the next attempt needs no pause."""
 
     text: str
     retriable: bool
@@ -33,7 +33,7 @@ class Fault:
 
 
 def of_query(query: StreamingQuery) -> Fault | None:
-    """The failure that ended this query, or None if it runs or was stopped."""
+    """The failure that ended this query; None if it runs or was stopped."""
     found = query._jsq.exception()
     if not found.isDefined():
         return None
@@ -49,7 +49,7 @@ def of_error(error: PenstockError) -> Fault:
 
 
 def of_spark(error: PySparkException, where: str) -> PenstockError:
-    """What Spark refused, in one of our errors: our own, if a Python process of Spark's raised it."""
+    """Spark's error as a PenstockError: the original one, if a Python process of Spark raised it."""
     said = str(error)
     ours = _from_traceback(said)
     text = ours.text if ours else f"Spark refused the query: {said.splitlines()[0]}"
@@ -58,13 +58,13 @@ def of_spark(error: PySparkException, where: str) -> PenstockError:
 
 
 class RetriableFailure(PenstockError):
-    """What passes, perhaps, when the query is started again."""
+    """An error that may not occur again when the query is started again."""
 
     retriable = True
 
 
 def _from_traceback(text: str) -> Fault | None:
-    """The last of our errors that a Python traceback in `text` ends with."""
+    """The last of Penstock's errors at the end of a Python traceback in `text`."""
     for name, message in reversed(_OURS.findall(text)):
         module, _, attribute = name.rpartition(".")
         kind = getattr(import_module(module), attribute, None)
@@ -76,7 +76,7 @@ def _from_traceback(text: str) -> Fault | None:
 
 
 def _summary(chain: list[tuple[set[str], str]]) -> str:
-    """The innermost message; for an error in a Python function its last line, which names it."""
+    """The innermost message; for an error in a Python function its last line, which names the error."""
     told = [text for _, text in chain if text.strip()]
     plain = re.sub(r"\s*SQLSTATE: \w+", "", told[-1]) if told else ""
     lines = [line.strip() for line in plain.splitlines() if line.strip()]

@@ -1,4 +1,4 @@
-"""The process around queries: its Spark session, and the JVM that must not outlive it."""
+"""The process that runs queries: its Spark session, and the JVM, which must end with it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def session(name: str, cores: int, verbose: bool) -> SparkSession:
     from penstock.session import spark
 
     session = spark(name, cores=cores)
-    # What matters of a failure is told in our own words; Spark's log repeats it with a hundred lines of stack.
+    # Penstock reports failures itself; Spark's log repeats them with a hundred lines of stack.
     session.sparkContext.setLogLevel("WARN" if verbose else "OFF")
     if not verbose:
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -28,14 +28,14 @@ def session(name: str, cores: int, verbose: bool) -> SparkSession:
 
 
 def jvm_process(spark: SparkSession) -> subprocess.Popen[bytes]:
-    """The process that PySpark started; it ends when its standard input closes, also when we are killed."""
+    """The JVM that PySpark started; it ends when its standard input closes, also if this process is killed."""
     gateway: Any = spark.sparkContext._gateway
     process: subprocess.Popen[bytes] = gateway.proc
     return process
 
 
 def explain(error: Exception, jvm: subprocess.Popen[bytes], stop: Stop) -> None:
-    """An error of talking to the JVM: expected when a stop request went to all our processes and ended it, too."""
+    """Handle an error of the connection to the JVM; ignored after a stop request, whose signal may also end the JVM."""
     if stop.gently.is_set():
         return
     if jvm.poll() is None:
@@ -43,12 +43,12 @@ def explain(error: Exception, jvm: subprocess.Popen[bytes], stop: Stop) -> None:
     raise PenstockError(
         "Spark's Java process ended",
         where=f"exit code {jvm.returncode}",
-        next="run again: it goes on from its checkpoint; if this repeats, look for what kills it, such as memory",
+        next="run again: it continues from its checkpoint; if this repeats, find what kills it (memory?)",
     ) from error
 
 
 def end(spark: SparkSession, jvm: subprocess.Popen[bytes]) -> None:
-    """Leave no process behind: Spark, its JVM and, with that, its Python workers have ended when this returns."""
+    """Stop Spark; its JVM and its Python workers have ended when this returns."""
     with contextlib.suppress(Py4JError, OSError):
         spark.stop()
     if jvm.stdin:

@@ -1,6 +1,6 @@
-"""A pipeline: a function from a Spark session to queries, with the pace of its batches and a name for its state.
+"""A pipeline: a function from a Spark session to queries, with an interval of batches and a name for its checkpoint.
 
-The function is called again at each restart, so that the queries meet the table as it is then.
+The function is called again at each restart, so that the queries read the table's current schema.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Build = Callable[[SparkSession], Query | Sequence[Query]]
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What `@pipeline` makes of a function; calling it still calls the function."""
+    """A function marked with `@pipeline`; calling it calls the function."""
 
     build: Build
     every: timedelta
@@ -32,14 +32,17 @@ class Pipeline:
         return self.build(spark)
 
     def queries(self, spark: SparkSession) -> dict[str, Query]:
-        """The queries by the name of their checkpoint below the pipeline's, which is empty for a single one."""
+        """The queries by the name of their checkpoint below the pipeline's folder; "" for a single query.
+
+        Raises PenstockError if the function fails, returns something else, or several queries lack names of their own.
+        """
         with blame(self.build.__code__.co_filename):
             made = self.build(spark)
         queries = [made] if isinstance(made, Query) else list(made) if isinstance(made, Sequence) else []
         if not queries or not all(isinstance(query, Query) for query in queries):
             raise PenstockError(
                 f"the pipeline {self.name} returned {type(made).__name__} instead of a query",
-                next="end its function with `return penstock.write(frame, sink)`, or with a list of these",
+                next="end its function with `return penstock.write(frame, sink)`, or return a list of queries",
             )
         if len(queries) == 1:
             return {"": queries[0]}
@@ -47,7 +50,7 @@ class Pipeline:
         if "" in names or len(set(names)) < len(names):
             raise PenstockError(
                 f"the pipeline {self.name} has {len(names)} queries, and their names are {', '.join(map(repr, names))}",
-                next="give each its own: penstock.write(frame, sink, name=...)",
+                next="give each query its own name: penstock.write(frame, sink, name=...)",
             )
         for name in names:
             _check_name(name)
@@ -55,9 +58,10 @@ class Pipeline:
 
 
 def pipeline(*, every: timedelta | str, name: str | None = None) -> Callable[[Build], Pipeline]:
-    """Mark a function `(spark) -> query or list of queries` as a pipeline that runs a batch `every` so often.
+    """Mark a function `(spark) -> query or list of queries` as a pipeline that starts a batch at each interval `every`.
 
-    `name` is the function's unless given. The checkpoint stands under it: a pipeline that is renamed starts anew.
+    `name` is the function's name by default, and the name of the checkpoint's folder: a renamed pipeline starts from
+    scratch. Raises PenstockError if `every` is not a duration, or `name` cannot be a folder's name.
     """
     pace = duration(every, name="every")
 
@@ -72,6 +76,6 @@ def pipeline(*, every: timedelta | str, name: str | None = None) -> Callable[[Bu
 def _check_name(name: str) -> None:
     if not re.fullmatch(r"\w[\w.-]*", name):
         raise PenstockError(
-            f"{name!r} is no name for a pipeline or query: it becomes a folder",
+            f"{name!r} is not a valid name for a pipeline or query, as a folder gets this name",
             next="use letters, digits, dots, dashes and underscores",
         )

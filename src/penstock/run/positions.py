@@ -1,7 +1,7 @@
-"""Checkpoints as a user sees them: whose they are, how far they are, and how they are set aside or moved to a time.
+"""Checkpoints for users: what they belong to, their positions, moving them aside, and setting them to a time.
 
-A position is moved by a batch that is written down as done already and ends there. A time is looked up by the source
-itself when the query starts again: it has the addresses and passwords, and knows how far back its log or topic goes.
+A position is set by a batch that ends there and is recorded as finished. The source itself looks the time up when the
+query starts again: it has the addresses and passwords, and knows how far back its log or topic goes.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from penstock.paths import usable
 from penstock.run.checkpoint import holder, lock
 
 ASIDE = ".reset"
-"""Where checkpoints are moved to that were reset, below the folder of checkpoints."""
+"""The folder of checkpoints that were reset, below the folder of checkpoints."""
 STATE = "state"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class SourcePosition:
-    """A source of a query and its position, as JSON has it and in words; `lag` is how old that is."""
+    """A source of a query and its position, as JSON and in words; `lag` is the position's age."""
 
     source: Source | None
     offset: str | None
@@ -46,7 +46,7 @@ class SourcePosition:
 
 @dataclass(frozen=True)
 class Shown:
-    """One checkpoint; `batch` is the last one that is done, `running` the process that holds it."""
+    """A checkpoint; `batch` is its last finished batch, `running` the pid of the process that holds it."""
 
     name: str
     folder: Path
@@ -80,8 +80,10 @@ class Shown:
 
 @dataclass(frozen=True)
 class Move:
-    """What `move` does, or would: the number of the batch that ends at the new position, and each source before and
-    after."""
+    """The result of `move`: the number of the batch that ends at the new position, and all positions before and after.
+
+    `replaces` if the batch existed before.
+    """
 
     number: int
     replaces: bool
@@ -92,8 +94,8 @@ class Move:
 def checkpoints(root: Path) -> list[str]:
     """The names of all checkpoints below a folder: PIPELINE, or PIPELINE/QUERY."""
     if not root.is_dir():
-        raise PenstockError(f"there is no folder {root}", next="give the one of `penstock run --checkpoints DIR`")
-    with usable(root, next="give a folder that can be read"):
+        raise PenstockError(f"there is no folder {root}", next="give the DIR of `penstock run --checkpoints DIR`")
+    with usable(root, next="give a readable folder"):
         folders = [path for path in sorted(root.iterdir()) if path.is_dir() and not path.name.startswith(".")]
         inner = [path for folder in folders for path in sorted(folder.iterdir()) if path.is_dir()]
     return [str(path.relative_to(root)) for path in sorted([*folders, *inner]) if _is_checkpoint(path)]
@@ -130,7 +132,10 @@ def show(root: Path, name: str) -> Shown:
 
 
 def reset(root: Path, name: str) -> Path:
-    """Move a checkpoint, or all of a pipeline, aside; gives where it is now."""
+    """Move a checkpoint, or all checkpoints of a pipeline, aside; returns the new path.
+
+    Raises PenstockError if there is no such checkpoint or a run holds it.
+    """
     folder = _folder(root, name, whole=True)
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
     aside = root / ASIDE / f"{name}-{stamp}"
@@ -141,9 +146,9 @@ def reset(root: Path, name: str) -> Path:
 
 
 def adopt(root: Path, name: str) -> bool:
-    """Forget what a checkpoint belongs to: the next query that starts with it keeps its own.
+    """Remove the record of a checkpoint's sources and sinks: the next query that starts with it records its own.
 
-    False if it kept nothing.
+    Returns False if there is no record.
     """
     folder = _folder(root, name)
     file = folder / FILE
@@ -155,9 +160,9 @@ def adopt(root: Path, name: str) -> bool:
 
 
 def move(root: Path, name: str, to: str, *, keep_state: bool = False, dry: bool = False) -> Move:
-    """Let the query go on from a time, "earliest" or "latest" at its next start.
+    """Let the query continue from a time, "earliest" or "latest" at its next start.
 
-    Raises `PenstockError` if its sources cannot, or a run has it.
+    Raises PenstockError if one of its sources cannot be set to a time, or a run holds the checkpoint.
     """
     folder = _folder(root, name)
     time = moment(to)
@@ -170,14 +175,14 @@ def move(root: Path, name: str, to: str, *, keep_state: bool = False, dry: bool 
         if stateful and not keep_state:
             raise _cannot(
                 folder,
-                "the query keeps state (windows, tables, counts), which holds what came before",
-                "begin anew with `penstock checkpoints reset NAME`, or let it count what it reads on top of the state "
-                "that it has: --keep-state",
+                "the query keeps state (windows, tables, counts) of the rows that it read before",
+                "start from scratch with `penstock checkpoints reset NAME`, or add what it reads to that state with "
+                "--keep-state",
             )
         if stateful:
             log.check()
             if log.committed[-1:] != log.planned[-1:]:
-                step = "run the pipeline until it has finished a batch"
+                step = "run the pipeline until it finishes a batch"
                 raise _cannot(folder, f"batch {log.planned[-1]} is not finished", step)
         before = _newest(log) or (NONE,) * (len(identity.sources) if identity else 0)
         sources = _sources(folder, identity, before)
@@ -190,7 +195,7 @@ def move(root: Path, name: str, to: str, *, keep_state: bool = False, dry: bool 
 
 
 def moment(text: str) -> datetime | None:
-    """The time that `--to` means; None for "earliest"."""
+    """The time of `--to`; None for "earliest". Raises PenstockError if it is not a time from 1970 until now."""
     now = datetime.now(UTC)
     if text == "earliest":
         return None
@@ -207,7 +212,7 @@ def moment(text: str) -> datetime | None:
         ) from None
     if not EPOCH <= time <= now:
         when = "in the future" if time > now else "before 1970"
-        raise PenstockError(f"{text} is {when}", next='use a time that has been, or "latest" for now')
+        raise PenstockError(f"{text} is {when}", next='use a time in the past, or "latest" for now')
     return time
 
 
@@ -220,7 +225,7 @@ def _is_checkpoint(folder: Path) -> bool:
 
 
 def _folder(root: Path, name: str, *, whole: bool = False) -> Path:
-    """The folder of a checkpoint; with `whole` also that of a pipeline of several."""
+    """The folder of a checkpoint; with `whole` also the folder of a pipeline with several checkpoints."""
     known = checkpoints(root)
     pipelines = [one.split("/")[0] for one in known] if whole else []
     if name in known or name in pipelines:
@@ -228,12 +233,12 @@ def _folder(root: Path, name: str, *, whole: bool = False) -> Path:
     queries = [one for one in known if one.startswith(f"{name}/")]
     if queries:
         raise PenstockError(f"{name} has several queries", where=str(root), next=f"choose one: {', '.join(queries)}")
-    names = f"there are: {', '.join(known)}" if known else "there is none in this folder: give --checkpoints DIR"
+    names = f"choose from: {', '.join(known)}" if known else "give --checkpoints DIR: this folder has no checkpoint"
     raise PenstockError(f"there is no checkpoint {name!r}", where=str(root), next=names)
 
 
 def _locks(root: Path, name: str) -> list[Path]:
-    """What a run may hold: the pipeline's checkpoint; that is the folder itself if it is one query's of several."""
+    """The folders that a run may lock: the pipeline's; also `root` if that is itself a pipeline's folder."""
     pipeline = root.resolve() / name.split("/")[0]
     above = pipeline.parent
     return [pipeline, above] if above.with_name(f"{above.name}.lock").exists() else [pipeline]
@@ -241,7 +246,7 @@ def _locks(root: Path, name: str) -> list[Path]:
 
 @contextmanager
 def _held(root: Path, name: str) -> Iterator[None]:
-    """While no run has it."""
+    """Hold the checkpoint's locks, so that no run can start; raises PenstockError if a run holds them."""
     with ExitStack() as stack:
         for path in _locks(root, name):
             stack.enter_context(lock(path))
@@ -259,7 +264,7 @@ def _stateful(folder: Path) -> bool:
 
 
 def _newest(log: Log) -> tuple[str, ...]:
-    """The offsets of the newest batch whose file is whole; none if all are damaged."""
+    """The offsets of the newest batch whose file is intact; empty if all are damaged."""
     for number in reversed(log.planned):
         try:
             return log.batch(number).offsets
@@ -269,11 +274,11 @@ def _newest(log: Log) -> tuple[str, ...]:
 
 
 def _sources(folder: Path, identity: CheckpointIdentity | None, offsets: tuple[str, ...]) -> tuple[Source, ...]:
-    """The sources as the checkpoint keeps them; if an older build made it, as their offsets tell them."""
+    """The sources that the checkpoint names; guessed from their offsets if an older version made it."""
     if identity is not None and len(identity.sources) == len(offsets):
         return identity.sources
     if not offsets:
-        raise _cannot(folder, "no file of offsets can be read", "begin anew: `penstock checkpoints reset NAME`")
+        raise _cannot(folder, "no file of offsets can be read", "start from scratch: `penstock checkpoints reset NAME`")
     return tuple(_guessed(offset) for offset in offsets)
 
 
@@ -282,13 +287,13 @@ def _guessed(offset: str) -> Source:
     if _is_cdc(found):
         return Source("cdc", format=CDC)
     if _is_kafka(found):
-        # What our reader of Kafka keeps beside the offsets.
+        # Penstock's Kafka reader keeps these entries besides the offsets.
         return Source("kafka", format=OUR_KAFKA if any(":" in name for name in found) else "")
     return Source("of an older build")
 
 
 def _set(folder: Path, source: Source, offset: str, time: datetime | None) -> str:
-    """The offset of a source that begins at this time when it starts."""
+    """The offset with which a source begins at this time."""
     if source.format == CDC:
         from penstock.cdc.cdc_resume import EARLIEST as BEGIN, SEEK
 
@@ -296,19 +301,21 @@ def _set(folder: Path, source: Source, offset: str, time: datetime | None) -> st
         return json.dumps({"generation": 0, "time": micros, "planned": 0, SEEK: BEGIN if time is None else "time"})
     if source.format == OUR_KAFKA:
         (topic, *_) = topics(_parsed(offset) if offset != NONE else {}) or [source.of.get("topic", "")]
-        # From the next whole millisecond on, which is what Kafka's records have.
+        # Rounded up: Kafka's records have times in milliseconds.
         millis = EARLIEST if time is None else -(-(time - EPOCH) // timedelta(milliseconds=1))
         return json.dumps(TopicOffsets(topic, {}, time=millis).offset())
     if source.kind == "kafka":
         raise _cannot(
             folder,
-            "Spark's own reader of Kafka has no times in its offsets"
+            "Spark's own Kafka reader has no times in its offsets"
             if source.format
-            else "the checkpoint does not say yet who reads the topic",
+            else "the checkpoint does not say yet which reader reads the topic",
             'read the topic with kafka.read (client="penstock"), start the pipeline once, and set it then',
         )
     raise _cannot(
-        folder, f"the source {source} has no times in its offsets", "begin anew: `penstock checkpoints reset NAME`"
+        folder,
+        f"the source {source} has no times in its offsets",
+        "start from scratch: `penstock checkpoints reset NAME`",
     )
 
 
@@ -318,14 +325,14 @@ def _cannot(folder: Path, why: str, next: str) -> PenstockError:
 
 def _readings(offsets: tuple[str, ...], identity: CheckpointIdentity | None) -> Iterator[SourcePosition]:
     sources = identity.sources if identity else ()
-    for place in range(max(len(offsets), len(sources))):
-        source = sources[place] if place < len(sources) else None
-        offset = offsets[place] if place < len(offsets) else None
+    for index in range(max(len(offsets), len(sources))):
+        source = sources[index] if index < len(sources) else None
+        offset = offsets[index] if index < len(offsets) else None
         yield SourcePosition(source, offset, *_position(offset))
 
 
 def _position(offset: str | None) -> tuple[str, timedelta | None]:
-    """A position in words, and how old it is if it is a time."""
+    """A position in words, and its age if it is a time."""
     if offset is None or offset == NONE:
         return "none yet", None
     found = _parsed(offset)

@@ -1,7 +1,7 @@
-"""Keeps the queries of a pipeline running until they are done, stopped, or failing for good.
+"""Keeps the queries of a pipeline running until they are finished, stopped, or fail for good.
 
-A failure that can pass (see `faults`) stops all queries of the pipeline, waits, builds them again and starts them
-from their checkpoints. The wait doubles from try to try; after `TRIES` starts of which none got a batch through, the
+After a failure that a retry can help (see `faults`), it stops all queries of the pipeline, waits, builds them again and
+starts them from their checkpoints. The pause doubles with each try; after `TRIES` starts without a finished batch the
 failure is final.
 """
 
@@ -27,32 +27,32 @@ from penstock.signals import Stopped, ended_by
 TRIES = 10
 FIRST_PAUSE = timedelta(seconds=1)
 LONGEST_PAUSE = timedelta(seconds=30)
-# How often the queries are looked at; a look is one call into the JVM.
+# Interval between checks of the queries; a check is one call into the JVM.
 LOOK = timedelta(milliseconds=200)
 IDLE = 2
-"""Batches without data, one after another, after which a query that is to run once has nothing more to do."""
+"""Consecutive batches without data after which a query with `once` is finished."""
 
 Progress = Callable[[str, dict[str, Any]], None]
 
 _starting = threading.Lock()
-"""Held while a query makes its sources, by whatever thread: Spark puts the environment of their Python processes into
-one map, which two at once break for good ("Illegal size 5 of collection" whenever a task is sent).
+"""Held while a query makes its sources: Spark writes the environment of their Python processes to one map, and two
+threads at the same time corrupt it for good ("Illegal size 5 of collection" whenever a task is sent).
 """
 
 
 class Buildable(Protocol):
-    """What can be run: a pipeline, or something else that makes queries."""
+    """A pipeline, or another object that makes queries."""
 
     @property
     def name(self) -> str:
-        """Begins the names of its queries."""
+        """Prefix of the names of its queries."""
 
     @property
     def every(self) -> timedelta:
-        """From the begin of a batch to that of the next."""
+        """From the start of a batch to the start of the next."""
 
     def queries(self, spark: SparkSession) -> dict[str, Query]:
-        """The queries by the name of their checkpoint; called again at each start."""
+        """The queries by the name of their checkpoint; called at each start."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class Stop:
 
 @dataclass(frozen=True)
 class PipelineRun:
-    """One pipeline on one session; `say` gets a line for the user, `progress` each finished batch.
+    """A pipeline in a Spark session; `say` gets lines for the user, `progress` gets each finished batch.
 
-    `tries` is how many starts without a finished batch it takes to give up.
+    It gives up after `tries` starts without a finished batch.
     """
 
     pipeline: Buildable
@@ -80,7 +80,10 @@ class PipelineRun:
     tries: float = TRIES
 
     def supervise(self) -> None:
-        """Run until stopped or, with `once`, until all data that is present now is written."""
+        """Run until stopped or, with `once`, until all data that is present now is written.
+
+        Raises PenstockError after a failure that a retry cannot help, or after too many tries.
+        """
         queries = self._start_first()
         tries = 0
         while (fault := self._watch(queries)) and not self.stop.gently.is_set():
@@ -93,7 +96,7 @@ class PipelineRun:
         try:
             return self._start()
         except PenstockError as error:
-            # What will not pass is raised as it is: it may tell the next step better than a fault's text.
+            # Final errors are raised unchanged: `next` has the next step, which a fault's text may lack.
             if not error.retriable:
                 raise
             return self._start_again(faults.of_error(error), 1)
@@ -104,7 +107,7 @@ class PipelineRun:
         try:
             queries = self._queries()
             for name, query in queries.items():
-                # All before the first one begins: it would write until another is refused.
+                # All are claimed before the first one starts: else it would write until another one is refused.
                 query.claim(self.checkpoint / name)
             for name, query in queries.items():
                 full_name = f"{self.pipeline.name}.{name}" if name else self.pipeline.name
@@ -120,7 +123,7 @@ class PipelineRun:
         return started
 
     def _queries(self) -> dict[str, Query]:
-        """Those to start; none when it is asked to stop while the pipeline waits, as for a database that is away."""
+        """The queries to start; none if a stop is requested while the pipeline waits, for example for a database."""
         try:
             with ended_by(self.stop.gently):
                 return self.pipeline.queries(self.spark)
@@ -128,12 +131,12 @@ class PipelineRun:
             return {}
 
     def _let_begin(self, query: StreamingQuery) -> None:
-        """Wait until a query has its sources: many at a time start their processes too slowly for Spark's patience."""
+        """Wait until a query has its sources: Spark times out if too many start their processes at the same time."""
         while query.isActive and query.status["message"].startswith("Initializing") and not self.stop.gently.is_set():
             self.stop.gently.wait(0.05)
 
     def _start_again(self, fault: Fault, tries: int) -> list[StreamingQuery]:
-        """Build and start anew after the pause that this fault asks for; an error in that counts as the next fault."""
+        """Build and start the queries after this fault's pause; an error while doing so is the next fault."""
         while True:
             self._require_hope(fault, tries)
             pause = timedelta(0) if fault.at_once else min(FIRST_PAUSE * 2 ** min(tries - 1, 5), LONGEST_PAUSE)
@@ -152,11 +155,11 @@ class PipelineRun:
             raise PenstockError(
                 f"gave up after {self.tries} tries without a finished batch: {fault.text}",
                 where=f"pipeline {self.pipeline.name}",
-                next="remove the cause and run again: it goes on from its checkpoint",
+                next="remove the cause and run again: it continues from its checkpoint",
             )
 
     def _watch(self, queries: list[StreamingQuery]) -> Fault | None:
-        """Wait for a failure (returned), the end of all queries, or a request to stop."""
+        """Wait for a failure, the end of all queries, or a stop request; returns the failure or None."""
         seen = dict.fromkeys((query.name for query in queries), -1)
         while not self.stop.gently.is_set():
             ended = [query for query in queries if not query.isActive]
@@ -173,11 +176,11 @@ class PipelineRun:
         return None
 
     def _tell(self, query: StreamingQuery, seen: int) -> int:
-        """Report the batches with rows that are news; an idle query repeats its last number."""
+        """Report new batches with rows; an idle query reports its last number again."""
         last = query.lastProgress
         if last is None or last["batchId"] <= seen:
             return seen
-        # Between two looks several batches may have come; asking for all of them each time would cost more.
+        # Several batches may have finished since the last check; reading all of them each time would cost more.
         news = [last] if last["batchId"] == seen + 1 else query.recentProgress
         for batch in news:
             if batch["batchId"] > seen and batch["numInputRows"]:
@@ -186,17 +189,17 @@ class PipelineRun:
 
 
 def _passes_time(query: StreamingQuery) -> bool:
-    """Whether all data is done and only time goes on: a query with timers of its own has a next batch for ever."""
+    """Whether all data is handled and only time passes: a query with timers runs batches forever."""
     last = query.recentProgress[-IDLE:]
     sources = [source for batch in last for source in batch["sources"]]
     return len(last) == IDLE and all(source["startOffset"] == source["endOffset"] for source in sources)
 
 
 def halt(spark: SparkSession, queries: list[StreamingQuery], stop: Stop) -> None:
-    """Stop the queries after the batch in flight, or at once when `stop.now` asks for it.
+    """Stop the queries after the batch in flight, or immediately if `stop.now` is set.
 
     Spark's own `stop()` cancels a running batch, whose rows would be written again at the next start. Setting the
-    query's state first, as `stop()` itself does, makes its thread leave after the batch; then nothing is cancelled.
+    query's state first, as `stop()` itself does, makes its thread end after the batch; then nothing is cancelled.
     """
     if not queries:
         return

@@ -1,6 +1,6 @@
-"""Segments of people by what they do: `rule(...)` says who is a member, `match` finds them in a stream of events.
+"""Segments of people by what they do: `rule(...)` defines a segment, `match` finds its members in a stream of events.
 
-Members, counts and deliveries stand in the database: `sink`, `counts`, `sync`.
+The database holds members, counts and deliveries: `sink`, `counts`, `sync`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether a rule's condition holds for a record, and until when by the mere passing of time (see `record_layout`)."""
+"""Whether a rule's condition is true for a record, and how long it stays true without events (see `record_layout`)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from penstock.segment.rule_plan import (
 
 @uncounted
 def change_of(words: Array, terms: Array, limits: Array, i: int, o: int, t: int) -> int:
-    """When the term, true at `t`, may become false by the mere passing of time; zero if it is false at `t`."""
+    """When the term, true at `t`, may become false without an event; zero if it is false at `t`."""
     kind, s, n, within = terms[i, KIND], o + terms[i, AT], terms[i, N], terms[i, WITHIN]
     since = 0
     if kind == COUNT:
@@ -68,7 +68,7 @@ def change_of_total(words: Array, resolution: int, limit: float, s: int, t: int)
 
 @uncounted
 def is_true(words: Array, rules: Array, terms: Array, limits: Array, program: Array, o: int, t: int) -> bool:
-    """Whether the condition holds at `t`."""
+    """Whether the condition is true at `t`."""
     rule = words[o + 2]
     stack = 0
     for at in range(rules[rule, FIRST_CODE], rules[rule, LAST_CODE]):
@@ -84,7 +84,7 @@ def is_true(words: Array, rules: Array, terms: Array, limits: Array, program: Ar
 
 @uncounted
 def next_due(words: Array, rules: Array, terms: Array, limits: Array, o: int) -> int:
-    """When the record must be looked at without an event: an absence is certain, a membership over or to be checked."""
+    """When the record is due without an event: an absence is complete, a membership ends or must be checked."""
     rule, until = words[o + 2], words[o + 4]
     due = until if until else NEVER
     check = until != 0 and rules[rule, UNTIL_FALSE] != 0
@@ -98,7 +98,7 @@ def next_due(words: Array, rules: Array, terms: Array, limits: Array, o: int) ->
     return 0 if due == NEVER else due
 
 
-# Events put into the terms of a record (see `record_layout`).
+# Adds events to the terms of a record (see `record_layout`).
 
 
 @uncounted
@@ -129,7 +129,7 @@ def add_sum(words: Array, s: int, resolution: int, t: int, value: float) -> None
 
 @uncounted
 def add_step(words: Array, s: int, n: int, within: int, steps: int, t: int) -> bool:
-    """Chains that an event begins or continues; whether one is complete. The last step first: an event is one."""
+    """Begin or continue chains; returns whether one is complete. The last step is first: an event is one step only."""
     done = False
     for i in range(n - 1, -1, -1):
         if not (steps >> i) & 1:
@@ -159,7 +159,7 @@ def add_absence(words: Array, s: int, within: int, bits: int, t: int) -> None:
 
 @uncounted
 def add_event(words: Array, terms: Array, values: Array, i: int, o: int, mask: int, t: int, row: int) -> Any:
-    """Put an event into the state of a term; whether it is one that can make the condition true."""
+    """Add an event to the state of a term; returns whether it can make the condition true."""
     kind, s, bits = terms[i, KIND], o + terms[i, AT], mask >> terms[i, BIT]
     if kind == COUNT:
         if bits & 1:

@@ -1,8 +1,8 @@
 """From rows to touches: Spark evaluates predicates in one projection, an Arrow stage packs events by bucket.
 
-Predicates become bits of a few 64-bit columns, equal ones of all rules once; those about texts the Arrow stage looks up
-(`texts`). It turns each row's bits into (rule, mask) pairs, drops rows that touch nothing, and gathers the events of
-each bucket of persons in one piece: the stage with the state then gets a few rows a batch, whatever the number of
+Predicates become bits of a few 64-bit columns; rules share equal predicates. The Arrow stage looks up predicates about
+strings (`predicate_index`), turns each row's bits into (rule, mask) pairs, drops rows that touch nothing, and packs the
+events of each bucket of persons: the stage with the state then gets a few rows per batch, whatever the number of
 events.
 """
 
@@ -22,9 +22,9 @@ from penstock.segment.predicate_index import PLACES, WORD, Index, place
 from penstock.segment.rule_plan import RulePlan
 from penstock.wire.records.encode_kernel import group
 
-# Events of some persons as they travel to their bucket: columns of numbers in one compressed piece of bytes.
+# Events on their way to a bucket: columns of numbers, compressed as one bytes value.
 #
-# Each event touches rules, each with a mask of the rule's predicates that hold for it (`plan`).
+# Each event touches rules, each with a mask of the rule's predicates that are true for it (`rule_plan`).
 
 
 CODEC = "lz4"
@@ -34,8 +34,8 @@ CODEC = "lz4"
 class Touches:
     """Events in any order.
 
-    `keys` are hashes of the persons, `times` in milliseconds, ids those of `offsets` in `ids`; `ends[i]` tells where
-    the touches of event i end in `rules` and `masks`; `values` has a row for each event.
+    `keys` are hashes of the persons, `times` are in milliseconds, `offsets` delimit the ids in `ids`; `ends[i]` is
+    where the touches of event i end in `rules` and `masks`; `values` has a row for each event.
     """
 
     keys: Array
@@ -51,7 +51,7 @@ class Touches:
         return len(self.keys)
 
     def pack(self) -> bytes:
-        """As bytes, with the sizes in front."""
+        """The events as bytes, with the sizes first."""
         columns = (self.keys, self.times, self.offsets, self.ends, self.masks, self.values, self.rules, self.ids)
         head = np.array([len(self.keys), len(self.rules), len(self.ids), self.values.shape[1]], np.int64)
         body = b"".join(column.tobytes() for column in columns)
@@ -59,9 +59,9 @@ class Touches:
 
 
 def unpack(data: bytes) -> Touches:
-    """What `Touches.pack` made."""
+    """The events that `Touches.pack` packed."""
     n, touches, size, wide = np.frombuffer(data, np.int64, 4).tolist()
-    # In memory of our own: arrays that cannot be written to are another type, for which all loops would be compiled.
+    # A writable copy: read-only arrays are another type to Numba, and all loops would be compiled again for it.
     body = bytearray(pa.decompress(data[40:], int.from_bytes(data[32:40], "little"), CODEC))
     at = 0
 
@@ -78,7 +78,7 @@ def unpack(data: bytes) -> Touches:
 
 
 def joined(parts: Sequence[Touches]) -> Touches:
-    """All events of these, one part after another."""
+    """The events of all parts, in order."""
     if len(parts) == 1:
         return parts[0]
     offsets = _ends([part.offsets[1:] for part in parts], [len(part.ids) for part in parts])
@@ -100,12 +100,12 @@ def _ends(parts: Sequence[Array], sizes: Sequence[int]) -> Array:
 
 
 GATHERED = 1 << 17
-"""Rows that are packed together."""
+"""Rows to pack together."""
 SCHEMA = "bucket int, events binary, newest timestamp"
 
 
 def projected(frame: DataFrame, plan: RulePlan, found: Index, key: str, at: str) -> DataFrame:
-    """The columns that the packing wants: hash, id, time, texts, bits, values."""
+    """The columns that `Packer` needs: hash, id, time, strings, bits, values."""
     person = identity(F.col(key).cast("string"))
     texts = [F.col(name).alias(f"t{i}") for i, name in enumerate(found.columns)]
     bits = [
@@ -125,22 +125,22 @@ def projected(frame: DataFrame, plan: RulePlan, found: Index, key: str, at: str)
 
 
 def flag(predicate: str, bit: int = 1) -> str:
-    """The SQL of a bit that says whether a predicate is true."""
+    """SQL for `bit` if a predicate is true, else 0."""
     return f"if({predicate}, {bit}L, 0L)"
 
 
 def amount(value: str) -> str:
-    """The SQL of what a sum adds for an event."""
+    """SQL for what a sum adds for an event."""
     return f"coalesce(CAST({value} AS DOUBLE), 0D)"
 
 
 @dataclass(frozen=True, eq=False)
 class Packer:
-    """The Arrow stage, for `mapInArrow` with `SCHEMA`; made by `packer`.
+    """The Arrow stage, for `mapInArrow` with `SCHEMA`; created by `packer`.
 
-    `starts`, `rules`, `bits` are those of `spread`, `values` is how many columns of them there are, `count` the number
-    of rules. A function within a function would take the compiled loops along to each worker, which compiled
-    them anew for seconds: pickled, they have lost their copy on disk.
+    `starts`, `rules` and `bits` are the arguments of `spread`, `values` is the number of value columns, `count` the
+    number of rules. A class, since a closure would be pickled with the compiled loops: these lose their cache on disk,
+    and each worker would spend seconds to compile them again.
     """
 
     index: Index
@@ -163,12 +163,12 @@ class Packer:
 
 
 def packer(plan: RulePlan, found: Index, buckets: int) -> Packer:
-    """The stage for these rules, whose predicates `found` is of."""
+    """The stage for these rules; `found` is the index of their predicates."""
     return Packer(found, *_uses(plan), len(plan.values), len(plan.rules), buckets)
 
 
 def _numbers(table: pa.Table, prefix: str, count: int, kind: type) -> Array:
-    """Columns side by side: rows x count."""
+    """The columns as one array of shape (rows, count)."""
     out = np.empty((table.num_rows, count), kind)
     for i in range(count):
         out[:, i] = table[f"{prefix}{i}"].to_numpy()
@@ -176,7 +176,7 @@ def _numbers(table: pa.Table, prefix: str, count: int, kind: type) -> Array:
 
 
 def _bits(predicates: tuple[str, ...]) -> Column:
-    """Bit i tells whether predicate i is true; the sum is that of a balanced tree, so that it stays shallow."""
+    """A column whose bit i is set if predicate i is true; a balanced tree keeps the expression shallow."""
     parts = [flag(text, _bit(i)) for i, text in enumerate(predicates)]
     while len(parts) > 1:
         pairs = zip(parts[::2], [*parts[1::2], ""], strict=False)
@@ -189,7 +189,7 @@ def _bit(i: int) -> int:
 
 
 def _uses(plan: RulePlan) -> tuple[Array, Array, Array]:
-    """For each predicate where its rules begin, then rules and bits one after another."""
+    """For each predicate where its rules begin; then all rules; then all bits."""
     starts = np.cumsum([0, *map(len, plan.uses)], dtype=np.int64)
     flat = np.array([use for uses in plan.uses for use in uses], np.int64).reshape(-1, 2)
     return starts, flat[:, 0].copy(), flat[:, 1].copy()
@@ -252,7 +252,7 @@ def _by_bucket(
 def spread(
     bits: Array, starts: Array, rules: Array, rule_bits: Array, count: int, places: Array
 ) -> tuple[Array, Array, Array]:
-    """The touches of each row: where they end, the rules, and the masks."""
+    """Returns the touches of each row: where they end, the rules, and the masks."""
     ends = np.empty(len(bits), np.int64)
     touched, masks = np.empty(2 * len(bits) + count, np.int32), np.empty(2 * len(bits) + count, np.int64)
     row_of, place_of = np.full(count, -1, np.int64), np.empty(count, np.int64)

@@ -1,4 +1,4 @@
-"""Membership events on their way out of the state's stage: many in one piece of bytes, then rows again."""
+"""Membership events on their way out of the stage with the state: packed as bytes, then rows again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ _SECOND = 1000
 
 
 def as_bytes(changes: Sequence[Changes], now: int | None) -> bytes | None:
-    """The events; `ttl` counts from `now` or, if that is None, from the time of the event. None if there are none."""
+    """The events as an Arrow stream, None if there are none; `ttl` counts from `now` or, if None, from the event's
+    time."""
     batches = [_batch(some, now) for some in changes if len(some.rows)]
     if not batches:
         return None
@@ -40,7 +41,7 @@ def as_bytes(changes: Sequence[Changes], now: int | None) -> bytes | None:
 
 
 def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow` with `SCHEMA`."""
+    """Unpack the events; for `mapInArrow` with `SCHEMA`."""
     for batch in batches:
         for piece in batch.column(0):
             yield from pa.ipc.open_stream(piece.as_buffer())

@@ -1,10 +1,10 @@
-"""Predicates about texts, found by the text instead of being evaluated one after another.
+"""Predicates about strings, looked up by the string instead of evaluated one after another.
 
-Of "event = 'buy' AND page IN ('a', 'b') AND amount > 30" the first two parts are looked up: for each text of a column a
-row of bits tells which predicates it lets pass, and the rows of an event's texts are joined by AND. Spark evaluates
-what is left, "amount > 30", once for all predicates that have it. A predicate is divided only if all its parts are of
-these kinds, which mean the same alone and cannot fail: Spark would not have evaluated the second part of
-"kind = 'n' AND CAST(note AS INT) > 1" for others. What is not divided Spark evaluates whole.
+The first two parts of "event = 'buy' AND page IN ('a', 'b') AND amount > 30" are looked up: for each string of a column
+a row of bits has the predicates that it satisfies, and the rows of an event's strings are combined by AND. Spark
+evaluates the rest, "amount > 30", once for all predicates that have it. A predicate is divided only if all its parts
+are of these kinds, which mean the same alone and cannot fail. In "kind = 'n' AND CAST(note AS INT) > 1" Spark would not
+evaluate the second part for other kinds, so this predicate is not divided. Spark evaluates undivided predicates whole.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.native import Array
 from penstock.native.jit import compiled
 
 WORD = 64
-# The place of the only bit that is set, by a perfect hash: de Bruijn sequence (Leiserson, Prokop, Randall 1998).
+# The position of the only set bit, by a perfect hash: de Bruijn sequence (Leiserson, Prokop, Randall 1998).
 _DE_BRUIJN = 0x03F79D71B4CB0A89
 PLACES = np.zeros(WORD, np.int64)
 for _i in range(WORD):
@@ -41,14 +41,14 @@ _NUMBERS = (st.ByteType, st.ShortType, st.IntegerType, st.LongType, st.FloatType
 
 
 class Divided(NamedTuple):
-    """The texts that let a predicate pass, by column, and what else has to be true ("" if nothing)."""
+    """The strings that satisfy a predicate, by column, and the rest of the predicate ("" if none)."""
 
     texts: dict[str, frozenset[str]]
     rest: str
 
 
 def divided(predicate: str, schema: st.StructType) -> Divided | None:
-    """The parts of a predicate; None if it has to stay whole."""
+    """The parts of a predicate; None if it cannot be divided."""
     texts: dict[str, frozenset[str]] = {}
     rest = []
     for part in _parts(predicate):
@@ -63,7 +63,7 @@ def divided(predicate: str, schema: st.StructType) -> Divided | None:
 
 
 def _parts(predicate: str) -> list[str]:
-    """What stands between the ANDs that are in no quotes."""
+    """The parts between the ANDs outside quotes."""
     parts = [""]
     for piece in _PIECE.findall(predicate):
         first, *others = [piece] if piece[0] == "'" else _AND.split(piece)
@@ -75,7 +75,7 @@ def _parts(predicate: str) -> list[str]:
 def _about_texts(part: str, schema: st.StructType) -> tuple[str, frozenset[str]] | None:
     match = _ONE.fullmatch(part) or _SOME.fullmatch(part)
     field = _field(match[1], schema) if match else None
-    # A text with a collation is a type of its own.
+    # A string with a collation has a type of its own.
     if not match or not field or field.dataType != st.StringType():
         return None
     return field.name, frozenset(text[1:-1] for text in re.findall(_TEXT, match[2]))
@@ -90,18 +90,19 @@ def _cannot_fail(part: str, schema: st.StructType) -> bool:
 
 
 def _field(name: str, schema: st.StructType) -> st.StructField | None:
-    """The column that Spark takes the name for, if there is no other that it might be."""
+    """The column that Spark resolves the name to, None if it is ambiguous."""
     found = [field for field in schema if field.name.lower() == name.lower()]
     return found[0] if len(found) == 1 and name.lower() not in _NO_NAMES else None
 
 
 @dataclass(frozen=True, eq=False)
 class Index:
-    """Which predicates are true of a row: made by `index`.
+    """Which predicates are true for a row; created by `index`.
 
-    `asked` are the predicates that Spark evaluates; `needs` tells for each of all predicates which of these has to be
-    true (-1: none), `needing` has the bits of those that need one. Of the texts of column c the rows in `bits` begin at
-    `firsts[c]`, and the last of them is that of other texts and of null; row 0 has the bits of all predicates.
+    `asked` are the predicates that Spark evaluates; `needs` has for each predicate the number of the asked predicate
+    that must be true (-1: none), `needing` has the bits of the predicates that need one. In `bits`, the rows for the
+    strings of column c begin at `firsts[c]`, followed by a row for other strings and null; row 0 has the bits of all
+    predicates.
     """
 
     columns: tuple[str, ...]
@@ -113,7 +114,7 @@ class Index:
     needing: Array
 
     def masks(self, columns: Sequence[pa.Array], answers: Array) -> Array:
-        """The bits of each row (rows x words), of its texts and of Spark's answers (bits of `asked`)."""
+        """The bits of each row (rows x words), from its strings and Spark's answers (bits of `asked`)."""
         codes = np.zeros((len(columns), len(answers)), np.int64)
         for number, (column, texts) in enumerate(zip(columns, self.texts, strict=True)):
             found = pc.index_in(column, value_set=pa.array(texts, column.type))
@@ -152,13 +153,13 @@ def _packed(flags: Array) -> Array:
 
 @compiled
 def place(bit: np.uint64, places: Array) -> int:
-    """Where the only bit stands that is set."""
+    """The position of the only set bit."""
     return int(places[(bit * np.uint64(_DE_BRUIJN)) >> np.uint64(58)])
 
 
 @compiled
 def candidates(codes: Array, bits: Array, answers: Array, needs: Array, needing: Array, places: Array) -> Array:
-    """The bits that all rows of `bits` at an event's codes have, less those that need an answer that is no."""
+    """The bits that all rows of `bits` at an event's codes have, without those that need an answer that is false."""
     out = np.empty((len(answers), bits.shape[1]), np.int64)
     for row in range(len(answers)):
         for w in range(bits.shape[1]):

@@ -1,11 +1,11 @@
 """The stage with the state: one key for each bucket of persons, whose records live in the workers' memory.
 
-What Spark keeps for a bucket is a snapshot of its records and a log of what came since: the packed events as they
-are, and the clock. A batch appends one entry. A worker that holds the records as they were after entry n only replays
-the entries after n; tokens, which each entry draws at random and chains to the one before, tell whether what it holds
-is of this history, so that a batch that is run again, another worker or a restart find the right state. When the log
-outgrows the snapshot, a new snapshot replaces both, but for a mark of it and the last entries before: Spark gives a
-bucket to any of its workers, and one that missed these plays them instead of building all records anew.
+For each bucket Spark keeps a snapshot of its records and a log of later entries: the packed events as they are, and the
+clock. A batch appends one entry. A worker that holds the records after entry n only replays the entries after n. Each
+entry has a random token and that of the entry before. The tokens show whether the records of a worker belong to this
+history, so that a repeated batch, another worker or a restart find the right state. When the log outgrows the snapshot,
+a new snapshot replaces both, except for a mark of it and the last entries before: Spark gives a bucket to any of its
+workers, and a worker that missed these entries replays them instead of rebuilding all records.
 """
 
 from __future__ import annotations
@@ -35,24 +35,23 @@ from penstock.segment.rule_files import rule_of
 from penstock.segment.rule_plan import RulePlan, plan
 
 _TOKEN, _LAST, _RULES, _SIZES = 1, 2, slice(3, 7), slice(7, 12)
-"""Where it stands in the notes of a slot."""
+"""Positions in the notes of a slot."""
 SCHEMA = "changes binary"
 HEAD = "first long, next long, token long, timer long, rules string, logged long, kept long"
 ENTRY = "previous long, token long, clock long, latest long, rules binary, data binary"
 FAR = 1 << 60
 LOG_BYTES = 1 << 20
-"""A log may be this long, or as long as the snapshot if that is longer."""
+"""Maximum length of a log, or the length of the snapshot if that is longer."""
 LOG_ENTRIES = 4096
 SNAPSHOT = -1
-"""The number under which the snapshot stands; its place in the log has a mark."""
+"""The entry number of the snapshot; its position in the log has a mark."""
 REACH = 8
 """Entries before a snapshot that stay in the log."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """Where the log of a bucket stands: entry `first` marks the snapshot, `next` is the one to be written; sizes in
-    bytes."""
+    """The position of a bucket's log: entry `first` marks the snapshot, `next` is the next to write; sizes in bytes."""
 
     first: int = 0
     next: int = 0
@@ -64,8 +63,8 @@ class Head:
 
 
 class Entry(NamedTuple):
-    """What came in a batch; or the mark of a snapshot, with the digest of its rules: there the records were compacted;
-    or the snapshot, which has the rules and the token of its mark."""
+    """The events of a batch; or the mark of a snapshot, where the records were compacted, with the digest of its rules;
+    or the snapshot, with the rules and the token of its mark."""
 
     previous: int
     token: int
@@ -76,8 +75,8 @@ class Entry(NamedTuple):
 
 
 class Segments(StatefulProcessor):
-    """Touches of one of so many buckets in, membership events out; `late` in milliseconds, `by_events`: time is the
-    watermark."""
+    """Takes the touches of a bucket, returns membership events; `late` is in milliseconds; with `by_events` the time is
+    the watermark."""
 
     def __init__(self, plan: RulePlan, name: str, buckets: int, late: int, by_events: bool) -> None:
         self.plan, self.name, self.buckets, self.late, self.by_events = plan, name, buckets, late, by_events
@@ -114,7 +113,7 @@ class Segments(StatefulProcessor):
     def _stepped(
         self, held: Held | None, parts: Sequence[bytes], clock: int, latest: int
     ) -> tuple[Head, Held, list[Changes]]:
-        """The records brought up to date and taken on by a batch, and what it changed."""
+        """The records after a batch, and what it changed."""
         head = Head(*(self.head.get() or ()))
         held, changes = self._current(head, held), []
         if held.rules != self.rules:
@@ -130,7 +129,7 @@ class Segments(StatefulProcessor):
         return head, held, changes
 
     def _current(self, head: Head, held: Held | None) -> Held:
-        """The records as the state has them: those at hand, brought up to date, or built anew."""
+        """The records as the state has them: those held, brought up to date, or rebuilt."""
         if head.next == 0:
             return Held(RecordStore(self.plan), -1, 0, self.rules)
         if held and held.token == head.token:
@@ -144,7 +143,7 @@ class Segments(StatefulProcessor):
         return held
 
     def _missed(self, head: Head, held: Held) -> list[Entry] | None:
-        """What leads from what a worker holds to now; None if the log does not, or if rules changed in between."""
+        """The entries that a worker missed; None if the log does not have them all, or if rules changed in between."""
         number = held.last + 1
         first = self.log.getValue((number,)) if number < head.next else None
         if first is None or Entry(*first).previous != held.token:
@@ -159,7 +158,7 @@ class Segments(StatefulProcessor):
         return Entry(*found)
 
     def _snapshot(self, head: Head, held: Held, clock: int) -> Head:
-        """Replace the log by the records, but for its last entries."""
+        """Replace the log by the records, except for its last entries."""
         rules, data = _described(held.store.plan, self.buckets), held.store.save()
         for number in range(max(head.first - REACH, 0), head.next - REACH):
             self.log.removeKey((number,))
@@ -169,7 +168,7 @@ class Segments(StatefulProcessor):
         return head
 
     def _logged(self, head: Head, held: Held, parts: Sequence[bytes], clock: int, latest: int) -> Head:
-        """Append what came; the first of a bucket after an empty snapshot."""
+        """Append the events of a batch; before the first entry of a bucket, an empty snapshot."""
         if head.next == 0:
             empty = Held(RecordStore(self.plan), -1, 0, self.rules)
             head = self._snapshot(head, empty, clock)
@@ -184,7 +183,7 @@ class Segments(StatefulProcessor):
         return replace(head, next=head.next + 1, token=token)
 
     def _timed(self, head: Head, due: int | None, now: int, fired: bool) -> Head:
-        """See that the bucket is looked at when something is due; earlier than needed does no harm."""
+        """Set a timer for when something is due; an early timer does no harm."""
         timer = 0 if fired else head.timer
         wanted = 0 if due is None else max(due + self.late, now) + 1
         if timer and (timer <= now or (wanted and wanted < timer)):
@@ -197,7 +196,7 @@ class Segments(StatefulProcessor):
 
 
 def replayed(log: Iterable[Entry]) -> RecordStore:
-    """The records that a log tells: the snapshot is first, and counts from its mark on."""
+    """The records from a log: the snapshot is first, and the entries after its mark apply to it."""
     entries = iter(log)
     snapshot = next(entries)
     next(entry for entry in entries if entry.token == snapshot.token)
@@ -209,13 +208,13 @@ def replayed(log: Iterable[Entry]) -> RecordStore:
 
 
 def described(snapshot: Entry) -> tuple[list[Rule], int]:
-    """The rules with which a snapshot was made, and how many buckets there are."""
+    """The rules of a snapshot, and the number of buckets."""
     found = json.loads(zlib.decompress(snapshot.rules or b""))
     if found.get("layout") != LAYOUT:
         raise PenstockError(
-            "an earlier build kept the records of this state, in a form that is read no more",
+            "an earlier build wrote this state, in a layout that this build cannot read",
             where="the checkpoint of segment.match",
-            next="start the query with a checkpoint of its own",
+            next="start the query with a new checkpoint",
         )
     return [rule_of(one, "the state") for one in found["rules"]], found["buckets"]
 
@@ -237,7 +236,7 @@ def _as_text(plan: RulePlan) -> str:
 
 
 def _apply(store: RecordStore, parts: Sequence[bytes], clock: int, latest: int) -> list[Changes]:
-    """Events, then the clock."""
+    """Apply events, then the clock."""
     taken = [store.take(joined([unpack(part) for part in parts]), latest=latest)] if parts else []
     return [*taken, store.tick(clock)]
 
@@ -255,12 +254,12 @@ def _parts(data: bytes) -> list[bytes]:
     return found
 
 
-# What workers hold between batches: the records of a bucket, in memory that an executor's workers share.
+# What workers hold between batches: the records of a bucket, in memory shared by an executor's workers.
 
 
 @dataclass
 class Held:
-    """The records of a bucket after entry `last` of its log, which has this token, and the digest of their rules."""
+    """The records of a bucket after entry `last` of its log, with that entry's token and the digest of their rules."""
 
     store: RecordStore
     last: int
@@ -269,15 +268,15 @@ class Held:
 
 
 _HELD: dict[str, Held] = {}
-"""What a worker holds that shares nothing, by the name of the state and the bucket."""
+"""What a worker without shared memory holds, by the name of the state and the bucket."""
 
 
 def place(name: str, plan: RulePlan, rules: str) -> AbstractContextManager[shared_memory.SharedValue[Held]]:
-    """The place of a bucket of records (see `shared.place`). `rules` is the digest of the plan's."""
+    """The slot of a bucket of records (see `shared_memory.place`); `rules` is the digest of the plan's rules."""
 
     def take(slot: shared_memory.Slot) -> Held | None:
         notes = slot.notes
-        # Records under other rules are read from the log, which knows these.
+        # Records under other rules are read from the log, which has those rules.
         if notes[_RULES].tobytes() != bytes.fromhex(rules):
             return None
         store = RecordStore(plan, slot)

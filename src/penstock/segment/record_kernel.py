@@ -43,7 +43,7 @@ from penstock.segment.rule_plan import (
 def new_id(
     words: Array, index: Array, sizes: Array, at: int, key: int, ids: Array, start: int, stop: int, marks: int
 ) -> Any:
-    """Write a person's id, whose place in the hash table is `at`; where it stands."""
+    """Write a person's id, with its entry in the hash table at `at`; returns its position."""
     o, size = sizes[USED], stop - start
     text = o + ID_HEAD + marks
     width = ID_HEAD + marks + (size + 7) // 8
@@ -58,7 +58,7 @@ def new_id(
 
 @uncounted
 def new_record(words: Array, index: Array, sizes: Array, width: int, key: int, rule: int, person: int) -> Any:
-    """Make an empty record; where it stands."""
+    """Create an empty record; returns its position."""
     o, at = sizes[USED], find(index, key, rule)
     words[o : o + width] = 0
     words[o], words[o + 1], words[o + 2], words[o + 3] = width, key, rule, person
@@ -73,9 +73,9 @@ def new_record(words: Array, index: Array, sizes: Array, width: int, key: int, r
 def locate(
     words: Array, index: Array, key: int, person: int, touched: Array, first: int, stop: int, found: Array
 ) -> None:
-    """Where the person's records of the rules `touched[first:stop]` stand, zero for none.
+    """Write the positions of the person's records of the rules `touched[first:stop]` to `found`, zero for none.
 
-    They lie all over memory: first the processor is told which entries of the index it will need, then which records.
+    They are scattered over memory: the entries of the index are prefetched first, then the records.
     """
     for i in range(first, stop):
         rule = touched[i]
@@ -116,9 +116,9 @@ def take(
     found: Array,
     out: Array,
 ) -> int:
-    """Events `order[first:stop]` into the state; stops early when `out` is nearly full: returns the next one.
+    """Apply the events `order[first:stop]`; returns the next event, before `stop` if `out` is nearly full.
 
-    A time after `latest` is taken as `latest`. `found` is room for as many numbers as there are rules.
+    A time after `latest` counts as `latest`. `found` has room for one number per rule.
     """
     marks = marks_of(rules)
     for at in range(first, stop):
@@ -156,7 +156,7 @@ def tick(
     clock: int,
     out: Array,
 ) -> bool:
-    """What is due by the clock happens; false when `out` is nearly full and there is more."""
+    """Apply what is due by the clock; returns false when `out` is nearly full and more is due."""
     while sizes[QUEUED] and heap[0] <= clock:
         if sizes[OUT] + sizes[MOST] > len(out):
             return False
@@ -169,7 +169,7 @@ def tick(
     return True
 
 
-# A record in time: what is due happens, an event touches it, and memberships begin, go on and end.
+# A record in time: what is due happens, an event touches it, and memberships begin, continue and end.
 
 
 @uncounted
@@ -184,7 +184,7 @@ def emit(words: Array, out: Array, sizes: Array, o: int, kind: int, at: int) -> 
 def judge(
     words: Array, rules: Array, terms: Array, limits: Array, program: Array, out: Array, sizes: Array, o: int, t: int
 ) -> None:
-    """The record was matched at `t`: if the condition holds, the person enters or stays longer."""
+    """After an event that can make the condition true: if it is true at `t`, the person enters or stays longer."""
     if not is_true(words, rules, terms, limits, program, o, t):
         return
     rule, until = words[o + 2], words[o + 4]
@@ -206,7 +206,7 @@ def leave(words: Array, out: Array, sizes: Array, o: int, kind: int, at: int) ->
 def advance(
     words: Array, rules: Array, terms: Array, limits: Array, program: Array, out: Array, sizes: Array, o: int, t: int
 ) -> None:
-    """What is due by `t` happens, one after another."""
+    """Apply what is due by `t`, in order."""
     rule = words[o + 2]
     while words[o + 6] != 0 and words[o + 6] <= t:
         due = words[o + 6]
@@ -242,7 +242,7 @@ def touch(
     t: int,
     row: int,
 ) -> None:
-    """One event for one record. An event that is late is counted when it was, and judged at the record's last time."""
+    """Apply one event to one record. A late event counts at its own time and is judged at the record's last time."""
     rule = words[o + 2]
     advance(words, rules, terms, limits, program, out, sizes, o, t)
     now = max(t, words[o + 5])
@@ -264,25 +264,25 @@ def touch(
     words[o + 6] = next_due(words, rules, terms, limits, o)
 
 
-# Where records stand, in a hash table, and which is due first, in a heap (see `record_layout`).
+# The hash table with the positions of records, and the heap of those that are due (see `record_layout`).
 
 
 @uncounted
 def marks_of(rules: Array) -> Any:
-    """Words of the marks of an id under so many rules."""
+    """Words of the marks of an id under these rules."""
     return (len(rules) + MARKED - 1) // MARKED
 
 
 @uncounted
 def first_entry(index: Array, key: int, rule: int) -> Any:
-    """The first entry of the hash table in which (key, rule) can stand."""
+    """The first entry of the hash table that (key, rule) can have."""
     mixed = (np.uint64(key) ^ (np.uint64(rule + 2) * np.uint64(0x9E3779B97F4A7C15))) * np.uint64(0xBF58476D1CE4E5B9)
     return np.int64((mixed ^ (mixed >> np.uint64(29))) & np.uint64(len(index) // 3 - 1))
 
 
 @uncounted
 def find(index: Array, key: int, rule: int) -> Any:
-    """Where (key, rule) stands in the hash table, or the free place for it."""
+    """The position of (key, rule) in the hash table, or the free position for it."""
     at, mask = first_entry(index, key, rule), len(index) // 3 - 1
     while index[3 * at + 2] != 0 and (index[3 * at] != key or index[3 * at + 1] != rule):
         at = (at + 1) & mask
@@ -291,7 +291,7 @@ def find(index: Array, key: int, rule: int) -> Any:
 
 @uncounted
 def rehash(old: Array, new: Array) -> None:
-    """The entries of a hash table in a larger, empty one."""
+    """Copy the entries of a hash table to a larger, empty table."""
     for i in range(0, len(old), 3):
         if old[i + 2]:
             at = find(new, old[i], old[i + 1])
@@ -328,7 +328,7 @@ def drop_first(heap: Array, sizes: Array) -> None:
 
 @uncounted
 def queue(words: Array, heap: Array, sizes: Array, o: int) -> None:
-    """See that the heap knows when the record is due, or a time before that."""
+    """Make sure that the heap has the record at its due time or earlier."""
     due, queued = words[o + 6], words[o + 7]
     if due != 0 and (queued == 0 or due < queued):
         push(heap, sizes, due, o)
@@ -337,7 +337,7 @@ def queue(words: Array, heap: Array, sizes: Array, o: int) -> None:
 
 @uncounted
 def rebuild(words: Array, index: Array, heap: Array, sizes: Array) -> None:
-    """Index and heap of the records that stand in `words`."""
+    """Build index and heap of the records in `words`."""
     sizes[INDEXED], sizes[QUEUED] = 0, 0
     index[:] = 0
     o = 1

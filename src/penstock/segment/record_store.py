@@ -1,4 +1,4 @@
-"""The state of one bucket of persons in memory: the arrays of `record_layout`, which grow, and their copy as bytes."""
+"""The state of one bucket of persons in memory: the growing arrays of `record_layout`, and their copy as bytes."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from penstock.segment.rule_plan import ABSENCE, FIRST_TERM, HEAD, KEEP, KIND, LA
 WORD = 8
 """Bytes."""
 GONE, CARRIED, SAME = 0, 1, 2
-"""What becomes of the records of a rule."""
+"""What happens to the records of a rule."""
 COLUMNS = 5
-"""Of a membership event: place of the id, rule, kind, at, until."""
+"""Columns of a membership event: position of the id, rule, kind, at, until."""
 TOGETHER = 4096
-"""Events between two looks at the space: what each of them could need must be free."""
+"""Events between two checks for free space, which must be enough for all of them."""
 SMALLEST = 1024
 ARRAYS = WORDS, INDEX, HEAP = 0, 1, 2
 
 
 class RecordArrays(Protocol):
-    """Where the arrays of a store lie, by their places."""
+    """The memory of a store's arrays, by array number."""
 
     def zeros(self, place: int, length: int) -> Array:
-        """An array that takes the place of the one there."""
+        """A new array that replaces the current one."""
 
     def longer(self, place: int, array: Array, used: int, length: int) -> Array:
-        """The array with more room; what is not used takes no memory until it is."""
+        """The array with more room; unused room takes no memory."""
 
 
 class Own:
-    """Memory of this process."""
+    """Memory of this process only."""
 
     def zeros(self, place: int, length: int) -> Array:
         return np.zeros(length, np.int64)
@@ -56,7 +56,7 @@ OWN = Own()
 
 @dataclass(frozen=True)
 class Changes:
-    """Membership events in their order for each person: ids as UTF-8, kinds as in `record_layout`."""
+    """Membership events, in order for each person: ids as UTF-8, kinds as in `record_layout`."""
 
     ids: list[bytes]
     rows: Array
@@ -80,16 +80,16 @@ class RecordStore:
 
     @property
     def due(self) -> int | None:
-        """When the store must be looked at again, in milliseconds; it may turn out to be too early."""
+        """When to call `tick` next, in milliseconds; it may be too early."""
         return int(self.heap[0]) if self.sizes[QUEUED] else None
 
     @property
     def nbytes(self) -> int:
-        """Of the records in use."""
+        """Bytes of the records in use."""
         return int(8 * self.sizes[USED])
 
     def take(self, events: Touches, *, latest: int) -> Changes:
-        """Put events into the records, by time; times after `latest` count as `latest`."""
+        """Apply events to the records in the order of time; times after `latest` count as `latest`."""
         order = np.argsort(events.times, kind="stable")
         at, found = 0, [self._out(len(events.rules))]
         while at < len(order):
@@ -101,7 +101,7 @@ class RecordStore:
         return self._all(found)
 
     def tick(self, clock: int) -> Changes:
-        """Let happen what is due by then."""
+        """Apply what is due by `clock`."""
         found = [self._out(0)]
         plan = self.plan
         arrays = self.words, self.heap, self.sizes, plan.rules, plan.terms, plan.limits, plan.program
@@ -121,12 +121,12 @@ class RecordStore:
         return used.to_bytes(8, "little") + bytes(pa.compress(self.words[:used].tobytes(), "zstd", asbytes=True))
 
     def load(self, data: bytes) -> None:
-        """Become what `save` gave."""
+        """Replace the records by those that `save` returned."""
         count = int.from_bytes(data[:8], "little")
         self.fill(np.frombuffer(pa.decompress(data[8:], 8 * count, "zstd"), np.int64))
 
     def fill(self, words: Array) -> None:
-        """Become the records that stand in `words`."""
+        """Replace the records by those in `words`."""
         self.words = self.memory.zeros(WORDS, _power(max(len(words), SMALLEST)))
         self.words[: len(words)] = words
         self.sizes[USED] = len(words)
@@ -136,7 +136,7 @@ class RecordStore:
         places.rebuild(self.words, self.index, self.heap, self.sizes)
 
     def move(self, memory: RecordArrays) -> None:
-        """Lie in this memory from now on."""
+        """Move the arrays to this memory."""
         if memory is self.memory:
             return
         self.memory = memory
@@ -145,7 +145,7 @@ class RecordStore:
         self.heap = self._moved(HEAP, self.heap, 2 * int(self.sizes[QUEUED]))
 
     def records(self) -> tuple[list[bytes], Array]:
-        """Of all records the ids, and the columns place of the id, rule, member until, last time, due; zero is none."""
+        """The ids of all records, and the columns position of the id, rule, member until, last time, due; 0: none."""
         rows = np.empty((int(self.sizes[INDEXED]), COLUMNS), np.int64)
         rows = rows[: listed(self.words, int(self.sizes[USED]), rows)]
         return self._ids(rows), rows
@@ -162,7 +162,7 @@ class RecordStore:
         return int(record_kernel.take(*own, *given, events.values, order, at, stop, latest, self._found, out))
 
     def _require(self, events: Touches, rows: Array) -> None:
-        """Room for what these events can add at most."""
+        """Make room for the most that these events can add."""
         counts = np.diff(events.ends, prepend=0)[rows]
         touches = int(counts.sum())
         text = int((events.offsets[rows + 1] - events.offsets[rows]).sum())
@@ -184,7 +184,7 @@ class RecordStore:
         return np.empty((rows, COLUMNS), np.int64)
 
     def _close(self, found: list[Array], touches: int) -> None:
-        """The output is full: keep it, and go on with a larger one."""
+        """Keep the full output, and continue with a larger one."""
         found[-1] = found[-1][: self.sizes[OUT]]
         self.sizes[OUT] = 0
         found.append(self._out(max(2 * len(found[-1]), touches * int(self.sizes[MOST]))))
@@ -195,7 +195,7 @@ class RecordStore:
         return self.changes(np.concatenate(found))
 
     def changes(self, rows: Array) -> Changes:
-        """Rows of output with the ids to which they point."""
+        """Rows of output with their ids."""
         return Changes(self._ids(rows), rows, self.plan.source)
 
     def _ids(self, rows: Array) -> list[bytes]:
@@ -216,12 +216,12 @@ def _power(number: int) -> int:
     return 1 << max(1, number - 1).bit_length()
 
 
-# Records copied to other words: those that still matter, or under other rules; and listed (see `record_layout`).
+# Copies records to other words: those still needed, or under other rules; and lists them (see `record_layout`).
 
 
 @uncounted
 def with_id(words: Array, person: int, marks: int, to: Array, end: int, new_marks: int) -> Any:
-    """Copy a person's id, without marks, unless its new place is known; where the copy ends."""
+    """Copy a person's id, without marks, unless it was copied already; returns where the copy ends."""
     if words[person + 4]:
         return end
     text, new_text = person + ID_HEAD + marks, end + ID_HEAD + new_marks
@@ -236,13 +236,14 @@ def with_id(words: Array, person: int, marks: int, to: Array, end: int, new_mark
 
 @uncounted
 def mark(to: Array, person: int, rule: int) -> None:
-    """Tell with a person's id that there is a record for the rule."""
+    """Mark in a person's id that there is a record for the rule."""
     to[person + ID_HEAD + rule // MARKED] |= np.int64(1) << (rule % MARKED)
 
 
 @uncounted
 def keep_alive(words: Array, used: int, rules: Array, clock: int, to: Array) -> int:
-    """Copy the records that still matter, and the ids they need; where the copy ends. Moves the ids in `words`."""
+    """Copy the records still needed, and their ids; returns where the copy ends. Sets the new positions of the ids in
+    `words`."""
     o, end, marks = 1, 1, marks_of(rules)
     while o < used:
         rule = words[o + 2]
@@ -261,7 +262,7 @@ def keep_alive(words: Array, used: int, rules: Array, clock: int, to: Array) -> 
 def move(
     words: Array, used: int, new_of: Array, how: Array, rules: Array, clock: int, to: Array, out: Array
 ) -> tuple[int, int]:
-    """Copy records with their new rules; where the copy ends, and how many members left."""
+    """Copy records with their new rules; returns where the copy ends, and how many members left."""
     o, end, left, marks, new_marks = 1, 1, 0, marks_of(how), marks_of(rules)
     while o < used:
         rule = words[o + 2]
@@ -287,7 +288,7 @@ def move(
 
 @uncounted
 def listed(words: Array, used: int, out: Array) -> int:
-    """Of each record the place of its id, rule, member until, last time, due, as rows of `out`; how many."""
+    """Write position of the id, rule, member until, last time and due of each record to `out`; returns their number."""
     o, row = 1, 0
     while o < used:
         if words[o + 2] >= 0:
@@ -298,14 +299,14 @@ def listed(words: Array, used: int, out: Array) -> int:
     return row
 
 
-# Records made under other rules: those of rules that stayed stay, the others' members are carried over or leave.
+# Records made under other rules.
 #
-# A rule stays what it is while its digest does. One whose condition changed keeps its members, by its name, until their
-# time is over, and counts anew. The members of a rule that is gone leave.
+# A rule with the same name and digest keeps its records. A rule with the same name but another digest keeps its members
+# until their time is over, and counts from zero. The members of a removed rule leave.
 
 
 def migrated(old: RecordStore, plan: RulePlan, clock: int) -> tuple[RecordStore, Changes]:
-    """A store under `plan` with the records of `old`, and the leavings of those whose rule is gone."""
+    """A store under `plan` with the records of `old`, and a leave event for each member of a removed rule."""
     by_digest = {(rule.digest, rule.name): i for i, rule in enumerate(plan.source)}
     by_name = {rule.name: i for i, rule in enumerate(plan.source)}
     new_of, how = [], []
@@ -325,5 +326,5 @@ def migrated(old: RecordStore, plan: RulePlan, clock: int) -> tuple[RecordStore,
 
 
 def _room(old: RecordStore, plan: RulePlan) -> int:
-    """Words that carried records and ids can need beyond what they have."""
+    """Additional words that carried records and ids can need."""
     return int(old.sizes[INDEXED]) * int(plan.rules[:, WIDTH].max() + marks_of(plan.rules))

@@ -1,7 +1,7 @@
-"""Rules of segments: what a person must have done, for how long it makes a member, and where members are sent.
+"""Rules of segments: what a person must do, how long a membership lasts, and which topic gets the membership events.
 
 A rule's condition is a tree: counts, totals, sequences, absences and latest values, joined by `all_of` and `any_of`.
-Predicates are Spark SQL over the columns of the events; they are checked when a stream is built from the rules.
+Predicates are Spark SQL over the columns of the events. They are checked when a stream is built from the rules.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from penstock.errors import PenstockError
 
 MILLISECOND = timedelta(milliseconds=1)
 LONGEST = timedelta(days=19 * 365)
-"""Of a membership, so that the rows that tell of it stay within the 20 years that CQL keeps one."""
+"""The longest membership: its rows must stay below CQL's maximum time to live of 20 years."""
 NAME = re.compile(r"\w[\w.]*(?:-[\w.]+)*")
-"""Of a segment: one that an expression over segments reads as one word."""
+"""A segment name: one token in an expression over segments."""
 STEPS_OF_TTL = 64
-"""Into so many steps a time to live is divided unless a rule says otherwise: each prolongs a member at most once."""
+"""Steps per time to live unless a rule sets `prolong`: each step prolongs a member at most once."""
 SHOWN = 200
-"""Characters of a value in an error."""
+"""Maximum characters of a value in an error."""
 
 
 def shown(value: Any) -> str:
-    """A value for an error: its begin, if it is long."""
+    """The value's repr for an error, cut if it is long."""
     text = repr(value)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 @dataclass(frozen=True)
 class Count:
-    """At least so many events with `when` in the last `within`."""
+    """At least `at_least` events that match `when` in the last `within`."""
 
     when: str
     at_least: int
@@ -46,7 +46,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Total:
-    """The sum of `of` over the events with `when` in the last `within`; resolved to a 64th of it."""
+    """The sum of `of` over the events that match `when` in the last `within`; the resolution is a 64th of `within`."""
 
     of: str
     when: str
@@ -56,7 +56,7 @@ class Total:
 
 @dataclass(frozen=True)
 class Chain:
-    """An event with each of `steps`, in this order, all in the last `within`."""
+    """An event that matches each of `steps`, in this order, all in the last `within`."""
 
     steps: tuple[str, ...]
     within: timedelta
@@ -64,7 +64,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class Absence:
-    """An event with `after`, and none with `of` in the time `within` that follows it."""
+    """An event that matches `after`, followed by no event that matches `of` for the time `within`."""
 
     of: str
     after: str
@@ -73,7 +73,7 @@ class Absence:
 
 @dataclass(frozen=True)
 class Latest:
-    """The newest event for which `when` is not null says true."""
+    """`when` is true for the newest event for which it is not null."""
 
     when: str
 
@@ -94,7 +94,7 @@ Condition: TypeAlias = Term | All | Any_
 
 @dataclass(frozen=True)
 class Rule:
-    """One segment: made and checked by `rule`; `line` is that of the file it came from, or empty."""
+    """One segment, created and checked by `rule`; `line` is the file and line it was read from, or empty."""
 
     name: str
     condition: Condition
@@ -111,7 +111,7 @@ class Rule:
 
     @property
     def digest(self) -> str:
-        """Of what decides about the state that is kept for a person: a rule with another one begins anew."""
+        """A hash of what the state of a person depends on: a rule with another digest starts with empty state."""
         parts = {name: value for name, value in spec(self).items() if name not in ("ttl", "to", "prolong")}
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -129,17 +129,21 @@ def rule(
     until_false: bool = False,
     prolong: timedelta | str | None = None,
 ) -> Rule:
-    """A segment `name`: who meets `when` becomes a member for `ttl`, longer when it happens again.
+    """A segment `name`: a person who meets `when` is a member for `ttl`; meeting it again prolongs the membership.
 
-    `when` is a condition, or a predicate: then one event is enough, or `at_least` so many `within` a sliding time,
-    or with `total` that much of its sum. `leave` is a predicate that ends the membership and forgets the person.
-    With `until_false` a member also leaves as soon as the condition is false. `to` is the topic of the members'
-    events. A membership ends at a multiple of `prolong` (a 64th of `ttl`) that is not before its `ttl`.
+    `when` is a condition or a predicate. For a predicate, one event is enough by default; with `at_least`, that many
+    events in the sliding time `within`; with `total`, the sum of that expression must reach `at_least`.
+    `leave` is a predicate that ends the membership and deletes the person's state. With `until_false` a member also
+    leaves as soon as the condition is false. `to` is the topic for the membership events. A membership ends at the
+    first multiple of `prolong` (default: a 64th of `ttl`) that is not before its `ttl`.
+
+    Durations are `timedelta` or strings like "7 days". Raises PenstockError for an invalid name, duration or condition.
+    Predicates are checked later, by `match`.
     """
     where = f"rule {shown(name)}"
     if not NAME.fullmatch(name):
         raise PenstockError(
-            f"{shown(name)} is no name for a segment",
+            f"{shown(name)} is not a valid segment name",
             next="use letters, digits, dots, underscores, and dashes between them",
         )
     life = _positive(ttl, "ttl", where)
@@ -147,62 +151,65 @@ def rule(
     if isinstance(when, str):
         condition = _simple(when, at_least, total, life if within is None else _positive(within, "within", where))
         if at_least is not None and within is None:
-            raise PenstockError("at_least needs a time", where=where, next='give within=, such as within="7 days"')
+            raise PenstockError("at_least needs within", where=where, next='set within=, such as within="7 days"')
     elif at_least is not None or total is not None or within is not None:
         raise PenstockError(
-            "at_least, total and within are for a predicate",
+            "at_least, total and within need a predicate in when",
             where=where,
             next="put them into the condition: segment.count(when, at_least=..., within=...)",
         )
     else:
         condition = when
     if total is not None and at_least is None:
-        raise PenstockError("total needs a sum to reach", where=where, next="give at_least=")
+        raise PenstockError("total needs at_least", where=where, next="set at_least= to the sum to reach")
     if not to:
-        raise PenstockError("to is empty", where=where, next="give the topic that gets the members' events")
+        raise PenstockError("to is empty", where=where, next="set to= to the topic for the membership events")
     step = life / STEPS_OF_TTL if prolong is None else duration(prolong, name="prolong")
     made = Rule(name, condition, life, to, leave, until_false, max(step, MILLISECOND))
     if life + made.prolong > LONGEST:
-        raise PenstockError(f"ttl and prolong are {life + made.prolong}", where=where, next="give 19 years at most")
+        raise PenstockError(f"ttl plus prolong is {life + made.prolong}", where=where, next="use at most 19 years")
     _check(condition, where)
     return made
 
 
 def count(when: str, *, at_least: float, within: timedelta | str) -> Count:
-    """At least so many events, a whole number, with `when` in the last `within`; exact up to 64, above to a 64th of
-    `within`."""
+    """At least `at_least` events (an integer) that match `when` in the last `within`.
+
+    Exact for `at_least` up to 64; above that the time has a resolution of a 64th of `within`. Raises PenstockError if
+    `at_least` is not an integer.
+    """
     if not math.isfinite(at_least) or at_least != int(at_least):
-        raise PenstockError(f"at_least counts events, and {at_least:g} is no whole number", next="give total= for sums")
+        raise PenstockError(f"at_least counts events, but {at_least:g} is not an integer", next="use total= for sums")
     return Count(when, int(at_least), duration(within, name="within"))
 
 
 def total(of: str, *, when: str = "true", at_least: float, within: timedelta | str) -> Total:
-    """The expression `of`, summed over the events with `when` in the last `within`, is at least so much."""
+    """The sum of the expression `of` over the events that match `when` in the last `within` is at least `at_least`."""
     return Total(of, when, at_least, duration(within, name="within"))
 
 
 def sequence(*steps: str, within: timedelta | str) -> Chain:
-    """Events with these predicates in this order, all in the last `within`."""
+    """Events that match these predicates (2 to 8) in this order, all in the last `within`."""
     return Chain(steps, duration(within, name="within"))
 
 
 def absence(of: str, *, after: str, within: timedelta | str) -> Absence:
-    """No event with `of` in the time `within` after one with `after`; true when that time is over."""
+    """No event matches `of` in the time `within` after an event that matches `after`; true when that time is over."""
     return Absence(of, after, duration(within, name="within"))
 
 
 def latest(when: str) -> Latest:
-    """What the newest event says for which `when` is not null; forgotten after the rule's `ttl`."""
+    """The value of `when` for the newest event for which it is not null; forgotten after the rule's `ttl`."""
     return Latest(when)
 
 
 def all_of(*parts: Condition) -> All:
-    """Every one of these conditions."""
+    """All of these conditions are true."""
     return All(parts)
 
 
 def any_of(*parts: Condition) -> Any_:
-    """At least one of these conditions."""
+    """At least one of these conditions is true."""
     return Any_(parts)
 
 
@@ -229,21 +236,21 @@ def predicates(term: Term) -> tuple[str, ...]:
 
 
 def check_names(rules: Sequence[Rule]) -> None:
-    """Refuse no rules, and two of one name."""
+    """Raise if there are no rules, or if two have the same name."""
     if not rules:
-        raise PenstockError("there are no rules", next='make one: segment.rule("back", when=..., ttl=..., to=...)')
+        raise PenstockError("there are no rules", next='create one: segment.rule("back", when=..., ttl=..., to=...)')
     seen: dict[str, Rule] = {}
     for one in rules:
         if (other := seen.setdefault(one.name, one)) is not one:
             raise PenstockError(
                 f"two rules are named {shown(one.name)}",
                 where=f"{other.where}; {one.where}",
-                next="give each segment one rule; segment.any_of(...) joins conditions",
+                next="keep one rule per segment; combine conditions with segment.any_of(...)",
             )
 
 
 def spec(rule: Rule) -> dict[str, Any]:
-    """The rule as the mapping that stands for it in a YAML file."""
+    """The rule as its mapping in a YAML file."""
     found = {"name": rule.name, "when": _condition_spec(rule.condition), "ttl": duration_text(rule.ttl), "to": rule.to}
     extra = {"leave": rule.leave, "until_false": rule.until_false or None, "prolong": duration_text(rule.prolong)}
     return found | {name: value for name, value in extra.items() if value is not None}
@@ -276,7 +283,7 @@ def _simple(when: str, at_least: float | None, total: str | None, within: timede
 def _check(condition: Condition, where: str) -> None:
     if isinstance(condition, All | Any_):
         if not condition.parts:
-            raise PenstockError("a condition without parts", where=where, next="give it one, or leave it out")
+            raise PenstockError("a condition has no parts", where=where, next="add a part, or remove the condition")
         for part in condition.parts:
             _check(part, where)
     else:
@@ -288,23 +295,25 @@ def _check_term(term: Term, where: str) -> None:
         raise PenstockError(
             f"within is {term.within}",
             where=where,
-            next='give it as "7 days" or a timedelta above zero, of 19 years at most',
+            next='set it to a string such as "7 days" or a timedelta, above zero and at most 19 years',
         )
     if isinstance(term, Total) and not math.isfinite(term.at_least):
-        raise PenstockError(f"at_least is {term.at_least}", where=where, next="give a number")
+        raise PenstockError(f"at_least is {term.at_least}", where=where, next="set it to a finite number")
     if isinstance(term, Count) and term.at_least < 1:
-        raise PenstockError(f"at_least is {term.at_least}", where=where, next="give a count of 1 or more")
+        raise PenstockError(f"at_least is {term.at_least}", where=where, next="set it to 1 or more")
     if isinstance(term, Chain) and not 2 <= len(term.steps) <= 8:
-        raise PenstockError(f"a sequence of {len(term.steps)} steps", where=where, next="give it two to eight")
+        raise PenstockError(f"a sequence has {len(term.steps)} steps", where=where, next="use 2 to 8 steps")
 
 
 def _positive(value: timedelta | str, name: str, where: str) -> timedelta:
     found = duration(value, name=f"{name} of {where}")
     if found < MILLISECOND:
-        raise PenstockError(f"{name} is {found}", where=where, next='give it as "14 days" or a timedelta above zero')
+        raise PenstockError(
+            f"{name} is {found}", where=where, next='use a string such as "14 days" or a positive timedelta'
+        )
     return found
 
 
 def with_line(rule: Rule, line: str) -> Rule:
-    """The rule with the place in a file where it stands."""
+    """The rule with the file and line where it is defined."""
     return replace(rule, line=line)

@@ -1,4 +1,4 @@
-"""Rules in YAML files: the mapping of one rule, and files of them, whose errors name the line.
+"""Rules in YAML files. Errors name the line.
 
 Each rule is a mapping with the arguments of `segment.rule`; its `when` is a predicate or a mapping with one of `count`,
 `total`, `sequence`, `absence`, `latest`, `all`, `any` and the arguments of the function of that name.
@@ -32,18 +32,18 @@ CONDITIONS: dict[str, dict[str, Any]] = {
 }
 LINE = "__line__"
 LARGEST = 1 << 20
-"""Bytes of a file."""
+"""Maximum bytes of a file."""
 DEEPEST = 50
-"""Levels of lists and mappings."""
+"""Maximum nesting of lists and mappings."""
 MOST_REPEATS, FREE_VALUES = 10, 1000
-"""Values that a text stands for, to those that are written in it, beyond some that are free: aliases repeat them."""
+"""Aliases repeat values: a document may expand to at most this multiple of its written values, plus `FREE_VALUES`."""
 LONGEST_NUMBER = 100
-"""Characters: to read a number takes the square of them."""
+"""Maximum characters of a number: parsing time is quadratic."""
 
 
 @dataclass(frozen=True)
 class RuleFile:
-    """Rules of a file, and the file as it was: a stream that is made of them begins anew when it changes."""
+    """The rules of a file and its text; a stream built from them restarts when the rules in the file change."""
 
     path: Path
     rules: tuple[Rule, ...]
@@ -54,7 +54,10 @@ class RuleFile:
 
 
 def rules(path: str | Path) -> RuleFile:
-    """The rules of a YAML file: a list of mappings, each with the arguments of `segment.rule`."""
+    """The rules of a YAML file: a list of mappings, each with the arguments of `segment.rule`.
+
+    Raises PenstockError if the file cannot be read, has more than 1 MiB, or contains an error.
+    """
     file = Path(path)
     try:
         with file.open("rb") as opened:
@@ -62,39 +65,39 @@ def rules(path: str | Path) -> RuleFile:
     except OSError as error:
         raise PenstockError(f"{file} cannot be read: {error.strerror}", next="check the path") from None
     if len(data) > LARGEST:
-        raise PenstockError(f"{file} has more than {LARGEST} bytes", next="divide it, or write the rules in Python")
+        raise PenstockError(f"{file} has more than {LARGEST} bytes", next="split it, or write the rules in Python")
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise PenstockError(f"{file} is no UTF-8: {error}", next="save it as UTF-8") from None
+        raise PenstockError(f"{file} is not UTF-8: {error}", next="save it as UTF-8") from None
     return RuleFile(file, parse(text, str(file)), text)
 
 
 def parse(text: str, where: str) -> tuple[Rule, ...]:
-    """The rules in a text of YAML; `where` is the file's name, for errors."""
+    """The rules in a YAML string; `where` is the file name for errors."""
     try:
         found = yaml.load(text, _Loader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise PenstockError(f"no YAML: {error.problem}", where=f"{where}, line {line}", next="correct it") from None
+        raise PenstockError(f"invalid YAML: {error.problem}", where=f"{where}, line {line}", next="fix it") from None
     except (yaml.YAMLError, ValueError) as error:
-        # Characters that may not be there; pairs that are none.
-        raise PenstockError(f"no YAML: {str(error).strip().splitlines()[0]}", where=where, next="correct it") from None
+        # Forbidden characters; invalid pairs.
+        raise PenstockError(f"invalid YAML: {str(error).strip().splitlines()[0]}", where=where, next="fix it") from None
     if not isinstance(found, list):
-        raise PenstockError("no list of rules", where=where, next='begin each rule with "- name: ..."')
+        raise PenstockError("the file is not a list of rules", where=where, next='start each rule with "- name: ..."')
     every = tuple(rule_of(one, where) for one in found)
     check_names(every)
     return every
 
 
 def rule_of(given: Any, where: str) -> Rule:
-    """The rule that a mapping stands for."""
+    """The rule that a mapping describes."""
     if not isinstance(given, dict):
-        raise PenstockError(f"{_shown(given)} is no rule", where=where, next='begin each rule with "- name: ..."')
+        raise PenstockError(f"{_shown(given)} is not a rule", where=where, next='start each rule with "- name: ..."')
     line = f"{where}, line {given[LINE]}" if LINE in given else where
     named = f"{line}, rule {_shown(given['name'])}" if isinstance(given.get("name"), str) else line
     if missing := [name for name in REQUIRED if name not in given]:
-        raise PenstockError(f"no {missing[0]}", where=named, next=f"add a line {missing[0]}: ... to the rule")
+        raise PenstockError(f"{missing[0]} is missing", where=named, next=f"add a line {missing[0]}: ... to the rule")
     arguments = _checked(given, RULE, named)
     if isinstance(arguments["when"], dict):
         arguments["when"] = _condition(arguments["when"], named)
@@ -107,14 +110,16 @@ def rule_of(given: Any, where: str) -> Rule:
 def _condition(given: Any, where: str) -> Condition:
     if isinstance(given, str):
         raise PenstockError(
-            f"{_shown(given)} is no condition", where=where, next="write it as {latest: ...} or {count: ...}"
+            f"{_shown(given)} is not a condition", where=where, next="write it as {latest: ...} or {count: ...}"
         )
     kind = next((name for name in CONDITIONS if isinstance(given, dict) and name in given), None)
     line = where
     if isinstance(given, dict) and LINE in given:
         line = f"{where.partition(', line ')[0]}, line {given[LINE]}"
     if kind is None:
-        raise PenstockError(f"no condition: {_shown(given)}", where=line, next=f"use one of {', '.join(CONDITIONS)}")
+        raise PenstockError(
+            f"{_shown(given)} is not a condition", where=line, next=f"use one of {', '.join(CONDITIONS)}"
+        )
     allowed = CONDITIONS[kind] | ({"when": str} if kind == "total" else {})
     arguments = _checked(given, allowed, line)
     if missing := [name for name in CONDITIONS[kind] if name not in arguments]:
@@ -137,7 +142,7 @@ def _built(kind: str, arguments: dict[str, Any], where: str) -> Condition:
 
 
 def _checked(given: Mapping[str, Any], allowed: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The arguments, each of its kind."""
+    """The arguments, with their names and types checked."""
     arguments = {name: value for name, value in given.items() if name != LINE}
     for name, value in arguments.items():
         if name not in allowed:
@@ -145,7 +150,7 @@ def _checked(given: Mapping[str, Any], allowed: Mapping[str, Any], where: str) -
         kinds = allowed[name] if isinstance(allowed[name], tuple) else (allowed[name],)
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             wanted = " or ".join(kind.__name__ for kind in kinds)
-            raise PenstockError(f"{name} is {_shown(value)}, not {wanted}", where=where, next=f"correct {name}")
+            raise PenstockError(f"{name} is {_shown(value)}, not {wanted}", where=where, next=f"fix {name}")
     return arguments
 
 
@@ -155,16 +160,16 @@ def _shown(value: Any) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Mappings remember the line on which they begin, and have no key twice; what a text stands for is bounded.
+    """Mappings keep the line on which they begin; duplicate keys are errors; the size of the document is bounded.
 
-    Aliases may repeat a value, but not hold themselves, and not make a small file a large one.
+    Aliases may repeat a value. They may not contain themselves or expand a small file to a large document.
     """
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._depth = 0
         self._sizes: dict[int, int] = {}
-        """Of each node that is complete: the values in it."""
+        """The number of values in each complete node."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
@@ -175,7 +180,7 @@ class _Loader(yaml.SafeLoader):
         node = super().compose_node(parent, index)
         self._depth -= 1
         if is_alias and id(node) not in self._sizes:
-            raise yaml.MarkedYAMLError(problem="an alias stands for what it stands in", problem_mark=mark)
+            raise yaml.MarkedYAMLError(problem="an alias refers to a value that contains it", problem_mark=mark)
         if node is not None and not is_alias:
             self._sizes[id(node)] = size = 1 + sum(self._sizes[id(part)] for part in _parts(node))
             if size > MOST_REPEATS * len(self._sizes) + FREE_VALUES:
@@ -191,7 +196,7 @@ class _Loader(yaml.SafeLoader):
         try:
             return super().construct_object(node, deep)
         except (ValueError, TypeError, LookupError, AttributeError):
-            # PyYAML's own functions fail so at a text that its tag does not fit, as a date of month 13.
+            # PyYAML raises these for a string that does not fit its tag, such as a date in month 13.
             shown = _shown(node.value) if isinstance(node, yaml.ScalarNode) else "this"
             raise yaml.MarkedYAMLError(problem=f"{shown} is not a {kind}", problem_mark=node.start_mark) from None
 
@@ -200,7 +205,7 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             if isinstance(key.value, str):
                 if key.value in seen:
-                    problem = f"{_shown(key.value)} stands there twice"
+                    problem = f"{_shown(key.value)} appears twice"
                     raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
                 seen.add(key.value)
         return {**super().construct_mapping(node, deep=True), LINE: node.start_mark.line + 1}

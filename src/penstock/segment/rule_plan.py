@@ -1,9 +1,10 @@
 """Rules as arrays of numbers, for the compiled loops of `record_kernel`.
 
-Each rule has a row in `rules`, each term of its condition one in `terms`; `program` is the condition in postfix order.
-A person's record for a rule has `HEAD` words and then those of its terms. An event touches a rule with a mask: bit 0 is
-the rule's `leave`, the others are the predicates of its terms, one after another. `BEGIN` are the bits of the first
-predicates: a touch without one of these means nothing to somebody whom the rule does not know.
+Each rule has a row in `rules`, each term of its condition a row in `terms`; `program` has the condition in postfix
+order.
+A person's record for a rule has `HEAD` words, then the words of its terms. An event touches a rule with a mask: bit 0
+is the rule's `leave`, the other bits are the predicates of its terms in order. `BEGIN` has the bits of the terms' first
+predicates: a touch without any of them is ignored for a person without a record.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from penstock.segment.rule_definitions import (
 )
 
 HEAD = 8
-"""Words of a record before its terms': see `record_layout`."""
+"""Words of a record before those of its terms: see `record_layout`."""
 BINS = 64
-"""Parts into which the sliding time of a total is divided; counts up to this are exact times instead."""
+"""Parts of the sliding time of a total; counts up to this number keep exact times instead."""
 COUNT, TOTAL, CHAIN, ABSENCE, LATEST = range(5)
 AND, OR = -1, -2
 # Columns of `rules` and of `terms`.
@@ -47,9 +48,9 @@ BITS = 62
 
 @dataclass(frozen=True)
 class RulePlan:
-    """The arrays, and the predicates and values that the events must be asked for.
+    """The arrays, and the predicates and values to evaluate for each event.
 
-    `uses[p]` are the (rule, bit) that predicate p sets; value columns are numbered as in `values`.
+    `uses[p]` are the (rule, bit) pairs that predicate p sets; value columns are numbered as in `values`.
     """
 
     source: tuple[Rule, ...]
@@ -63,7 +64,7 @@ class RulePlan:
 
 
 def plan(rules: Sequence[Rule]) -> RulePlan:
-    """What `rules` mean for the loops; raises for rules that do not fit."""
+    """The rules as arrays for the loops; raises PenstockError if a rule has too many predicates."""
     check_names(rules)
     made = _Builder({}, {})
     for number, rule in enumerate(rules):
@@ -81,7 +82,7 @@ def plan(rules: Sequence[Rule]) -> RulePlan:
 
 
 class _Builder:
-    """Gathers the rows; equal predicates and values of all rules are shared."""
+    """Collects the rows; rules share equal predicates and values."""
 
     def __init__(self, uses: dict[str, list[tuple[int, int]]], values: dict[str, int]) -> None:
         self.uses, self.values = uses, values
@@ -102,19 +103,19 @@ class _Builder:
             row, width = self._term(term, at, bit, within)
             self.terms.append(row)
             begin |= 1 << bit
-            # The parts of a sum are whole units of time, and cover a little more than was asked for.
+            # The bins of a sum are rounded up to whole milliseconds, so they cover a little more than `within`.
             lasts = BINS * row[RESOLUTION] if row[KIND] == TOTAL else within
             at, bit, keep = at + width, bit + len(predicates(term)), max(keep, lasts)
         if bit > BITS:
             raise PenstockError(
-                f"{bit - 1} predicates in one rule", where=rule.where, next=f"divide it: at most {BITS}"
+                f"{bit - 1} predicates in one rule", where=rule.where, next=f"split it: at most {BITS} are possible"
             )
         self._code(rule.condition, first_term)
         times = [_ms(rule.ttl), _ms(rule.prolong), int(rule.until_false)]
         self.rules.append([at, *times, first_term, len(self.terms), first_code, len(self.program), keep, begin])
 
     def _term(self, term: Term, at: int, bit: int, within: int) -> tuple[list[int], int]:
-        """A term's row, and the words of its state."""
+        """A term's row, and the number of words of its state."""
         resolution, limit, value, n = 1, 0.0, -1, 0
         match term:
             case Count(at_least=at_least) if at_least <= BINS:
@@ -134,7 +135,7 @@ class _Builder:
         return [kind, at, n, within, resolution, value, bit], width
 
     def _code(self, condition: Condition, term: int) -> int:
-        """Append a condition in postfix order; the number of the term after its last one."""
+        """Append a condition in postfix order; returns the number of the term after its last one."""
         if not isinstance(condition, All | Any_):
             self.program.append(term)
             return term + 1

@@ -1,7 +1,7 @@
-"""Rules that change while a stream runs: a batch that meets a changed file ends the query, to start with the new.
+"""Rules that change while a stream runs: a batch that finds a changed file ends the query, which restarts with it.
 
-`penstock run` starts a query that ended so at once, from its checkpoint: the batch is repeated under the new rules and
-no event is lost. A file that cannot be read or has an error changes nothing, until it is right again.
+`penstock run` restarts such a query at once from its checkpoint: the batch is repeated under the new rules and no event
+is lost. A file that cannot be read or has an error is ignored until it is valid again.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class RulesChanged(SchemaChanged):
-    """The file of a stream's rules has others than it had when the stream was built."""
+    """The rules in a stream's file differ from those it was built with."""
 
 
 def watching(rules: Sequence[Rule] | RuleFile, stage: Stage) -> Stage:
-    """The stage, which looks at the rules' file, if they have one, before it begins."""
+    """The stage; if the rules come from a file, it checks the file for changes before each run."""
     if not isinstance(rules, RuleFile):
         return stage
     file, known = rules, rules.text
@@ -37,12 +37,12 @@ def watching(rules: Sequence[Rule] | RuleFile, stage: Stage) -> Stage:
 
 
 def stay(error: Exception) -> None:
-    """Tell that the rules that are there are used on."""
+    """Report that the current rules stay in use."""
     print(f"the rules stay as they are: {error}", file=sys.stderr, flush=True)
 
 
 def require_same(file: RuleFile, known: str) -> None:
-    """Raise if the file has other rules now, all of them right."""
+    """Raise RulesChanged if the file now has other rules and all of them are valid."""
     try:
         text = file.path.read_text()
         if text == known:
@@ -55,4 +55,4 @@ def require_same(file: RuleFile, known: str) -> None:
         stay(error)
         return
     if [spec(rule) for rule in found] != [spec(rule) for rule in file.rules]:
-        raise RulesChanged(f"the rules in {file.path} changed", where=str(file.path), next="start the query again")
+        raise RulesChanged(f"the rules in {file.path} changed", where=str(file.path), next="restart the query")

@@ -1,4 +1,4 @@
-"""`segment.match`: a stream of events and rules become a stream of membership events."""
+"""`segment.match`: turns a stream of events into a stream of membership events."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from penstock.segment.rule_reload import stay, watching
 WATERMARK = "spark.watermarkDelayMs"
 CLOCKS = ("now", "events")
 STATE = {
-    # The state store that has timers and several variables.
+    # Timers and several state variables need RocksDB.
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
-    # A batch uploads what it changed, and not the files of the store.
+    # A batch uploads its changes, not the files of the store.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
 
@@ -43,26 +43,29 @@ def match(
     clock: str = "now",
     buckets: int = 64,
 ) -> DataFrame:
-    """Who enters which segment, stays longer, leaves, or is a member no more because the time is over.
+    """The membership events of a stream: who enters a segment, stays longer, leaves, or expires.
 
-    `key` is the column with the person, `at` the one with the time of the event (that of the watermark, if the frame
-    has one). The columns of the result: person, segment, event ("enter", "prolong", "leave", "expire"), at, until
-    (timestamps), ttl (seconds until then; zero for events that end a membership) and `to`. With clock "now" time passes
-    by itself and events from the future count as of now; with "events" it is the watermark's, for data of the past.
-    What is due waits `late` for events that are under way. `buckets` bounds parallelism; it and `name` belong to the
-    state, and stay as they are while a checkpoint is used.
+    `key` is the column of the person, `at` the timestamp column of the event time (default: the watermark column).
+    The result has the columns person, segment, event (strings; event is "enter", "prolong", "leave" or "expire"), at,
+    until (timestamps), ttl (int: seconds until `until`; 0 for events that end a membership) and to (string: the topic).
+
+    With clock "now", time is the wall clock, and events from the future count as of now. With "events", time is the
+    watermark; use it for past data. Expirations and absences wait `late` for late events. `buckets` limits parallelism.
+    `name` and `buckets` belong to the state: do not change them while a checkpoint is in use.
+
+    Raises PenstockError for an unknown column, a column of a wrong type, and rules that Spark refuses.
     """
     if clock not in CLOCKS:
         raise PenstockError(f"unknown clock {clock!r}", where=name, next=f"use {' or '.join(map(repr, CLOCKS))}")
     require_name(name)
     delay = duration(late, name="late")
     if not isinstance(buckets, int) or buckets < 1:
-        raise PenstockError(f"buckets is {buckets}", where=f"segment.match {name!r}", next="give one or more")
+        raise PenstockError(f"buckets is {buckets}", where=f"segment.match {name!r}", next="set it to 1 or more")
     time = at or _time_of(frame, name)
     for column in (key, time):
         if column not in frame.columns:
             raise PenstockError(
-                f"no column {column!r}", where=f"segment.match {name!r}", next=f"choose of {', '.join(frame.columns)}"
+                f"no column {column!r}", where=f"segment.match {name!r}", next=f"use one of {', '.join(frame.columns)}"
             )
     _check_time(frame, time, name)
     rules, made = _planned(frame, rules, key, name)
@@ -75,7 +78,7 @@ def match(
     if by_events:
         require_no_window(frame, f"segment.match {name!r}")
         packed = packed.withWatermark("newest", f"{delay // MILLISECOND} milliseconds")
-    # The watermark lags already.
+    # With "events", the watermark already lags by `late`.
     processor = stage.Segments(made, name, buckets, 0 if by_events else delay // MILLISECOND, by_events)
     mode = "EventTime" if by_events else "ProcessingTime"
     changed = packed.groupBy("bucket").transformWithState(processor, stage.SCHEMA, "Append", mode)
@@ -86,22 +89,24 @@ def _time_of(frame: DataFrame, name: str) -> str:
     marked = [field.name for field in frame.schema if WATERMARK in (field.metadata or {})]
     if len(marked) != 1:
         raise PenstockError(
-            "which column is the time of an event?", where=f"segment.match {name!r}", next='give at=, such as at="ts"'
+            "the column of the event time is not known",
+            where=f"segment.match {name!r}",
+            next='set at=, such as at="ts"',
         )
     return marked[0]
 
 
 _LAST: dict[tuple[str, str], RuleFile] = {}
-"""The rules that a stream of this process was made of last, by its name and their file."""
+"""The last rules of each stream of this process, by its name and their file."""
 
 
 def _planned(
     frame: DataFrame, rules: Sequence[Rule] | RuleFile, key: str, name: str
 ) -> tuple[Sequence[Rule] | RuleFile, RulePlan]:
-    """The rules, and their plan; those from before if a file has come to have rules that Spark refuses."""
+    """The rules and their plan; the last valid rules if a file now has rules that Spark refuses."""
     if isinstance(rules, str):
         raise PenstockError(
-            f"{rules!r} is no list of rules", where=f"segment.match {name!r}", next="give segment.rules(file)"
+            f"{rules!r} is not a list of rules", where=f"segment.match {name!r}", next="pass segment.rules(file)"
         )
     if not isinstance(rules, RuleFile):
         return rules, _checked(frame, rules, key)
@@ -112,7 +117,7 @@ def _planned(
         if place not in _LAST:
             raise
         stay(error)
-        # As of this text: the query is not started again before there is another.
+        # With the new text, so that the query does not restart until the file changes again.
         rules = replace(_LAST[place], text=rules.text)
         made = _checked(frame, rules.rules, key)
     _LAST[place] = rules
@@ -130,21 +135,21 @@ def _check_time(frame: DataFrame, time: str, name: str) -> None:
         frame.select(F.unix_millis(F.col(time)))
     except AnalysisException:
         raise PenstockError(
-            f"the time {time} is {frame.schema[time].dataType.simpleString()}",
+            f"the time column {time} has type {frame.schema[time].dataType.simpleString()}",
             where=f"segment.match {name!r}",
-            next="make it a timestamp, such as with F.timestamp_millis",
+            next="convert it to a timestamp, for example with F.timestamp_millis",
         ) from None
 
 
 def _check(frame: DataFrame, made: RulePlan, key: str) -> None:
-    """Let Spark read all predicates and values as they will stand beside each other; the error names the rule."""
+    """Let Spark analyze all predicates and values together; the error names the rule."""
     texts = [*map(event_packing.flag, made.predicates), *map(event_packing.amount, made.values)]
     try:
         frame.select(key, *map(F.expr, texts))
     except (AnalysisException, ParseException) as error:
         for rule in made.source:
             _check_rule(frame, rule, key)
-        raise PenstockError(f"Spark refuses the rules: {_reason(error)}", next="correct their predicates") from None
+        raise PenstockError(f"Spark refuses the rules: {_reason(error)}", next="fix their predicates") from None
 
 
 def _check_rule(frame: DataFrame, rule: Rule, key: str) -> None:
@@ -158,7 +163,7 @@ def _check_rule(frame: DataFrame, rule: Rule, key: str) -> None:
             raise PenstockError(
                 f"Spark refuses {text!r}: {_reason(error)}",
                 where=rule.where,
-                next=f"correct it; the columns are {', '.join(frame.columns)}",
+                next=f"fix it; the columns are {', '.join(frame.columns)}",
             ) from None
 
 

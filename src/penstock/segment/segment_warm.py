@@ -1,6 +1,6 @@
-"""Compiles the loops of segmentation before a query needs them: in the middle of a batch that takes half a minute.
+"""Compiles the loops of segmentation before a query needs them: in the middle of a batch it would take half a minute.
 
-Machine code is kept on disk beside the package, or in the user's cache directory if that cannot be written to.
+Machine code is cached on disk next to the package, or in the user's cache directory if that is not writable.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What queries hold, read from outside: windows, tables, counts; while they run and after they stopped."""
+"""Reads the state of queries (windows, tables, counts) from outside, while they run and after they stop."""

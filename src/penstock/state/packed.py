@@ -1,7 +1,7 @@
-"""The state of our own windows, tables, joins and segments, which is kept in packed pieces, as rows.
+"""Unpacks the state of Penstock's windows, tables, joins and segments into rows.
 
-A row has a struct `key` and a struct `value`, as those of Spark's operators. Keys are in buckets by their hash: of one
-key only its bucket is unpacked.
+A row has a struct `key` and a struct `value`, as the rows of Spark's operators have. Keys are in buckets by their hash:
+to read one key, only its bucket is unpacked.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SEGMENT_ROWS = pa.schema(
 
 @dataclass(frozen=True)
 class Packed:
-    """A state that can be unpacked: `by` are the columns of the key whose hash is the bucket."""
+    """A state that can be unpacked; `by` are the key columns whose hash is the bucket."""
 
     pieces: DataFrame
     schema: st.StructType
@@ -48,7 +48,7 @@ class Packed:
     unpack: Callable[[pa.Table], pa.Table]
 
     def place(self, wanted: Mapping[str, Any]) -> Column | None:
-        """The bucket of a key that has these columns; None if they do not tell it."""
+        """The bucket of a key that has these columns; None if they do not determine it."""
         if not all(name in wanted for name in self.by):
             return None
         kinds = self.schema["key"].dataType
@@ -61,18 +61,18 @@ class Packed:
         return self.pieces.where(F.col("bucket") == bucket)
 
     def rows(self, bucket: Column | None = None) -> DataFrame:
-        """All rows, or those of a bucket."""
+        """All rows, or the rows of one bucket."""
         pieces = self.pieces if bucket is None else self.within(bucket)
         return pieces.groupBy("bucket").applyInArrow(self.unpack, self.schema)
 
     def table(self, pieces: Sequence[Row]) -> pa.Table:
-        """The rows that all pieces of a bucket tell."""
+        """The rows of a bucket, from all of its pieces."""
         kinds = to_arrow_schema(self.pieces.schema)
         return self.unpack(pa.Table.from_pylist([piece.asDict() for piece in pieces], kinds))
 
 
 def opened(frame: DataFrame, kind: str) -> Packed | None:
-    """The packed state in what Spark's reader gives; None if it holds nothing."""
+    """The packed state in the frame of Spark's reader; None if it is empty."""
     if kind == TABLES:
         return _tables(
             frame.selectExpr("key._bucket bucket", "user_map_key.version number", "user_map_value.change data")
@@ -88,14 +88,15 @@ def _tables(pieces: DataFrame) -> Packed | None:
     told = about(empty.schema)
     if told is None:
         raise PenstockError(
-            "this state is of an earlier build, which did not describe it", next="read it with that, or start anew"
+            "this state is of an earlier build, which did not describe it",
+            next="read it with that build, or start over",
         )
     schema = from_arrow_schema(shown(empty.drop_columns([GONE]), told).schema)
     return Packed(pieces, schema, tuple(told.by), lambda by: F.pmod(F.hash(*by), F.lit(BUCKETS)), _unpacker(told))
 
 
 def _unpacker(told: About) -> Callable[[pa.Table], pa.Table]:
-    # A function of one argument: Spark counts them, those of a partial too.
+    # Takes one argument only: Spark counts the arguments, also those that a partial has bound.
     def unpack(pieces: pa.Table) -> pa.Table:
         return unpack_tables(pieces, told)
 
@@ -103,7 +104,7 @@ def _unpacker(told: About) -> Callable[[pa.Table], pa.Table]:
 
 
 def unpack_tables(pieces: pa.Table, told: About) -> pa.Table:
-    """The rows that a bucket's log tells: the whole table, then changes."""
+    """The rows of a bucket's log, which has the whole table first, then changes."""
     changes = [unpacked(data.as_buffer()) for data in pieces.sort_by("number")["data"]]
     table = changes[0].drop_columns([GONE])
     for change in changes[1:]:
@@ -128,7 +129,7 @@ def shown(state: pa.Table, told: About) -> pa.Table:
 
 
 def _plain(name: str, others: Sequence[str]) -> str:
-    """Without the mark of columns of ours, which are versions, numbers of rows, and arguments of totals."""
+    """The name without the mark of internal columns: versions, row counts, and arguments of totals."""
     plain = name[1:] if name in (ROW_VERSION, ROWS) or name.startswith(OF) else name
     return name if plain in others else plain
 
@@ -164,7 +165,7 @@ def _entry(pieces: DataFrame) -> list[str]:
 
 
 def unpack_segments(pieces: pa.Table) -> pa.Table:
-    """The records that a bucket's log tells."""
+    """The records of a bucket's log."""
     log = pieces.sort_by("number").drop_columns(["bucket", "number"])
     store = processor.replayed(processor.Entry(*row.values()) for row in log.to_pylist())
     ids, rows = store.records()
@@ -176,7 +177,7 @@ def _records(ids: list[bytes], rows: Any, rules: Sequence[Rule]) -> pa.Table:
     names = pa.array([one.name for one in rules])
     persons = pa.array(ids, pa.binary()).cast(pa.string())
     key = _struct({"person": persons, "segment": names.take(pa.array(rule))})
-    # Zero is no time.
+    # Zero means no time.
     until, last, due = (pa.array(time, _MS, mask=time == 0).cast(TIME) for time in times)
     value = _struct({"until": until, "last": last, "due": due})
     return pa.table({"key": key, "value": value}, SEGMENT_ROWS)

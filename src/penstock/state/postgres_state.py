@@ -22,7 +22,7 @@ WHERE i.indrelid = to_regclass({table}) AND i.indisprimary ORDER BY array_positi
 
 @dataclass(frozen=True)
 class PostgresState:
-    """The tables of a database that sinks write to, by their names."""
+    """The tables of a database that sinks write to, by name."""
 
     url: str
 
@@ -53,7 +53,7 @@ def _noted(session: Session) -> dict[str, Freshness]:
 
 
 def _fresh(session: Session, name: str) -> Freshness:
-    """Of the last batch that a sink wrote; a table that none wrote to is none of ours to answer for."""
+    """The last batch that a sink wrote to the table; raises `NotFound` if no sink has written to it."""
     known = _noted(session)
     if name not in known:
         raise unknown(name, [], list(known), "PostgreSQL")
@@ -61,16 +61,16 @@ def _fresh(session: Session, name: str) -> Freshness:
 
 
 def _rows(session: Session, table: str, condition: str, limit: int) -> list[Any]:
-    # Nothing that the condition calls may write.
+    # Functions that the condition calls must not write.
     session.run("SET TRANSACTION READ ONLY")
-    # As SQL writes it: a table may be called by a reserved word.
+    # Quoted as SQL needs it: the table's name may be a reserved word.
     name = session.rows(NAME.format(table=literal(table)))[0][0]
     query = f"SELECT to_json(t)::text FROM {name} t WHERE {condition} LIMIT {min(limit, MOST) + 1}"
     return [json.loads(row[0]) for row in session.rows(query)]
 
 
 def _conditions(table: str, columns: list[str], key: str) -> Iterator[str]:
-    """Equality with each column that a JSON object names, or of the only one with the text."""
+    """A condition for each column of a JSON object, or for the only key column if `key` is a plain string."""
     try:
         wanted = json.loads(key)
     except ValueError:
@@ -79,7 +79,7 @@ def _conditions(table: str, columns: list[str], key: str) -> Iterator[str]:
         wanted = {columns[0]: key} if len(columns) == 1 else {}
     if not wanted or not wanted.keys() <= set(columns):
         raise PenstockError(
-            f"{key} is no key of {table}",
+            f"{key} is not a key of {table}",
             where=f"its primary key is {', '.join(columns) or 'missing'}",
             next=f"give {json.dumps(dict.fromkeys(columns, '...'))}",
         )

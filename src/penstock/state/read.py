@@ -1,4 +1,4 @@
-"""Rows of a state store, read with Spark's reader of state at the last committed batch."""
+"""Reads the rows of a state store with Spark's state reader, at the last committed batch."""
 
 from __future__ import annotations
 
@@ -20,17 +20,14 @@ from penstock.state.answer import LIMIT, MOST, Answer, cut, require_some
 from penstock.state.packed import Packed, opened
 from penstock.state.stores import Freshness, StateStore, find, stores
 
-# What a question about state is answered with, wherever the state is kept.
-
-
 INTERNAL = "partition_id"
 _TOLD = {st.StructType: dict, st.ArrayType: list}
-"""What JSON has for columns of a key that are no single value."""
+"""The JSON types of key columns that are not single values."""
 
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The states below a folder of checkpoints; `session` is asked for Spark when the first row is read."""
+    """The states below a folder of checkpoints; `session` is called for Spark when rows are read."""
 
     folder: Path
     session: Callable[[], SparkSession]
@@ -64,7 +61,7 @@ class Checkpoints:
             chosen = frame.where(where) if where else frame
         except PySparkException as error:
             raise PenstockError(
-                f"this is no condition: {str(error).splitlines()[0]}",
+                f"this is not a valid condition: {str(error).splitlines()[0]}",
                 where=where or "",
                 next=f"the columns are {frame.schema.simpleString()}",
             ) from error
@@ -72,7 +69,7 @@ class Checkpoints:
 
 
 def _frame(spark: SparkSession, store: StateStore, fresh: Freshness) -> tuple[DataFrame, Packed | None]:
-    """The rows of a state, and what unpacks only some of them if it is packed."""
+    """The rows of a state; if it is packed, also the `Packed` that can unpack only some of them."""
     # Makes the coordinator that stores report to; a session that never ran a stream has none.
     spark.streams.active  # noqa: B018
     reader = spark.read.format("statestore").options(**store.options).option("batchId", fresh.batch)
@@ -85,9 +82,9 @@ def _frame(spark: SparkSession, store: StateStore, fresh: Freshness) -> tuple[Da
 
 
 def _of_key(frame: DataFrame, wanted: dict[str, Any], condition: Column, store: StateStore, limit: int) -> list[Any]:
-    """The rows of a key: of its partition if it is given whole, of all if that has none.
+    """The rows of a key: from its partition if the whole key is given, from all partitions if that one has none.
 
-    What it was grouped by is taken for the columns of the key, which does not hold for each operator of Spark.
+    This assumes that Spark partitions the state by the key's columns, which is not true of each Spark operator.
     """
     rows = _texts(frame.where(condition))
     kind = _kind(frame)
@@ -126,7 +123,7 @@ def _told(rows: Sequence[Row]) -> list[Any]:
 
 
 def _columns(frame: DataFrame) -> Iterator[Column]:
-    """The columns with their structs built anew: a join's rows have a field more than their schema tells."""
+    """The columns with their structs rebuilt: a join's rows have one field more than their schema says."""
     for one in frame.schema.fields:
         column, kind = F.col(one.name), one.dataType
         if isinstance(kind, st.StructType):
@@ -140,12 +137,12 @@ def _unreadable(store: StateStore, error: Exception) -> PenstockError:
     return PenstockError(
         f"Spark cannot read the state {store.name}: {said.splitlines()[0]}",
         where=f"checkpoint {store.checkpoint}",
-        next="while a query runs fast, ask again: the batch may be gone; else it is of another version of Spark",
+        next="ask again if the query is running: the batch may be gone; else it is of another version of Spark",
     )
 
 
 def _wanted(frame: DataFrame, key: str, store: StateStore, by: Sequence[str] | None) -> dict[str, Any]:
-    """The columns of the key that is asked for; a text is the only one of `by`, or the only one that is no window."""
+    """The wanted key by column; a string is the only column of `by`, or the only column that is not a window."""
     kind = _kind(frame)
     try:
         wanted = json.loads(key)
@@ -188,25 +185,25 @@ def _all(conditions: list[Column]) -> Column:
 def _no_key(key: str, kind: st.StructType, store: StateStore) -> PenstockError:
     example = json.dumps({one.name: f"<{one.dataType.simpleString()}>" for one in kind.fields})
     return PenstockError(
-        f"{key} is no key of {store.name}", where=f"its key is {kind.simpleString()}", next=f"give {example}"
+        f"{key} is not a key of {store.name}", where=f"its key is {kind.simpleString()}", next=f"give {example}"
     )
 
 
-# One partition of a state, read alone: that of a key's hash.
+# Reads one partition of a state: the partition of a key's hash.
 #
-# Spark's reader of state has a task for each partition, in their order (StateScan.planInputPartitions of Spark 4). It
-# takes no filter, and its option for one partition wants the batch of a snapshot, which there may not be yet. So a job
-# is run that has the one task only.
+# Spark's state reader has a task for each partition, in order (StateScan.planInputPartitions of Spark 4). It takes no
+# filter, and its option for one partition needs the batch of a snapshot, which may not exist yet. So this runs a job
+# with that one task only.
 
 
 def partition(spark: SparkSession, key: Sequence[Column], partitions: int) -> int:
-    """Where Spark keeps the rows with this key (HashPartitioning: Murmur3 with seed 42, modulo the partitions)."""
+    """The partition of the rows with this key (HashPartitioning: Murmur3 with seed 42, modulo the partitions)."""
     one = spark.sql("SELECT 1").select(F.pmod(F.hash(*key), F.lit(partitions)))
     return int(one.collect()[0][0])
 
 
 def first_rows(frame: DataFrame, partition: int, most: int) -> list[Row]:
-    """Of a frame over a state without a shuffle."""
+    """The first `most` rows of a partition; the frame reads a state without a shuffle."""
 
     def first(rows: Iterable[Row]) -> Iterable[Row]:
         return islice(rows, most)

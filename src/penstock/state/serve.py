@@ -1,6 +1,6 @@
 """State over HTTP: `GET /state`, `GET /state/<name>` and `GET /state/<name>?key=<key>`, all with `limit`.
 
-Conditions in SQL are not taken: they could call any function of the database or of Spark.
+SQL conditions are not accepted: they could call any function of the database or of Spark.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _list(states: States, request: Request) -> list[dict[str, Any]]:
 def _rows(states: States, request: Request) -> dict[str, Any]:
     name, key, text = request.path_params["name"], request.query_params.get("key"), request.query_params.get("limit")
     if text is not None and not (text.isdecimal() and int(text)):
-        raise PenstockError(f"limit is no number of rows: {text!r}", next="give 1 or more")
+        raise PenstockError(f"limit is not a number of rows: {text!r}", next="give 1 or more")
     limit = int(text) if text else LIMIT
     answer = states.scan(name, None, limit) if key is None else states.get(name, key, limit)
     return answer.told()

@@ -1,8 +1,8 @@
 """The state stores below a folder of checkpoints, by name: `<pipeline>[/<query>]/<operator or variable>`.
 
-They are found in the files that Spark keeps beside the state, without Spark. An operator of which a query has two gets
-its number behind it; a join has a store for each side, an operator with variables one for each. Our own windows,
-tables, joins and segments have theirs under their `name=`.
+They are found without Spark, in the files that it keeps beside the state. If a query has an operator twice, the
+operator's number follows its name. A join has a store for each side, an operator with variables has one for each
+variable. Penstock's windows, tables, joins and segments have theirs under their `name=`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ SIDES = ("left", "right")
 
 
 class NotFound(PenstockError):
-    """There is no such state, or nothing under this key."""
+    """The state does not exist, or has nothing under this key."""
 
 
 @dataclass(frozen=True)
 class Freshness:
-    """The last batch that a state holds, and when it was committed; neither for what no query is known to write."""
+    """The last batch that a state holds, and when it was committed; both None if no query is known to write it."""
 
     batch: int | None
     committed: datetime | None
@@ -42,7 +42,7 @@ class Freshness:
 
 @dataclass(frozen=True)
 class StateStore:
-    """One store; `options` are those of Spark's reader of state, `packed` the kind of our own (see `stream.stored`)."""
+    """A store; `options` are those of Spark's state reader, `packed` is the kind of a packed state (see packed.py)."""
 
     name: str
     operator: str
@@ -52,17 +52,17 @@ class StateStore:
 
     @property
     def committed(self) -> Path | None:
-        """The file by which Spark notes its last batch."""
+        """Spark's commit file of the last batch; None if there is none."""
         commits = [path for path in (self.checkpoint / "commits").glob("[0-9]*") if path.name.isdigit()]
         return max(commits, key=_number, default=None)
 
     @property
     def partitions(self) -> int:
-        """How many Spark has spread the keys over."""
+        """The number of partitions that Spark spreads the keys over."""
         return sum(_number(path) >= 0 for path in (self.checkpoint / "state" / self.options["operatorId"]).iterdir())
 
     def fresh(self) -> Freshness:
-        """Raises when no batch is committed."""
+        """Raises PenstockError if no batch is committed."""
         last = self.committed
         if last is None:
             raise PenstockError(
@@ -79,16 +79,16 @@ def stores(folder: Path) -> list[StateStore]:
         raise PenstockError(
             "there is no folder of checkpoints",
             where=str(folder),
-            next="give the one of `penstock run` in --checkpoints",
+            next="give the folder of `penstock run` in --checkpoints",
         )
     checkpoints = sorted(path.parent for path in folder.glob("**/state") if (path.parent / "offsets").is_dir())
-    # Those that were reset lie in a folder of such a name.
+    # Reset checkpoints are in a folder whose name begins with a dot.
     checkpoints = [one for one in checkpoints if not any(part[0] == "." for part in one.relative_to(folder).parts)]
     return [store for checkpoint in checkpoints for store in _of_query(checkpoint, folder)]
 
 
 def find(folder: Path, name: str) -> StateStore:
-    """The store of this name, or the only one whose name begins with it."""
+    """The store of this name, or the only store in this query or pipeline; raises `NotFound` otherwise."""
     known = stores(folder)
     found = [store for store in known if store.name == name]
     found = found or [store for store in known if store.name.startswith(f"{name}/")]
@@ -98,10 +98,12 @@ def find(folder: Path, name: str) -> StateStore:
 
 
 def unknown(name: str, found: Sequence[str], known: Sequence[str], where: str) -> NotFound:
-    """The name of no state, or of several."""
+    """The error for a name that matches no state, or several."""
     what = f"{name} names {len(found)} states" if found else f"there is no state {name}"
     listed = ", ".join(found or known)
-    return NotFound(what, where=where, next=f"choose of: {listed}" if listed else "there is none yet")
+    return NotFound(
+        what, where=where, next=f"choose one of: {listed}" if listed else "wait for the first batch: there is none yet"
+    )
 
 
 def _of_query(checkpoint: Path, folder: Path) -> Iterator[StateStore]:
@@ -120,7 +122,7 @@ def _of_query(checkpoint: Path, folder: Path) -> Iterator[StateStore]:
             yield StateStore(f"{query}/{stage}", operator, checkpoint, options, kind)
             continue
         for part, options in _parts(operator, variables):
-            # A variable has a name of the user's; only where two operators have variables is theirs needed.
+            # The user names variables, so the operator's name is needed only if the query has the operator twice.
             words = [part] if "stateVarName" in options and counts[operator] == 1 else [name, part]
             full = "/".join([query, *filter(None, words)])
             yield StateStore(full, operator, checkpoint, {"operatorId": str(number), **options})
@@ -144,14 +146,14 @@ def _variables(metadata: Mapping[str, Any]) -> list[str]:
 
 
 def _packed(variables: Sequence[str]) -> tuple[str, str] | None:
-    """Name and kind of a stage of ours, which has just these two variables."""
+    """Name and kind of a packed stage, which has exactly two variables; None for other operators."""
     stages = [name.removesuffix(HEAD) for name in variables if name.endswith(HEAD)]
     kinds = [(stage, kind) for stage in stages for kind in (TABLES, SEGMENTS)]
     return next((one for one in kinds if sorted([one[0] + HEAD, "".join(one)]) == variables), None)
 
 
 def _operator(path: Path) -> dict[str, Any]:
-    """The newest of the files in which Spark describes an operator: a line with a version, then JSON."""
+    """Spark's newest description of an operator: a file with a line for the version, then JSON."""
     metadata = path / "_metadata"
     numbered = sorted((metadata / "v2").glob("[0-9]*"), key=_number)
     file = numbered[-1] if numbered else metadata / "metadata"

@@ -1,4 +1,4 @@
-"""Tables over streams: `Table`, `global_table`, and what is counted over tables: `count`, `aggregate`, `fold`."""
+"""Tables over streams: `Table` and `global_table`, and totals over tables: `count`, `aggregate`, `fold`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables that every worker has whole, a topic or a CQL table: looked up without a shuffle and without state."""
+"""Tables that every worker holds completely, from a topic or a CQL table: lookups need no shuffle and no state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEY = "_key"
 
 @dataclass(frozen=True)
 class GlobalTable:
-    """Made by `table.global_table` and `cql.global_table`."""
+    """A table for `join.enrich`, created by `table.global_table` and `cql.global_table`."""
 
     source: Feed
     schema: st.StructType
@@ -45,30 +45,32 @@ def global_table(
     folder: str = "",
     max_decompressed_bytes: int | None = None,
 ) -> GlobalTable:
-    """A topic of JSON objects whose record keys are text, as a table for `join.enrich`: its newest record of each key.
+    """A topic of JSON objects with string keys as a table for `join.enrich`: the newest record of each key.
 
-    `schema` names the members that become columns. Each Python worker, that is each core, reads the whole topic before
-    its first lookup and then follows it. A table larger than `memory` bytes is kept in RocksDB below `folder` (the
-    system's folder for temporary files if empty), which needs the extra `rocksdb`. Records that cannot be read are
-    passed over. A record batch may decompress to `max_decompressed_bytes`, by default 116 MB; a larger one is an error.
-    What a lookup finds depends on when it is made: a batch that is run again may find newer rows.
+    `schema` names the members that become columns. Each Python worker (one per core) reads the whole topic before its
+    first lookup and then follows it. A table larger than `memory` bytes is kept in RocksDB under `folder` (default: the
+    system's folder for temporary files), which needs the extra `rocksdb`. Records that cannot be read are skipped. A
+    record batch larger than `max_decompressed_bytes` (default 116 MB) when decompressed is an error. A lookup depends
+    on its time: a batch that runs again may find newer rows.
+
+    Raises PenstockError for invalid `servers` or `schema`, and for column types that cannot be read from JSON.
     """
     where = f"table.global_table of {topic}"
-    require_servers(servers, where, next="correct servers=")
+    require_servers(servers, where, next="fix servers=")
     kind = struct_of(schema, where)
     for field in kind:
         if wrong := unreadable(field.dataType):
             raise PenstockError(
-                f"the column {field.name} is {wrong.simpleString()}, which is not read here",
+                f"the column {field.name} is {wrong.simpleString()}, which cannot be read here",
                 where=where,
-                next="declare it as string, which gives its JSON, and take that apart after the join",
+                next="declare it as string to get its JSON, and parse that after the join",
             )
     return GlobalTable(CompactedTopic(topic, servers, arrow_schema(kind), memory, folder, max_decompressed_bytes), kind)
 
 
 @dataclass(frozen=True)
 class _Enrich:
-    """Arrow batches with the columns of the table."""
+    """Adds the columns of the table to Arrow batches."""
 
     source: Feed
     output: pa.Schema

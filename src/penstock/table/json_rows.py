@@ -1,4 +1,4 @@
-"""JSON objects as Arrow rows, as Spark reads them: all at once, and one by one only where some cannot be read."""
+"""JSON objects as Arrow rows, as Spark reads them: all at once; one by one only if some cannot be read."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ READABLE = (
     *(st.StringType, st.BooleanType, st.NumericType, st.DateType, st.TimestampType, st.TimestampNTZType),
     *(st.ArrayType, st.StructType),
 )
-"""Types that are read as Spark reads them: it has maps too, and takes text for binary as Base64."""
+"""Types that are read as Spark reads them. Spark also reads maps, and binary from Base64 strings."""
 
 
 def unreadable(kind: st.DataType) -> st.DataType | None:
-    """The type itself, or one in it, that is not read of JSON."""
+    """The type, or a type in it, that cannot be read from JSON; None if all can."""
     if not isinstance(kind, READABLE):
         return kind
     if isinstance(kind, st.ArrayType):
@@ -32,8 +32,8 @@ def unreadable(kind: st.DataType) -> st.DataType | None:
 
 
 def decoded(values: pa.Array, schema: pa.Schema) -> tuple[pa.Table, Any]:
-    """The rows of those that are neither null nor bad, in order, and which of all values are not bad."""
-    # Arrow's reader dies of a null before the first object, and takes later ones for objects without members.
+    """The rows of the values that are neither null nor bad, in order, and a mask of the values that are not bad."""
+    # Arrow's reader crashes on a null before the first object, and reads later nulls as objects without members.
     objects = pc.fill_null(pc.match_substring_regex(values, OBJECT), True)
     good = np.array(objects.to_numpy(zero_copy_only=False))
     places = np.flatnonzero(good & values.is_valid().to_numpy(zero_copy_only=False))
@@ -52,12 +52,12 @@ def decoded(values: pa.Array, schema: pa.Schema) -> tuple[pa.Table, Any]:
 
 
 def _rows(values: pa.Array, schema: pa.Schema) -> pa.Table | None:
-    """A row for each of the objects; None if one of them cannot be read."""
+    """A row for each object; None if one of them cannot be read."""
     if not len(values):
         return schema.empty_table()
     try:
-        # Arrow's reader takes any bytes for text, and what is cut in two for one object. With a brace at both ends of
-        # each value none goes on in the next: no JSON has an object right behind another but at the top.
+        # Arrow's reader accepts any bytes as strings, and an object split over two values. With a brace at both ends of
+        # each value no object continues in the next: in JSON one object follows another directly only at the top level.
         if not pc.all(pc.ends_with(pc.ascii_rtrim(values.cast(pa.string()), SPACE), "}")).as_py():
             return None
         rows = _together(values, pa.schema([_readable(one) for one in schema])).cast(schema)
@@ -84,7 +84,7 @@ def _bounds(cells: pa.Array) -> tuple[int, int]:
 
 
 def _readable(field: pa.Field) -> pa.Field:
-    """The field in a type that Arrow reads of JSON, which has dates as text: it takes them for numbers."""
+    """The field with a type that Arrow reads from JSON: dates as strings, since Arrow reads a date as a number."""
     kind = field.type
     if pa.types.is_date(kind):
         kind = pa.string()
@@ -96,18 +96,18 @@ def _readable(field: pa.Field) -> pa.Field:
 
 
 def _told(value: bytes, schema: pa.Schema) -> bytes | None:
-    """The object with texts where texts are wanted; None if it is none."""
+    """The object with strings where the schema has strings; None if it cannot be parsed."""
     try:
         found = json.loads(value.decode())
         told = _with_texts(found, pa.struct(list(schema)))
-        # As it came as far as possible, because of numbers with more digits than Python's have.
+        # Unchanged if possible, because of numbers with more digits than Python's floats.
         return value if told == found else json.dumps(told).encode()
     except (ValueError, RecursionError):
         return None
 
 
 def _with_texts(value: Any, kind: pa.DataType) -> Any:
-    """What is another value where a text is wanted is its JSON."""
+    """The value, with the JSON of any other value where the type is string."""
     if pa.types.is_string(kind) and value is not None and not isinstance(value, str):
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     if pa.types.is_struct(kind) and isinstance(value, dict):

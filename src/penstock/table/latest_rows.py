@@ -1,4 +1,4 @@
-"""The latest row of each key, in memory or, when that gets too large, in RocksDB on disk."""
+"""The latest row of each key, in memory or, if that is too large, in RocksDB on disk."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ LEAST_ROWS = 1 << 16
 
 
 Decode: TypeAlias = Callable[[pa.Array, pa.Schema], tuple[pa.Table, Any]]
-"""The rows of values that are neither null nor bad, in order, and which of all values are not bad."""
+"""Returns the rows of the values that are neither null nor bad, in order, and a mask of the values that are not bad."""
 
 
 class LatestRows(Protocol):
     """Rows by key."""
 
     def put(self, keys: pa.Array, values: pa.Array) -> None:
-        """The newest records, in order; null for a key that is no more."""
+        """Add the newest records, in order; a null value deletes its key."""
 
     def get(self, keys: pa.Array) -> tuple[Any, pa.Table]:
-        """Which keys have a row, and the rows of all, null where there is none."""
+        """A mask of the keys with a row, and a row for each key, null if there is none."""
 
     @property
     def nbytes(self) -> int: ...
 
 
 class InMemory:
-    """Arrow columns, and an index of the keys into them."""
+    """Arrow columns with an index of the keys."""
 
     def __init__(self, schema: pa.Schema, decode: Decode = decoded) -> None:
         self._schema, self._decode, self._index = schema, decode, KeyIndex()
-        self._row = np.zeros(0, np.int64)  # of each key's number, -1 if it is no more
+        self._row = np.zeros(0, np.int64)  # by key number; -1 for a deleted key
         self._table = schema.empty_table()
         self._live = 0
         self.bad = 0
@@ -82,7 +82,7 @@ class InMemory:
         return row >= 0, taken(self._table, row)
 
     def _compact(self) -> None:
-        """Without the rows that newer ones replaced, and the keys that are no more."""
+        """Drop replaced rows and deleted keys."""
         live = np.flatnonzero(self._row >= 0)
         self._table = self._table.take(pa.array(self._row[live])).combine_chunks()
         self._index, self._row = self._index.only(live), np.arange(len(live))
@@ -90,7 +90,7 @@ class InMemory:
 
 @dataclass
 class OnDisk:
-    """RocksDB, with the records as they came, in a folder that goes with it."""
+    """RocksDB with the unparsed records, in a folder that is removed with it."""
 
     schema: pa.Schema
     folder: str
@@ -141,38 +141,38 @@ def _rocksdb() -> Any:
         raise PenstockError(
             "a global table is larger than its memory, and RocksDB is not installed",
             where="global_table",
-            next="give it more memory=, or run: pip install penstock[rocksdb]",
+            next="set a larger memory=, or run: pip install penstock[rocksdb]",
         ) from missing
     return rocksdict
 
 
-# Folders for what a process need not keep: it removes them, or if it was killed, the next that makes one does.
+# Scratch folders. A process removes its own; if it was killed, the next process that creates one removes it.
 
 
 @dataclass(frozen=True)
 class ScratchFolder:
-    """A folder of this process, as long as its lock is open."""
+    """A folder owned by this process while its lock is open."""
 
     path: Path
     lock: int
     process: int
 
     def remove(self) -> None:
-        # A forked process has the object too.
+        # A forked process also has the object.
         if os.getpid() == self.process:
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self.lock)
 
 
 def claimed(parent: str) -> ScratchFolder:
-    """A new folder below `parent`, which is the system's for temporary files if empty."""
+    """A new folder under `parent`, or under the system's folder for temporary files if that is empty."""
     place = Path(parent or tempfile.gettempdir())
     for left in place.glob(f"{PREFIX}*"):
         if found := _locked(left):
             found.remove()
     while True:
         made = _locked(Path(tempfile.mkdtemp(prefix=PREFIX, dir=place)))
-        # Before it had its lock, another process may have taken it for one that was left.
+        # Before it was locked, another process may have removed it as abandoned.
         if made and made.path.exists():
             return made
         if made:
@@ -180,7 +180,7 @@ def claimed(parent: str) -> ScratchFolder:
 
 
 def _locked(path: Path) -> ScratchFolder | None:
-    """The folder, if no process has it."""
+    """The folder with its lock; None if another process has it."""
     try:
         lock = os.open(path, os.O_RDONLY)
     except OSError:

@@ -1,7 +1,7 @@
-"""A whole table in the memory of each Python worker, kept fresh by a thread that follows its changes.
+"""A complete table in the memory of each Python worker, updated by a thread that follows its changes.
 
-A worker reads the table to its present end before its first lookup, and goes on reading: a change of a compacted topic
-is seen by lookups some milliseconds after Kafka has it. A replica belongs to a process, so each core has one.
+A worker reads the table to its current end before its first lookup, then continues: lookups see a change of a compacted
+topic some milliseconds after Kafka has it. A replica belongs to a process, so each core has one.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ PATIENCE = 300.0
 """Seconds for the first read of a table."""
 
 Put = Callable[[pa.Array, pa.Array], None]
-"""Takes keys and values, the newest last; a null value deletes."""
+"""Takes keys and values, newest last; a null value deletes its key."""
 
 
 class Feed(Protocol):
-    """Where a table comes from; hashable and pickled to the workers. Above `memory` bytes it goes to `folder`."""
+    """The source of a table; hashable and pickled to the workers. Above `memory` bytes the table goes to `folder`."""
 
     @property
     def name(self) -> str: ...
@@ -44,15 +44,15 @@ class Feed(Protocol):
     def folder(self) -> str: ...
 
     def decode(self, values: pa.Array, schema: pa.Schema) -> tuple[pa.Table, Any]:
-        """Values as rows: see `latest_rows.Decode`."""
+        """The values as rows: see `latest_rows.Decode`."""
 
     def follow(self, put: Put, loaded: Callable[[], None]) -> None:
-        """Put all that there is, call `loaded`, then put what changes; after its return the table is read anew."""
+        """Put all rows, call `loaded`, then put changes; after it returns, the table is read again."""
 
 
 @dataclass(frozen=True)
 class CompactedTopic:
-    """A compacted topic of JSON objects whose record keys are text."""
+    """A compacted topic of JSON objects with string keys."""
 
     topic: str
     servers: str
@@ -72,7 +72,7 @@ class CompactedTopic:
         asyncio.run(self._read(put, loaded))
 
     async def _read(self, put: Put, loaded: Callable[[], None]) -> None:
-        """The topic to its end, then for ever."""
+        """Read the topic to its end, then follow it forever."""
         async with Reader(self.servers) as reader:
             start, end = await reader.earliest(self.topic), await reader.latest(self.topic)
             most = self.max_decompressed_bytes
@@ -100,9 +100,9 @@ class Replica:
         threading.Thread(target=self._follow, name=f"replica of {feed.name}", daemon=True).start()
 
     def get(self, keys: pa.Array) -> tuple[Any, pa.Table]:
-        """Which keys are in the table, and their rows."""
+        """A mask of the keys in the table, and their rows; waits for the first read of the table."""
         if not self._loaded.wait(PATIENCE):
-            raise PenstockError(f"{self._feed.name} was not read in {PATIENCE:g} s", next="see its size")
+            raise PenstockError(f"{self._feed.name} was not read within {PATIENCE:g} s", next="check its size")
         if self.failed:
             raise self.failed
         with self._lock:
@@ -116,7 +116,7 @@ class Replica:
                     self._keep(rows)
                     rows = self._empty(rows)
                 except _TooLarge:
-                    # Until it is on disk, lookups go on with the table as it was.
+                    # Until it is on disk, lookups use the table as it was.
                     rows = OnDisk(self._feed.schema, self._feed.folder, self._feed.decode)
         except BaseException as error:
             self.failed = error
@@ -128,7 +128,7 @@ class Replica:
         return OnDisk(self._feed.schema, self._feed.folder, self._feed.decode)
 
     def _keep(self, rows: LatestRows) -> None:
-        """Follow the table with `rows`, which take the place of those before once they have all."""
+        """Follow the table with `rows`, which replace the rows before once they are complete."""
 
         def put(keys: pa.Array, values: pa.Array) -> None:
             with self._lock:
@@ -145,15 +145,16 @@ class Replica:
 
 
 class _TooLarge(Exception):
-    """The table does not fit the memory that it may have."""
+    """The table exceeds its memory limit."""
 
 
 _REPLICAS: dict[tuple[int, Feed], Replica] = {}
 
 
 def replica(feed: Feed) -> Replica:
-    """The replica of this process, which is begun by the first call; raises what ended it, and is then begun anew."""
-    # A forked process has the dictionary and not the thread.
+    """The replica of this process, started by the first call. Raises the error that ended it; the next call restarts
+    it."""
+    # A forked process has the dictionary but not the thread.
     place = (os.getpid(), feed)
     if place not in _REPLICAS:
         _REPLICAS[place] = Replica(feed)

@@ -1,4 +1,4 @@
-"""A table's rows as additions and subtractions: the new row with the sign 1, the one that it replaces with -1."""
+"""A table's rows as additions and subtractions: the new row with sign 1, the replaced row with sign -1."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROW_VERSION, ROW_DELETED = f"_{VERSION}", f"_{DELETED}"
 
 @dataclass(frozen=True)
 class LatestLogic:
-    """What the logic of stages with tables shares (see `buckets`): the state is the newest row of each key."""
+    """Base of the logic of stages with tables (see `buckets`): the state is the newest row of each key."""
 
     columns: pa.Schema
     key: tuple[str, ...]
@@ -42,13 +42,13 @@ class LatestLogic:
         return Step() if rows is None else self.changed(state, rows, number)
 
     def changed(self, state: pa.Table, rows: pa.Table, number: int) -> Step:
-        """What rows do; time alone changes no table."""
+        """Apply rows; time alone changes no table."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Revisions(LatestLogic):
-    """The rows of a table as revisions: `sent` are the columns of its output."""
+    """The rows of a table as revisions; `sent` are the output columns."""
 
     sent: tuple[str, ...]
 
@@ -65,7 +65,8 @@ class Revisions(LatestLogic):
 
 @dataclass(frozen=True)
 class Change:
-    """The rows that are newer than those of the state, where these stand (-1: nowhere), and which say deleted."""
+    """The rows that are newer than those of the state, their positions in the state (-1: none), and a mask of those
+    that are deleted."""
 
     rows: pa.Table
     places: np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -73,9 +74,9 @@ class Change:
 
 
 def changes(state: pa.Table, rows: pa.Table, key: tuple[str, ...]) -> Change:
-    """What rows with `_version` and `_deleted` change in a state that has `_version`.
+    """What rows with `_version` and `_deleted` change in a state with `_version`.
 
-    The version of a deleted row is forgotten with it: a row that is older than its deletion and comes after it, is new.
+    A deletion also removes the version: a row older than its deletion that comes later counts as new.
     """
     rows = newest(rows, key, ROW_VERSION)
     places = positions(state, rows, key)

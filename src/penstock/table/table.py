@@ -1,10 +1,10 @@
-"""Tables over streams: a frame that means "the latest row of each key", and what is counted over its rows.
+"""Tables over streams: a frame that means "the latest row of each key", and totals over its rows.
 
     users = Table(kafka_rows, key=("id",), version="offset")
     per_region = table.aggregate(users, by="region", name="regions", people="count(*)", total="sum(balance)")
 
-A table is a stream of its rows' revisions; whoever reads it keeps the row of the highest version of each key. Only
-operations hold state.
+A table is a stream of the revisions of its rows; its readers keep the row with the highest version of each key. The
+table has no state; operations on it do.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Table:
-    """The latest row by `key`: of the rows of a key the one of the highest `version` (integer or timestamp) counts, of
-    equal ones the last. `deleted` names a boolean column that is true for a row that says that its key is no more.
+    """The latest row by `key`: of each key the row with the highest `version` (integer or timestamp), else the last.
+
+    `deleted` names a boolean column that is true for a row that deletes its key. Raises PenstockError if `df` lacks one
+    of the columns or `version` has another type.
     """
 
     df: DataFrame
@@ -42,38 +44,44 @@ class Table:
         named = [*self.key, self.version, *([self.deleted] if self.deleted else [])]
         if missing := [name for name in named if name not in self.df.columns]:
             has = ", ".join(self.df.columns)
-            raise PenstockError(f"the table has no column {', '.join(missing)}", where="Table", next=f"it has {has}")
+            raise PenstockError(
+                f"the table has no column {', '.join(missing)}", where="Table", next=f"use one of {has}"
+            )
         kind = self.df.schema[self.version].dataType
         if not isinstance(kind, st.IntegralType | st.TimestampType):
             raise PenstockError(
                 f"the version {self.version} is {kind.simpleString()}",
                 where="Table",
-                next="give a column of integers or timestamps that grows with each change, such as Kafka's offset",
+                next="use a column of integers or timestamps that grows with each change, such as Kafka's offset",
             )
 
     @property
     def values(self) -> list[str]:
-        """The columns besides key, version and deleted."""
+        """The columns other than key, version and deleted."""
         about = {*self.key, self.version, self.deleted}
         return [name for name in self.df.columns if name not in about]
 
 
 def to_stream(table: Table) -> DataFrame:
-    """The revisions of the rows, one a row: what the table's frame holds."""
+    """The revisions of the rows, one per row: the table's frame."""
     return table.df
 
 
 def count(table: Table, *, by: str | Sequence[str], name: str) -> Table:
-    """How many rows the table has for each value of the columns `by`, in a column `count`."""
+    """The number of rows of the table for each value of the columns `by`: a table with the column `count` (long).
+
+    The result is as in `aggregate`.
+    """
     return aggregate(table, by=by, name=name, count="count(*)")
 
 
 def aggregate(table: Table, *, by: str | Sequence[str], name: str, **aggregates: str) -> Table:
-    """Counts and sums over the present rows of a table: a new row is added, the one before it subtracted.
+    """Counts and sums over the current rows of a table: a new row is added, the row that it replaces is subtracted.
 
-    `aggregates` are columns by name: `n="count(*)"`, `total="sum(price)"`; functions that can be subtracted are count,
-    sum and avg. The result is a table by the columns `by` with the columns `version` and `deleted`; a group without
-    rows is deleted. For other functions see `fold`.
+    `aggregates` are columns by name: `n="count(*)"`, `total="sum(price)"`; the functions are count, sum and avg. The
+    result is a table with the key `by`, the aggregates, `version` (long) and `deleted` (boolean); a group without rows
+    is deleted. `name` names the state in the checkpoint. For other functions use `fold`. Raises PenstockError for an
+    invalid aggregate.
     """
     by = [by] if isinstance(by, str) else list(by)
     frame, made = parse(table.df, aggregates)
@@ -101,10 +109,10 @@ def fold(
     subtract: Callable[[Row, Row], Row],
     returns: str,
 ) -> Table:
-    """A total of your own over the present rows: `add(total, row)` for each new row, `subtract(total, row)` for the one
-    before it.
+    """A custom total over the current rows: `add(total, row)` for each new row, `subtract(total, row)` for the row that
+    it replaces.
 
-    Totals are dicts with the columns that `returns` declares ("n long, names array<string>") and begin as a copy of
+    Totals are dicts with the columns that `returns` declares ("n long, names array<string>") and start as a copy of
     `initial`; rows are dicts of the table's key and values. The two functions run row by row in Python. The result is
     as in `aggregate`.
     """
@@ -118,7 +126,7 @@ def fold(
 
 
 def _revisions(table: Table, frame: DataFrame, by: Sequence[str], values: Sequence[str], name: str) -> DataFrame:
-    """Each new row with the sign 1, and the one that it replaces with -1: `by`, values and sign."""
+    """Each new row with sign 1, and the row that it replaces with sign -1: `by`, values and sign."""
     sent = list(dict.fromkeys([*by, *values]))
     rows = versioned(table, frame, list(dict.fromkeys([*table.key, *sent])))
     kinds = arrow_schema(_types(frame, list(dict.fromkeys([*table.key, *sent]))))

@@ -19,12 +19,12 @@ from penstock.table.revisions import DELETED, SIGN, VERSION
 
 Row = dict[str, Any]
 ROWS = "_rows"
-"""How many rows a group has."""
+"""The number of rows in a group."""
 
 
 @dataclass(frozen=True)
 class Totals:
-    """The logic of a stage (see `buckets`)."""
+    """The logic of a stage with aggregates (see `buckets`)."""
 
     by: pa.Schema
     aggregates: tuple[Aggregate, ...]
@@ -73,19 +73,19 @@ class Totals:
 
 
 def of_groups(state: pa.Table, rows: pa.Table, by: list[str]) -> pa.Table:
-    """The rows of the state in the groups of these rows."""
+    """The rows of the state for the groups of these rows."""
     likely = state.take(pa.array(candidates(state, rows, by)))
     there, here = codes([likely, rows], by)
     return likely.filter(pa.array(np.isin(there, here)))
 
 
-# Totals made by two Python functions, row by row: the one place where the order of additions and subtractions of a
-# group matters, and where what they do is not known.
+# Totals computed by two Python functions, row by row. Here the order of additions and subtractions of a group matters,
+# since the functions can do anything.
 
 
 @dataclass(frozen=True)
 class Fold:
-    """The logic of a stage (see `buckets`)."""
+    """The logic of a stage with custom totals (see `buckets`)."""
 
     by: pa.Schema
     returns: pa.Schema

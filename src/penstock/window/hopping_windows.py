@@ -1,5 +1,4 @@
-"""Tumbling and hopping windows: rows are summed in panes, the steps between two windows, and each pane goes to all of
-its windows."""
+"""Tumbling and hopping windows: rows are aggregated in panes of one step, and each pane goes to all of its windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Session windows: rows of a key are one session as long as less than the gap lies between them."""
+"""Session windows: rows of a key belong to one session while less than the gap lies between them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SESSION = "_session"
 
 @dataclass(frozen=True)
 class Sessions:
-    """Sessions that end `gap` microseconds behind their last row."""
+    """Sessions that end `gap` microseconds after their last row."""
 
     gap: int
 
@@ -39,7 +39,7 @@ class Sessions:
         touched, opened = (_flags(some, len(of.start)) for some in (of.session[len(known) :], of.session[: len(known)]))
         number = numbers(made[SESSION])
         changed = touched[number]
-        # Rows of the state that go on under another start.
+        # Rows of the state whose session now has another start.
         swallowed = numbers(known[START]) != of.start[of.session[: len(known)]]
         return Merge(
             made.filter(pa.array(changed)).select(state.column_names),
@@ -64,12 +64,12 @@ class _Grouped:
 
 
 def _grouped(key: Numbers, start: Numbers, end: Numbers) -> _Grouped:
-    """Rows of one key whose spans overlap are one session, numbered from 0."""
+    """Rows of one key with overlapping spans form one session; sessions are numbered from 0."""
     if not len(key):
         return _Grouped(key, start, end)
     order = np.lexsort((start, key))
     key, starts = key[order], start[order]
-    # The largest end so far within a key: ends as ranks, which, with the key before them, do not overflow.
+    # The largest end so far within a key: ends as ranks, which do not overflow when combined with the key.
     by_end = np.argsort(end[order], kind="stable")
     rank = np.empty(len(key), np.int64)
     rank[by_end] = np.arange(len(key))

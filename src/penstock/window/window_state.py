@@ -1,6 +1,6 @@
 """The state of windows: partial aggregates by key and start, closed when the watermark has passed their end.
 
-Times are microseconds since 1970. The shape tells how rows become windows; all else is the same for each.
+Times are microseconds since 1970. Only the shape differs between kinds of windows: how rows become windows.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class Shape(Protocol):
     """How rows become windows."""
 
     def partial(self, rows: pa.Table, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> pa.Table:
-        """Rows, whose time is in `window_start`, as partial windows: keys, start, end, parts."""
+        """Rows, with their time in `window_start`, as partial windows: keys, start, end, partial results."""
 
     def merge(self, state: pa.Table, windows: pa.Table, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> Merge:
-        """Partial windows with the open ones."""
+        """Merge partial windows with the open windows."""
 
 
 @dataclass(frozen=True)
 class Merge:
-    """Windows that changed, with whatever they swallowed; `gone` are rows of the state that are no more.
+    """Changed windows, including the windows merged into them; `gone` are the rows to remove from the state.
 
-    `fresh` tells which of the windows took up none that was open.
+    `fresh` masks the windows that did not contain an open window.
     """
 
     windows: pa.Table
@@ -48,7 +48,7 @@ class Merge:
 
 @dataclass(frozen=True)
 class Windows:
-    """The logic of a stage (see `buckets`)."""
+    """The logic of a stage with windows (see `buckets`)."""
 
     shape: Shape
     key_schema: pa.Schema
@@ -92,12 +92,12 @@ class Windows:
             gone += [with_gone(merge.gone, True), with_gone(changed, False)]
         change = pa.concat_tables(gone).combine_chunks()
         state = upserted(state, change, self.state_key) if len(change) else state
-        # Up to the next millisecond: at the one before, the window is still open, and nothing would wake us again.
+        # Rounded up to a millisecond: one earlier, the window is still open, and no timer would fire again.
         wake = -(-int(pc.min(state[END]).as_py()) // 1000) if len(state) else None
         return Step(change, pa.concat_tables(output).combine_chunks(), wake, state)
 
     def _nothing(self, gone: pa.Table) -> pa.Table:
-        """Windows that are no more, without their aggregates."""
+        """Removed windows, with null aggregates."""
         columns = {name: gone[name] for name in (*self.keys, START, END)}
         parts = {field.name: pa.nulls(len(gone), field.type) for field in fields(self.aggregates)}
         return pa.table({**columns, **parts}, schema=self.state)

@@ -1,6 +1,6 @@
-"""A client for Kafka on its wire protocol, which imports nothing else of penstock.
+"""A Kafka client on the wire protocol; it imports only `penstock.native` and `penstock.lazy` of penstock.
 
-Its names are loaded when they are first used: who only asks for offsets need not wait for the compiled loops.
+Its names are loaded when they are first used: a program that only reads offsets need not wait for the compiled loops.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a program that writes its own topics has to ask of a cluster: to make one, and who it is.
+"""Admin requests of a program that writes its own topics: create a topic, and read the cluster's id.
 
 async with Admin("localhost:9092") as admin:
     await admin.create_topic("settings", partitions=1, configs={"cleanup.policy": "compact"})
@@ -22,7 +22,7 @@ PAUSES = 0.1, 1.0
 
 
 class Admin:
-    """Asks the cluster; what can pass is tried again until `patience` is out."""
+    """Sends admin requests; retriable errors are retried until `patience` is over."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Admin:
     async def create_topic(
         self, name: str, *, partitions: int = -1, replication: int = -1, configs: Mapping[str, str] | None = None
     ) -> bool:
-        """Make a topic; False if it is there already. -1 leaves partitions and replicas to the cluster's defaults."""
+        """Create a topic; returns False if it exists. -1 uses the cluster's default partitions or replicas."""
         topic = {
             "name": name,
             "num_partitions": partitions,
@@ -73,7 +73,7 @@ class Admin:
         return True
 
     async def cluster_id(self) -> str:
-        """The cluster's own name for itself."""
+        """The cluster's id."""
         body = {"include_cluster_authorized_operations": False}
         answer = await self._cluster.ask(messages.DESCRIBE_CLUSTER, body)
         found: str = answer["cluster_id"]

@@ -1,14 +1,14 @@
-"""All errors of the client: those of the brokers' codes, and below those that arise on our side of the connection."""
+"""All errors of the client: the brokers' error codes, and below the errors of the client itself."""
 
 from __future__ import annotations
 
-# The names of the table are public here: one place to import every error from.
+# Public here, so that every error can be imported from this module.
 from penstock.wire.broker_errors import *  # noqa: F403
 from penstock.wire.broker_errors import KafkaError
 
 
 class ConnectionLost(KafkaError):
-    """The connection broke; whether the broker took the last requests is not known."""
+    """The connection broke; it is not known whether the broker executed the last requests."""
 
     name = "CONNECTION_LOST"
     retriable = True
@@ -17,7 +17,7 @@ class ConnectionLost(KafkaError):
 
 
 class RequestTimeout(KafkaError):
-    """The broker did not answer in time; whether it took the request is not known."""
+    """The broker did not answer in time; it is not known whether it executed the request."""
 
     name = "REQUEST_TIMEOUT"
     retriable = True
@@ -26,35 +26,35 @@ class RequestTimeout(KafkaError):
 
 
 class DeliveryTimeout(KafkaError):
-    """The record's time was over before a broker confirmed it; it may have been written all the same."""
+    """No broker confirmed the record within `delivery_timeout`; the record may have been written anyway."""
 
     name = "DELIVERY_TIMEOUT"
     says = "not confirmed within delivery_timeout; check that the brokers are up, or allow more time"
 
 
 class UnsupportedBroker(KafkaError):
-    """The broker and we have no version of a request in common."""
+    """The broker and this client have no common version of a request."""
 
     name = "UNSUPPORTED_BROKER"
     says = "the broker is too old or too new for this client"
 
 
 class ProducerClosed(KafkaError):
-    """The producer was closed before, or while, this was asked."""
+    """The producer was closed before or during the call."""
 
     name = "PRODUCER_CLOSED"
-    says = "the producer is closed; make a new one"
+    says = "the producer is closed; create a new one"
 
 
 class MalformedResponse(KafkaError):
-    """The bytes are not those of the message that was expected; the connection cannot be used any further."""
+    """The bytes are not the expected message; the connection cannot be used any more."""
 
     name = "MALFORMED_RESPONSE"
     says = "the bytes do not follow Kafka's protocol; is this the port of a broker, with the right security protocol?"
 
 
 class AuthenticationFailed(KafkaError):
-    """The broker did not let us in, or did not prove that it is the one."""
+    """The broker refused the login, or did not prove its own identity."""
 
     name = "AUTHENTICATION_FAILED"
     says = "authentication failed; check the mechanism, the user and the secret"

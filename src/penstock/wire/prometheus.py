@@ -19,12 +19,12 @@ _TOPIC_COUNTERS = {
     "failed": "Records that failed for good",
     "retries": "Record batches sent again",
 }
-_TOPIC_GAUGES = {"queued": "Record batches that wait", "in_flight": "Record batches sent and not answered"}
+_TOPIC_GAUGES = {"queued": "Record batches waiting", "in_flight": "Record batches sent and not answered"}
 _LATENCY = {"latency_p50": "0.5", "latency_p99": "0.99"}
 
 
 class ProducerCollector(Collector):
-    """Reads the snapshot of one producer at each scrape; `name` tells producers of one process apart."""
+    """Reads the statistics of one producer at each scrape; `name` tells the producers of a process apart."""
 
     def __init__(self, producer: Producer, name: str = "default") -> None:
         self._producer, self._name = producer, name

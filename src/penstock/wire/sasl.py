@@ -1,6 +1,7 @@
 """SASL authentication of a connection: PLAIN (RFC 4616), SCRAM-SHA-256 and -512 (RFC 5802), OAUTHBEARER (RFC 7628).
 
-The broker is asked for the mechanism (SaslHandshake), then each message goes in a SaslAuthenticate request (KIP-152).
+The client asks the broker for the mechanism (SaslHandshake), then sends each message in a SaslAuthenticate request
+(KIP-152).
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 Authenticate = Callable[["BrokerConnection"], Awaitable[None]]
 
 LEAST_ITERATIONS = 4096
-"""RFC 7677, section 4: fewer make the password cheap to guess for whoever listens."""
+"""RFC 7677, section 4: with fewer iterations, an eavesdropper can guess the password cheaply."""
 
-# server-first-message of RFC 5802, section 7: extensions may follow; a mandatory one, before the nonce, we do not know.
+# server-first-message of RFC 5802, section 7: extensions may follow; a mandatory one, before the nonce, is unsupported.
 CHALLENGE = re.compile(
     rb"r=(?P<nonce>[!-+\--~]+),s=(?P<salt>(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?),"
     rb"i=(?P<iterations>[1-9][0-9]{0,8})(?:,.*)?"
@@ -32,7 +33,7 @@ CHALLENGE = re.compile(
 
 
 def plain(user: str, password: str) -> Authenticate:
-    """User and password in clear text: only over TLS."""
+    """User and password in clear text: use it only over TLS."""
 
     async def authenticate(connection: BrokerConnection) -> None:
         await _handshake(connection, "PLAIN")
@@ -42,7 +43,7 @@ def plain(user: str, password: str) -> Authenticate:
 
 
 def oauth_bearer(token: Callable[[], Awaitable[str]]) -> Authenticate:
-    """A token, asked of `token` for each connection."""
+    """A bearer token; calls `token` for each connection."""
 
     async def authenticate(connection: BrokerConnection) -> None:
         bearer = await token()
@@ -55,9 +56,12 @@ def oauth_bearer(token: Callable[[], Awaitable[str]]) -> Authenticate:
 
 
 def scram(user: str, password: str, *, digest: str = "sha512") -> Authenticate:
-    """A password that never travels; the broker proves that it knows it too. `digest` is "sha256" or "sha512"."""
+    """SCRAM: the password is never sent, and the broker proves that it knows it too.
+
+    `digest` is "sha256" or "sha512"; another one raises ValueError.
+    """
     if digest not in ("sha256", "sha512"):
-        raise ValueError(f"{digest!r} is no digest of SCRAM; use sha256 or sha512")
+        raise ValueError(f"{digest!r} is not a SCRAM digest; use sha256 or sha512")
 
     async def authenticate(connection: BrokerConnection) -> None:
         await _handshake(connection, f"SCRAM-SHA-{digest.removeprefix('sha')}")
@@ -85,7 +89,7 @@ class Scram:
         found = CHALLENGE.fullmatch(challenge)
         nonce = found["nonce"].decode() if found else ""
         if not found or not nonce.startswith(self._nonce) or nonce == self._nonce:
-            raise AuthenticationFailed(f"the SCRAM challenge of {peer} is none: {challenge!r}")
+            raise AuthenticationFailed(f"the SCRAM challenge of {peer} is not valid: {challenge!r}")
         salt, iterations = base64.b64decode(found["salt"]), int(found["iterations"])
         if iterations < LEAST_ITERATIONS:
             raise AuthenticationFailed(f"{peer} asks for {iterations} iterations, fewer than RFC 7677 allows")
@@ -99,7 +103,7 @@ class Scram:
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
     def check(self, answer: bytes, peer: str) -> None:
-        """Whether the server knew the password as well."""
+        """Raises `AuthenticationFailed` unless the server proves that it knows the password."""
         if not hmac.compare_digest(answer, b"v=" + base64.b64encode(self._expected)):
             raise AuthenticationFailed(f"{peer} does not prove that it knows the password: {answer!r}")
 
@@ -111,7 +115,7 @@ async def _handshake(connection: BrokerConnection, mechanism: str) -> None:
     found = await connection.ask(frames.SASL_HANDSHAKE, {"mechanism": mechanism})
     if found["error_code"]:
         raise AuthenticationFailed(
-            detail=f"{connection.peer} does not speak {mechanism}; it speaks {', '.join(found['mechanisms']) or 'none'}"
+            detail=f"{connection.peer} does not support {mechanism}, only {', '.join(found['mechanisms']) or 'none'}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Compiles the loops for the columns that are met most, so that the first batch of a process need not wait for it.
+"""Compiles the loops for the most common columns, so that the first batch of a process need not wait for that.
 
 Machine code is kept on disk beside the package, or in the user's cache directory if that cannot be written to.
 """

@@ -1,1 +1,1 @@
-"""`penstock demo adtech`: tracking events by HTTP become persons, segments, counts, deliveries; all is checked."""
+"""`penstock demo adtech`: tracking events over HTTP become persons, segments, counts, deliveries; all is checked."""

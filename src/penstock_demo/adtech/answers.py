@@ -1,4 +1,4 @@
-"""What the load learns from the pipeline while it runs: whose persons are known, and what is done for good."""
+"""What the load learns from the running pipeline: which persons are known, and which batches are finished."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from penstock_demo.adtech import site
 
 MARGIN = 500
-"""Milliseconds: the ends of a topic's partitions are not read at the same moment."""
+"""Milliseconds, because the ends of a topic's partitions are not read at the same moment."""
 
 
 class Progress:
-    """How far the query of segments has come, from the changes that it tells.
+    """The progress of the segments query, from the changes that it writes.
 
-    A batch has all that Kafka had when it was planned. So one that tells of an event has all that was acknowledged
-    before that event; and it is done, and will not be run again, when another one tells of an event that was posted
-    after its changes were seen.
+    A batch has everything that Kafka had when it was planned. So a batch with the change of an event has all events
+    that were acknowledged before that event. And it is finished, and does not run again, when a later change follows
+    an event that was posted after the batch's changes were seen.
     """
 
     def __init__(self) -> None:
         self.passed = 0
-        """What was acknowledged before this time, in milliseconds, is in batches that are done."""
+        """Events that were acknowledged before this time, in milliseconds, are in finished batches."""
         self._told: deque[tuple[int, int]] = deque()
 
     def saw(self, at: int, now: int) -> None:
-        """A change that follows an event of the time `at` is seen."""
+        """Call this when a change is seen that follows an event of the time `at`."""
         while self._told and self._told[0][0] < at:
             self.passed = max(self.passed, self._told.popleft()[1])
         if not self._told or now > self._told[-1][0]:
@@ -40,7 +40,7 @@ class Progress:
 
 
 class Answers(threading.Thread):
-    """Reads what the pipeline tells: whose persons it knows, for their trackers, and how far it has come."""
+    """Reads the pipeline's output: the known persons, for their trackers, and the pipeline's progress."""
 
     def __init__(self, servers: str, trackers: Mapping[str, SimpleQueue[str]], progress: Progress) -> None:
         super().__init__(name="answers", daemon=True)

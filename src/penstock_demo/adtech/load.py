@@ -1,11 +1,11 @@
-"""The load, a process of its own: trackers that post what visitors do, each its requests one after the other.
+"""The load, a process of its own: trackers that post what visitors do; each tracker sends one request at a time.
 
-Every event's time is that of the request that carries it. A request without a good answer is sent again, with a new
-time, until it has one: so an event may be stored more than once, and its id tells. What was acknowledged is journalled,
-a line for each request: `{"stamps": [...], "events": [...]}`, with the times of all attempts in milliseconds.
+Every event has the time of the request that carries it. A request without a good answer is sent again, with a new
+time, until it has one: so an event may be stored more than once, always with the same id. Acknowledged requests are
+journalled, one per line: `{"stamps": [...], "events": [...]}`, with the times of all attempts in milliseconds.
 
-Commands come on standard input (`go`: leave the warm-up for the full rate; its end: finish); one status object a line
-goes to standard output.
+Commands come on standard input (`go`: change from the warm-up to the full rate; end of input: finish). Status goes to
+standard output, one JSON object per line.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ EVERY = 0.2
 STATUS_EVERY = 0.5
 BACK_OFF = 0.3
 WARM_UP = 0.25
-"""The part of the rate at which visitors act before `go`; they sign in at the full one."""
+"""The share of the rate at which visitors act before `go`; they sign in at the full rate."""
 PATIENCE = site.LATE / 1000 * 0.75
-"""Seconds for an answer: a request must not reach Kafka when the rules wait for it no more."""
+"""Seconds for an answer: a request must not reach Kafka after the rules have stopped waiting for it."""
 BAD_EVERY = 40
-"""One request in so many is first sent with an event that must be refused, and nothing of it stored."""
+"""One in this many requests is first sent with a bad event: it must be refused, and none of it stored."""
 HEADERS = {"Content-Type": "application/x-ndjson"}
 
 
@@ -64,7 +64,7 @@ class Status:
 
 
 class Journal:
-    """What was acknowledged, by all trackers."""
+    """The acknowledged requests of all trackers."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.status = Status()
@@ -83,7 +83,7 @@ class Journal:
 
 
 class Tracker(threading.Thread):
-    """Posts what its visitors do; `known` takes the ids of events whose persons the pipeline has told."""
+    """Posts what its visitors do; `known` takes the ids of events whose persons the pipeline has reported."""
 
     def __init__(
         self, name: str, traffic: Traffic, address: str, journal: Journal, size: int, progress: Progress
@@ -103,7 +103,7 @@ class Tracker(threading.Thread):
             due = time.monotonic()
             while not self.ending.is_set():
                 self._turn()
-                # After a break the schedule starts again: a backlog would be a burst that nobody asked for.
+                # After a break the schedule starts again: a backlog would be sent as a burst.
                 due = max(due + EVERY, time.monotonic() - EVERY)
                 time.sleep(max(0.0, due - time.monotonic()))
         except Exception as error:
@@ -122,7 +122,7 @@ class Tracker(threading.Thread):
             self._post(events)
 
     def _post(self, events: list[Event]) -> None:
-        """Until it is acknowledged."""
+        """Post until acknowledged."""
         stamps: list[int] = []
         while True:
             stamps.append(self._next_stamp())
@@ -137,21 +137,21 @@ class Tracker(threading.Thread):
         self._journal.acknowledged(events, stamps)
 
     def _post_bad(self, events: list[Event]) -> None:
-        """The same request with an event that breaks the schema: an answer other than a refusal is a fault."""
+        """Post the same request with an event that violates the schema; raises RuntimeError if it is accepted."""
         bad = [{**event, "id": f"bad-{event['id']}"} for event in events]
         bad[-1]["event"] = "sneeze"
         status, said = self._request(bad, self._next_stamp())
         if status == 400:
             self._journal.count("refused")
         elif status == 200:
-            raise RuntimeError(f"an event that breaks the schema is taken: {said!r}")
+            raise RuntimeError(f"an event that violates the schema is accepted: {said!r}")
 
     def _next_stamp(self) -> int:
         self._stamp = max(self._stamp + 1, now())
         return self._stamp
 
     def _request(self, events: list[Event], stamp: int) -> tuple[int, bytes]:
-        """The status of the answer; 0 without one."""
+        """The status and body of the answer; status 0 without an answer."""
         body = b"\n".join(orjson.dumps({**event, "ts": stamp}) for event in events)
         try:
             self._connection.request("POST", f"/events/{site.EVENTS}", body, HEADERS)
@@ -220,20 +220,20 @@ def _started(journal: Journal, given: argparse.Namespace) -> dict[str, Tracker]:
 
 
 def visitors(rate: float) -> int:
-    """Of one tracker: half of them wait at times, and the others act about once a second."""
+    """The number of visitors of a tracker: half of them wait at times, and the others act about once per second."""
     return max(4, round(rate / TRACKERS * 2))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m penstock_demo.adtech.load", description=__doc__)
     parser.add_argument("--address", required=True, help="host:port of ingest")
-    parser.add_argument("--kafka", required=True, help="host:port of Kafka, for the pipeline's answers")
+    parser.add_argument("--kafka", required=True, help="host:port of Kafka, for the pipeline's output")
     parser.add_argument("--journal", type=Path, required=True)
-    parser.add_argument("--rate", type=float, default=500, help="events a second")
+    parser.add_argument("--rate", type=float, default=500, help="events per second")
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    # The load gives way: where CPU is short, fewer events are posted rather than all others slowed down.
+    # Low priority: if CPU is short, the load posts fewer events instead of slowing down the other parts.
     os.nice(10)
     with given.journal.open("wb") as file:
         journal = Journal(file)

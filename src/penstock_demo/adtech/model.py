@@ -1,11 +1,11 @@
-"""The rules of the demo once more, in plain Python: memberships and counts. It imports nothing of what it checks.
+"""The demo's rules again, in plain Python: memberships and counts. It imports nothing of what it checks.
 
 Times are milliseconds since 1970. Events come in the order of their times; those of one person have different times.
-What is due at a moment happens before an event of that moment.
+What is due at a time happens before an event of the same time.
 
 A membership lasts for its rule's time from its last match, up to the next multiple of the rule's step, and then
-expires. A match that moves the end is an "enter", or a "prolong" of a member; an opt-out a "leave", which forgets
-what was counted.
+expires. A match that moves the end is an "enter", or a "prolong" of a member. An opt-out is a "leave", which also
+resets the counts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NEVER = 1 << 62
 
 
 class Act(NamedTuple):
-    """What somebody did: an event besides sign-ins, with the person's name, and all identities, at that time."""
+    """An event other than a sign-in, with the person's name and all identities at that time."""
 
     id: str
     at: int
@@ -44,7 +44,7 @@ class Change(NamedTuple):
 
 @dataclass
 class Membership:
-    """One person in one segment: what all rules have in common. `due` is when something happens without an event."""
+    """A person in a segment: what all rules have in common."""
 
     segment: str = ""
     lasts: int = 0
@@ -63,7 +63,7 @@ class Membership:
             self.match(act.at)
 
     def pass_to(self, now: int) -> None:
-        """Let happen what is due by then."""
+        """Apply everything that is due by this time."""
         while (due := min(self.own_due(), self.until or NEVER)) <= now:
             if self.own_due() == due:
                 self.happens(due)
@@ -85,18 +85,18 @@ class Membership:
         self.changes.append(Change(self.person, self.segment, event, at, self.until))
 
     def matches(self, act: Act) -> bool:
-        """Note the act; whether it makes the condition true."""
+        """Record the act; returns whether it makes the condition true."""
         raise NotImplementedError
 
     def forget(self) -> None:
-        """What was counted before an opt-out."""
+        """Reset the counts, after an opt-out."""
 
     def own_due(self) -> int:
-        """When the rule's own clock rings."""
+        """When the rule's own timer is due."""
         return NEVER
 
     def happens(self, at: int) -> None:
-        """It rang."""
+        """The rule's own timer is due."""
 
 
 @dataclass
@@ -120,7 +120,7 @@ class Interested(Membership):
 
 @dataclass
 class Browsing(Membership):
-    """Two views in the last four seconds; who stops leaves."""
+    """Two views in the last four seconds; ends when that is no longer true."""
 
     segment: str = "browsing"
     lasts: int = 30 * SECOND
@@ -142,7 +142,7 @@ class Browsing(Membership):
 
 @dataclass
 class Abandoned(Membership):
-    """Three seconds after a cart no buy; of the carts that wait, the first and the last are told."""
+    """No buy within three seconds after a cart; of the waiting carts, the first and the last match."""
 
     segment: str = "abandoned"
     lasts: int = 5 * SECOND
@@ -195,7 +195,7 @@ class Spenders(Membership):
 
 @dataclass
 class Buyers(Membership):
-    """Whoever bought, until an opt-out."""
+    """Everybody who bought, until an opt-out."""
 
     segment: str = "buyers"
     lasts: int = 3600 * SECOND
@@ -210,7 +210,7 @@ SEGMENTS: tuple[type[Membership], ...] = (Interested, Browsing, Abandoned, Retur
 
 
 def changes_of(acts: Iterable[Act], until: int) -> list[Change]:
-    """All membership events up to a time; the acts in the order of their times."""
+    """All membership events up to a time; the acts must be in the order of their times."""
     memberships: dict[str, list[Membership]] = {}
     for act in acts:
         if act.person not in memberships:
@@ -226,7 +226,7 @@ def changes_of(acts: Iterable[Act], until: int) -> list[Change]:
 
 
 def members_at(changes: Iterable[Change], now: int) -> dict[tuple[str, str], int]:
-    """Of each segment and member the end of the membership, among those that last beyond `now`."""
+    """The end of each membership that lasts beyond `now`, by segment and person."""
     last: dict[tuple[str, str], Change] = {}
     for change in changes:
         if change.at <= now:
@@ -236,7 +236,7 @@ def members_at(changes: Iterable[Change], now: int) -> dict[tuple[str, str], int
 
 
 def entered(changes: Iterable[Change]) -> dict[str, int]:
-    """Of each segment how many persons entered or stayed longer."""
+    """The number of persons who entered or prolonged each segment."""
     persons: dict[str, set[str]] = defaultdict(set)
     for change in changes:
         if change.event in ("enter", "prolong"):
@@ -245,7 +245,7 @@ def entered(changes: Iterable[Change]) -> dict[str, int]:
 
 
 def minutes_of(acts: Iterable[Act]) -> dict[tuple[str, int], tuple[int, int, int]]:
-    """Of each campaign and minute (its begin): events, clicks, revenue."""
+    """Events, clicks and revenue by campaign and minute (its begin)."""
     counts: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
     for act in acts:
         counts[act.campaign, act.at // 60_000 * 60_000].update(
@@ -255,7 +255,7 @@ def minutes_of(acts: Iterable[Act]) -> dict[tuple[str, int], tuple[int, int, int
 
 
 def acts_of(events: Iterable[Mapping[str, Any]], persons: Persons) -> Iterator[Act]:
-    """What was done, by whom; events, sign-ins among them, in the order of their times. `persons` learn from them."""
+    """The acts in events, which include sign-ins and must be in the order of their times; adds links to `persons`."""
     for event in events:
         persons.link(event)
         if event["event"] != SIGN_IN:

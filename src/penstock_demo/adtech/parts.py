@@ -1,4 +1,4 @@
-"""The processes that this demo has besides the services, the pipeline and the load: ingest, and deliveries."""
+"""The processes of this demo besides the services, the pipeline and the load: ingest, and deliveries."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ kafka = "{patience} seconds"
 
 
 class Ingest(Part):
-    """`penstock ingest` at a port that stays; `close` lets it answer the requests under way."""
+    """`penstock ingest` at a fixed port; `close` lets it answer the requests in flight."""
 
     def __init__(self, root: Path, servers: str, *, stay: bool, workers: int = 1) -> None:
         self.address = f"{ports.HOST}:{ports.free(set())}"
         (root / "schemas").mkdir(exist_ok=True)
         (root / "schemas" / f"{site.EVENTS}.json").write_text(json.dumps(site.SCHEMA))
-        # Half of what the rules wait for: a request that Kafka took after its time would be late.
+        # Half of the time that the rules wait: a request that reaches Kafka after it would be late.
         patience = site.LATE // 2000
         (root / CONFIG).write_text(
             TEXT.format(servers=servers, address=self.address, topic=site.EVENTS, patience=patience, workers=workers)
@@ -65,12 +65,12 @@ class Ingest(Part):
 
 
 def kept_ingest(root: Path) -> list[int]:
-    """The processes of ingest that run under this root."""
+    """The ids of the ingest processes that run under this root."""
     return [one.pid for one in child.listed() if one.command.endswith(f"ingest {root / CONFIG}")]
 
 
 def stop_kept(root: Path) -> None:
-    """End the ingest that an earlier demo left running under this root."""
+    """Stop the ingest that an earlier demo has left running under this root."""
     for pid in kept_ingest(root):
         os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + PATIENCE
@@ -85,7 +85,7 @@ def stop_kept(root: Path) -> None:
 
 
 class Delivery:
-    """`penstock segment sync` of one segment, under way; `receipt` is there once `done`."""
+    """A running `penstock segment sync` of one segment; `receipt` is available once `done`."""
 
     def __init__(self, root: Path, running: Running, segment: str, mode: str) -> None:
         self.log = root / "deliveries.log"
@@ -111,6 +111,6 @@ class Delivery:
 
 
 def start_deliveries(root: Path, running: Running, segments: Iterable[str], mode: str) -> dict[str, Delivery]:
-    """A delivery of each segment, side by side."""
+    """Start a delivery of each segment, in parallel."""
     with uninterrupted():
         return {segment: Delivery(root, running, segment, mode) for segment in segments}

@@ -1,7 +1,7 @@
-"""The demo's pipeline: who it was, who is in which segment, and how much happened for each campaign.
+"""The demo's pipeline: the person of each event, the segments of each person, and counts for each campaign.
 
-Each query reads the events themselves. Segments could read what the first query writes; but then their clock, which
-goes on by itself, would be ahead of events that wait in that query while it is started again.
+Each query reads the events themselves. Segments could read the output of the first query; but then their clock, which
+runs on its own, would be ahead of the events that wait while that query restarts.
 """
 
 import os
@@ -26,13 +26,13 @@ EVENT = (
 
 @ps.pipeline(every="2 seconds")
 def adtech(spark: SparkSession) -> list[Query]:
-    # Three queries side by side keep two cores busy with one task each, and each task has its own Python processes.
+    # Three parallel queries keep two cores busy with one task each, and each task has its own Python processes.
     spark.conf.set("spark.sql.shuffle.partitions", "1")
     return [persons(spark), segments(spark), minutes(spark)]
 
 
 def persons(spark: SparkSession) -> Query:
-    """Each event with its person and all that is known of the person."""
+    """Each event with its person and all known identities of the person."""
     found = cql.match(
         _events(spark, "seen"), store=IDS, ids=site.KINDS, into="person", unknown="create", ttl="1 day", fresh=FRESH
     )
@@ -41,7 +41,7 @@ def persons(spark: SparkSession) -> Query:
 
 
 def segments(spark: SparkSession) -> Query:
-    """Membership events: into the tables, and to the topics of the rules."""
+    """Membership events, written to the tables and to the topics of the rules."""
     known = cql.match(
         _once(_events(spark, "acts")),
         store=IDS,
@@ -93,5 +93,5 @@ def _millis(time: str) -> Column:
 
 
 def _once(events: DataFrame) -> DataFrame:
-    """What shoppers did, without the copies of requests that were sent again."""
+    """The actions, without copies from requests that were sent again."""
     return events.where(f"event <> '{site.SIGN_IN}'").dropDuplicatesWithinWatermark(["id"])

@@ -1,4 +1,4 @@
-"""What independent clients read: confluent-kafka from the topics, drivers from the tables; nothing is judged here."""
+"""Reads with independent clients: confluent-kafka from the topics, drivers from the tables; compares nothing."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ TOPICS = {
     site.EVENTS: site.PARTITIONS,
     site.VISITS: site.PARTITIONS,
     **dict.fromkeys(site.CHANGES, site.PARTITIONS),
-    # One destination reads its records in their order.
+    # One destination reads its records in order.
     site.DELIVERED: 1,
 }
 
 
 def create_topics(servers: str, *, copies: int = 1, config: Mapping[str, str] | None = None) -> None:
-    # The time of a record is that of its arrival in the log.
+    # A record's timestamp is the time of its append.
     chosen = {"message.timestamp.type": "LogAppendTime", **(config or {})}
     watch.create(servers, [NewTopic(topic, count, copies, config=chosen) for topic, count in TOPICS.items()])
 
 
 class Reader(watch.Watch):
-    """Counts what was matched, and keeps the membership events."""
+    """Counts the matched events, and keeps the membership events."""
 
     def __init__(self, servers: str) -> None:
         super().__init__(_consumer(servers, site.VISITS, *site.CHANGES))
@@ -62,7 +62,7 @@ def visit_of(value: bytes) -> Visit:
 
 
 def stored(servers: str, *topics: str) -> list[Stored]:
-    """All records of these topics until their ends, those of a partition in order."""
+    """All records of these topics up to their current ends; in order within a partition."""
     found, left = [], {(topic, partition) for topic in topics for partition in range(TOPICS[topic])}
     with closing(_consumer(servers, *topics, **{"enable.partition.eof": True})) as consumer:
         while left:
@@ -76,14 +76,14 @@ def stored(servers: str, *topics: str) -> list[Stored]:
 
 
 def _consumer(servers: str, *topics: str, **more: Any) -> Consumer:
-    """Of committed records."""
+    """A consumer of committed records."""
     return watch.consumer(
         servers, {topic: TOPICS[topic] for topic in topics}, **{"isolation.level": "read_committed"}, **more
     )
 
 
 def members(hosts: str) -> dict[tuple[str, str], int]:
-    """Of each segment and person in the table of members the end of the membership, in milliseconds."""
+    """The end of each membership in the table of members, in milliseconds, by segment and person."""
     with connect(hosts) as session:
         rows = session.execute(f"SELECT segment, person, until FROM {site.KEYSPACE}.members")
         # The driver's times have no zone and are UTC.
@@ -93,7 +93,7 @@ def members(hosts: str) -> dict[tuple[str, str], int]:
 
 
 def minutes(url: str) -> dict[tuple[str, int], tuple[int, int, int]]:
-    """The counts in PostgreSQL by campaign and minute, in milliseconds."""
+    """The counts in PostgreSQL, by campaign and minute (in milliseconds)."""
     query = f"SELECT campaign, extract(epoch FROM minute)::bigint, events, clicks, revenue FROM {site.COUNTS}"
     with dbapi.connect(url) as session, session.cursor() as cursor:
         cursor.execute(query)
@@ -102,7 +102,7 @@ def minutes(url: str) -> dict[tuple[str, int], tuple[int, int, int]]:
 
 
 def create_counts(url: str) -> None:
-    """The table of the counts."""
+    """Create the table of the counts."""
     with dbapi.connect(url) as session, session.cursor() as cursor:
         for statement in site.COUNTS_SQL:
             cursor.execute(statement)

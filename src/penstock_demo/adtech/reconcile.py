@@ -1,16 +1,16 @@
-"""The proof: what was acknowledged against what independent clients read, stage by stage, as pure functions.
+"""The proof: compares acknowledged events with what independent clients read, in stages, with pure functions.
 
 - stored: each acknowledged event at least once, as it was posted; more often only if its request was sent again.
-- persons: each stored copy with its person. Of an action it is the one that the links so far make, with all
-  identities; of a sign-in, during which links are made, one between the event's own and the person at the end.
+- persons: each stored copy with its person. For an action it is the person by the links so far, with all identities.
+  For a sign-in, which makes links, it is a name between the event's own and the person at the end.
 - changes: the membership events of the model, each once.
-- members: those of the model whose time is not over.
-- reach: how many persons entered or stayed in each segment.
+- members: the model's members whose time is not over.
+- reach: how many persons entered or prolonged each segment.
 - minutes: the counts of the model.
-- deliveries: they make the members of the model, and the receipts agree with the records.
+- deliveries: they result in the members of the model, and the receipts agree with the records.
 
-Of the copies of an event the first that was stored counts; its time is the event's. When that one was stored later
-than the rules wait, nobody promises what becomes of its person: only its own arrival is compared then.
+Of the copies of an event the first stored copy counts; its time is the event's. If it was stored later than the rules
+wait, nothing is promised about its person: then only its own arrival is compared.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from penstock_demo.adtech.site import LATE, SIGN_IN
 K = TypeVar("K", bound=Hashable)
 EXAMPLES = 5
 HORIZON = 60_000
-"""Milliseconds after the last event for which the model goes on: all short memberships are over by then."""
+"""Milliseconds for which the model continues after the last event: all short memberships are over by then."""
 MEMBER = ("enter", "prolong")
 STAGES = ("stored", "persons", "changes", "members", "reach", "minutes", "deliveries")
 PROBLEMS = ("lost", "duplicated", "wrong")
@@ -40,7 +40,7 @@ Event = dict[str, Any]
 
 
 class Stored(NamedTuple):
-    """An event as Kafka has it; `appended` is Kafka's clock in milliseconds."""
+    """An event in Kafka; `appended` is Kafka's time in milliseconds."""
 
     partition: int
     offset: int
@@ -49,7 +49,7 @@ class Stored(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """An event with its person, as matching told it."""
+    """An event with its person, as matching found it."""
 
     id: str
     person: str | None
@@ -65,13 +65,13 @@ class Posted(NamedTuple):
 
 @dataclass
 class Report:
-    """The problems found, by stage and kind, with some examples of each; and what was compared."""
+    """The problems by stage and kind, with some examples of each, and what was compared."""
 
     problems: dict[str, Counter[str]] = field(default_factory=lambda: {stage: Counter() for stage in STAGES})
     examples: list[dict[str, Any]] = field(default_factory=list)
     compared: Counter[str] = field(default_factory=Counter)
     copies: int = 0
-    """Events stored once more because their request was sent again."""
+    """Further copies of events whose request was sent again."""
     late: int = 0
     """Events that reached Kafka later than the rules wait: the memberships of their persons are not compared."""
 
@@ -91,7 +91,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the model makes of the stored events: all later stages are compared with this."""
+    """The model's results for the stored events: all later stages are compared with this."""
 
     sign_ins: list[Event]
     acts: list[Act]
@@ -100,10 +100,10 @@ class Expected:
     copies: Mapping[str, int]
     """How often each event is stored."""
     late: frozenset[str] = frozenset()
-    """Persons of whom an event was stored too late, by the name that they have in the end."""
+    """Persons with an event that was stored too late, by their final name."""
 
     def in_time(self, name: str) -> bool:
-        """Whether all events of whoever had this name were stored in time."""
+        """Whether all events of the person with this name were stored in time."""
         return not self.late or self.persons.last(name) not in self.late
 
 
@@ -117,7 +117,7 @@ def posted(lines: Iterable[bytes]) -> dict[str, Posted]:
 
 
 def check_stored(report: Report, journal: Mapping[str, Posted], records: Iterable[Stored]) -> Expected:
-    """Compare what Kafka has with the journal; what must become of it, by the model."""
+    """Compare the records in Kafka with the journal; returns the model's results."""
     copies: dict[str, list[tuple[int, int, Event]]] = defaultdict(list)
     late: set[tuple[int, int]] = set()
     for record in records:
@@ -149,7 +149,7 @@ def _check_copies(report: Report, id: str, was: Posted, copies: Sequence[tuple[i
 
 
 def expected(events: Iterable[Event], copies: Mapping[str, int], late: Collection[str] = ()) -> Expected:
-    """What the model makes of events, each the first of its copies; `late` are ids of those stored too late."""
+    """The model's results for events, each the first of its copies; `late` are the ids of events stored too late."""
     ordered, persons = sorted(events, key=lambda event: event["ts"]), Persons()
     acts = list(model.acts_of(ordered, persons))
     until = (ordered[-1]["ts"] if ordered else 0) + HORIZON
@@ -159,7 +159,7 @@ def expected(events: Iterable[Event], copies: Mapping[str, int], late: Collectio
 
 
 def check_persons(report: Report, wanted: Expected, visits: Sequence[Visit]) -> None:
-    """Each stored copy of an event has its person."""
+    """Check that each stored copy of an event has its person."""
     found: dict[str, list[Visit]] = defaultdict(list)
     for visit in visits:
         found[visit.id].append(visit)
@@ -185,7 +185,7 @@ def _visits(report: Report, wanted: Expected, id: str, found: dict[str, list[Vis
 
 
 def _check_sign_in(report: Report, persons: Persons, event: Event, visit: Visit) -> None:
-    """Links are being made: the name is that of an identity that ends in the same person, at most the event's own."""
+    """While links are made, the name is that of an identity of the same final person, at most the event's own."""
     final = persons.of(event)
     names = [name for name in persons.all_of(final) if name <= min(names_of(event))]
     if visit.person not in names:
@@ -193,7 +193,7 @@ def _check_sign_in(report: Report, persons: Persons, event: Event, visit: Visit)
 
 
 def check_changes(report: Report, wanted: Expected, changes: Sequence[Change]) -> None:
-    """Each membership event of the model has come once."""
+    """Check that each membership event of the model has come once."""
     found = Counter(change for change in changes if wanted.in_time(change.person))
     due = Counter(change for change in wanted.changes if wanted.in_time(change.person))
     report.compared["changes"] += len(due)
@@ -207,7 +207,7 @@ def check_changes(report: Report, wanted: Expected, changes: Sequence[Change]) -
 
 
 def check_table(report: Report, stage: str, wanted: Mapping[K, object], found: Mapping[K, object]) -> None:
-    """The rows of a table by key."""
+    """Compare the rows of a table by key."""
     report.compared[stage] += len(wanted)
     for key in wanted.keys() | found.keys():
         if key not in found:
@@ -219,7 +219,7 @@ def check_table(report: Report, stage: str, wanted: Mapping[K, object], found: M
 def check_deliveries(
     report: Report, segment: str, wanted: Expected, now: int, receipts: Sequence[Event], values: Sequence[bytes]
 ) -> None:
-    """A full delivery and the differences after it: the receipts fit the records, and these make the members."""
+    """Check a full delivery and later changes: the receipts match the records, which result in the members."""
     memberships = {(c.person, c.until) for c in wanted.changes if c.segment == segment and c.event in MEMBER}
     have: dict[str, int] = {}
     left = [(orjson.loads(value), value) for value in values]

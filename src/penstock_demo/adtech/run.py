@@ -1,6 +1,6 @@
-"""The demo from start to end: services, tables, ingest, pipeline, load, deliveries, proof; and all stopped again.
+"""The demo from start to end: services, tables, ingest, pipeline, load, deliveries, proof; then all is stopped.
 
-Each step waits for a condition with a deadline, and looks meanwhile whether all parts still run.
+Each step waits for a condition with a deadline, and checks meanwhile that all parts still run.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ from penstock_demo.view import Board, View
 
 TARGET = f"{Path(__file__).with_name('pipelines.py')}:adtech"
 TASKS = 4
-"""At once: tasks of three queries, which mostly wait for Python and for databases."""
+"""Parallel tasks of three queries, which mostly wait for Python and for databases."""
 KILLED = ("kafka", "cassandra", "postgres")
 """Services that a break may kill."""
 PARTS = ("ingest", "spark", "worker", *KILLED)
 WARM = 0.8
-"""Visitors who may act, as a part of the events of a second, before the load goes at its full rate."""
+"""Visitors who may act, as a share of the events per second, before the load runs at its full rate."""
 WARM_DELAY = 4.0
 WARM_LONGEST = 20.0
 SYNCED = ("buyers", "interested")
-"""Segments that are delivered: one whose members stay, and one whose are gone at the end."""
+"""Segments that are delivered: one whose members stay, and one whose members are gone at the end."""
 OVERDUE = 2_000
-"""Milliseconds for which a row may outlast its membership: its time to live has whole seconds."""
+"""Milliseconds for which a row may outlast its membership: its TTL is in whole seconds."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for; `rate` is a number of actions a second, `broken` the parts to kill."""
+    """What the user asked for; `rate` is a number of actions per second, `broken` the parts to kill."""
 
     root: Path
     seconds: float
@@ -63,15 +63,15 @@ class Options:
 
 
 def demo(options: Options, view: View) -> Verdict:
-    """Run it all; on return, and on any exception, nothing runs any more, unless it is to be kept."""
+    """Run the demo; on return, and on any exception, all parts are stopped, unless they are to be kept."""
     return staged(lambda stack: Demo(options, view, stack).run(), keep=options.keep)
 
 
 class Demo(Stage):
-    """The parts as they come up, and the board with their numbers; other servers and other breaks are subclasses'."""
+    """The parts as they start, and the board with their numbers; subclasses use other servers and other breaks."""
 
     start, warm_longest, patience = START, WARM_LONGEST, START
-    """Seconds for the first events, from these until they come soon, and without any after which none is waited for."""
+    """Seconds for the first events, then until events come soon, and without progress at the end until it gives up."""
 
     def __init__(self, options: Options, view: View, stack: ExitStack) -> None:
         super().__init__(options.root, view, Board(names=("posted", "matched", "posted, not yet matched")))
@@ -120,7 +120,7 @@ class Demo(Stage):
             self._stack.callback(self._ingest.close)
             self._pipeline = self._pipe()
             self._stack.callback(self._pipeline.close)
-        # Its first events wait for the pipeline in Kafka.
+        # The first events wait in Kafka for the pipeline.
         self._until(lambda: self._ingest.serves, "ingest does not serve", self.start)
         with uninterrupted():
             self._loading = Load(root, "penstock_demo.adtech.load", self._load_arguments(), Status)
@@ -133,7 +133,7 @@ class Demo(Stage):
         return self._services
 
     def _create(self) -> None:
-        """Make tables and topics."""
+        """Create tables and topics."""
         create(self._running)
 
     def _take_in(self) -> Ingest:
@@ -151,7 +151,7 @@ class Demo(Stage):
         return Cpu.now(self._running.pids | {"ingest": self._ingest.pid}, self._pipeline.pid, self._load.status.cpu)
 
     def _warm(self) -> bool:
-        """Whether enough visitors may act, and changes follow soon; a slow machine need not wait for long."""
+        """Whether enough visitors may act, and changes follow soon; after `warm_longest` later ones are enough."""
         if self._load.status.able < WARM * self._options.rate or not self._reader.times:
             return False
         self._flowing = self._flowing or time.monotonic()
@@ -165,10 +165,10 @@ class Demo(Stage):
         self._until(lambda: self._load.done, "the load does not end", seconds)
 
     def _at(self, seconds: float) -> None:
-        self._until(lambda: self._load.status.seconds >= seconds, "the load stands still", seconds)
+        self._until(lambda: self._load.status.seconds >= seconds, "the load makes no progress", seconds)
 
     def _break(self, part: str) -> None:
-        """kill -9 the part, and start it again; a worker is Spark's own to start."""
+        """Kill the part with kill -9, and start it again; Spark restarts a worker itself."""
         self._phase(f"killing {part}")
         if part == "ingest":
             self._ingest.kill()
@@ -194,7 +194,7 @@ class Demo(Stage):
             self._receipts[segment].append(one.receipt)
 
     def _drain(self) -> Expected:
-        """Wait for all that is due, as long as there is progress; then deliver what changed."""
+        """Wait for all that is due, while there is progress; then deliver the changes."""
         posted = reconcile.posted(journal.read(self._load.journal))
         wanted = reconcile.check_stored(self._report, posted, reads.stored(self._running.kafka, site.EVENTS))
         copies = sum(wanted.copies.values())
@@ -281,7 +281,7 @@ class Demo(Stage):
 
 
 def create(running: Running, *, copies: int = 1, config: Mapping[str, str] | None = None) -> None:
-    """Topics, with this configuration, and tables; so many nodes have each row and record."""
+    """Create topics, with this configuration, and tables; `copies` is the replication factor."""
     options: dict[str, str | int] = {"class": "SimpleStrategy", "replication_factor": copies}
     id_store.create(id_store.ids(site.KEYSPACE, hosts=running.cql), replication=options)
     with connect(running.cql) as session:
@@ -296,7 +296,7 @@ def _environment(running: Running) -> dict[str, str]:
 
 
 def _reach(hosts: str, wanted: Expected) -> dict[str, int]:
-    """Of each segment the persons who entered or stayed longer, as the counts tell it; exact at these numbers."""
+    """The persons who entered or prolonged each segment, from the counts, which are exact at these numbers."""
     since = datetime.fromtimestamp(min((act.at for act in wanted.acts), default=0) / 1000, UTC)
     until = datetime.now(UTC) + timedelta(minutes=1)
     told = counts(site.KEYSPACE, hosts=hosts)

@@ -1,15 +1,15 @@
-"""The names that all parts of the demo share, and nothing of what they do: topics, tables, kinds of identities."""
+"""The names that all parts of the demo share: topics, tables, kinds of identities."""
 
 from __future__ import annotations
 
 EVENTS, VISITS, DELIVERED = "tracking", "visits", "dsp"
-"""Topics: what came by HTTP, the same with its person, and what the destination got."""
+"""Topics: the events from HTTP, the events with their persons, and the records for the destination."""
 CHANGES = ("to-ads", "to-mail")
-"""The topics that the rules send their membership events to."""
+"""The topics to which the rules send their membership events."""
 PARTITIONS = 2
 
 KEYSPACE = "adtech"
-"""Of the tables of matching and of segments, and in PostgreSQL the schema of the counts."""
+"""The keyspace of the tables of matching and segments, and the schema of the counts in PostgreSQL."""
 COUNTS = "adtech.minutes"
 COUNTS_SQL = (
     f"CREATE SCHEMA {KEYSPACE}",
@@ -19,17 +19,17 @@ COUNTS_SQL = (
 
 KINDS = ("cookie", "device", "email_hash")
 SIGN_IN = "identify"
-"""The event that links identities; rules and counts do not ask for it."""
+"""The event that links identities; rules and counts do not use it."""
 ACTIONS = ("view", "click", "cart", "buy", "optout")
 CAMPAIGNS = ("spring", "summer", "shoes", "hats", "brand", "win-back")
 
 AT_ONCE = ("enter", "prolong")
 """Changes that follow an event at once ..."""
 BY_TIME = "abandoned"
-"""... but for those of this segment, which come when a time is over."""
+"""... except those of this segment, which come when a time is over."""
 
 LATE = 8_000
-"""Milliseconds from an event's time until Kafka has it: rules wait so long for what is under way."""
+"""Milliseconds that the rules wait for an event, from its time until Kafka has it."""
 FRESH = 2_000
 """Milliseconds for which matching trusts what it has read."""
 
@@ -48,4 +48,4 @@ SCHEMA = {
     },
     "additionalProperties": False,
 }
-"""What ingest lets in."""
+"""The events that ingest accepts."""

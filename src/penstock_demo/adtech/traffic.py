@@ -1,9 +1,9 @@
 """Visitors and what they do, as the load posts it; knows nothing of HTTP.
 
-A visitor has up to three groups of identities that nobody knows to be one person's. He signs in with each group, acts
-under it, then an event links two groups, and he goes on as one person. After each sign-in or link he waits until the
-pipeline has shown that it knows it, and before a link until it has shown that it is done with what he did: so the
-person of each action follows from what was linked before.
+A visitor has up to three groups of identities that are not linked yet. The visitor signs in with each group, acts under
+it, then an event links two groups, which continue as one person. After each sign-in or link the visitor waits until the
+pipeline's output shows it, and before a link until the pipeline has finished the visitor's actions: so the person of
+each action follows from the earlier links.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ Identity = tuple[str, str]
 """Kind and value."""
 
 SHARES = (45, 30, 10, 12, 3)
-"""Of the actions, in their order."""
+"""The shares of the actions, in the order of `ACTIONS`."""
 PRICES = (1_500, 12_000)
 LINK_AFTER = (4, 10)
 LIFE = (30, 80)
-"""How many actions a visitor does before the next link, and in all: at least and at most."""
+"""Actions of a visitor before the next link, and in all: at least and at most."""
 LAYOUTS = (("cookie", "email_hash"), ("device", "cookie"), ("email_hash", "device"))
 """The kinds in each group of a visitor; any two groups have identities of different kinds."""
 GROUPS = (50, 35, 15)
 """Of 100 visitors, those with one, two and three groups."""
 PAUSE = 1.5 * FRESH / 1000
-"""Seconds from the answer to a sign-in until the next action: no process has an older answer by then."""
+"""Seconds from the answer to a sign-in until the next action: then no process has an older answer in its cache."""
 
 
 @dataclass
 class Visitor:
-    """`groups` are the identities under which he acts at present, a list for each person that he is taken for.
+    """`groups` are the identities under which the visitor acts now, a list for each person as which they are known.
 
-    `waits_for` are the sign-ins whose persons are not known yet, `unseen` the same of actions; `acted_at` is when the
-    last action was acknowledged, in milliseconds.
+    `waits_for` has the sign-ins whose persons are not known yet, `unseen` the actions; `acted_at` is when the last
+    action was acknowledged, in milliseconds.
     """
 
     groups: list[list[Identity]]
@@ -69,7 +69,7 @@ class Traffic:
         self._tracker, self._rng, self._size = tracker, Random(seed), size
         self._visitors: list[Visitor] = []
         self._waiting: dict[str, Visitor] = {}
-        """Who did what is posted and not known yet, by the event's id."""
+        """The visitors of posted events whose persons are not known yet, by the event's id."""
         self._numbers = self._events = 0
 
     def able(self, now: float) -> int:
@@ -77,8 +77,11 @@ class Traffic:
         return sum(one.is_able(now) for one in self._visitors)
 
     def next(self, most: int, now: float, *, acts: int, passed: int) -> list[Event]:
-        """Up to `most` events, `acts` of them actions, at most one of each visitor: so the times of requests order
-        those of a person. The pipeline is done with actions that were acknowledged before `passed`, in milliseconds."""
+        """Up to `most` events, at most `acts` of them actions, and at most one of each visitor.
+
+        So the times of requests order the events of a person. The pipeline has finished the actions that were
+        acknowledged before `passed`, in milliseconds.
+        """
         self._visitors = [one for one in self._visitors if one.life > 0 or one.pending]
         for visitor in self._visitors:
             if visitor.may_link(passed):
@@ -91,13 +94,13 @@ class Traffic:
         return events + list(self._sign_ins(most - len(events), set(map(id, chosen))))
 
     def acknowledged(self, events: Iterable[Event], at: int) -> None:
-        """These events were, by this time in milliseconds."""
+        """Call this when these events are acknowledged; `at` is the time in milliseconds."""
         for event in events:
             if visitor := self._waiting.get(event["id"]):
                 visitor.acted_at = max(visitor.acted_at, at)
 
     def known(self, id: str, now: float) -> None:
-        """The pipeline has told the person of this event."""
+        """Call this when the pipeline has reported the person of this event."""
         if visitor := self._waiting.pop(id, None):
             if id in visitor.waits_for:
                 visitor.able_at = now + PAUSE

@@ -19,10 +19,10 @@ from penstock_demo.verdict import delays, percentile
 class Verdict:
     """What the demo found.
 
-    `events` were acknowledged, of them `acts` after the warm-up's sign-ins; `copies` are stored once more because
-    their request was sent again. `stages` has for each step what was compared and what was lost, duplicated or wrong.
-    Delays run from the request that carries an event to the receipt of the change that it makes. `cpu_s` is the CPU
-    time of each part while visitors acted.
+    `events` counts acknowledged events, `acts` those that are not sign-ins, `copies` further copies from requests that
+    were sent again. `stages` has for each stage what was compared and what was lost, duplicated or wrong. Delays are
+    from the request that carries an event to the receipt of the change that it makes. `cpu_s` is the CPU time of each
+    part while visitors acted.
     """
 
     events: int
@@ -56,7 +56,7 @@ class Verdict:
 
 
 def stages(report: Report) -> dict[str, dict[str, int]]:
-    """Of each stage what was compared, and the problems."""
+    """What was compared in each stage, and the problems."""
     return {
         stage: {"compared": report.compared[stage], **{name: report.problems[stage][name] for name in PROBLEMS}}
         for stage in STAGES

@@ -1,1 +1,1 @@
-"""Matching of identities: which of them are one person, in the tables of an id store."""
+"""Matching of identities: finds which identities belong to one person, in the tables of an id store."""

@@ -1,4 +1,4 @@
-"""Carries out the steps of matching on the tables, for the events of one Arrow batch."""
+"""Executes the steps of matching on the tables, for the events of one Arrow batch."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from penstock.cql.matching.linking import Attach, Links, Node, ReadLinks, Resolv
 
 SIZES_KEPT, LARGE_KEPT = 1_000_000, 1000
 TRUSTED = 0.1
-"""The part of the rows' time for which the first bucket of a large list is taken to be as it was read."""
+"""The fraction of the rows' time to live for which the first bucket of a large list is cached."""
 
 
 @dataclass(frozen=True)
 class Large:
-    """The rows in bucket 0 of a list that may reach beyond it; trusted until a time of the monotonic clock."""
+    """The rows in bucket 0 of a list that may continue in other buckets; valid until a time of the monotonic clock."""
 
     rows: frozenset[Identity]
     until: float
@@ -25,7 +25,8 @@ class Large:
 
 @dataclass
 class Steps:
-    """What a process knows of lists, over its batches: their sizes at most, and of large ones the first buckets."""
+    """What a process knows about lists, across batches: upper bounds of their sizes, and the first buckets of large
+    ones."""
 
     tables: IdTables
     sizes: dict[Node, int] = field(default_factory=dict)
@@ -36,7 +37,7 @@ class Steps:
     def run(self, groups: Sequence[tuple[Node, ...]], identities: Mapping[Node, Identity], create: bool) -> Resolved:
         """The persons of nodes seen together.
 
-        Until `forget`, `touched` are those whose lists have changed by it, `new` those with no more in them than this.
+        Until `forget`, `touched` are the persons whose lists this changed, `new` those whose lists have nothing else.
         """
         if len(self.sizes) > SIZES_KEPT:
             self.sizes.clear()
@@ -46,7 +47,7 @@ class Steps:
         while True:
             if isinstance(step, ReadLinks):
                 answer = self.tables.links(step.nodes)
-                # What has no links is no person yet, and has no list.
+                # A node without links is not a person yet, and has no list.
                 for node in step.nodes:
                     if node not in answer:
                         self.sizes.setdefault(node, 0)
@@ -78,8 +79,8 @@ class Steps:
         return answer
 
     def _measure(self, coming: Mapping[Node, int]) -> None:
-        """Know the sizes of lists that get so many rows. One that is written again is counted again, and others expire:
-        where a list could become large by it, it is read."""
+        """Make sure that the sizes of lists that get these rows are known. Rows written again count again, and rows
+        expire: a list that could become large is read."""
         now = time.monotonic()
         if len(self.large) > LARGE_KEPT:
             self.large.clear()

@@ -1,7 +1,7 @@
-"""Arrow batches through matching, and what a process remembers between them.
+"""Matching of Arrow batches, with the caches of a process between them.
 
-Events whose identities a process knows to be one person's need no database: they are told apart by whole columns.
-The others go through the rules of `linking`, the events of an Arrow batch together.
+Events whose identities are known to belong to one person need no database: whole columns are compared. The other events
+of an Arrow batch go through the rules of `linking` together.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from penstock.native import Array
 from penstock.schema import CqlType
 
 UNSEEN, NOBODY = -1, -2
-"""Numbers of what is no person: an identity that nothing is known of, and one that is known to have none."""
+"""Numbers instead of a person: for an unknown identity, and for an identity that is known to have no person."""
 SEPARATOR = b"\0"
 KEY = "penstock$ids"
-"""The column of the identities, a struct, on the way."""
+"""The temporary column of the identities, a struct."""
 MEASURES = Measures(("rows", "hits", "identities", "created", "merged", "requests", "wait_ms", "cached"))
 _IDS = pa.map_(pa.string(), pa.list_(pa.string()))
 _PERSON = pa.schema([("person", pa.binary())])
@@ -40,7 +40,7 @@ _LISTS = pa.schema([("ids", _IDS)])
 
 @dataclass(frozen=True)
 class Match:
-    """Adds the person to the record batches of a task."""
+    """Adds the person and its identities to the record batches of a task."""
 
     store: IdStore
     kinds: tuple[str, ...]
@@ -58,7 +58,7 @@ class Match:
 
 
 class IdentityCache:
-    """What a process knows: the persons of identities, and the identities of persons, each for a while."""
+    """The caches of a process: the persons of identities, and the identities of persons."""
 
     def __init__(self, match: Match) -> None:
         self.match = match
@@ -98,7 +98,7 @@ class IdentityCache:
     def _resolve(
         self, events: EventIdentities, persons: list[bytes | None], cold: Array, now: float
     ) -> tuple[pa.Array, int, int]:
-        """Find the persons of the events that are `cold`; all persons with these, and how many are new and merged."""
+        """Find the persons of the `cold` events; returns all persons, and how many are new and merged."""
         groups = np.unique(events.codes[cold], axis=0).tolist()
         places = sorted({code for group in groups for code in group if code >= 0})
         of_place = {place: events.identity(place) for place in places}
@@ -107,7 +107,7 @@ class IdentityCache:
         together = [tuple(dict.fromkeys(nodes[code] for code in group if code >= 0)) for group in groups]
         found = self.steps.run(together, identities, self.match.create)
         for place, person in enumerate(persons):
-            # Another event's person may have been merged just now.
+            # This may have merged another event's person.
             if person:
                 persons[place] = found.persons.get(person, person)
         for place, node in nodes.items():
@@ -116,12 +116,12 @@ class IdentityCache:
         for node, identity in sorted(identities.items(), key=itemgetter(1)):
             self.own.setdefault(found.persons[node], []).append(identity)
         fresh = pa.table({"person": pa.array([persons[place] for place in places], pa.binary())})
-        # What is read is as old as the batch: a database that is waited for in between must not make it seem newer.
+        # As old as the batch: waiting for the database must not make the rows seem newer.
         self.persons.add(events.identities.take(pa.array(places)), fresh, now)
         return pa.array(persons, pa.binary()), found.created, found.merged
 
     def _lists(self, persons: pa.Array, now: float) -> pa.Array:
-        """The identities of each person as a map; read anew for those that this batch has changed."""
+        """The identities of each person as a map; read again for persons that this batch changed."""
         places = self.lists.find(persons, now)
         touched = pc.is_in(persons, pa.array(list(self.steps.touched), pa.binary()))
         old = (places < 0) | touched.to_numpy(zero_copy_only=False)
@@ -135,7 +135,7 @@ class IdentityCache:
         return taken(table, places).column(0).combine_chunks()
 
     def _read_lists(self, persons: list[Node]) -> list[list[Identity]]:
-        """The identities of persons: of those that came up in this batch what it brought, all others read."""
+        """The identities of persons: for persons new in this batch its identities, for others those in the tables."""
         own = {person: self.own[person] for person in persons if person in self.steps.new}
         others = [person for person in persons if person not in own]
         own.update(zip(others, read_lists(self.tables, others), strict=True))
@@ -147,7 +147,7 @@ def _uuids(persons: pa.Array) -> pa.Array:
 
 
 def _as_maps(lists: Iterable[Iterable[Identity]]) -> pa.Array:
-    """Lists of identities as maps of kind to values."""
+    """Lists of identities as maps from kind to values."""
     made = []
     for identities in lists:
         kinds: dict[str, list[str]] = {}
@@ -158,18 +158,19 @@ def _as_maps(lists: Iterable[Iterable[Identity]]) -> pa.Array:
 
 
 PROCESSES: dict[Match, IdentityCache] = {}
-"""Of this Python process: the tasks that come after one another in it find them here."""
+"""The caches of this Python process, shared by its tasks."""
 
 
-# The events of an Arrow batch by their identities, in whole columns: which need the rules, whose the others are.
+# The events of an Arrow batch by their identities, in whole columns: which events need the rules, and the persons of
+# the others.
 
 
 @dataclass(frozen=True)
 class EventIdentities:
-    """The events of an Arrow batch: their distinct identities, and in each row the places of its own (-1: none).
+    """The events of an Arrow batch: their distinct identities, and for each row the positions of its own (-1: none).
 
-    An identity is the kind, a zero byte and the value. Persons are given for each identity: the empty name for one that
-    has none, null where nothing is known.
+    An identity is the kind, a zero byte and the value. Arguments `persons` have the person of each identity: empty if
+    it has none, null if unknown.
     """
 
     identities: pa.Array
@@ -193,7 +194,7 @@ class EventIdentities:
         return kind, value
 
     def unsettled(self, persons: pa.Array) -> Array:
-        """The events with an identity that nothing is known of, or with those of two persons."""
+        """A mask of the events with an unknown identity, or with identities of two persons."""
         of_event = _numbered(persons)[self.codes]
         none = (self.codes < 0) | (of_event == NOBODY)
         low = np.where(none, np.iinfo(np.int64).max, of_event).min(axis=1)
@@ -202,7 +203,7 @@ class EventIdentities:
         return cold
 
     def persons(self, persons: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """The distinct persons of the events in order, and for each event the place of its own among them."""
+        """For each event the position of its person, and the distinct persons in order."""
         names = pc.unique(persons.filter(pc.greater(pc.binary_length(persons), 0)))
         names = names.take(pc.sort_indices(names))
         ranks = pc.index_in(persons, names).fill_null(len(names)).to_numpy(zero_copy_only=False)
@@ -211,18 +212,18 @@ class EventIdentities:
 
 
 def _numbered(persons: pa.Array) -> Array:
-    """A number for each person, the same for the same; one more behind the last, for the place -1."""
+    """A number for each person, equal for equal persons, and one more at the end, for the position -1."""
     coded = persons.dictionary_encode()
     numbers = coded.indices.fill_null(UNSEEN).to_numpy(zero_copy_only=False).astype(np.int64)
     nobody = coded.dictionary.index(b"").as_py()
     return np.append(np.where((numbers == nobody) & (numbers >= 0), NOBODY, numbers), NOBODY)
 
 
-# All identities of persons, read along the notes from list to list.
+# All identities of persons: notes lead from list to list.
 
 
 def read_lists(tables: IdTables, persons: Sequence[Node]) -> list[list[Identity]]:
-    """The identities of each person in order of kind and value; of a person with more than `HUB`, some of them."""
+    """The identities of each person, sorted by kind and value; at most `HUB` of them."""
     known: dict[Node, PersonList] = {}
     wanted = list(persons)
     while wanted:

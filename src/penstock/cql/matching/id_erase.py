@@ -1,4 +1,4 @@
-"""Erasing a person: every row of matching about it is deleted, and that none is left is read afterwards."""
+"""Erases a person: deletes every row of matching about it, then reads the tables again to verify it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from penstock.cql.matching.linking import Node, node_of
 from penstock.errors import PenstockError
 
 ROUNDS = 3
-"""How often what events have written meanwhile is deleted as well, before it is given up."""
+"""How often rows that events wrote meanwhile are deleted again before `erase` gives up."""
 
 ALL = 2**31 - 1
-"""Rows of a list: bucket 0 may have more than `HUB`, when several writers filled it at once."""
+"""No limit for the rows of a list: bucket 0 may have more than `HUB` if several writers filled it at once."""
 
 
 @dataclass(frozen=True)
 class Erased:
-    """What was erased: the person's names, the latest and those that were merged into it, and its identities.
+    """The erased person: its names (the latest, and those merged into it), and its identities as (kind, value).
 
-    Systems that got the person from `match` know it by these.
+    Systems that got the person from `match` know it by these names.
     """
 
     persons: tuple[str, ...]
@@ -31,7 +31,7 @@ class Erased:
 
 @dataclass
 class _Found:
-    """Rows about some nodes: which nodes have any, which have a list, and one beyond bucket 0, and what is in them."""
+    """Rows about some nodes: the nodes with rows, with a list, with a list beyond bucket 0, and the identities."""
 
     nodes: set[Node] = field(default_factory=set)
     persons: set[Node] = field(default_factory=set)
@@ -40,12 +40,13 @@ class _Found:
 
 
 def erase(store: IdStore, kind: str, value: str, *, before: Callable[[Sequence[str]], object] | None = None) -> Erased:
-    """Delete the person that has this identity, with all that leads to it and from it; gives what that was.
+    """Delete the person with this identity and everything linked to it; returns what was deleted.
 
-    `before` gets the person's names before rows are deleted that lead to them, to erase it elsewhere; what it raises
-    ends the erasing, which can be done again.
-    Before it returns it reads all these rows again and finds none; raises if events keep writing new ones. Queries
-    that run may know the person for `fresh` longer, and an event that comes later makes a person anew.
+    `before` gets the person's names before the rows that lead to them are deleted, to erase the person elsewhere. If it
+    raises, erasing stops and can be repeated.
+
+    Reads all rows again before it returns; raises PenstockError if events keep writing new ones. Running queries may
+    know the person for up to `fresh` longer, and a later event creates the person again.
     """
     require_tables(store)
     tables, known = IdTables(store), {node_of(kind, value)}
@@ -62,9 +63,9 @@ def erase(store: IdStore, kind: str, value: str, *, before: Callable[[Sequence[s
             before(_names(found.persons))
         tables.delete(sorted(found.nodes), sorted(found.hubs))
     raise PenstockError(
-        f"the person with {kind} {value!r} is written as fast as it is erased",
+        f"events write the person with {kind} {value!r} as fast as it is erased",
         where=f"{store.keyspace} at {store.access.hosts}",
-        next="keep the person's events from the queries that match, and erase it again",
+        next="keep the person's events from the queries that match, then erase it again",
     )
 
 
@@ -73,7 +74,7 @@ def _names(persons: set[Node]) -> list[str]:
 
 
 def _explore(tables: IdTables, start: set[Node]) -> _Found:
-    """All rows that links, lists and notes lead to from some nodes."""
+    """All rows that can be reached from some nodes by links, lists and notes."""
     found, visited, ahead = _Found(), set(start), sorted(start)
     while ahead:
         links, lists = tables.links(ahead), tables.lists(ahead, ALL)

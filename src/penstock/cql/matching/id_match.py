@@ -1,4 +1,4 @@
-"""`cql.match`: the person, and all identities of the person, beside each event that carries any of them."""
+"""`cql.match`: adds the person, and all identities of the person, to each event that has one of them."""
 
 from __future__ import annotations
 
@@ -35,20 +35,24 @@ def match(
     cache: int = 200_000,
     name: str = "match",
 ) -> DataFrame:
-    """The frame with the person of each event in the column `into`, and all of the person's in `<into>_ids`.
+    """The frame with the person of each event in the column `into`, and the person's identities in `<into>_ids`.
 
-    `ids` are the columns that hold identities, which are known by the column's name and their text; null, the empty
-    text, more than 4096 bytes and what is no UTF-8 are none. Those of one event become one person's. `unknown` says
-    what comes of an identity that is not in the store: "create" writes it, with all that was seen with it, for `ttl`
-    since it was last seen (a tenth of it less at most); "ignore" only reads. `into` is text, null for an event without
-    identities; `<into>_ids` a map of kind to values, at most 1000 of them, with the person's own. Each Python process
-    of Spark trusts what it has read for `fresh`, for up to `cache` identities; merges by other processes show after
-    that. `name` is that of the metrics in the query's progress (`observedMetrics`). Missing tables and columns, and a
-    wrong `ttl`, raise here.
+    `ids` are columns with identities (strings or integers); an identity is the column's name and the value as a string.
+    Null, the empty string, strings above 4096 bytes and invalid UTF-8 are not identities. All identities of an event
+    belong to one person. For identities that are not in the store, `unknown` "create" writes them, for `ttl` after they
+    were last seen (at most a tenth less); "ignore" only reads.
+
+    `into` is a string (a UUID), null for an event without a person. `<into>_ids` is a map<string, array<string>> from
+    kind to values, with at most 1000 values. Each Python process of Spark caches what it reads for `fresh`, at most
+    `cache` identities; it sees merges by other processes after that. `name` names the metrics in the query's progress
+    (`observedMetrics`).
+
+    A batch that runs again adds only what is missing; its persons may be newer after a merge. Raises PenstockError for
+    missing tables or columns and an invalid `ttl` or `unknown`.
     """
     lives = duration(ttl, name="ttl")
     if not timedelta(seconds=1) <= lives <= MAX_TTL:
-        raise PenstockError(f"ttl cannot be {lives}", where=WHERE, next="give from one second to 20 years")
+        raise PenstockError(f"ttl cannot be {lives}", where=WHERE, next="use one second to 20 years")
     if unknown not in UNKNOWN:
         raise PenstockError(f"unknown cannot be {unknown!r}", where=WHERE, next="use 'create' or 'ignore'")
     _check_columns(frame, ids, into)
@@ -75,12 +79,12 @@ def _check_columns(frame: DataFrame, ids: Sequence[str], into: str) -> None:
             raise PenstockError(
                 f"the identity {name} is {frame.schema[name].dataType.simpleString()}",
                 where=WHERE,
-                next="make it a text: frame.withColumn(...)",
+                next="convert it to a string: frame.withColumn(...)",
             )
     if not ids:
-        raise PenstockError("ids names no column", where=WHERE, next='give those with identities: ids=["cookie", ...]')
+        raise PenstockError("ids is empty", where=WHERE, next='list the columns with identities: ids=["cookie", ...]')
     if taken := {into, f"{into}_ids"} & set(frame.columns):
-        raise PenstockError(f"the frame has a column {taken.pop()} already", where=WHERE, next="give another into=")
+        raise PenstockError(f"the frame already has a column {taken.pop()}", where=WHERE, next="use another into=")
 
 
 def _describe(store: IdStore, name: str) -> CqlTable:
@@ -88,7 +92,7 @@ def _describe(store: IdStore, name: str) -> CqlTable:
 
 
 def require_tables(store: IdStore) -> None:
-    """Raise unless the store's tables are there as `create` makes them."""
+    """Raise unless the store has the tables of `create`."""
     for name, columns in TABLES.items():
         table = retrying(
             partial(_describe, store, name),
@@ -99,5 +103,5 @@ def require_tables(store: IdStore) -> None:
         wanted = {column.split()[0] for column in columns.split(", PRIMARY")[0].split(", ")}
         if {column.name for column in table.columns} != wanted:
             raise PenstockError(
-                f"{table.full_name} is no table of matching", where=WHERE, next="give cql.ids a keyspace of its own"
+                f"{table.full_name} is not a table of cql.create", where=WHERE, next="use another keyspace for cql.ids"
             )

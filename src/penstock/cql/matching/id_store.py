@@ -1,9 +1,9 @@
-"""The tables of matching and what is read from and written to them; every row has a time to live.
+"""The tables of matching, with their reads and writes; every row has a time to live.
 
-`links` holds, for a node, the smaller nodes that it leads to: a few for each. `identities` holds a person's list. Its
-rows stand in bucket 0 until there are `HUB` of them, and after that in one of `BUCKETS` by their hash, so that a person
-with a million identities has some thousand in a partition, and one with a few is read at once. A row without a kind
-is a note: its value names a person whose list belongs to this one, or is empty if there are rows beyond bucket 0.
+`links` has, for a node, the few smaller nodes that it leads to. `identities` has the list of a person. Its first `HUB`
+rows are in bucket 0, later rows in one of `BUCKETS` by their hash. So a person with a million identities has some
+thousand in a partition, and the list of a small one is read at once. A row without a kind is a note: its value names a
+person whose list belongs to this one, or is empty if there are rows beyond bucket 0.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from penstock.errors import PenstockError
 WHERE = "cql.match"
 HUB, BUCKETS = 1000, 256
 TOGETHER = 32
-"""Partitions that a request reads."""
+"""Partitions per read request."""
 SAFE = ("QUORUM", "LOCAL_QUORUM", "EACH_QUORUM", "ALL")
-"""Levels at which a read sees what was written before it."""
+"""Consistency levels at which a read sees earlier writes."""
 
 TABLES = {
     "links": "node uuid, lower uuid, seen timestamp, PRIMARY KEY (node, lower)",
@@ -45,7 +45,7 @@ Identity = tuple[str, str]
 
 @dataclass(frozen=True)
 class IdStore:
-    """Where the tables of matching are; made by `ids`."""
+    """The location of the tables of matching; created by `ids`."""
 
     keyspace: str
     access: Access
@@ -56,10 +56,10 @@ class IdStore:
 
 
 def ids(keyspace: str, *, hosts: str, **access: Any) -> IdStore:
-    """The tables of matching in a keyspace, for `match` and `erase`; `create` makes them.
+    """The tables of matching in a keyspace, for `match` and `erase`; `create` creates them.
 
-    `access` are `user`, `password`, `local_dc`, `consistency` and those of TLS. Two writers find each other only if
-    reads see what was written: levels below a quorum are refused.
+    `access` are `user`, `password`, `local_dc`, `consistency` and the TLS arguments. Concurrent writers are safe only
+    if reads see earlier writes: raises PenstockError for consistency levels below a quorum.
     """
     reach = Access.of(hosts, access, where="cql.ids")
     if reach.consistency.upper() not in SAFE:
@@ -72,7 +72,7 @@ def ids(keyspace: str, *, hosts: str, **access: Any) -> IdStore:
 
 
 def create(store: IdStore, *, replication: Mapping[str, str | int]) -> None:
-    """Make the keyspace with this replication, and the tables, where they are not there yet."""
+    """Create the keyspace with this replication, and the tables, if they do not exist."""
     options = ", ".join(f"'{name}': '{value}'" for name, value in replication.items())
     session = connection(store.access).rows
     session.execute(
@@ -84,7 +84,7 @@ def create(store: IdStore, *, replication: Mapping[str, str | int]) -> None:
 
 @dataclass
 class PersonList:
-    """What bucket 0 of a person's list says; `whole` if there is nothing beyond it."""
+    """The rows in bucket 0 of a person's list; `whole` if there are no other buckets."""
 
     identities: list[Identity] = field(default_factory=list)
     notes: list[Node] = field(default_factory=list)
@@ -96,14 +96,14 @@ class PersonList:
 
 @dataclass
 class IdTables:
-    """The store's tables as a process uses them; counts what it asks."""
+    """Reads and writes the store's tables; counts its requests."""
 
     store: IdStore
     ttl: int = 1
     requests: int = 0
 
     def links(self, nodes: Sequence[Node]) -> Links:
-        """The links of each node that has some, with the part of their time that is left."""
+        """The links of each node with links, with the fraction of their time to live that is left."""
         text = f"SELECT node, lower, TTL(seen) FROM {self.store.table('links')} WHERE node IN ?"
         found: Links = {}
         for node, lower, left in self._select(text, nodes, bytes):
@@ -111,7 +111,7 @@ class IdTables:
         return found
 
     def lists(self, persons: Sequence[Node], limit: int = HUB + 1) -> dict[Node, PersonList]:
-        """Bucket 0 of the persons' lists, up to a number of rows of each."""
+        """Bucket 0 of the persons' lists, at most `limit` rows of each."""
         text = (
             f"SELECT person, kind, value FROM {self.store.table('identities')} "
             f"WHERE person IN ? AND bucket = 0 PER PARTITION LIMIT {limit}"
@@ -122,7 +122,7 @@ class IdTables:
         return found
 
     def beyond(self, persons: Sequence[Node]) -> list[PersonList]:
-        """The buckets after the first of persons' lists, whole."""
+        """All buckets after bucket 0 of the persons' lists."""
         text = f"SELECT kind, value FROM {self.store.table('identities')} WHERE person = ? AND bucket = ?"
         found = []
         for person in persons:
@@ -135,7 +135,7 @@ class IdTables:
         return found
 
     def delete(self, nodes: Sequence[Node], hubs: Sequence[Node]) -> None:
-        """All links of nodes and all lists of theirs, of `hubs` those in all buckets."""
+        """Delete all links and lists of nodes; for `hubs` in all buckets."""
         link = f"DELETE FROM {self.store.table('links')} WHERE node = ?"
         part = f"DELETE FROM {self.store.table('identities')} WHERE person = ? AND bucket = ?"
         rows: list[tuple[bytes, str, Values]] = [(node, link, [node]) for node in nodes]
@@ -144,7 +144,7 @@ class IdTables:
         self._write(rows + [(partition_key(key), part, key) for key in keys])
 
     def write(self, rows: Iterable[tuple[Node, int, str, str]]) -> None:
-        """Rows of persons' lists: person, bucket, kind, value."""
+        """Write rows of persons' lists: person, bucket, kind, value."""
         text = (
             f"INSERT INTO {self.store.table('identities')} (person, bucket, kind, value, seen) "
             "VALUES (?, ?, ?, ?, ?) USING TTL ?"
@@ -156,7 +156,7 @@ class IdTables:
         self._write((partition_key(key), text, [*key, kind, value, seen, ttl]) for key, kind, value in keys)
 
     def link(self, pairs: Iterable[tuple[Node, Node]], *, confirmed: bool) -> None:
-        """Links from nodes to smaller ones; `seen` is what confirms one."""
+        """Write links from nodes to smaller ones; a link with `seen` is confirmed."""
         names, more = ("node, lower, seen", [_now()]) if confirmed else ("node, lower", [])
         marks = ", ".join("?" * (2 + len(more)))
         text = f"INSERT INTO {self.store.table('links')} ({names}) VALUES ({marks}) USING TTL ?"
@@ -166,7 +166,7 @@ class IdTables:
     def _select(
         self, text: str, keys: Sequence[bytes], partition: Callable[[bytes], bytes]
     ) -> Iterable[Sequence[bytes]]:
-        """Rows of three columns, whose keys share requests if their partitions share a node."""
+        """Rows of three columns; keys share a request if their partitions share a database node."""
         access, patience = self.store.access, self.store.limits.patience
         requests = [
             Request(((text, [list_bytes(part[i : i + TOGETHER])]),), partition(part[i]))
@@ -189,7 +189,7 @@ class IdTables:
 
 
 def note(found: PersonList, kind: str, value: str) -> None:
-    """Add a row of a list to what is known of it."""
+    """Add a row to a list."""
     if kind:
         found.identities.append((kind, value))
     elif value:
@@ -199,7 +199,7 @@ def note(found: PersonList, kind: str, value: str) -> None:
 
 
 def bucket_of(size: int, value: str) -> int:
-    """Where a row of a list goes that has `size` rows in bucket 0."""
+    """The bucket for a new row of a list with `size` rows in bucket 0."""
     return 0 if size < HUB else 1 + crc32(value.encode()) % BUCKETS
 
 

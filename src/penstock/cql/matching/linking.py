@@ -1,16 +1,16 @@
-"""Which identities are one person: the rules alone, as steps that ask for reads and writes and do none.
+"""The rules of matching: which identities belong to one person. They yield steps, which the caller executes.
 
-An identity is a node: the hash of its kind and value. Identities seen together are linked. A person is a connected
-set of nodes, and is named by the smallest of them: by the links alone, whatever order they came in. Links are stored
-downwards only, from a node to a smaller one of its set, and are only ever added, so two writers cannot undo each
-other. The person of a node is found by following links down to the smallest.
+An identity is a node: the hash of its kind and value. Identities seen together are linked. A person is a connected set
+of nodes, named by its smallest node: the name depends only on the links, not on their order. Links are stored only
+downwards, from a node to a smaller node of its set, and are only added, so two writers cannot undo each other. The
+person of a node is found by following links down to the smallest node.
 
-A writer attaches a node to the smallest it knows: first the row that lists the node below that person, then the link.
-Then it reads the links of both again. Of two writers that attach one node to different persons at once, the one that
-wrote last reads both links, and joins the two. Of two writers where one attaches w to u while the other attaches u to
-v, either the first reads the link from u on, and goes on to v; or the second finds w in u's list, and notes in v's
-list that u's belongs to it. So a person's lists lead to all its nodes, and nobody waits for anybody. Last, the link is
-confirmed; one that is not, because its writer died, is attached anew by whoever reads it.
+A writer attaches a node to the smallest node it knows: first it writes the row that lists the node under that person,
+then the link. Then it reads the links of both again. If two writers attach one node to different persons at once, the
+last to write reads both links and joins the two. If one writer attaches w to u while another attaches u to v, either
+the first reads the link from u and continues to v; or the second finds w in u's list, and notes in v's list that u's
+list belongs to it. So a person's lists lead to all its nodes, and no writer waits for another. Last, the link is
+confirmed. If its writer died before that, the next reader of the link attaches it again.
 
 A step that is repeated, after a crash at any point, only adds what is missing.
 """
@@ -25,28 +25,28 @@ from typing import TypeAlias
 Node: TypeAlias = bytes
 """16 bytes of the SHA-256 of kind, a zero byte and value: random, so that a person's name rarely changes."""
 Left: TypeAlias = float
-"""The part of its time to live that a link has left, from 0 to 1; 0 for one that is not confirmed."""
+"""The fraction of a link's time to live that is left, from 0 to 1; 0 if the link is not confirmed."""
 
 PROLONG = 0.9
-"""A link that is seen again with less than this left is written anew."""
+"""A link that is seen again with less than this left is written again."""
 KEEP = 0.5
-"""The same for links on the way to a person, which others wrote."""
+"""The same for links of nodes on the way to a person that were not seen themselves."""
 
 
 @dataclass(frozen=True)
 class ReadLinks:
-    """Asks for the links of nodes: for each that has some, the smaller nodes with what is left of the link's time."""
+    """Asks for the links of nodes: for each node with links, the smaller nodes and the time left of each link."""
 
     nodes: tuple[Node, ...]
 
 
 @dataclass(frozen=True)
 class Attach:
-    """Asks to write, for pairs of a node and its person: the node into the person's list, and then the link.
+    """Asks to write, for pairs of a node and its person, the node to the person's list, then the link.
 
-    A node that is its own person has a link to itself: that is how it is known. The answer is like that of
-    `ReadLinks` for `again`, read after the writes. Where a node other than its person has a list of its own by then,
-    the person's list gets a note that leads to it. After that the links are confirmed.
+    A node that is its own person has a link to itself, which makes it known. The answer is that of `ReadLinks` for
+    `again`, read after the writes. If a node that is not its person now has a list of its own, the person's list gets a
+    note that leads to it. After that the links are confirmed.
     """
 
     pairs: tuple[tuple[Node, Node], ...]
@@ -59,7 +59,7 @@ Steps: TypeAlias = Generator[ReadLinks | Attach, Mapping[Node, Mapping[Node, Lef
 
 @dataclass(frozen=True)
 class Resolved:
-    """The person of each node, by name; `created` and `merged` count persons."""
+    """The person of each node; `created` and `merged` count persons; `known` are the nodes that had links."""
 
     persons: Mapping[Node, Node]
     created: int = 0
@@ -72,7 +72,7 @@ def node_of(kind: str, value: str) -> Node:
 
 
 def resolve(groups: Sequence[tuple[Node, ...]], *, create: bool) -> Steps:
-    """The persons of nodes seen together, a group for each event; without `create` nothing is written."""
+    """Find the persons of nodes seen together, one group per event; without `create` nothing is written."""
     links: Links = {}
     seen = tuple(sorted({node for group in groups for node in group}))
     yield from _learn(links, seen)
@@ -99,7 +99,7 @@ def _known_only(groups: Iterable[tuple[Node, ...]], known: frozenset[Node]) -> l
 
 
 def _learn(links: Links, nodes: Iterable[Node]) -> Generator[ReadLinks, Mapping[Node, Mapping[Node, Left]], None]:
-    """Read the links of nodes, and of all that they lead to."""
+    """Read the links of nodes, and of all nodes that they lead to."""
     new = tuple(sorted({node for node in nodes if node not in links}))
     while new:
         answer = yield ReadLinks(new)
@@ -108,7 +108,7 @@ def _learn(links: Links, nodes: Iterable[Node]) -> Generator[ReadLinks, Mapping[
 
 
 def persons(groups: Iterable[tuple[Node, ...]], links: Mapping[Node, Mapping[Node, Left]]) -> dict[Node, Node]:
-    """The smallest node of each node's set, by links and by being seen together."""
+    """The smallest node of each node's set, connected by links and groups."""
     parents: dict[Node, Node] = {node: node for node in links}
 
     def smallest(node: Node) -> Node:
@@ -133,7 +133,7 @@ def persons(groups: Iterable[tuple[Node, ...]], links: Mapping[Node, Mapping[Nod
 def missing(
     seen: Iterable[Node], links: Mapping[Node, Mapping[Node, Left]], found: Mapping[Node, Node]
 ) -> tuple[tuple[Node, Node], ...]:
-    """The pairs of node and person to attach: each node seen, directly; others so that they lead there and last."""
+    """The pairs of node and person to attach: seen nodes directly, others if their links down are missing or expire."""
     direct = set(seen)
     pairs = [(node, found[node]) for node in direct if links[node].get(found[node], 0.0) < PROLONG]
     for node, lowers in links.items():

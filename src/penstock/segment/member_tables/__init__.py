@@ -1,1 +1,1 @@
-"""Members of segments in CQL tables, how many they are, and their delivery to topics."""
+"""Members of segments in CQL tables, their counts, and their delivery to topics."""

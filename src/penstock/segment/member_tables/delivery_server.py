@@ -1,4 +1,4 @@
-"""Deliveries over HTTP: `POST /segments/{name}/deliveries` begins one; its receipt is read where the answer says."""
+"""Deliveries over HTTP: `POST /segments/{name}/deliveries` starts one; the `location` of the answer has its receipt."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from penstock.rest import told
 from penstock.segment.member_tables.delivery_sync import MODES, DeliveryRun, Receipt, Sync
 
 AT_ONCE = 4
-"""Deliveries; others wait."""
+"""Deliveries at a time; others wait."""
 KEPT = 1000
-"""Errors of the past."""
+"""Errors of finished deliveries to keep."""
 MOST = 10_000
-"""Bytes of a request."""
+"""Maximum bytes of a request."""
 
 
 def app(deliveries: Deliveries, access: ApiKeys) -> Starlette:
-    """The application; `access` tells whose keys may deliver to which topics."""
+    """The application; `access` has the keys that may deliver to each topic."""
 
     async def begin(request: Request) -> Response:
         name = request.path_params["name"]
@@ -46,7 +46,7 @@ def app(deliveries: Deliveries, access: ApiKeys) -> Starlette:
         _require(access, request, to)
         found = await run_in_threadpool(deliveries.find, name, to, run)
         if found is None:
-            return told(PenstockError("there was no such delivery", where=f"{name} to {to}, {run}"), 404)
+            return told(PenstockError("no such delivery", where=f"{name} to {to}, {run}"), 404)
         return Response(json.dumps(found, default=lambda time: time.isoformat()), media_type="application/json")
 
     routes = [
@@ -88,25 +88,27 @@ def _wanted(body: bytes) -> dict[str, str]:
     try:
         found = json.loads(body)
     except ValueError as error:
-        raise PenstockError(f"the request is no JSON: {error}", next=next) from None
+        raise PenstockError(f"the request is not JSON: {error}", next=next) from None
     if not isinstance(found, dict) or found.keys() != {"to", "mode"} or found["mode"] not in MODES:
         raise PenstockError("the request does not say what to deliver", where=str(found)[:100], next=next)
     if not isinstance(found["to"], str) or not TOPIC.fullmatch(found["to"]):
-        raise PenstockError(f"{found['to']!r} is no name of a topic", where="to", next="use letters, digits, . _ and -")
+        raise PenstockError(
+            f"{found['to']!r} is not a valid topic name", where="to", next="use letters, digits, . _ and -"
+        )
     return found
 
 
-# Deliveries that are asked for from outside: begun at once, done in the background, one at a time for a segment and
-# destination; what became of each is in the database, and what ended it in memory.
+# Deliveries requested over HTTP: started at once, run in the background, one at a time per segment and destination.
+# The database has the state of each; its error is only in memory.
 
 
 class Busy(PenstockError):
-    """Another delivery of the same segment to the same destination is under way."""
+    """Another delivery of the same segment to the same destination is running."""
 
 
 @dataclass
 class Deliveries:
-    """What is under way; `sync` makes the delivery of a segment to a destination."""
+    """Running deliveries; `sync` creates the delivery of a segment to a destination."""
 
     sync: Callable[[str, str], Sync]
     _running: dict[tuple[str, str], DeliveryRun] = field(default_factory=dict)
@@ -115,15 +117,18 @@ class Deliveries:
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(AT_ONCE, "delivery"))
 
     def begin(self, segment: str, to: str, mode: str) -> dict[str, Any]:
-        """Begin one, or go on with one that was interrupted; of one that is under way what it is."""
+        """Start a delivery, or continue an interrupted one; returns its state, also if it already runs.
+
+        Raises Busy if a delivery with another mode is running.
+        """
         sync = self.sync(segment, to)
         with self._lock:
             run = self._running.get((segment, to))
             if run is not None and run.mode != mode:
                 raise Busy(
-                    f"a delivery of {segment} to {to} is under way, with mode {run.mode}",
+                    f"a delivery of {segment} to {to} with mode {run.mode} is running",
                     where=f"delivery {run.id}",
-                    next="wait until it is done, and ask again",
+                    next="wait until it is done, then send the request again",
                 )
             if run is None:
                 run = self._running[segment, to] = sync.begin(mode)
@@ -131,7 +136,7 @@ class Deliveries:
         return self._told(sync, run.id, "running")
 
     def find(self, segment: str, to: str, run: UUID) -> dict[str, Any] | None:
-        """The receipt of one that is done, or how it stands; None if there was none."""
+        """The receipt of a finished delivery or the state of another; None if there is no such delivery."""
         sync = self.sync(segment, to)
         with self._lock:
             running, error = self._running.get((segment, to)), self._failed.get(run)
@@ -145,7 +150,7 @@ class Deliveries:
         return {**self._told(sync, run, "failed"), "error": error} if error else self._told(sync, run, "interrupted")
 
     def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for running deliveries."""
         self._pool.shutdown()
 
     def _done(self, sync: Sync, run: DeliveryRun, done: Future[Receipt]) -> None:

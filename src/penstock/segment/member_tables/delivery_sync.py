@@ -1,10 +1,10 @@
-"""Delivers a segment's members to a destination's topic: all of them, or what changed since the last delivery.
+"""Delivers a segment's members to a destination's topic: all members, or the changes since the last delivery.
 
-What a destination has is a table of its own, `delivered`. Bucket by bucket the members are compared with it; the
-difference goes to the topic, and once the brokers have it, to `delivered`, with a step of the run. A run that was
-killed is taken up where its steps end: a bucket that was sent but not noted is compared, and perhaps sent, again; a
-record says what is, by person, so that a repeat does no harm. A removal can be told for `REMOVALS_KEPT` after the end
-of a membership; later the row is gone, and so, by its `until`, is the member at the destination.
+The table `delivered` has what each destination got. Bucket by bucket the members are compared with it; the difference
+goes to the topic and, once the brokers have it, to `delivered`, with a step of the run. A killed run continues after
+its last step: a bucket that was sent but not noted is compared, and may be sent, again. A record has the state of a
+person, so a repeat does no harm. A removal can be sent for `REMOVALS_KEPT` after the end of a membership; later the row
+is gone, and the destination ends the membership by its `until`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from penstock.wire.producer.blocking import BlockingProducer
 MODES = ("full", "changes")
 REMOVALS_KEPT = timedelta(days=30)
 READERS = 8
-"""Buckets at a time."""
+"""Buckets to deliver at a time."""
 WRITES_AT_ONCE = 64
 SIGNED = 1 << 63
 
@@ -41,7 +41,10 @@ Members = Mapping[str, datetime]
 
 @dataclass(frozen=True)
 class Receipt:
-    """What a run delivered; `digest` is the sum modulo 2^64 of the first eight bytes of SHA-256 of each value sent."""
+    """What a run delivered: `added` and `removed` count records, `began` and `ended` are UTC.
+
+    `digest` is the sum modulo 2^64, in hexadecimal, of the first 8 bytes of the SHA-256 of each value sent.
+    """
 
     segment: str
     destination: str
@@ -54,13 +57,13 @@ class Receipt:
     digest: str
 
     def as_json(self) -> str:
-        """An object of these fields; times are texts in ISO 8601."""
+        """The fields as a JSON object; times are strings in ISO 8601."""
         return json.dumps(asdict(self), default=lambda time: time.isoformat())
 
 
 @dataclass(frozen=True)
 class DeliveryRun:
-    """A delivery under way; `done` has counts and digest of the buckets that were delivered."""
+    """A running delivery; `done` has counts and digest of each delivered bucket."""
 
     id: UUID
     mode: str
@@ -70,7 +73,7 @@ class DeliveryRun:
 
 @dataclass(frozen=True)
 class Sync:
-    """One delivery of a segment; made by `sync`."""
+    """The delivery of a segment to a destination."""
 
     segment: str
     destination: str
@@ -79,11 +82,11 @@ class Sync:
     servers: str
 
     def run(self, mode: str) -> Receipt:
-        """Deliver, or finish the delivery that was interrupted, and keep the receipt."""
+        """Deliver, or finish an interrupted delivery, and store the receipt."""
         return self.finish(self.begin(mode))
 
     def finish(self, run: DeliveryRun) -> Receipt:
-        """Deliver the buckets that are left."""
+        """Deliver the remaining buckets."""
         left = [bucket for bucket in range(BUCKETS) if bucket not in run.done]
         with (
             explained(self.keyspace, self.access.hosts, self.servers),
@@ -102,12 +105,12 @@ class Sync:
         return Receipt(self.segment, self.destination, str(run.id), run.mode, run.began, ended, added, removed, sums)
 
     def receipts(self) -> list[Receipt]:
-        """Those of all finished runs, the latest first."""
+        """The receipts of all finished runs, latest first."""
         rows = self._execute(f"{RUNS} ORDER BY run DESC", (self.destination, self.segment))
         return [self._receipt(row) for row in rows if row[3]]
 
     def find(self, run: UUID) -> Receipt | UUID | None:
-        """The receipt of a run, its id again if it is not finished, None if there was none."""
+        """The receipt of a run; its id if it is not finished; None if there is no such run."""
         rows = self._execute(f"{RUNS} AND run = %s", (self.destination, self.segment, run))
         return None if not rows else self._receipt(rows[0]) if rows[0][3] else run
 
@@ -116,7 +119,7 @@ class Sync:
         return Receipt(self.segment, self.destination, str(row[0]), row[1], *times, *row[4:])
 
     def begin(self, mode: str) -> DeliveryRun:
-        """The run that was not finished, or a new one."""
+        """The last run if it is not finished and has this mode, else a new run."""
         rows = self._execute(
             "SELECT run, mode, began, ended FROM {ks}.syncs WHERE destination = %s AND segment = %s"
             " ORDER BY run DESC LIMIT 1",
@@ -140,7 +143,7 @@ class Sync:
         return DeliveryRun(run, mode, began, {})
 
     def _deliver(self, run: DeliveryRun, bucket: int, producer: BlockingProducer) -> tuple[int, int, int]:
-        """One bucket: compare, send, note what the destination has now. Counts and digest of what was sent."""
+        """Compare and send one bucket, and note what the destination has; returns counts and digest of the records."""
         members, had = self._members(bucket), self._had(bucket)
         added = {p: until for p, until in members.items() if run.mode == "full" or had.get(p) != until}
         removed = had.keys() - members.keys()
@@ -160,7 +163,7 @@ class Sync:
         return step
 
     def _members(self, bucket: int) -> Members:
-        """Those whose time is not over; rows stay longer, as theirs is counted from when they were written."""
+        """The members whose time is not over; their rows may exist longer, since a time to live starts at the write."""
         now = _now()
         rows = self._execute(
             "SELECT person, until FROM {ks}.members WHERE segment = %s AND bucket = %s", (self.segment, bucket)
@@ -194,10 +197,11 @@ class Sync:
 
 
 def sync(segment: str, *, to: str, mode: str, keyspace: str, hosts: str, servers: str, **access: Any) -> Receipt:
-    """Deliver the members of `segment` to the topic `to`: "full", or "changes" since the last delivery to it.
+    """Deliver the members of `segment` to the topic `to`; `mode` is "full", or "changes" since the last delivery to it.
 
-    Records are JSON with person, segment, event ("add", or "remove" for members that are none any more) and until, the
-    person is the key. One run at a time for a segment and topic; a run that was interrupted goes on.
+    Records are JSON with person, segment, event ("add", or "remove" for former members) and until (not for "remove");
+    the key is the person. Run one delivery at a time for a segment and topic; an interrupted run continues, and may
+    repeat records. Raises PenstockError for an unknown mode, or if the database or Kafka fails.
     """
     if mode not in MODES:
         raise PenstockError(f"unknown mode {mode!r}", where="segment.sync", next=f"use {' or '.join(MODES)}")
@@ -206,7 +210,7 @@ def sync(segment: str, *, to: str, mode: str, keyspace: str, hosts: str, servers
 
 
 def record(segment: str, event: str, person: str, until: datetime | None) -> bytes:
-    """What a destination gets about a person."""
+    """The value of a destination's record about a person."""
     told = {"person": person, "segment": segment, "event": event}
     return json.dumps(told | ({"until": until.isoformat()} if until else {})).encode()
 
@@ -224,6 +228,6 @@ def _aware(time: datetime) -> datetime:
 
 
 def _now() -> datetime:
-    """With the precision that CQL keeps."""
+    """The current time in milliseconds, the precision of CQL."""
     now = datetime.now(UTC)
     return now.replace(microsecond=now.microsecond // 1000 * 1000)

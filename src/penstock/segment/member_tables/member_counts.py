@@ -1,7 +1,7 @@
-"""How many distinct members: sketches of times from a minute to a day in the database, and the answer for any time.
+"""Distinct members over time: the database has sketches of a minute to a day, which answer for any time range.
 
-A batch's sketches are united with those that stand in their rows. A union of sets changes nothing when it is made
-again, so a batch that is written again counts nobody twice. One query writes the counts of a keyspace.
+A batch's sketches are united with those in their rows. Repeating a union changes nothing, so a batch that is written
+again counts nobody twice. Only one query may write the counts of a keyspace.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 SIZE = 12
-"""The logarithm of how many hashes a sketch keeps, as in `set_expression`, which unites them."""
+"""The base-2 logarithm of the number of hashes in a sketch, as in `set_expression`, which unites them."""
 LENGTHS = {
     "minute": timedelta(minutes=1),
     "ten": timedelta(minutes=10),
@@ -36,19 +36,19 @@ LENGTHS = {
     "day": timedelta(days=1),
 }
 SPANS = {"minute": "%Y-%m-%d", "ten": "%Y-%m-%d", "hour": "%Y-%m", "quarter": "%Y-%m", "day": "%Y"}
-"""What a partition holds of a level: a day of minutes and of tens of them, a month of hours and of quarters of a day,
-a year of days."""
+"""The time in a partition of each level: a day for minutes and ten minutes, a month for hours and quarters of a day, a
+year for days."""
 IN_FLIGHT = 64
 SIGMAS = 2
-"""The bounds are those of two standard deviations: 95 % certain."""
+"""Standard deviations of the bounds: 95 % confidence."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class Counted:
-    """Distinct members: the estimate and its bounds, which are all the same where the count is exact.
+    """Distinct members: the estimate and its bounds (95 % confidence), all three equal if the count is exact.
 
-    Not `complete`: some of the time is so long ago that its finest rows may have expired (`tables.COUNTS_KEPT`).
+    `complete` is false if the time range is so old that some of its rows may have expired (`COUNTS_KEPT`).
     """
 
     members: float
@@ -60,15 +60,13 @@ class Counted:
 
 @dataclass(frozen=True)
 class Counts:
-    """The counts of a keyspace that has the tables of `segments.tables`."""
+    """The counts of a keyspace with the tables of `segment.create_tables`."""
 
     keyspace: str
     access: Access
 
     def add(self, changes: DataFrame) -> None:
-        """Put the membership events of one batch into the counts."""
-        # Spark takes seconds to load, and the questions need none.
-
+        """Add the membership events of one batch to the counts; adding a batch again changes nothing."""
         sketches: dict[tuple[str, str, datetime], Sketch] = {}
         for segment, at, members in minutes(changes).selectExpr("segment", "unix_seconds(at)", "members").collect():
             made, minute = compact_theta_sketch.deserialize(bytes(members)), EPOCH + timedelta(seconds=at)
@@ -78,7 +76,7 @@ class Counts:
         self.unite(sketches)
 
     def unite(self, sketches: Mapping[tuple[str, str, datetime], Sketch]) -> None:
-        """Unite sketches by (segment, level, begin) with those that are there; a node that is away is waited for."""
+        """Unite sketches by (segment, level, begin) with the stored ones; waits for nodes that are down."""
         with explained(self.keyspace, self.access.hosts):
             retrying(
                 partial(self._unite, sketches),
@@ -104,10 +102,11 @@ class Counts:
         _concurrently(session, writes)
 
     def count(self, expression: str, since: datetime, until: datetime) -> Counted:
-        """The distinct members of "a & b | c" who entered or stayed longer from `since` until before `until`.
+        """The distinct members of an expression such as "a & b | c" who entered or stayed longer in a time range.
 
-        Both are taken to whole minutes, downwards. The longest parts that fit cover the time in few rows: 23 at most
-        for a day.
+        The range starts with `since` and ends before `until`; both are rounded down to whole minutes, and naive times
+        are UTC. A day needs at most 23 rows per segment. Raises PenstockError if the expression is invalid or the range
+        is empty.
         """
         covering = _covering(since, until)
         names, value = parse(expression)
@@ -122,7 +121,7 @@ class Counts:
         return Counted(sketch.get_estimate(), *bounds, exact=not sketch.is_estimation_mode(), complete=complete)
 
     def _read(self, asked: list[tuple[Any, ...]]) -> list[list[Any]]:
-        """The rows of each (segment, level, span, from, before)."""
+        """The rows for each (segment, level, span, from, before)."""
         with explained(self.keyspace, self.access.hosts):
             session = connection(self.access).rows
             read = session.prepare(
@@ -133,33 +132,36 @@ class Counts:
 
 
 def counts(keyspace: str, *, hosts: str, **access: Any) -> Counts:
-    """The counts in a keyspace; `access` as in `cql.sink`."""
+    """The counts in a keyspace; `hosts` is "host:port,..."; `access` are the arguments of `cql.sink` for users, TLS and
+    so on."""
     return Counts(keyspace, Access.of(hosts, access, where="segment.counts"))
 
 
 def begin(at: datetime, level: str) -> datetime:
-    """The begin of the minute, ten minutes, hour or day of a time."""
+    """The start of the minute, ten minutes, hour, quarter of a day or day that contains `at`."""
     return EPOCH + (at - EPOCH) // LENGTHS[level] * LENGTHS[level]
 
 
 def parts(since: datetime, until: datetime) -> Iterator[tuple[str, str, datetime, datetime]]:
-    """The time as (level, span, from, before): the longest levels that fit, cut where partitions end."""
+    """The time range as (level, span, from, before): the longest levels that fit, split where partitions end."""
     yield from _cover(since, until, ["day", "quarter", "hour", "ten", "minute"])
 
 
 def _covering(since: datetime, until: datetime) -> list[tuple[str, str, datetime, datetime]]:
-    """The parts of a time that is taken to whole minutes."""
+    """The parts of a time range, rounded down to whole minutes."""
     try:
         first, end = begin(_aware(since), "minute"), begin(_aware(until), "minute")
         found = list(parts(first, end))
     except OverflowError:
         raise PenstockError(
-            f"the time from {since} to {until} ends where the calendar does",
+            f"the time from {since} to {until} exceeds the calendar",
             where="segment.count",
-            next="give times between the years 2 and 9998",
+            next="use times between the years 2 and 9998",
         ) from None
     if not found:
-        raise PenstockError(f"no time between {first} and {end}", where="segment.count", next="give a minute or more")
+        raise PenstockError(
+            f"no whole minute from {first} to {end}", where="segment.count", next="use a range of a minute or more"
+        )
     return found
 
 
@@ -184,12 +186,12 @@ def _cover(since: datetime, until: datetime, levels: list[str]) -> Iterator[tupl
 
 
 def _kept(level: str, at: datetime) -> bool:
-    """Whether rows of that time cannot have expired."""
+    """Whether rows of that time cannot have expired yet."""
     return datetime.now(UTC) - at < timedelta(seconds=COUNTS_KEPT[level])
 
 
 def _concurrently(session: Any, statements: list[tuple[Any, tuple[Any, ...]]]) -> list[list[Any]]:
-    """The rows of each statement, some of them asked for at a time."""
+    """The rows of each statement; at most `IN_FLIGHT` run at a time."""
     answers: list[list[Any]] = []
     for first in range(0, len(statements), IN_FLIGHT):
         futures = [session.execute_async(*one) for one in statements[first : first + IN_FLIGHT]]
@@ -201,18 +203,18 @@ def _aware(time: datetime) -> datetime:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-# Distinct members by minute as theta sketches, made by Spark: exact up to 4 096 of a minute, estimates above.
+# Distinct members by minute as theta sketches, built by Spark: exact up to 4 096 per minute, estimates above.
 #
-# A theta sketch (Dasgupta, Lang, Rhodes, Thaler 2016) can be united and intersected, and tells its error. Spark
-# writes the same bytes that the Apache DataSketches libraries read.
+# Theta sketches (Dasgupta, Lang, Rhodes, Thaler 2016) can be united and intersected, and have known error bounds. Spark
+# writes the bytes that the Apache DataSketches libraries read.
 
 
 def minutes(changes: DataFrame) -> DataFrame:
-    """The persons who entered or stayed longer in each segment and minute: segment, at (its begin), members (a sketch).
+    """The persons who entered or stayed longer in each segment and minute: segment, at (its start), members (a sketch).
 
-    `changes` are membership events as `segment.match` gives them.
+    `changes` are membership events as `segment.match` returns them.
     """
-    # Here, since what asks for counts needs no Spark.
+    # Imported here, since queries of counts need no Spark.
     from pyspark.sql import functions as F
 
     minute = F.date_trunc("minute", "at").alias("at")

@@ -1,7 +1,7 @@
-"""Erasing persons from segments: memberships and what destinations have, verified by reading both again.
+"""Erases persons from segments: their memberships and deliveries, verified by reading both again.
 
-A destination that has a person is told so by a record `remove` before its row is deleted. Counts are sketches of
-hashes, from which nobody can be taken out; they end by their time to live.
+A destination that has a person gets a `remove` record before its row is deleted. Counts are sketches of hashes, from
+which nobody can be removed; they expire by their time to live.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from penstock.database.cql_connection import connection
 from penstock.errors import PenstockError
 from penstock.kafka.security import require_servers
 from penstock.segment.member_tables.delivery_sync import record
-from penstock.segment.member_tables.member_schema import BUCKETS, explained
-from penstock.segment.member_tables.person_hash import xxhash64
+from penstock.segment.member_tables.member_schema import bucket_of, explained
 from penstock.wire.producer.blocking import BlockingProducer
 
 ROUNDS = 3
-"""How often what streams have written meanwhile is deleted as well, before it is given up."""
+"""How often rows that streams wrote meanwhile are deleted again before `erase` gives up."""
 MEMBERS, DELIVERED = "members", "delivered"
 _PLACES = {MEMBERS: ("segment", "bucket"), DELIVERED: ("destination", "segment", "bucket")}
 
@@ -30,23 +29,24 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Erased:
-    """What was erased: (segment, person) of memberships, (destination, segment, person) of deliveries."""
+    """The erased rows: (segment, person) of memberships, (destination, segment, person) of deliveries."""
 
     memberships: tuple[tuple[str, str], ...]
     deliveries: tuple[tuple[str, str, str], ...]
 
     def lines(self) -> list[str]:
-        """The same, told in lines."""
+        """One line of text for each row."""
         gone = [f"erased {person} from segment {segment}" for segment, person in self.memberships]
-        told = [f"told {to} that {person} is no more in segment {segment}" for to, segment, person in self.deliveries]
+        told = [f"sent {to} the removal of {person} from segment {segment}" for to, segment, person in self.deliveries]
         return [*gone, *told] or ["no segment has this person"]
 
 
 def erase(persons: Iterable[str], *, keyspace: str, hosts: str, servers: str = "", **access: Any) -> Erased:
-    """Delete the memberships of these persons, and tell the destinations that have them.
+    """Delete the memberships of these persons, and send `remove` records to the destinations that have them.
 
-    `servers` is the Kafka of the destinations; without it a person that was delivered raises, and nothing is deleted.
-    Before it returns it reads all these rows again and finds none; raises if streams keep writing new ones.
+    `servers` is the Kafka of the destinations. Without it, raises PenstockError and deletes nothing if a destination
+    has one of the persons. Reads all rows again before it returns; raises PenstockError if streams keep writing new
+    ones.
     """
     named, reach = _named(persons), Access.of(hosts, access, where="segment.erase")
     if servers:
@@ -56,14 +56,14 @@ def erase(persons: Iterable[str], *, keyspace: str, hosts: str, servers: str = "
 
 
 def _named(persons: Iterable[str]) -> tuple[str, ...]:
-    """Refuses a text, which is a sequence of letters: erasing these would leave the person without a word."""
+    """The persons; refuses a string, which is an iterable of its letters: the person would silently not be erased."""
     if isinstance(persons, str):
-        what, next = f"persons is a text, {persons!r}", f"give a list: segment.erase([{persons!r}], ...)"
+        what, next = f"persons is a string, {persons!r}", f"pass a list: segment.erase([{persons!r}], ...)"
         raise PenstockError(what, where="segment.erase", next=next)
     named = tuple(persons)
     if wrong := [person for person in named if not isinstance(person, str)]:
         raise PenstockError(
-            f"{wrong[0]!r} is no text", where="segment.erase", next="give each person as segment.match has it"
+            f"{wrong[0]!r} is not a string", where="segment.erase", next="pass each person as segment.match returns it"
         )
     return named
 
@@ -77,9 +77,9 @@ def _erase(persons: Sequence[str], keyspace: str, reach: Access, servers: str) -
             return Erased(tuple((segment, person) for segment, _, person in sorted(memberships)), tuple(told))
         if delivered and not servers:
             raise PenstockError(
-                f"{', '.join(sorted({row[0] for row in delivered}))} got this person, and must be told",
+                f"{', '.join(sorted({row[0] for row in delivered}))} got this person and must get the removal",
                 where=f"{keyspace} at {reach.hosts}",
-                next="give --servers, the Kafka of these topics; nothing was deleted",
+                next="set --servers to the Kafka of these topics; nothing was deleted",
             )
         _delete(reach, keyspace, MEMBERS, members)
         _tell(servers, delivered)
@@ -87,9 +87,9 @@ def _erase(persons: Sequence[str], keyspace: str, reach: Access, servers: str) -
         memberships.update(members)
         deliveries.update(delivered)
     raise PenstockError(
-        f"{', '.join(persons)} is written as fast as it is erased",
+        f"streams write {', '.join(persons)} as fast as it is erased",
         where=f"{keyspace} at {reach.hosts}",
-        next="keep the person's events from the queries that match segments, and erase it again",
+        next="keep the person's events from the queries that match segments, then erase again",
     )
 
 
@@ -102,7 +102,7 @@ def _found(access: Access, keyspace: str, table: str, persons: Sequence[str]) ->
         (*partition, person)
         for person in dict.fromkeys(persons)
         for partition in partitions
-        if partition[-1] == xxhash64(person) % BUCKETS
+        if partition[-1] == bucket_of(person)
     ]
     return [row for row in asked if session.execute(select, row).one()]
 

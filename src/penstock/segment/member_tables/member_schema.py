@@ -1,6 +1,6 @@
 """The tables of segments: members, counts, deliveries. Every row has a time to live; partitions stay below 100 MB.
 
-Members of a segment are spread over `BUCKETS` partitions by a hash of the person. With n members of b bytes a row, a
+A hash of the person spreads the members of a segment over `BUCKETS` partitions. With n members of b bytes per row, a
 partition has n * b / BUCKETS bytes: 50 million members of 100 bytes make 256 partitions of 20 MB (docs/segments.md).
 """
 
@@ -10,19 +10,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import xxhash
+
 from penstock.database.retrying import telling
 from penstock.errors import PenstockError
 from penstock.wire.errors import KafkaError
 
 BUCKETS = 256
-"""Partitions of a segment's members. It belongs to the data: another number is another keyspace."""
+"""Partitions of a segment's members. Existing data depends on it: another number needs another keyspace."""
 DAY = 86_400
 COUNTS_KEPT = {"minute": 8 * DAY, "ten": 8 * DAY, "hour": 100 * DAY, "quarter": 100 * DAY, "day": 800 * DAY}
-"""For how many seconds the counts of each level are kept."""
+"""Seconds that the counts of each level are kept."""
 RECEIPTS_KEPT = 400 * DAY
 
 TABLES = {
-    # Small rows that expire one by one: tombstones of a time to live are dropped soon, as no row comes back older.
+    # Small rows that expire one by one. A short grace period is safe: no older version of a row comes back.
     "members": "segment text, bucket int, person text, until timestamp, changed timestamp, "
     "PRIMARY KEY ((segment, bucket), person)",
     "delivered": "destination text, segment text, bucket int, person text, until timestamp, "
@@ -36,10 +38,18 @@ TABLES = {
 }
 
 
+def bucket_of(person: str) -> int:
+    """The bucket of one person, as Spark's `pmod(xxhash64(person), BUCKETS)`, whose seed is 42."""
+    return xxhash.xxh64_intdigest(person.encode(), 42) % BUCKETS
+
+
 def create_tables(session: Any, keyspace: str) -> None:
-    """Make the tables that are not there yet, in a keyspace that is; `session` is one of the CQL driver."""
+    """Create the missing tables in an existing keyspace; `session` is a session of the CQL driver.
+
+    Raises PenstockError if the database refuses, for example if the keyspace does not exist.
+    """
     hosts = ",".join(str(host.endpoint) for host in session.hosts)
-    next = f"check the keyspace's name, and make it: CREATE KEYSPACE {keyspace} WITH replication = ..."
+    next = f"check the keyspace's name, or create it: CREATE KEYSPACE {keyspace} WITH replication = ..."
     with telling(where=f"{keyspace} at {hosts}", next=next):
         for name, columns in TABLES.items():
             session.execute(
@@ -48,13 +58,13 @@ def create_tables(session: Any, keyspace: str) -> None:
             )
 
 
-# What the database and Kafka refuse of segments, told with the next step.
+# Errors of the database and Kafka, with the next step.
 
 
 @contextmanager
 def explained(keyspace: str, hosts: str, servers: str = "") -> Iterator[None]:
-    """For all that is done with the tables of a keyspace and, with `servers`, with a destination's topic."""
-    next = f"check the keyspace, and make its missing tables: penstock segment tables --keyspace {keyspace}"
+    """Explain errors of the tables of a keyspace and, with `servers`, of a destination's topic."""
+    next = f"check the keyspace, and create its missing tables: penstock segment tables --keyspace {keyspace}"
     try:
         with telling(where=f"{keyspace} at {hosts}", next=next):
             yield

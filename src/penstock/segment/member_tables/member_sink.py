@@ -1,4 +1,4 @@
-"""`segment.sink`: membership events of a stream to the tables of members and counts."""
+"""`segment.sink`: writes the membership events of a stream to the tables of members and counts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.segment.member_tables.member_schema import BUCKETS
 
 @dataclass(frozen=True)
 class SegmentSink:
-    """The tables of a keyspace; a batch that is written again changes nothing."""
+    """Writes members and counts to the tables of a keyspace; a batch that is written again changes nothing."""
 
     members: CqlSink
     counts: Counts
@@ -25,7 +25,7 @@ class SegmentSink:
 
     @property
     def target(self) -> tuple[str, str]:
-        """What a checkpoint knows the sink by."""
+        """The identity of the sink in a checkpoint."""
         return "segments", self.members.tables[0].keyspace
 
     def records(self, frame: DataFrame) -> DataFrame:
@@ -33,7 +33,7 @@ class SegmentSink:
         return self.members.records(members(frame))
 
     def stream(self, frame: DataFrame) -> DataStreamWriter:
-        """The write of a query that has only this sink."""
+        """The writer of a query with only this sink."""
         return in_batches(frame, self.save)
 
     def save(self, frame: DataFrame, batch: Batch) -> None:
@@ -43,19 +43,21 @@ class SegmentSink:
 
 
 def sink(keyspace: str, *, hosts: str, **access: Any) -> SegmentSink:
-    """A sink for `penstock.write` of what `segment.match` gives; `segment.create_tables` made the keyspace's tables.
+    """A sink for `penstock.write` that takes the frame of `segment.match`.
 
-    `access` are the arguments of `cql.sink` for users, TLS and so on.
+    Create the keyspace's tables with `segment.create_tables` first. `access` are the arguments of `cql.sink` for users,
+    TLS and so on.
     """
     table = cql_sink(f"{keyspace}.members", hosts=hosts, ttl="ttl", delete="gone", **access)
     return SegmentSink(table, counts(keyspace, hosts=hosts, **access))
 
 
 def members(changes: DataFrame) -> DataFrame:
-    """Membership events as rows of the table of members; `gone` marks those to delete.
+    """Membership events as rows of the table of members.
 
-    Write them with `cql.sink("<keyspace>.members", ttl="ttl", delete="gone", ...)`. Expirations are left out: the rows
-    are gone by their time to live.
+    The columns are segment (string), bucket (int), person (string), until, changed (timestamps), ttl (int: seconds) and
+    gone (boolean: delete the row). Write them with `cql.sink("<keyspace>.members", ttl="ttl", delete="gone", ...)`.
+    Expirations are left out: these rows expire by their time to live.
     """
     bucket = F.pmod(F.xxhash64("person"), F.lit(BUCKETS)).cast("int")
     return changes.where("event <> 'expire'").select(

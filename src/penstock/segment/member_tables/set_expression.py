@@ -1,6 +1,6 @@
-"""Set expressions over segments, "a & b | c - d", and their value in theta sketches.
+"""Set expressions over segments, such as "a & b | c - d", and their values as theta sketches.
 
-`&` and `-` (without) bind more tightly than `|`; parentheses group. Names are those of segments.
+`&` and `-` (without) bind more tightly than `|`; parentheses group. Names are segment names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datasketches import compact_theta_sketch, theta_a_not_b, theta_intersection
 from penstock.errors import PenstockError
 
 SIZE = 12
-"""The logarithm of how many hashes a sketch keeps: with 4 096 the error is 3 % at 95 % certainty."""
+"""The base-2 logarithm of the number of hashes in a sketch: with 4 096 the error is 3 % at 95 % confidence."""
 
 Sketch: TypeAlias = compact_theta_sketch
 Value: TypeAlias = Callable[[Mapping[str, Sketch]], Sketch]
@@ -23,17 +23,17 @@ _TOKEN = re.compile(r"\s*(?:([\w.]+(?:-[\w.]+)*)|([&|()-]))")
 
 
 def parse(text: str) -> tuple[set[str], Value]:
-    """The names in an expression, and a function from their sketches to its own."""
+    """The names in an expression, and a function from their sketches to the expression's sketch."""
     tokens = list(_tokens(text))
     names = {token for token in tokens if token not in "&|()-"}
     value, rest = _either(tokens, text)
     if rest:
-        raise _wrong(text, f"what does {rest[0]!r} mean there?")
+        raise _wrong(text, f"unexpected {rest[0]!r}")
     return names, value
 
 
 def united(sketches: Iterator[Sketch] | list[Sketch]) -> Sketch:
-    """Who is in any of them."""
+    """The union of the sketches."""
     union = theta_union(SIZE)
     for sketch in sketches:
         union.update(sketch)
@@ -45,7 +45,7 @@ def _tokens(text: str) -> Iterator[str]:
     while at < len(text.rstrip()):
         match = _TOKEN.match(text, at)
         if not match:
-            raise _wrong(text, f"{text[at:].strip()[0]!r} is no part of one")
+            raise _wrong(text, f"unexpected character {text[at:].strip()[0]!r}")
         yield match[1] or match[2]
         at = match.end()
 
@@ -69,7 +69,7 @@ def _both(tokens: list[str], text: str) -> tuple[Value, list[str]]:
 
 def _one(tokens: list[str], text: str) -> tuple[Value, list[str]]:
     if not tokens or tokens[0] in "&|-)":
-        raise _wrong(text, "a segment's name is missing")
+        raise _wrong(text, "a segment name is missing")
     if tokens[0] != "(":
         name = tokens[0]
         return lambda sketches: sketches[name], tokens[1:]
@@ -95,4 +95,4 @@ def _without(a: Sketch, b: Sketch) -> Sketch:
 
 
 def _wrong(text: str, what: str) -> PenstockError:
-    return PenstockError(f"no expression of segments: {what}", where=repr(text), next='write it as "a & b | c - d"')
+    return PenstockError(f"invalid segment expression: {what}", where=repr(text), next='write it as "a & b | c - d"')

@@ -1,1 +1,1 @@
-"""Reading topics: fetches and their records."""
+"""Reads topics: fetch requests and their records."""

@@ -1,11 +1,11 @@
-"""One read of a topic under way: which partition has come how far, and which broker is asked for what.
+"""One running read of a topic: the position in each partition, and the requests to each broker.
 
-Each broker has one request under way, for all partitions that it leads and nothing else holds; a partition whose
-request failed is held by a task that waits and reads the metadata anew. The next requests are sent before the last
-answer is decoded, so that at most two answers a broker are in memory. An answer's batches are unpacked one by one.
+Each broker has one request in flight, for all partitions that it leads and that no other task holds. A task that waits
+and reads the metadata again holds the partitions whose request failed. The next requests are sent before the last
+answer is decoded, so at most two answers per broker are in memory. An answer's batches are decompressed one by one.
 
-A partition's place is where its last batch ended, not its last record: compaction, markers of transactions and aborted
-records leave gaps in the offsets, at the end of the log too.
+A partition's position is where its last batch ended, not its last record: compaction, transaction markers and aborted
+records leave gaps in the offsets, also at the end of the log.
 """
 
 from __future__ import annotations
@@ -30,38 +30,38 @@ BY_NAME = 12  # the last version of Fetch in which topics go by their name
 
 
 class RecordsDamaged(KafkaError):
-    """A batch is not what its producer wrote; other partitions and later offsets may be sound."""
+    """A batch is not what its producer wrote; other partitions and later offsets may be intact."""
 
     name = "RECORDS_DAMAGED"
     says = (
-        "the records are damaged; if that stays when read again, the broker's copy is: "
-        "restore it from a replica, or start behind this batch"
+        "the records are damaged; if a second read fails too, the broker's copy is damaged: "
+        "restore it from a replica, or start after this batch"
     )
 
 
 class RecordsUnreadable(KafkaError):
-    """A batch has its checksum and yet cannot be read: its producer wrote it so, and it stays so."""
+    """A batch has the right checksum but cannot be read: its producer wrote it so, and reading again does not help."""
 
     name = "RECORDS_UNREADABLE"
-    says = "the records of a batch are not in Kafka's format, though it has its checksum: start behind this batch"
+    says = "the records of a batch are not in Kafka's format, but its checksum is right: start after this batch"
 
 
 class RecordsTooLarge(RecordsUnreadable):
     """A batch decompresses to more than the reader may take into memory."""
 
     name = "RECORDS_TOO_LARGE"
-    says = "a record batch takes more memory than allowed; raise max_decompressed_bytes, or start behind this batch"
+    says = "a record batch takes more memory than allowed; raise max_decompressed_bytes, or start after this batch"
 
 
 class TopicReplaced(KafkaError):
-    """The topic was deleted and made again, so that its offsets mean other records than before."""
+    """The topic was deleted and created again, so its offsets now mean other records."""
 
     name = "TOPIC_REPLACED"
-    says = "the topic was deleted and made again while it was read; read it anew from its beginning"
+    says = "the topic was deleted and created again while it was read; read it again from its beginning"
 
 
 class Unreadable(NamedTuple):
-    """A batch that cannot be read: its first offset that was wanted, and its largest timestamp in milliseconds."""
+    """A batch that cannot be read: its first requested offset, and its largest timestamp in milliseconds."""
 
     partition: int
     offset: int
@@ -70,11 +70,11 @@ class Unreadable(NamedTuple):
 
 
 PassOver = Callable[[Unreadable], None]
-"""Is told of each batch that is left out."""
+"""Called with each batch that is skipped."""
 
 
 class FetchLimits(NamedTuple):
-    """What holds for all requests of a read; patience in seconds."""
+    """The settings of all requests of a read; patience in seconds."""
 
     committed: bool
     max_bytes: int
@@ -84,7 +84,7 @@ class FetchLimits(NamedTuple):
 
 @dataclass
 class PartitionPosition:
-    """Where the reading of one partition has come to."""
+    """The progress in one partition: the next offset to read, and the end (None: read on forever)."""
 
     partition: int
     next: int
@@ -98,7 +98,7 @@ class PartitionPosition:
 
 
 class _Asked(NamedTuple):
-    """What a task does: a request to a node, or, without one, the wait after a failure."""
+    """A task's work: a request to a node, or, without a node, the wait after a failure."""
 
     node: int | None
     places: list[PartitionPosition]
@@ -106,7 +106,7 @@ class _Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class Chunk:
-    """Batches of one partition as they came, of which the records from `start` on and before `end` are wanted."""
+    """Batches of one partition as received; the records from `start` to before `end` are requested."""
 
     topic: str
     partition: int
@@ -116,12 +116,12 @@ class Chunk:
     aborted: list[tuple[int, int]] | None
 
     def tables(self, max_size: int, pass_over: PassOver | None) -> Iterator[pa.Table]:
-        """The records in tables of some MiB, or of one larger record; none is empty.
+        """The records in tables of some MiB, or of one larger record; no table is empty.
 
-        Each batch may decompress to `max_size` bytes. What cannot be read goes to `pass_over`, in order with the
-        tables; without it, `RecordsUnreadable` is raised.
+        Each batch may decompress to `max_size` bytes. Batches that cannot be read go to `pass_over`, in order with the
+        tables; without it they raise `RecordsUnreadable`.
         """
-        # Here, since it takes what is compiled, which those who only ask for offsets need not load.
+        # Here, because it loads compiled loops, which a program that only reads offsets does not need.
         from penstock.wire.records.record_decoder import PART, SCHEMA, data_batches
 
         found: list[pa.RecordBatch] = []
@@ -173,7 +173,7 @@ class Chunk:
         return Unreadable(self.partition, offset, header.max_timestamp, told)
 
     def following(self) -> int:
-        """The offset behind the last whole batch; it is not verified here, but when the table is made."""
+        """The offset after the last complete batch; batches are verified later, when their tables are made."""
         after = self.start
         try:
             for header in read_headers(self.records, verify=False):
@@ -188,13 +188,13 @@ class Chunk:
 
 
 class TopicRead:
-    """One `read` under way."""
+    """One running `read`."""
 
     def __init__(
         self, cluster: Cluster, topic: TopicMetadata, limits: FetchLimits, places: list[PartitionPosition]
     ) -> None:
         self._cluster, self._topic, self._limits = cluster, topic, limits
-        # Those that were served longest ago stand first: brokers fill an answer in the order of the request.
+        # The partitions served longest ago come first: brokers fill an answer in the order of the request.
         self._left = {place.partition: place for place in places if not place.finished}
         self._tasks: dict[asyncio.Task[Message | None], _Asked] = {}
 
@@ -213,7 +213,7 @@ class TopicRead:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _start(self) -> None:
-        """Ask each broker that is idle for all partitions that it leads and nobody holds."""
+        """Send a request to each idle broker, for all partitions that it leads and no task holds."""
         held = {place.partition for asked in self._tasks.values() for place in asked.places}
         busy = {asked.node for asked in self._tasks.values()}
         leaders, idle = self._cluster.topics[self._topic.name].leaders, defaultdict(list)
@@ -229,7 +229,7 @@ class TopicRead:
     async def _fetch(self, node: int, places: list[PartitionPosition]) -> Message:
         require_leader(node, self._topic.name, places[0].partition)
         connection = await self._cluster.connection(node)
-        # Brokers that speak of ids may serve topics that have none yet, from before the cluster's upgrade.
+        # Brokers that support topic ids may serve topics without an id, from before the cluster's upgrade.
         version = connection.version(frames.FETCH, at_most=None if any(self._topic.id) else BY_NAME)
         partitions = [
             {"partition": one.partition, "fetch_offset": one.next, "partition_max_bytes": self._limits.max_bytes}
@@ -279,8 +279,8 @@ class TopicRead:
             if one["records"]:
                 chunks.append(self._advance(place, one))
             elif nothing:
-                # Nothing is left between here and the end that the broker reports, which may be behind a gap. Of one
-                # partition alone this would not follow: the others may have filled the answer.
+                # No records are left before the end that the broker reports, which may come after a gap. This is only
+                # certain if the whole answer is empty: otherwise other partitions may have filled the answer.
                 self._move(place, one["last_stable_offset" if self._limits.committed else "high_watermark"])
         return chunks
 
@@ -309,14 +309,14 @@ class TopicRead:
         where: dict[str, Any] = {"topic": self._topic.name, "partition": place.partition}
         kind = error_of(code)
         if kind is OffsetOutOfRange:
-            step = "`earliest` and `latest` tell which there are; older ones were deleted by the topic's retention"
+            step = "`earliest` and `latest` return the valid offsets; the topic's retention deletes old ones"
             return OffsetOutOfRange(f"offset {place.next}; {step}", **where)
         if kind is CorruptMessage:
-            return RecordsDamaged(f"at offset {place.next}, as the broker says", **where)
+            return RecordsDamaged(f"at offset {place.next}, according to the broker", **where)
         return kind(f"at offset {place.next}", **where)
 
     def _failed(self, places: list[PartitionPosition], error: KafkaError) -> None:
-        """Try again after a pause with fresh metadata, unless it is of no use or the time is over."""
+        """Retry after a pause with fresh metadata; raise if that cannot help or the patience is over."""
         now = time.monotonic()
         for place in places:
             place.failing_since = place.failing_since or now

@@ -1,10 +1,10 @@
-"""The Kafka reader: a topic's records as Arrow tables, from given offsets to given ends, or for ever.
+"""The Kafka reader: a topic's records as Arrow tables, from given offsets to given ends, or forever.
 
     async with Reader("localhost:9092") as reader:
         async for partition, table in reader.read("clicks", start=await reader.earliest("clicks")):
             ...
 
-It is for tests and tools: no consumer group, no committed offsets, no fetch sessions. `chunks` tells how it reads.
+It has no consumer group, no committed offsets and no fetch sessions. `fetcher` describes how it reads.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from penstock.wire.sasl import Authenticate
 
 EARLIEST, LATEST = -2, -1
 MAX_BYTES = 16 << 20
-"""Bytes of an answer by default."""
+"""Default bytes of an answer."""
 MORE_DECOMPRESSED = 100_000_000
-"""Bytes that a record batch may decompress to by default, besides those of an answer."""
+"""By default a record batch may decompress to this many bytes more than an answer may have."""
 PAUSES = 0.1, 1.0
 
 
 class Reader:
-    """Reads topics; made for one event loop, in which all of its methods are called.
+    """Reads topics; belongs to one event loop, in which all of its methods must be called.
 
-    With `committed`, only records of committed transactions and those without one, up to the first transaction that is
-    still open. Whatever can pass is tried again until `patience` is out; an unknown topic or no broker at the start is
-    told at once. Topics are never created.
+    With `committed`, it returns only records without a transaction or of committed transactions, up to the first
+    transaction that is still open. Retriable errors are retried until `patience` is over, then raised as `KafkaError`;
+    an unknown topic, or no reachable broker at the start, is raised at once. Topics are never created.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Reader:
         await self._cluster.close()
 
     async def topics(self) -> dict[str, int]:
-        """All topics that we may see, with their number of partitions."""
+        """All topics that this user may see, with their number of partitions."""
         found = await self._cluster.ask(frames.METADATA, {"topics": None, "allow_auto_topic_creation": False})
         return {one["name"]: len(one["partitions"]) for one in found["topics"]}
 
@@ -84,9 +84,9 @@ class Reader:
         return range(len((await self._known(topic)).leaders))
 
     async def topic_id(self, topic: str, max_age: timedelta = timedelta(seconds=5)) -> str:
-        """The id that the topic got when it was made, in hex; "" from brokers that give none.
+        """The topic's id in hex, which changes when the topic is created again; "" from brokers without ids.
 
-        It is looked at again when what is known is older than `max_age`.
+        It is read again if the known id is older than `max_age`.
         """
 
         async def attempt() -> bytes:
@@ -99,15 +99,15 @@ class Reader:
         return found.hex() if any(found) else ""
 
     async def earliest(self, topic: str) -> dict[int, int]:
-        """The first offset that each partition still has."""
+        """The first offset that each partition still has, by partition."""
         return await self._offsets(topic, EARLIEST)
 
     async def latest(self, topic: str) -> dict[int, int]:
-        """Where each partition ends: the offset behind its last record that `read` gives."""
+        """The end of each partition: the offset after the last record that `read` returns."""
         return await self._offsets(topic, LATEST)
 
     async def at_time(self, topic: str, ms: int) -> dict[int, int]:
-        """The first offset of each partition with this time (milliseconds since 1970) or a later one, else its end."""
+        """The first offset in each partition at or after this time (milliseconds since 1970), or its end."""
         ends = await self.latest(topic)
         return {p: ends[p] if offset < 0 else offset for p, offset in (await self._offsets(topic, ms)).items()}
 
@@ -122,22 +122,23 @@ class Reader:
         max_wait: timedelta = timedelta(milliseconds=500),
         pass_over: PassOver | None = None,
     ) -> AsyncGenerator[tuple[int, pa.Table], None]:
-        """Partitions and tables of their next records, with the columns of `read.SCHEMA`; none is empty.
+        """Pairs of a partition and a table of its next records, in order within each partition; no table is empty.
 
-        The partitions are those of `start`. Each is read until it has reached its `end`; without `end` the topic is
-        followed for ever, and `max_wait` is how long a broker may wait for records. An answer has at most `max_bytes`,
-        compressed, or one batch that is larger. Order is kept within a partition.
+        Columns: `offset int64, timestamp timestamp[ms, UTC], key binary, value binary, headers list<struct<key string,
+        value binary>>`. Reads the partitions of `start`, each until its `end`; without `end` it follows the topic
+        forever, and `max_wait` is how long a broker may wait for records. An answer has at most `max_bytes`,
+        compressed, or one larger batch. Raises ValueError if the arguments do not fit the topic.
 
-        A batch may decompress to `max_decompressed_bytes`, by default 100 MB more than `max_bytes`; a larger one raises
-        `RecordsTooLarge`, and one that has its checksum and yet is not in Kafka's format `RecordsUnreadable`. With
-        `pass_over` the read goes on behind such batches, after that was called with each, in order with the tables.
-        One that does not have its checksum always raises `RecordsDamaged`: its offsets may be wrong too.
+        A batch may decompress to `max_decompressed_bytes`, by default 100 MB more than `max_bytes`; a larger batch
+        raises `RecordsTooLarge`, and a batch with the right checksum that is not in Kafka's format raises
+        `RecordsUnreadable`. With `pass_over` the read skips such batches: it calls `pass_over` with each, in order with
+        the tables. A batch with a wrong checksum always raises `RecordsDamaged`: its offsets may be wrong too.
         """
         known = await self._known(topic)
         if unknown := {*start, *(end or ())}.difference(range(len(known.leaders))):
             raise ValueError(f"{topic} has partitions 0 to {len(known.leaders) - 1}, not {sorted(unknown)}")
         if end is not None and (missing := set(start).difference(end)):
-            raise ValueError(f"partitions {sorted(missing)} of {topic} have a start and no end")
+            raise ValueError(f"partitions {sorted(missing)} of {topic} have a start but no end")
         if not 0 <= max_wait.total_seconds() < self._timeout:
             raise ValueError(f"max_wait must be less than the request_timeout of {self._timeout:g} s")
         if max_decompressed_bytes is None:
@@ -157,7 +158,7 @@ class Reader:
             await reading.close()
 
     async def _known(self, topic: str) -> TopicMetadata:
-        """The topic's metadata; what is wrong with an address or a name does not pass."""
+        """The topic's metadata; a wrong address or topic name is raised at once, not retried."""
         final = (UnknownTopicOrPartition,) if self._cluster.brokers else (UnknownTopicOrPartition, ConnectionLost)
         return await patiently(lambda: self._cluster.topic(topic), patience=self._patience, pauses=PAUSES, final=final)
 

@@ -1,1 +1,1 @@
-"""Connections to brokers, and what a cluster looks like."""
+"""Connections to brokers, and the metadata of a cluster."""

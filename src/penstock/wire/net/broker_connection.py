@@ -1,8 +1,8 @@
-"""One connection to one broker: requests pipelined, answers matched in order, versions agreed at the start.
+"""One connection to one broker: pipelines requests, matches answers in order, agrees on versions at the start.
 
-A broker answers the requests of a connection in their order (Kafka protocol guide, "Network"), so an answer that is
-late or out of place makes all later ones useless: the connection is closed and each waiting request fails with
-`ConnectionLost`, after which its sender cannot know whether the broker saw it.
+A broker answers the requests of a connection in their order (Kafka protocol guide, "Network"). So a late or misplaced
+answer makes all later answers useless: the connection is closed and each waiting request fails with `ConnectionLost`.
+Its sender then cannot know whether the broker received it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LARGEST_ANSWER = 1 << 30
 
 @dataclass(frozen=True)
 class Link:
-    """How connections are made: the same for all brokers of a cluster."""
+    """The settings of connections: the same for all brokers of a cluster."""
 
     client_id: str = "penstock"
     connect_timeout: float = 10.0
@@ -37,7 +37,7 @@ class Link:
 
 
 class PendingRequest(NamedTuple):
-    """A request whose answer has not come."""
+    """A request that is not answered yet."""
 
     correlation: int
     api: Api
@@ -46,7 +46,7 @@ class PendingRequest(NamedTuple):
 
 
 class BrokerConnection:
-    """Made by `open`; `closed` once it is of no use any more."""
+    """A connection, made by `open`; `closed` is true when it cannot be used any more."""
 
     def __init__(self, stream: Stream, peer: str, link: Link) -> None:
         self.peer, self.closed = peer, False
@@ -75,18 +75,18 @@ class BrokerConnection:
         return made
 
     def version(self, api: Api, *, at_most: int | None = None) -> int:
-        """The newest version that both sides speak; `UnsupportedBroker` if there is none."""
+        """The newest version that both sides support; raises `UnsupportedBroker` if there is none."""
         wanted = api.key, at_most
         if wanted not in self._chosen:
             self._chosen[wanted] = frames.common_version(api, self._versions, self.peer, at_most=at_most)
         return self._chosen[wanted]
 
     async def ask(self, api: Api, body: Mapping[str, Any], *, version: int | None = None) -> Message:
-        """The broker's answer; `RequestTimeout` if it takes longer than the link allows."""
+        """The broker's answer; raises `RequestTimeout` if it takes longer than the link's `request_timeout`."""
         return await self.wait(self.post(api, body, version=version), api)
 
     async def wait(self, answer: asyncio.Future[Message], api: Api) -> Message:
-        """The answer to a posted request, within the link's patience; else the connection is closed."""
+        """The answer to a posted request; after the link's `request_timeout` the connection is closed."""
         try:
             async with asyncio.timeout(self._link.request_timeout):
                 return await answer
@@ -98,7 +98,7 @@ class BrokerConnection:
     def post(
         self, api: Api, body: Mapping[str, Any], *, version: int | None = None, answered: bool = True
     ) -> asyncio.Future[Message]:
-        """Send a request behind those before it; the future is its answer, or empty once sent if none will come."""
+        """Send a request after the earlier ones; the future is its answer, or {} when it is sent if not `answered`."""
         if self.closed:
             raise ConnectionLost(f"the connection to {self.peer} is closed")
         version = self.version(api) if version is None else version
@@ -112,10 +112,10 @@ class BrokerConnection:
         return answer
 
     async def close(self) -> None:
-        """Close now; requests that wait fail."""
+        """Close now; waiting requests fail."""
         if not self.closed:
             await self._stream.finish()
-        self._break(ConnectionLost(f"the connection to {self.peer} was closed here"))
+        self._break(ConnectionLost(f"this client closed the connection to {self.peer}"))
         for task in self._tasks:
             if task is not asyncio.current_task():
                 with suppress(asyncio.CancelledError):
@@ -128,11 +128,11 @@ class BrokerConnection:
         except ConnectionLost as error:
             raise ConnectionLost(f"{error.detail}; is it the port of a broker, with this security protocol?") from error
         if found["error_code"] == UnsupportedVersion.code:
-            # Its v0 body may say which versions of this very request it speaks (KIP-511).
+            # The body in version 0 may say which versions of ApiVersions the broker supports (KIP-511).
             spoken = {one["api_key"]: one["max_version"] for one in found["api_keys"]}
             found = await self._api_versions(min(spoken.get(api.key, 0), api.versions[1]))
         if found["error_code"]:
-            raise MalformedResponse(f"{self.peer} answers ApiVersions with error {found['error_code']}")
+            raise MalformedResponse(f"{self.peer} answered ApiVersions with error {found['error_code']}")
         self._versions = {one["api_key"]: (one["min_version"], one["max_version"]) for one in found["api_keys"]}
 
     async def _api_versions(self, version: int) -> Message:
@@ -156,7 +156,7 @@ class BrokerConnection:
             while True:
                 size = int.from_bytes(await self._stream.receive(4), "big", signed=True)
                 if not 4 <= size <= LARGEST_ANSWER:
-                    raise MalformedResponse(f"{self.peer} announces an answer of {size} bytes: is it a Kafka broker?")
+                    raise MalformedResponse(f"{self.peer} announced an answer of {size} bytes: is it a Kafka broker?")
                 self._answer(await self._stream.receive(size))
         except KafkaError as error:
             self._break(error)
@@ -164,7 +164,7 @@ class BrokerConnection:
     def _answer(self, frame: memoryview) -> None:
         correlation = frames.correlation_id(frame)
         if not self._waiting or self._waiting[0].correlation != correlation:
-            raise MalformedResponse(f"{self.peer} answers request {correlation}, which is not the next one")
+            raise MalformedResponse(f"{self.peer} answered request {correlation}, which is not the next request")
         waiting = self._waiting[0]
         message = frames.response(waiting.api, waiting.version, frame)
         self._waiting.popleft()
@@ -173,7 +173,7 @@ class BrokerConnection:
             waiting.answer.set_result(message)
 
     def _break(self, error: KafkaError) -> None:
-        """Of no use from here on; whoever waits learns why."""
+        """Close the connection for good; waiting requests fail with this error."""
         if self.closed:
             return
         self.closed = True
@@ -190,7 +190,7 @@ class BrokerConnection:
         for answer in waiting:
             if not answer.done():
                 answer.set_exception(lost)
-                answer.exception()  # a request given up by its sender is no unhandled error
+                answer.exception()  # marked as read: a request that its sender abandoned is not an unhandled error
 
     def _unsent(self) -> list[asyncio.Future[Message] | None]:
         left = []

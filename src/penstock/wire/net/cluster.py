@@ -1,8 +1,8 @@
-"""What a cluster looks like now: its brokers, the leader of each partition, and a connection to each broker.
+"""The state of a cluster: its brokers, the leader of each partition, and a connection to each broker.
 
-Metadata is read at the first use of a topic, again when an error says that it is stale, and when it grows old.
-Reads that are asked for at the same time become one. Brokers that cannot be reached are tried again after a pause
-that doubles, with jitter, so that a cluster that comes back is not met by all clients at once.
+Metadata is read at the first use of a topic, again when an error says that it is stale, and when it is too old.
+Concurrent reads become one. Brokers that cannot be reached are tried again after a pause that doubles, with jitter, so
+that not all clients reconnect at once when a cluster comes back.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.wire.protocol.frames import Api, Message
 
 T = TypeVar("T")
 MOST_DOUBLINGS = 30
-"""A pause is at its longest by then, and a float overflows at a thousand."""
+"""By then a pause is at its longest; a float would overflow after a thousand."""
 
 
 class Broker(NamedTuple):
@@ -35,7 +35,7 @@ class Broker(NamedTuple):
 
 @dataclass(frozen=True)
 class TopicMetadata:
-    """A topic as the newest metadata has it; `leaders[p]` is a node, or -1 while partition p has none."""
+    """A topic in the newest metadata; `leaders[p]` is a node, or -1 while partition p has no leader."""
 
     name: str
     id: bytes
@@ -45,7 +45,7 @@ class TopicMetadata:
 
 @dataclass
 class Backoff:
-    """A pause that doubles from failure to failure, drawn from its upper half."""
+    """A pause that doubles with each failure; its length is random within its upper half."""
 
     first: float
     longest: float
@@ -66,7 +66,7 @@ class Backoff:
 
 @dataclass
 class _Peer:
-    """The connection to one address. All who need it wait for the same try, and learn of its failure together."""
+    """The connection to one address; concurrent callers share one attempt to connect, and its failure."""
 
     backoff: Backoff
     connection: BrokerConnection | None = None
@@ -74,20 +74,20 @@ class _Peer:
 
 
 def addresses(servers: str) -> list[Broker]:
-    """The brokers to begin with, of "host:port,[v6]:port"; their nodes are not known yet."""
+    """The bootstrap brokers in "host:port,[v6]:port", with node -1; raises ValueError if it is not such a list."""
     found = [
         re.fullmatch(r"\s*(?:\[([0-9A-Fa-f:.]+)\]|([^\s,:\[\]]+)):(\d{1,5})\s*", one) for one in servers.split(",")
     ]
-    # The operating system would take a greater port modulo 65536.
+    # The operating system would take a larger port modulo 65536.
     if not all(one and 0 < int(one[3]) < 65536 for one in found):
-        raise ValueError(f'servers is no list of host:port: {servers!r}; write it as "host:9092,other:9092"')
+        raise ValueError(f'servers is not a list of host:port: {servers!r}; write it as "host:9092,other:9092"')
     return [Broker(-1, one[1] or one[2], int(one[3])) for one in found if one]
 
 
 class Cluster:
     """Connections and metadata, for one event loop.
 
-    Unless it may `create` them, topics are never made, as brokers do for whoever asks about one that is missing.
+    With `create`, brokers may create a missing topic when the client asks for its metadata; without it they never do.
     """
 
     def __init__(
@@ -107,33 +107,33 @@ class Cluster:
         self._reads: dict[str, asyncio.Task[None]] = {}
 
     async def topic(self, name: str) -> TopicMetadata:
-        """The topic, read if it is not known or too old; raises if there is none that we may use."""
+        """The topic's metadata, read if it is unknown or too old; raises `KafkaError` if the topic cannot be used."""
         known = self.topics.get(name)
         if known is None or time.monotonic() - known.read_at > self._max_age:
             await self.refresh(name)
         return self.topics[name]
 
     async def refresh(self, name: str) -> None:
-        """Read the topic's metadata anew; callers at the same time share one read."""
+        """Read the topic's metadata again; concurrent callers share one read."""
         read = self._reading(name)
         await asyncio.wait([read])
         if read.cancelled():
-            raise ConnectionLost("the connections to the cluster were closed here", topic=name)
+            raise ConnectionLost("this client closed its connections to the cluster", topic=name)
         read.result()
 
     def renew(self, name: str) -> None:
-        """Have the metadata of a known topic read again in the background if it is old."""
+        """Read the metadata of a known topic again in the background if it is too old."""
         if time.monotonic() - self.topics[name].read_at > self._max_age:
             self._reading(name)
 
     async def connection(self, node: int) -> BrokerConnection:
-        """The connection to a broker, opened if need be; `ConnectionLost` when that fails now."""
+        """The connection to a broker, opened if necessary; raises `ConnectionLost` if that fails."""
         if node not in self.brokers:
             raise ConnectionLost(f"broker {node} is not in the cluster's metadata")
         return await self.connect(self.brokers[node])
 
     async def any_connection(self) -> BrokerConnection:
-        """A connection to whichever broker answers; open ones first."""
+        """A connection to any broker that answers; open connections first."""
         known = [*self.brokers.values(), *self.bootstrap]
         for peer in self._peers.values():
             if peer.connection and not peer.connection.closed:
@@ -147,7 +147,7 @@ class Cluster:
         raise failure
 
     async def ask(self, api: Api, body: dict[str, Any], node: int | None = None) -> Message:
-        """One request to one broker, or to any."""
+        """One request to one broker; to any broker without `node`."""
         connection = await (self.any_connection() if node is None else self.connection(node))
         return await connection.ask(api, body)
 
@@ -162,7 +162,7 @@ class Cluster:
                 await peer.connection.close()
 
     async def connect(self, broker: Broker) -> BrokerConnection:
-        """The connection to this address, opened if need be; after a failure the next try waits for its pause."""
+        """The connection to this address, opened if necessary; after a failure the next attempt waits for its pause."""
         peer = self._peers.setdefault((broker.host, broker.port), _Peer(Backoff(*self._pauses)))
         if peer.connection and not peer.connection.closed:
             return peer.connection
@@ -191,7 +191,7 @@ class Cluster:
     def _has_read(self, name: str, read: asyncio.Task[None]) -> None:
         del self._reads[name]
         if not read.cancelled():
-            read.exception()  # nobody waits for a read in the background; the next use of the topic starts another
+            read.exception()  # marked as read: nothing waits for a background read; the next use starts another
 
     async def _read(self, name: str) -> None:
         connection = await self.any_connection()
@@ -213,7 +213,7 @@ def _topic(name: str, found: Message) -> TopicMetadata:
     return TopicMetadata(name, found["topic_id"], tuple(leaders[p] for p in range(len(leaders))), time.monotonic())
 
 
-# The loop of those who try again until their patience is out.
+# Retries.
 
 
 async def patiently(
@@ -223,9 +223,10 @@ async def patiently(
     pauses: tuple[float, float],
     final: tuple[type[KafkaError], ...] = (),
 ) -> T:
-    """What the first attempt gives that does not fail; raises what is not retriable, or the last error.
+    """The result of the first attempt that succeeds; raises the last error after `patience` seconds.
 
-    `patience` is seconds, `pauses` the first and the longest one. Errors of the kinds `final` are raised at once.
+    `pauses` are the first and the longest pause in seconds. Errors that are not retriable, or are of the classes
+    `final`, are raised at once.
     """
     deadline, backoff = time.monotonic() + patience, Backoff(*pauses)
     while True:

@@ -1,8 +1,8 @@
 """Byte streams to one address: plain sockets without a copy in Python, and TLS.
 
-asyncio's own transports join what is written and copy what the socket does not take at once; for batches of a
-megabyte that costs more than the kernel's part. So plain connections use the loop's socket calls, which send from
-the caller's buffer. They know nothing of Kafka.
+asyncio's own transports join written chunks and copy what the socket does not take at once; for batches of a megabyte
+that costs more than the kernel's part. So plain connections use the loop's socket calls, which send from the caller's
+buffer. This module knows nothing of Kafka.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from penstock.wire.errors import AuthenticationFailed, ConnectionLost
 from penstock.wire.protocol.types import Buffer
 
 HEAD_START = 0.25
-"""Seconds that an address of a name has before the next one is tried too (RFC 8305, "Happy Eyeballs")."""
+"""Seconds after which the next address of a name is tried too (RFC 8305, "Happy Eyeballs")."""
 
 
 class Stream(Protocol):
-    """A connected stream; every failure of it is a `ConnectionLost`."""
+    """A connected stream; every failure raises `ConnectionLost`."""
 
     async def send(self, chunks: Sequence[Buffer]) -> None:
         """Write the chunks one after the other; one caller at a time."""
@@ -31,22 +31,25 @@ class Stream(Protocol):
         """Exactly `count` bytes."""
 
     async def finish(self) -> None:
-        """Wait until what was sent has left this process; nothing can be sent any more."""
+        """Wait until all sent bytes have left this process; nothing can be sent after it."""
 
     def close(self) -> None:
-        """Close at once; may be called again."""
+        """Close at once; may be called more than once."""
 
 
 async def connect(host: str, port: int, *, patience: float, tls: ssl.SSLContext | None) -> Stream:
-    """A stream to the first address of `host` that answers; the name is looked up anew each time."""
+    """A stream to the first address of `host` that answers; the name is resolved each time.
+
+    Raises `ConnectionLost`, or `AuthenticationFailed` if the certificate is not accepted.
+    """
     try:
         async with asyncio.timeout(patience):
             return await (_connect_tls(host, port, tls) if tls else _connect_plain(host, port))
     except TimeoutError:
-        raise ConnectionLost(f"{host}:{port} does not answer within {patience:g} s") from None
+        raise ConnectionLost(f"{host}:{port} did not answer within {patience:g} s") from None
     except ssl.SSLCertVerificationError as error:
         refused = f"the certificate of {host}:{port} is not accepted: {error.verify_message}"
-        raise AuthenticationFailed(f"{refused}; see the `tls` context's trusted certificates") from error
+        raise AuthenticationFailed(f"{refused}; check the `tls` context's trusted certificates") from error
     except OSError as error:
         raise ConnectionLost(f"{host}:{port} cannot be reached: {error}") from error
 
@@ -67,7 +70,7 @@ async def _connect_tls(host: str, port: int, tls: ssl.SSLContext | None) -> Stre
 
 
 async def _first_of(addresses: Sequence[tuple[int, int, int, Any]]) -> socket.socket:
-    """The first socket that connects; an address is tried when one before it failed or after that one's head start."""
+    """The first socket that connects; the next address is tried after a failure or after `HEAD_START`."""
     begun: list[asyncio.Task[socket.socket]] = []
     winner: asyncio.Task[socket.socket] | None = None
     try:
@@ -128,7 +131,7 @@ class PlainStream:
         return view
 
     async def finish(self) -> None:
-        """Nothing is kept back here."""
+        """Nothing: this stream does not buffer."""
 
     def close(self) -> None:
         if self._socket.fileno() >= 0:
@@ -158,12 +161,12 @@ class TlsStream:
 
     async def finish(self) -> None:
         self._writer.close()
-        # A broker that does not say goodbye is not waited for.
+        # Do not wait long for a broker that does not answer the TLS close.
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(1.0):
                 await self._writer.wait_closed()
 
     def close(self) -> None:
-        # The writer's own `close` goes on in the background, and is cut off with a warning where the loop ends first.
+        # The writer's own `close` continues in the background, and warns if the loop ends first.
         with suppress(RuntimeError):
             self._writer.transport.abort()

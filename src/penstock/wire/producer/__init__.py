@@ -1,1 +1,1 @@
-"""The producer: batches, their queues and their way to the brokers."""
+"""The producer: batches, their queues, and their delivery to the brokers."""

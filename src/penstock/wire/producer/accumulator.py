@@ -1,8 +1,8 @@
-"""Collects the records of each topic until they are a batch, within the producer's memory.
+"""Collects the records of each topic into batches, within the producer's memory.
 
-Records wait until they fill a batch or have waited `linger`, and while all brokers are busy. Then they are encoded
-together, as columns, and go to the sender. They take memory until they are settled; who finds too little of it left
-waits in `reserve`, behind those who wait already.
+Records wait until they fill a batch or have waited `linger`, and longer while all brokers are busy. Then they are
+encoded together, as columns, and go to the sender. They take memory until they are settled; callers for whom there is
+too little memory wait in `reserve`, in order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.wire.records.record_encoder import Encoded, TableEncoder
 
 
 class Accumulator:
-    """What `Producer.send` fills: it reads and changes the attributes itself, which for each record saves a call."""
+    """Filled by `Producer.send`, which uses the attributes directly: that saves a call for each record."""
 
     def __init__(
         self,
@@ -36,27 +36,27 @@ class Accumulator:
         linger: float,
         patience: float,
     ) -> None:
-        """`memory` is bytes, `linger` seconds, and `patience` those until a batch that is not acknowledged fails."""
+        """`memory` is in bytes, `linger` in seconds; an unacknowledged batch fails after `patience` seconds."""
         self.pending: dict[str, Pending] = {}
         """The open batch of each topic."""
         self.memory = self.free = memory
-        """Bytes in all, and those left: fewer than none while a batch is on its way that is larger than all."""
+        """All bytes, and the free bytes: negative while a batch larger than all memory is in flight."""
         self.waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._encoders, self._sender, self._transactions = encoders, sender, transactions
         self._linger, self._patience = linger, patience
         self._numbers = count()
         self._open: dict[int, None] = {}
-        """The numbers of batches that are not settled, oldest first."""
+        """The numbers of unsettled batches, oldest first."""
         self._settled = asyncio.Event()
 
     def begin(self, topic: str) -> Pending:
-        """An open batch for a topic that has none."""
+        """Make the open batch of a topic that has none."""
         pending = self.pending[topic] = Pending(topic)
         asyncio.get_running_loop().call_later(self._linger, self._lingered, pending)
         return pending
 
     def encode(self, pending: Pending) -> None:
-        """Hand the records of an open batch to the sender, unless that was done."""
+        """Hand the records of an open batch to the sender, unless that was done before."""
         if self.pending.get(pending.topic) is not pending:
             return
         del self.pending[pending.topic]
@@ -77,7 +77,7 @@ class Accumulator:
             self.encode(pending)
 
     def add(self, topic: str, one: Encoded, settle: Settle) -> None:
-        """Hand a batch to the sender for which memory is reserved; `settle` is told what became of each part of it."""
+        """Hand a batch to the sender, with memory already reserved; `settle` gets the outcome of each part of it."""
         number = next(self._numbers)
         self._open[number] = None
         deadline, left = time.monotonic() + self._patience, one.count
@@ -95,7 +95,7 @@ class Accumulator:
         self._sender.add(topic, one.partition, ProducerBatch(one.data, one.count, deadline, settled))
 
     async def flush(self) -> None:
-        """Hand over all open batches, and wait until these and all before are settled."""
+        """Hand over all open batches, and wait until they and all earlier batches are settled."""
         self.encode_all()
         last = next(self._numbers)
         while next(iter(self._open), last) < last:
@@ -103,7 +103,7 @@ class Accumulator:
             await self._settled.wait()
 
     async def drop(self, error: KafkaError) -> None:
-        """Fail all that is not in flight, and wait for the answers to the rest."""
+        """Fail all batches that are not in flight, and wait for the answers to the others."""
         self.encode_all()
         while self._open:
             self._sender.drop(error)
@@ -111,7 +111,7 @@ class Accumulator:
                 await self._sender.answered()
 
     async def reserve(self, size: int) -> None:
-        """Wait, behind those who wait already, until so many bytes fit; one that is larger than all waits for none."""
+        """Wait in order until `size` bytes are free; a size larger than all memory waits until all memory is free."""
         if not self.waiting and self._fits(size):
             self.free -= size
             return
@@ -126,19 +126,19 @@ class Accumulator:
             raise
 
     def give_back(self, size: int) -> None:
-        """Free what was reserved and is not used."""
+        """Free reserved memory that is not used."""
         self.free += size
-        self.has_room()  # no request comes back for it that would let the next one in
+        self.has_room()  # no request will come back for this memory and admit the next waiter
 
     def refuse(self, error: KafkaError) -> None:
-        """Fail those who wait in `reserve`."""
+        """Fail the callers that wait in `reserve`."""
         while self.waiting:
             _, turn = self.waiting.popleft()
             if not turn.done():
                 turn.set_exception(error)
 
     def has_room(self) -> None:
-        """A request came back: let waiting senders in, and send what had waited for a free broker."""
+        """After a request came back: admit waiting callers, and send batches that waited for an idle broker."""
         while self.waiting and self._fits(self.waiting[0][0]):
             size, turn = self.waiting.popleft()
             if not turn.done():
@@ -156,11 +156,11 @@ class Accumulator:
             self.encode(pending)
 
 
-# The encoder of each topic that a producer knows, which goes by the number of the topic's partitions.
+# The encoder of each topic that a producer knows, made for the topic's number of partitions.
 
 
 class Encoders(dict[str, TableEncoder]):
-    """By topic; those of topics not met yet, or after `clear`, come from `learn`."""
+    """Encoders by topic; `learn` adds the encoder of a new topic, or of any topic after `clear`."""
 
     def __init__(
         self,
@@ -171,15 +171,15 @@ class Encoders(dict[str, TableEncoder]):
         patience: float,
         pauses: tuple[float, float],
     ) -> None:
-        """`make` gives the encoder for a number of partitions; `require_open` raises once nothing is sent any more."""
+        """`make` returns the encoder for a number of partitions; `require_open` raises if the producer is closed."""
         super().__init__()
         self.renews = True
-        """Whether metadata that grow old are read again."""
+        """Whether old metadata is read again."""
         self._cluster, self._make, self._require_open = cluster, make, require_open
         self._patience, self._pauses = patience, pauses
 
     async def learn(self, topic: str) -> TableEncoder:
-        """The topic's encoder from metadata read now; waits for them as long as for a delivery."""
+        """The topic's encoder from metadata read now; waits for the metadata as long as for a delivery."""
 
         async def attempt() -> None:
             self._require_open(topic)
@@ -190,7 +190,7 @@ class Encoders(dict[str, TableEncoder]):
         return self._new(topic)
 
     def current(self, topic: str, encoder: TableEncoder) -> TableEncoder:
-        """This encoder, or a new one if the topic has grown; has metadata that grow old read again, and never waits."""
+        """This encoder, or a new one if the topic has more partitions; rereads old metadata in the background."""
         if not self.renews:
             return encoder
         self._cluster.renew(topic)

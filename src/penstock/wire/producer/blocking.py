@@ -1,11 +1,11 @@
-"""The producer for threads: the same calls without `await`, safe from any thread, over an event loop of its own.
+"""The producer for threads: the same calls without `await`, safe from any thread, on its own event loop.
 
     with BlockingProducer("localhost:9092") as producer:
         future = producer.send("clicks", b"value", key=b"user-1")
         print(future.result().offset)
 
-`send` hands records over in bunches, so that a call costs no switch of threads; when `WAITING` of them have not been
-taken yet, because memory is full, it waits.
+`send` hands records over in groups, so that a call does not cost a thread switch. It waits when `WAITING` records are
+not accepted yet because memory is full.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ class _Call(NamedTuple):
 
 
 class BlockingProducer:
-    """Takes the options of `Producer`; its thread ends with `close`."""
+    """A producer for threads, with the options of `Producer`; its thread ends with `close`.
+
+    Methods raise `ProducerClosed` after `close` and in a forked process.
+    """
 
     def __init__(self, servers: str, **options: Any) -> None:
         self._producer = Producer(servers, **options)
@@ -72,7 +75,7 @@ class BlockingProducer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> Future[RecordMetadata]:
-        """Hand over a record; its errors, those of wrong arguments too, are in the future."""
+        """Hand over a record, as `Producer.send` does; all errors, also of wrong arguments, are in the future."""
         self._require_open()
         options = {"key": key, "headers": headers, "partition": partition, "timestamp": timestamp}
         call = _Call(topic, value, options, Future())
@@ -94,12 +97,12 @@ class BlockingProducer:
         return self._run(self._producer.send_tables(parts))
 
     def flush(self) -> None:
-        """Wait until each record handed over before is acknowledged or failed."""
+        """Wait until each record that was handed over before is acknowledged or has failed."""
         self._run(self._flush())
 
     @contextmanager
     def transaction(self) -> Iterator[Transactions]:
-        """A transaction of `Producer.transaction`; what all threads send meanwhile belongs to it."""
+        """A transaction as in `Producer.transaction`; records that any thread sends meanwhile belong to it."""
         inside = self._producer.transaction()
         transactions = self._run(inside.__aenter__())
         how: tuple[Any, Any, Any] = None, None, None
@@ -109,12 +112,12 @@ class BlockingProducer:
             how = type(error), error, error.__traceback__
             raise
         finally:
-            # What was handed over belongs to this transaction, also when it is aborted, and not to the next one.
+            # Records that were handed over belong to this transaction, also if it is aborted, and not to the next one.
             self._run(self._drained())
             self._run(inside.__aexit__(*how))
 
     def stats(self) -> Stats:
-        """What was sent, waits and failed so far."""
+        """The producer's statistics so far."""
 
         async def ask() -> Stats:
             return self._producer.stats()
@@ -122,7 +125,7 @@ class BlockingProducer:
         return self._run(ask())
 
     def close(self) -> None:
-        """Flush, close the connections, end the thread; again, or in a forked process, nothing."""
+        """Flush, close the connections, end the thread; does nothing the second time, or in a forked process."""
         if self._closed or self._producer.is_copy:
             return
         with self._taken:

@@ -1,4 +1,4 @@
-"""Records of one topic that wait to become a batch: appended one by one, encoded together as columns."""
+"""The open batch of a topic: records are appended one by one and encoded together as columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.wire.producer.partition_queue import Outcome
 from penstock.wire.records.record_encoder import Encoded
 
 OVERHEAD = 100
-"""Bytes that a record takes here beside its key and value."""
+"""Bytes of memory that a record takes in addition to its key and value."""
 
 Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 
@@ -24,7 +24,10 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record is: `offset` is -1 with acks=0, or when the broker had it already and does not say where."""
+    """The position of a written record; `timestamp` is in milliseconds since 1970.
+
+    `offset` is -1 with acks=0, or if the broker already had the record and did not return its offset.
+    """
 
     topic: str
     partition: int
@@ -47,7 +50,7 @@ class Pending:
         self.futures: list[asyncio.Future[RecordMetadata]] = []
 
     def columns(self) -> pa.RecordBatch:
-        """The records as columns; what no record has is left out."""
+        """The records as columns; a column that no record has is left out."""
         rows = range(len(self.values))
         columns = {
             "value": pa.array(self.values, pa.large_binary()),
@@ -62,7 +65,7 @@ class Pending:
         return pa.RecordBatch.from_pydict(columns)
 
     def detail(self, partition: int | None, headers: Headers | None) -> None:
-        """What only some records have, for the newest one."""
+        """Set the partition and headers, which few records have, of the newest record."""
         row = len(self.values) - 1
         if partition is not None:
             self.partitions[row] = partition
@@ -71,7 +74,7 @@ class Pending:
             self.headers[row] = [(str(key), as_bytes("a header", value)) for key, value in pairs]
 
     def settle(self, one: Encoded, outcome: Outcome, part: slice) -> None:
-        """Tell the futures of these rows of this batch."""
+        """Set the futures of these rows of this batch."""
         rows = one.rows[part]
         futures, sent_at = _of(self.futures, rows), _of(self.timestamps, rows)
         if outcome.error is not None:
@@ -81,13 +84,13 @@ class Pending:
         offsets: Iterable[int] = range(first, first + len(rows)) if first >= 0 else repeat(-1)
         times = sent_at if outcome.append_time < 0 else repeat(outcome.append_time)
         told = zip(repeat(self.topic), repeat(one.partition), offsets, times, strict=False)
-        # A named tuple's own constructor is a Python function, at three times the cost.
+        # A named tuple's own constructor is a Python function, which costs three times as much.
         for future, metadata in zip(futures, map(tuple.__new__, repeat(RecordMetadata), told), strict=False):
-            if not future.done():  # its owner may have given up waiting
+            if not future.done():  # its owner may have cancelled it
                 future.set_result(metadata)
 
     def fail(self, error: Exception) -> None:
-        """Tell all futures that none of the records was sent."""
+        """Fail all futures: none of the records was sent."""
         _refuse(self.futures, error)
 
 
@@ -105,7 +108,7 @@ def _refuse(futures: Iterable[asyncio.Future[RecordMetadata]], error: Exception)
 
 
 def as_bytes(what: str, value: object) -> bytes | None:
-    """A value to send; refused here, where the caller's line is in the trace."""
+    """A value to send, as bytes; raises TypeError here, where the traceback shows the caller's line."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, bytearray | memoryview):

@@ -1,11 +1,11 @@
-"""The queue of one partition: batches in order, those in flight, and the sequence numbers that keep both honest.
+"""The queue of one partition: batches in order, batches in flight, and their sequence numbers.
 
-An idempotent producer numbers its records per partition (KIP-98): a broker takes a batch only if its first number
-follows the last one it has, and says so otherwise. A batch keeps its bytes for as long as anybody may have
-stored it. Only where it is certain that nobody has, because the broker refused it behind a gap, it is numbered anew
-under a fresh producer id. Broker state is per producer id and partition, so each lane has an id of its own to change.
-A batch that the broker refused as too large, or for some of its records, is cut into parts, which share its numbers as
-they share its records (as Java's ProducerBatch.split does), so that the batches behind it keep theirs.
+An idempotent producer numbers its records per partition (KIP-98): a broker accepts a batch only if its first number
+follows the last number that the broker has; otherwise it answers with an error. A batch keeps its bytes as long as any
+broker may have stored it. Only if it is certain that no broker has, because the broker refused it after a gap, the
+batch is renumbered under a new producer id. Broker state is per producer id and partition, so each lane can change its
+own id. A batch that the broker refused as too large, or for some of its records, is split into parts, which share its
+numbers as they share its records (as in Java's ProducerBatch.split), so that later batches keep their numbers.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ SEQUENCES = 1 << 31
 
 
 class ProducerId(NamedTuple):
-    """A producer id and its epoch, as InitProducerId gives them."""
+    """A producer id and its epoch, from InitProducerId."""
 
     id: int
     epoch: int
 
 
 class Outcome(NamedTuple):
-    """What became of a batch: its offset (-1 where the broker did not say) and append time (-1: the records' own)."""
+    """The result of a batch: its offset (-1 if the broker did not return it) and append time (-1: the records' own)."""
 
     offset: int
     append_time: int
@@ -44,14 +44,14 @@ Settle = Callable[[Outcome, slice], None]
 
 @dataclass(eq=False)
 class ProducerBatch:
-    """A record batch on its way; `settle` is called once, with the slice it has of the records encoded together."""
+    """A record batch to send; `settle` is called once, with its slice of the records that were encoded together."""
 
     data: memoryview
     count: int
     deadline: float
     settle: Settle
     first: int = 0
-    """Which record of those encoded together is its first: not 0 in a later part of a batch that was too large."""
+    """The index of its first record among the records encoded together: above 0 in later parts of a split batch."""
     created: float = field(default_factory=time.monotonic)
     place: tuple[int, int] = (-1, 0)
     identity: ProducerId | None = None
@@ -59,7 +59,7 @@ class ProducerBatch:
     attempts: int = 0
     settled: bool = False
     problem: KafkaError | None = None
-    """Why it was not taken when it was sent last."""
+    """The error of its last attempt."""
 
     def finish(self, outcome: Outcome) -> None:
         if not self.settled:
@@ -75,14 +75,14 @@ class Lane:
         self.queue: deque[ProducerBatch] = deque()
         self.in_flight: list[ProducerBatch] = []
         self.node = -1
-        """The broker that has what is in flight, or had it last."""
+        """The broker of the batches in flight, or of the last ones."""
         self.identity: ProducerId | None = None
         self.wants_identity = False
-        """The numbers so far lead nowhere: once nothing is in flight, what is queued starts again at zero."""
+        """The current numbers cannot continue: when nothing is in flight, the queued batches start again at zero."""
         self.recovering = False
-        """Something failed: nothing more is sent until all that is in flight has come back, to keep the order."""
+        """A batch failed: to keep the order, nothing is sent until all batches in flight have come back."""
         self.proven = False
-        """The broker has taken a batch under this identity, so it knows the numbers."""
+        """The broker has accepted a batch under this identity, so it knows the numbers."""
         self._next = self._added = 0
 
     def add(self, one: ProducerBatch) -> None:
@@ -93,22 +93,22 @@ class Lane:
     def sendable(self, most_in_flight: int, now: float) -> bool:
         if not self.queue or now < self.backoff.until:
             return False
-        # A broker that knows nothing of an identity begins with whatever number comes first (Kafka's
-        # ProducerAppendInfo), so a second batch in flight could be taken in place of a first one that was refused.
+        # A broker that does not know an identity accepts any first number (Kafka's ProducerAppendInfo), so it could
+        # accept a second batch in flight after it refused the first one.
         if self.recovering or (self.identity and not self.proven):
             return not self.in_flight
         return len(self.in_flight) < most_in_flight
 
     def may_ask(self, node: int) -> bool:
-        """Whether the next batch may go to this broker: not while another one owes answers.
+        """Whether the next batch may go to this broker: not while another broker has not answered.
 
-        A new leader may have what the old one does not answer for. It knows the last five batches of a producer
-        (KIP-98), and takes what is sent again for written only as long as it has not been given five others meanwhile.
+        A new leader may have batches that the old leader does not answer for. It remembers the last five batches of a
+        producer (KIP-98), and recognizes a repeated batch only if it has not received five others meanwhile.
         """
         return not self.in_flight or node == self.node
 
     def restart(self, identity: ProducerId) -> None:
-        """Number all that is queued anew; only when nothing is in flight."""
+        """Renumber all queued batches; only when nothing is in flight."""
         assert not self.in_flight
         self.identity, self.wants_identity, self.proven, self._next = identity, False, False, 0
         for one in self.queue:
@@ -139,7 +139,7 @@ class Lane:
         )
 
     def is_first(self, one: ProducerBatch) -> bool:
-        """Whether no older batch of this lane is still on its way."""
+        """Whether no older batch of this lane is queued or in flight."""
         return (not self.in_flight or self.in_flight[0] is one) and not (self.queue and self.queue[0].place < one.place)
 
     def settled(self, one: ProducerBatch) -> None:
@@ -148,12 +148,12 @@ class Lane:
         self.backoff.reset()
 
     def again(self, one: ProducerBatch) -> None:
-        """Put a batch that failed back, in front of all younger ones."""
+        """Put a failed batch back, before all later batches."""
         self.in_flight.remove(one)
         self._put_back([one])
 
     def split(self, one: ProducerBatch, parts: Iterable[Encoded]) -> list[ProducerBatch]:
-        """Put the parts of a batch that was in flight, and that nobody stored, back in its place; gives them."""
+        """Queue the parts of a batch that was in flight and not stored, in its position; returns the parts."""
         self.in_flight.remove(one)
         made, sequence, first = [], one.sequence, one.first
         for encoded in parts:
@@ -174,7 +174,7 @@ class Lane:
             self.queue.insert(place, one)
 
     def gap(self, one: ProducerBatch) -> None:
-        """A batch failed for good: the broker refuses its successors, which then start anew."""
+        """A batch failed for good: the broker refuses the batches after it, which are then renumbered."""
         if one in self.in_flight:
             self.in_flight.remove(one)
         else:
@@ -183,5 +183,5 @@ class Lane:
             self.recovering = True
 
     def expired(self, now: float) -> list[ProducerBatch]:
-        """Queued batches whose time is up."""
+        """Queued batches whose deadline is over."""
         return [one for one in self.queue if one.deadline <= now]

@@ -1,4 +1,4 @@
-"""What a broker's answer, or its absence, means for a batch: it is done, goes again, is cut or numbered anew, or fails.
+"""Handles a broker's answer, or a missing answer: a batch is done, is sent again, is split, is renumbered, or fails.
 
 The rules are those of Java's client (Sender.completeBatch and TransactionManager.canRetry, 4.3).
 """
@@ -35,7 +35,7 @@ DUPLICATE_SEQUENCE_NUMBER = 46
 
 
 class Answers:
-    """Judges the batches of one producer; `learn` is given the topics whose leaders are to be looked up again."""
+    """Decides about the batches of one producer; calls `learn` with topics whose leaders must be looked up again."""
 
     def __init__(
         self, delivery: Delivery, settlement: Settlement, learn: Callable[[str], None], *, transactional: bool
@@ -44,10 +44,10 @@ class Answers:
         self._transactional = transactional
 
     def judge(self, lane: Lane, one: ProducerBatch, result: dict[str, Any] | None) -> None:
-        """`result` is the answer's part about the batch's partition, if there is one."""
+        """Handle `result`, the answer's part about the batch's partition; None if the answer has none."""
         where: dict[str, Any] = {"topic": lane.topic, "partition": lane.partition}
         if result is None:
-            self.failed(lane, one, error_of(-1)(detail="the answer skips it", **where))
+            self.failed(lane, one, error_of(-1)(detail="the answer does not mention this partition", **where))
         elif result["error_code"] in (0, DUPLICATE_SEQUENCE_NUMBER):
             self._settlement.done(lane, one, Outcome(result["base_offset"], result["log_append_time_ms"], None))
         else:
@@ -60,7 +60,7 @@ class Answers:
                 self.failed(lane, one, error)
 
     def failed(self, lane: Lane, one: ProducerBatch, error: KafkaError) -> None:
-        """Send again what may succeed; where the broker's numbers are not ours, first start new ones."""
+        """Send the batch again if it may succeed; if the broker expects another sequence, renumber first."""
         one.problem = error
         if isinstance(error, OutOfOrderSequenceNumber | UnknownProducerId) and self._renumbers(lane, one):
             if lane.is_first(one):
@@ -72,7 +72,7 @@ class Answers:
             self._too_large(lane, one, error)
             return
         if not error.retriable:
-            # With this epoch all that follows would fail alike.
+            # With this epoch all following batches would fail too.
             lane.wants_identity |= isinstance(error, InvalidProducerEpoch) and not self._transactional
             self._settlement.fail(lane, one, error)
             return
@@ -82,11 +82,11 @@ class Answers:
             self._learn(lane.topic)
 
     def _renumbers(self, lane: Lane, one: ProducerBatch) -> bool:
-        """Whether a batch behind a gap may go again: always, but a transaction whose gap it meets first has failed."""
+        """Whether a batch after a gap may be sent again: yes, except the first batch after a gap in a transaction."""
         return self._delivery.idempotent and not (self._transactional and lane.is_first(one))
 
     def _some_refused(self, lane: Lane, one: ProducerBatch, error: KafkaError, named: Sequence[int]) -> None:
-        """Fail the records for which the broker has refused a batch, and send the others again: it stored none."""
+        """Fail the records for which the broker refused a batch, and send the others again: it stored none of them."""
         bad = np.unique(named)
         rows = [np.setdiff1d(np.arange(one.count), bad), bad]
         parts = lane.split(one, parted(one.data, rows, self._delivery.compression_level))
@@ -95,7 +95,7 @@ class Answers:
         self._settlement.fail(lane, parts[1], error)
 
     def _too_large(self, lane: Lane, one: ProducerBatch, error: KafkaError) -> None:
-        """Send the records in smaller batches; one that is alone in its batch fails."""
+        """Send the records in smaller batches; a record that is alone in its batch fails."""
         if one.count > 1:
             lane.split(one, halves(one.data, self._delivery.compression_level))
         else:
@@ -104,9 +104,9 @@ class Answers:
 
 
 def _spread(settle: Settle, numbers: Array, first: int, outcome: Outcome, part: slice) -> None:
-    """Tell the end of a batch that has the records of these numbers of another, as that of runs of that one's records.
+    """Settle a batch that has some records of another batch, as runs of that other batch's records.
 
-    The batch's own records are counted from `first`.
+    `numbers` are the records' numbers in the other batch; the batch's own records count from `first`.
     """
     for start, last in ranges(numbers[part.start - first : part.stop - first]):
         settle(outcome, slice(start, last + 1))
@@ -114,24 +114,24 @@ def _spread(settle: Settle, numbers: Array, first: int, outcome: Outcome, part: 
             outcome = outcome._replace(offset=outcome.offset + last + 1 - start)
 
 
-# The end of each batch: told to those who wait for it, counted for its topic, and to an open transaction a failure.
+# The end of each batch: settles its futures, counts it for its topic, and fails an open transaction if it failed.
 
 
 class Settlement:
-    """`has_room` is called when a failure may have freed memory."""
+    """Ends batches; calls `has_room` when a failure may have freed memory."""
 
     def __init__(self, has_room: Callable[[], None], transactions: Transactions | None) -> None:
         self.topics: dict[str, TopicCounts] = defaultdict(TopicCounts)
         self._has_room, self._transactions = has_room, transactions
 
     def done(self, lane: Lane, one: ProducerBatch, outcome: Outcome) -> None:
-        """The broker has it."""
+        """The broker has written the batch."""
         lane.settled(one)
         self.topics[lane.topic].acknowledged(one.count, len(one.data), time.monotonic() - one.created)
         one.finish(outcome)
 
     def fail(self, lane: Lane, one: ProducerBatch, error: KafkaError) -> None:
-        """It is not tried again."""
+        """The batch failed and is not sent again."""
         lane.gap(one)
         if error.partition is None:
             error = _placed(error, lane)
@@ -142,27 +142,27 @@ class Settlement:
         self._has_room()
 
     def drop(self, lanes: Iterable[Lane], error: KafkaError) -> None:
-        """Fail all that waits in these lanes."""
-        # The room that this makes may let in a record for a new lane.
+        """Fail all batches that wait in these lanes."""
+        # The freed memory may admit a record for a new lane, so iterate over a copy.
         for lane in list(lanes):
             for one in list(lane.queue):
                 self.fail(lane, one, error)
 
     def expire(self, lanes: Iterable[Lane]) -> None:
-        """Fail what waits and whose time is up."""
+        """Fail the waiting batches whose deadline is over."""
         now = time.monotonic()
         for lane in list(lanes):
             for one in lane.expired(now):
                 late = DeliveryTimeout(
                     topic=lane.topic,
                     partition=lane.partition,
-                    detail=f"not acknowledged within {now - one.created:.1f} s, {one.attempts} times sent"
-                    + (f", the last time with {one.problem}" if one.problem else ""),
+                    detail=f"not acknowledged within {now - one.created:.1f} s, sent {one.attempts} times"
+                    + (f", the last error was {one.problem}" if one.problem else ""),
                 )
                 self.fail(lane, one, late)
 
     def stats(self, lanes: Iterable[Lane]) -> dict[str, TopicStats]:
-        """Of each topic that has lanes."""
+        """The statistics of each topic that has lanes."""
         by_topic: dict[str, list[Lane]] = defaultdict(list)
         for lane in lanes:
             by_topic[lane.topic].append(lane)
@@ -175,7 +175,7 @@ class Settlement:
 
 
 def _placed(error: KafkaError, lane: Lane) -> KafkaError:
-    """The error of a whole connection or topic, as that of one partition's records."""
+    """The error of a connection or topic, as an error of one partition's records."""
     made = type(error)(error.detail, topic=lane.topic, partition=lane.partition)
     made.__cause__ = error.__cause__
     return made

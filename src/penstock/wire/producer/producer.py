@@ -5,9 +5,9 @@
         print((await future).offset)
         receipt = await producer.send_table("clicks", table)
 
-Records of a topic are collected in the accumulator, go through the lane of their partition, and stay accounted for
-until the broker has them or an error says why not. What does not fit into `buffer_memory` waits in `send`: nothing is
-ever dropped.
+The accumulator collects the records of a topic; then they go through the lane of their partition. Each record ends
+either acknowledged by the broker or with an error. `send` waits while `buffer_memory` is full: records are never
+dropped.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ from penstock.wire.records.record_encoder import TableEncoder
 from penstock.wire.sasl import Authenticate
 
 REQUEST = 2_000_001
-"""Bytes of a request: two batches keep both sides busy, while four leave the broker's second thread without work."""
+"""Bytes of a request: two batches keep both sides busy; with four, the broker's second thread has no work."""
 
 SMALL = 1 << 20
-"""Bytes of rows that are there already and are encoded on the loop: the way to another thread and back is as long."""
+"""Present rows up to this size are encoded on the loop: a switch to another thread would take as long."""
 
-LATE = "the transaction ended before this was taken; inside it, await each call that sends"
+LATE = "the transaction ended before this call was accepted; await each call that sends inside the transaction"
 
 
 class Producer:
-    """Sends records to Kafka; made for one event loop, in which all of its methods are called."""
+    """Sends records to Kafka; belongs to one event loop, in which all of its methods must be called."""
 
     def __init__(
         self,
@@ -87,13 +87,13 @@ class Producer:
         tls: ssl.SSLContext | None = None,
         authenticate: Authenticate | None = None,
     ) -> None:
-        """`servers` is "host:port,..."; sizes are bytes. `idempotent` is on unless `acks` is 0 or 1.
+        """`servers` is "host:port,..."; sizes are in bytes. `idempotent` is on unless `acks` is 0 or 1.
 
-        `partitioner` is "key" (its hash; without one, a partition for each batch), "sticky" (that for all),
-        "round-robin", or a function of a column of keys and the number of partitions, called in other threads too.
-        `in_flight` requests may be under way to each broker. A record that is not acknowledged within
-        `delivery_timeout` fails; until then whatever can pass is tried again, after pauses that double from
-        `retry_backoff` to `retry_backoff_max`.
+        `partitioner` is "key" (the key's hash; records without a key get one partition per batch), "sticky" (one
+        partition per batch for all records), "round-robin", or a function of a column of keys and the number of
+        partitions, which is called in other threads too. `in_flight` is the most requests in flight to each broker. A
+        record that is not acknowledged within `delivery_timeout` fails; until then retriable errors are retried, after
+        pauses that double from `retry_backoff` to `retry_backoff_max`. Raises ValueError if an option is not valid.
         """
         require_delivery(acks, idempotent, in_flight, transactional_id)
         require_records(compression, compression_level, partitioner, batch_size, buffer_memory)
@@ -119,7 +119,7 @@ class Producer:
             compression_level=compression_level,
         )
         self._transactions: Transactions | None = None
-        self._current: object | None = None  # stands for the transaction that takes records; asked for after each wait
+        self._current: object | None = None  # identifies the transaction that accepts records; checked after each wait
         if transactional_id is not None:
             limits = {"timeout": transaction_timeout.total_seconds(), "patience": patience}
             self._transactions = Transactions(self._cluster, transactional_id, pauses=pauses, **limits)
@@ -139,7 +139,7 @@ class Producer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self.is_copy = False
-        """Whether it is in a forked process, where it shares its connections with the original."""
+        """Whether this is the copy in a forked process, which shares its connections with the original."""
         tell(self)
 
     async def __aenter__(self) -> Producer:
@@ -151,19 +151,19 @@ class Producer:
         await self.close()
 
     def stats(self) -> Stats:
-        """What was sent, waits and failed so far, by topic and by broker."""
+        """The statistics so far, by topic and by broker."""
         used = self._accumulator.memory - self._accumulator.free
         return Stats(used, self._accumulator.memory, self._sender.topic_stats(), self._sender.broker_stats())
 
     def forked(self) -> None:
-        """Refuse everything from here on."""
+        """Refuse all calls from now on; called in a forked process."""
         self.is_copy = True
         self._encoders.clear()
 
     def require_open(self, topic: str | None = None) -> None:
-        """`ProducerClosed` in a forked process, or after `close`."""
+        """Raises `ProducerClosed` in a forked process, or after `close`."""
         if self.is_copy:
-            raise ProducerClosed("it was made before this process was forked; make one in each process", topic=topic)
+            raise ProducerClosed("it was created before the process forked; create one in each process", topic=topic)
         if self._closed:
             raise ProducerClosed(topic=topic)
 
@@ -177,15 +177,17 @@ class Producer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Hand over a record; returns at once, or when there is memory for it, with the future of its delivery.
+        """Hand over a record; returns the future of its delivery at once, or when there is memory for the record.
 
-        `value` None is a tombstone; `timestamp` is milliseconds since 1970, now by default. Records with the same key
-        go to the same partition, the one that Java's client chooses.
+        `value` None is a tombstone; `timestamp` is in milliseconds since 1970, by default now. Records with the same
+        key go to the same partition, which is the partition that Java's client chooses. Raises `ProducerClosed`,
+        `InvalidTxnState` outside a transaction of a transactional producer, ValueError for a partition that does not
+        exist, and TypeError for a value that is not bytes; errors of the delivery are in the future.
         """
         began = self._current
         encoder = self._encoders.get(topic) or await self._learn(topic)
         if partition is not None and not 0 <= partition < encoder.partitions:
-            encoder = await self._learn(topic)  # it may have grown
+            encoder = await self._learn(topic)  # the topic may have more partitions now
             if not 0 <= partition < encoder.partitions:
                 raise ValueError(f"{topic} has partitions 0 to {encoder.partitions - 1}, not {partition}")
         if self._transactions:
@@ -201,7 +203,7 @@ class Producer:
         else:
             collected.free -= size
         pending = collected.pending.get(topic) or collected.begin(topic)
-        # Made directly: the loop's own method does the same at three times the cost.
+        # Made directly: the loop's own method does the same but costs three times as much.
         future: asyncio.Future[RecordMetadata] = asyncio.Future(loop=self._loop)
         pending.values.append(value)
         pending.keys.append(key)
@@ -217,18 +219,18 @@ class Producer:
     async def send_table(self, topic: str, table: Tabular | Iterable[pa.RecordBatch]) -> Receipt:
         """Write all rows and wait for the brokers; rows of one partition keep their order.
 
-        Columns: `value`, and if there `key` (both binary or string), `headers` (list of struct key, value),
-        `timestamp` (a timestamp, or milliseconds since 1970), `partition` (int). Returns the offsets of each
-        partition's rows, or raises `TableFailed` with what was written and which rows were not.
+        Columns: `value`, optionally `key` (both binary or string), `headers` (list of struct key, value), `timestamp`
+        (a timestamp, or int64 milliseconds since 1970), `partition` (integer). Returns the offsets of each partition's
+        rows; raises `TableFailed` with the written rows and the failed rows, ValueError or TypeError for wrong columns.
         """
         parts = ((topic, batch) for batch in record_batches(table))
         found = await self.send_tables(list(parts) if isinstance(table, pa.Table | pa.RecordBatch | list) else parts)
         return found.get(topic) or Receipt(topic, 0, {})
 
     async def send_values(self, topic: str, parts: Sequence[Texts]) -> Receipt:
-        """Write values without keys and wait for the brokers, as `send_table` does; they are copied once less.
+        """Write values without keys and wait for the brokers, as `send_table` does, with one copy less.
 
-        All of them are one batch if they fit into it. Rows are counted through all parts.
+        All values are one batch if they fit into a batch. Row numbers count through all parts.
         """
         began = self._current
         encoder = self._encoders.current(topic, self._encoders.get(topic) or await self._learn(topic))
@@ -241,10 +243,10 @@ class Producer:
         return await delivery.receipt()
 
     async def send_tables(self, parts: Tabular | Iterable[tuple[str, pa.RecordBatch]]) -> dict[str, Receipt]:
-        """Write rows, each to the topic in its column `topic`, or batches, each to its topic, and wait for the brokers.
+        """Write rows to the topics in their column `topic`, or batches each to its topic, and wait for the brokers.
 
-        Returns the receipts by topic; in `TableFailed` the rows of a topic are counted without those of others.
-        `parts` is asked for the next one in another thread, unless it is a list, so it may take its time.
+        Returns the receipts by topic; raises `TableFailed`, in which row numbers count only the rows of one topic.
+        Unless `parts` is a list, another thread iterates over it, so it may block.
         """
         if isinstance(parts, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
             parts = by_topic(record_batches(parts))
@@ -257,7 +259,7 @@ class Producer:
             self._require_transaction(topic, began)
             delivery = deliveries.setdefault(topic, TableDelivery(topic))
             encoded, small = encoder.encode(batch), ready and batch.nbytes <= self._small
-            # In another thread too: the kernel holds no lock, so the loop sends meanwhile.
+            # In another thread too: the kernel does not hold the GIL, so the loop can send meanwhile.
             while (one := await following(encoded, here=small)) is not None:
                 await self._reserve(topic, len(one.data), began)
                 self._accumulator.add(topic, one, delivery.expect(one))
@@ -266,10 +268,10 @@ class Producer:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transactions]:
-        """All records sent inside become visible together when it ends, or none of them: on any error it is aborted.
+        """A transaction: all records sent inside become visible together at its end; any error aborts it.
 
-        Needs `transactional_id`; a producer that is made with the same id later fences this one (`ProducerFenced`).
-        `add_offsets` of what it gives commits a group's offsets as a part of it.
+        Needs `transactional_id`, otherwise raises ValueError. A producer that is created later with the same id fences
+        this one (`ProducerFenced`). `add_offsets` of the yielded object commits a group's offsets in the transaction.
         """
         if self._transactions is None:
             raise ValueError("a producer without transactional_id has no transactions")
@@ -290,31 +292,31 @@ class Producer:
 
     async def _abort(self, transactions: Transactions, error: BaseException) -> None:
         why = TransactionAbortable(f"the transaction was aborted: {error!r}")
-        if isinstance(error, KafkaError) and not isinstance(error, TableFailed):  # which tells of one table's rows
+        if isinstance(error, KafkaError) and not isinstance(error, TableFailed):  # which is about one table's rows
             why = error
         self._stop_taking(why)
         await self._accumulator.drop(why)
         await transactions.end(commit=False)
 
     def _stop_taking(self, why: KafkaError) -> None:
-        """Refuse records that wait for memory: let in once the transaction has ended, they would be in the next one."""
+        """Refuse records that wait for memory: accepted after the transaction's end, they would be in the next one."""
         self._current = None
         self._accumulator.refuse(why)
 
     async def flush(self) -> None:
-        """Send all that was handed over so far, and wait until each of its records is acknowledged or failed."""
+        """Send all records that were handed over, and wait until each is acknowledged or has failed."""
         if self.is_copy:
             self.require_open()
         await self._accumulator.flush()
 
     async def close(self) -> None:
-        """Flush, then close the connections; again, or in a forked process, nothing."""
+        """Flush, then close the connections; does nothing the second time, or in a forked process."""
         if self._closed or self.is_copy:
             return
         self._closed = True
         self._encoders.renews = False
         self._accumulator.encode_all()
-        self._encoders.clear()  # from here on `send` refuses
+        self._encoders.clear()  # from now on `send` raises ProducerClosed
         self._accumulator.refuse(ProducerClosed())
         try:
             await self.flush()
@@ -333,7 +335,7 @@ class Producer:
         return await self._encoders.learn(topic)
 
     async def _reserve(self, topic: str, size: int, began: object | None) -> None:
-        """Wait for memory; it is given back if meanwhile the producer was closed, or the transaction ended."""
+        """Wait for memory; gives it back if the producer was closed or the transaction ended meanwhile."""
         await self._accumulator.reserve(size)
         try:
             self.require_open(topic)
@@ -343,7 +345,7 @@ class Producer:
             raise
 
     def _require_transaction(self, topic: str, began: object | None) -> None:
-        """`InvalidTxnState` unless the transaction in which a call began, if there are any, still takes records."""
+        """Raises `InvalidTxnState` in a transactional producer unless the call's transaction still accepts records."""
         if self._transactions is None:
             return
         if began is None:
@@ -352,21 +354,21 @@ class Producer:
             raise InvalidTxnState(LATE, topic=topic)
 
 
-# Tells those who ask for it, in a forked process, that they are copies; so nobody need ask for the process's id.
+# Notifies registered objects in a forked process that they are copies, so that no call has to check the process id.
 
 
 class Copied(Protocol):
-    """What must not be used in a forked process, because it shares connections or locks with the original."""
+    """An object that must not be used in a forked process, because it shares connections or locks with the original."""
 
     def forked(self) -> None:
-        """This is the copy."""
+        """Called on the copy in the forked process."""
 
 
 _known: WeakSet[Copied] = WeakSet()
 
 
 def tell(one: Copied) -> None:
-    """Call `forked` of this object in every process that is forked from this one, for as long as it lives."""
+    """Call `forked` of this object in every process that is forked from this one, as long as the object lives."""
     _known.add(one)
 
 

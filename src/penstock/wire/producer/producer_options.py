@@ -1,4 +1,4 @@
-"""What a producer may be told: refused here, when it is made, with what would be right."""
+"""Checks a producer's options when it is made; the errors say what is valid."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ class Delivery:
     request_timeout: float
     pauses: tuple[float, float]
     compression_level: int | None = None
-    """For what must be compressed again."""
+    """The level for batches that are compressed again after a split."""
 
 
 def require_delivery(acks: Acks, idempotent: bool | None, in_flight: int, transactional_id: str | None) -> None:
-    """ValueError unless these go together."""
+    """Raises ValueError unless these options fit together."""
     if acks not in (0, 1, "all"):
-        raise ValueError(f"acks is 0, 1 or 'all', not {acks!r}")
+        raise ValueError(f"acks must be 0, 1 or 'all', not {acks!r}")
     if idempotent and acks != "all":
         raise ValueError("an idempotent producer needs acks='all'")
     idempotent = acks == "all" and idempotent is not False
     if in_flight < 1 or (in_flight > 5 and idempotent):
-        raise ValueError("in_flight is 1 to 5: brokers remember five batches of an idempotent producer")
+        raise ValueError("in_flight must be 1 to 5: brokers remember five batches of an idempotent producer")
     if transactional_id is not None and not idempotent:
-        raise ValueError("a transactional producer is idempotent, with acks='all'")
+        raise ValueError("a transactional producer must be idempotent, with acks='all'")
 
 
 def require_records(
     compression: str, level: int | None, partitioner: str | Partitioner, batch_size: int, buffer_memory: int
 ) -> None:
-    """ValueError unless record batches can be made with these."""
+    """Raises ValueError unless record batches can be made with these options."""
     require_level(codec_number(compression), level)
     partitioner_of(partitioner)
     if not HEADER_SIZE < batch_size <= MAX_SIZE:
-        raise ValueError(f"batch_size is {HEADER_SIZE + 1} to {MAX_SIZE} bytes, not {batch_size}")
+        raise ValueError(f"batch_size must be {HEADER_SIZE + 1} to {MAX_SIZE} bytes, not {batch_size}")
     if buffer_memory < 1:
-        raise ValueError(f"buffer_memory is a number of bytes, not {buffer_memory}")
+        raise ValueError(f"buffer_memory must be at least 1 byte, not {buffer_memory}")
 
 
 def require_times(linger: timedelta, **timeouts: timedelta) -> None:
-    """ValueError for a time that is not positive; only `linger` may be zero."""
+    """Raises ValueError for a time that is not positive; only `linger` may be zero."""
     if linger < timedelta(0):
-        raise ValueError(f"linger is a time of 0 or more, not {linger}")
+        raise ValueError(f"linger must be 0 or more, not {linger}")
     for name, timeout in timeouts.items():
         if timeout <= timedelta(0):
-            raise ValueError(f"{name} is a time of more than 0, not {timeout}")
+            raise ValueError(f"{name} must be more than 0, not {timeout}")

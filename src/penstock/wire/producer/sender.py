@@ -1,8 +1,8 @@
-"""Carries batches from their lanes to the leaders' brokers, and each answer back to its batch.
+"""Sends batches from their lanes to the leaders' brokers, and returns each answer to its batch.
 
-One task looks at all lanes whenever something changed: a batch came, an answer came, a pause ended. For each broker
-with room it makes one request of one batch a lane. Requests to one broker are pipelined; `Lane` says what
-that needs to keep order and to write nothing twice, `Preparation` what comes before a request, `Answers` what after.
+One task checks all lanes whenever something changed: a batch came, an answer came, a pause ended. For each broker with
+capacity it makes a request with one batch per lane. Requests to a broker are pipelined. `Lane` keeps the order and
+prevents duplicates, `Preparation` does what comes before a request, `Answers` what comes after.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from penstock.wire.producer.tasks import SenderTasks
 from penstock.wire.producer.transactions import PRODUCE_AT_MOST, Transactions
 from penstock.wire.protocol import frames
 
-BY_ID = 13  # the version of Produce from which topics go by their id
+BY_ID = 13  # the first version of Produce that names topics by their id
 IDLE = 1.0
-"""Seconds after which deadlines are looked at when nothing else happens."""
+"""Seconds after which deadlines are checked if nothing else happens."""
 
 
 class _Sent(NamedTuple):
@@ -36,7 +36,7 @@ class _Sent(NamedTuple):
 
 
 class Sender:
-    """Runs from `start` to `close`; `add` gives it work."""
+    """Runs from `start` to `close`; `add` gives it batches."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Sender:
         return self.lanes[key]
 
     def drop(self, error: KafkaError) -> None:
-        """Fail all that is not in flight."""
+        """Fail all batches that are not in flight."""
         self._settlement.drop(self.lanes.values(), error)
 
     @property
@@ -101,11 +101,11 @@ class Sender:
         }
 
     def has_capacity(self) -> bool:
-        """Whether a batch that came now would be sent at once by some broker."""
+        """Whether some broker could take a new batch at once."""
         return any(count < self._delivery.in_flight for count in self.requests.values()) or not self.requests
 
     async def close(self) -> None:
-        """Fail what is left: all of it, if nobody waited for its end."""
+        """Stop, and fail all batches that are left."""
         self._broken = ProducerClosed()
         if self._pump:
             self._pump.cancel()
@@ -124,13 +124,13 @@ class Sender:
                     async with asyncio.timeout(pause):
                         await self._work.changed.wait()
         except Exception as error:
-            # Nobody awaits this task: without this, a fault of ours would let every sender wait for ever.
+            # Nothing awaits this task: without this, a bug here would make every caller wait forever.
             self._broken = KafkaError(f"the sender failed: {error!r}")
             self.drop(self._broken)
             raise
 
     def _send_what_can_go(self) -> float:
-        """Start requests for all lanes that may send; returns seconds until another look is due."""
+        """Start requests for all lanes that may send; returns the seconds until the next check."""
         now, ready, next_look = time.monotonic(), defaultdict(list), IDLE
         for lane in self.lanes.values():
             if not lane.sendable(self._delivery.in_flight, now):
@@ -144,7 +144,7 @@ class Sender:
         return next_look
 
     def _post(self, node: int, lanes: list[Lane]) -> list[Lane]:
-        """Start a request with a batch of each lane that it has room for; returns the other lanes."""
+        """Start a request with a batch of each lane that fits in it; returns the other lanes."""
         taken: list[_Sent] = []
         size = 0
         for lane in lanes:
@@ -153,7 +153,7 @@ class Sender:
             size += len(lane.queue[0].data)
             taken.append(_Sent(lane, lane.take(node)))
             self._settlement.topics[lane.topic].retries += taken[-1].batch.attempts > 1
-        # The next look begins with the lanes that had no turn.
+        # The next check starts with the lanes that were not served.
         for sent in taken:
             key = sent.lane.topic, sent.lane.partition
             self.lanes[key] = self.lanes.pop(key)
@@ -172,7 +172,7 @@ class Sender:
                 self._answers.failed(lane, one, error)
         except ValueError as error:
             for each in sent:
-                wrong = KafkaError(f"the request cannot be made: {error}", topic=each.lane.topic)
+                wrong = KafkaError(f"the request cannot be encoded: {error}", topic=each.lane.topic)
                 self._settlement.fail(each.lane, each.batch, wrong)
         finally:
             self.requests[node] -= 1
@@ -182,7 +182,7 @@ class Sender:
     async def _produce(self, connection: BrokerConnection, sent: list[_Sent]) -> None:
         version = connection.version(frames.PRODUCE, at_most=PRODUCE_AT_MOST if self._transactions else None)
         by_id, body = version >= BY_ID, self._body(sent, by_id=version >= BY_ID)
-        # Read now: by the time of the answer the topic may have been made anew, with another id.
+        # Read now: before the answer comes, the topic may be created again with another id.
         names = {self._cluster.topics[lane.topic].id: lane.topic for lane, _ in sent} if by_id else {}
         answer = connection.post(frames.PRODUCE, body, version=version, answered=self._delivery.acks != 0)
         found = await connection.wait(answer, frames.PRODUCE)
@@ -211,13 +211,13 @@ class Sender:
         }
 
 
-# What a lane needs before it may send: the leader of its partition, and if idempotent a producer id.
+# What a lane needs before it may send: the leader of its partition, and a producer id if the producer is idempotent.
 #
-# Each is asked for once at a time, in the background; who is not prepared is looked at again when the answer came.
+# Background tasks ask for each, one request at a time; lanes that are not ready are checked again after the answer.
 
 
 class Preparation:
-    """Of the lanes of one sender."""
+    """Prepares the lanes of one sender."""
 
     def __init__(
         self,
@@ -234,7 +234,7 @@ class Preparation:
         self._identity: ProducerId | None = None
 
     def is_done(self, lane: Lane) -> bool:
-        """Whether leader and identity are known; starts the work that makes them so."""
+        """Whether leader and identity are known; starts the requests for them if not."""
         if self.leader(lane) < 0:
             self.learn(lane.topic)
             return False
@@ -288,7 +288,7 @@ class Preparation:
             if found["error_code"]:
                 raise error_of(found["error_code"])()
             made = ProducerId(found["producer_id"], found["producer_epoch"])
-            # All lanes begin with one id; the next ones are for a lane that has to begin anew.
+            # All lanes start with the same id; later ids are for a lane that must be renumbered.
             self._identity = self._identity or made
             if not lane.in_flight:
                 lane.restart(made)
@@ -296,7 +296,7 @@ class Preparation:
             self._hold([lane], error)
 
     def _hold(self, lanes: list[Lane], error: KafkaError) -> None:
-        """Try again after a pause, or give up what waits when that is of no use."""
+        """Try again after a pause; fail the waiting batches if the error is not retriable."""
         for lane in lanes:
             lane.backoff.failed()
         if not error.retriable:

@@ -1,4 +1,4 @@
-"""What a producer has done so far: counts and latencies by topic and by broker, cheap enough to be always on."""
+"""A producer's statistics: counts and latencies by topic and by broker, cheap enough to be always on."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 STEPS = 8
-"""Buckets of a histogram for each doubling: a percentile is off by at most a tenth."""
+"""Buckets of a histogram per doubling: the error of a percentile is at most a tenth."""
 SHORTEST = 1e-4
 
 
 @dataclass(frozen=True)
 class TopicStats:
-    """One topic: what was acknowledged, failed and sent again, what waits, and the seconds from batch to answer."""
+    """One topic: what was acknowledged, failed, sent again and is waiting, and the seconds from batch to answer."""
 
     records: int
     bytes: int
@@ -28,7 +28,7 @@ class TopicStats:
 
 @dataclass(frozen=True)
 class BrokerStats:
-    """One broker: requests sent and under way, and the seconds to their answers."""
+    """One broker: requests sent and in flight, and the seconds to their answers."""
 
     requests: int
     in_flight: int
@@ -60,7 +60,7 @@ class Histogram:
         self.sum += seconds
 
     def percentile(self, share: float) -> float:
-        """The upper end of the bucket in which that share of the durations is reached; 0 when there are none."""
+        """The upper end of the bucket that holds this percentile (`share` is 0 to 1); 0 if there are no durations."""
         wanted = share * self.count
         for bucket in sorted(self._counts):
             wanted -= self._counts[bucket]

@@ -1,4 +1,4 @@
-"""What `send_table` takes and gives back: batches, and each row's delivery as ranges instead of a list of offsets."""
+"""The input and result of `send_table`: batches, and the rows' delivery as ranges instead of a list of offsets."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ Tabular: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
 
 @dataclass(frozen=True)
 class Receipt:
-    """`offsets[p]` are the ranges [first, last] of offsets that the rows of partition p have, in the rows' order.
+    """`offsets[p]` are the ranges (first, last) of the offsets of the rows in partition p, in the rows' order.
 
-    A range is (-1, -1) where the broker had the rows already and did not say where, and with acks=0.
+    `rows` is the number of written rows. A range is (-1, -1) if the broker already had the rows and did not return
+    their offset, and with acks=0.
     """
 
     topic: str
@@ -36,7 +37,7 @@ class Receipt:
 
 
 class TableFailed(KafkaError):
-    """Some rows were not written: `failed` has their ranges [first, last] and the errors, `receipt` the other rows."""
+    """Some rows were not written: `failed` has (first row, last row, error), `receipt` has the other rows."""
 
     def __init__(self, receipt: Receipt, failed: list[tuple[int, int, KafkaError]]) -> None:
         rows = sum(last - first + 1 for first, last, _ in failed)
@@ -56,7 +57,7 @@ class TableDelivery:
         self._changed = asyncio.Event()
 
     def expect(self, one: Encoded) -> Callable[[Outcome, slice], None]:
-        """What to call with the outcomes of this batch, whose rows are counted within the current Arrow batch."""
+        """The callback for the outcomes of this batch, whose row numbers count within the current Arrow batch."""
         self._open += one.count
         return partial(self._settle, one, self._first_row)
 
@@ -64,7 +65,7 @@ class TableDelivery:
         self._first_row += rows
 
     async def receipt(self) -> Receipt:
-        """Wait for all outcomes."""
+        """Wait for all outcomes; raises `TableFailed` if rows failed."""
         while self._open:
             self._changed.clear()
             await self._changed.wait()
@@ -95,7 +96,7 @@ def ranges(rows: range | Array) -> Iterator[tuple[int, int]]:
 
 
 def _join(known: list[tuple[int, int]], offset: int, count: int) -> None:
-    """Add [offset, offset + count) to the ranges, growing the last one where it continues."""
+    """Add [offset, offset + count) to the ranges; extends the last range if it continues there."""
     if offset < 0:
         known.append((-1, -1))
     elif known and known[-1][1] == offset - 1 and known[-1][0] >= 0:
@@ -105,7 +106,7 @@ def _join(known: list[tuple[int, int]], offset: int, count: int) -> None:
 
 
 async def receipts(deliveries: Iterable[TableDelivery]) -> dict[str, Receipt]:
-    """Wait for all outcomes of all topics; if rows of several failed, the first error has notes of the others."""
+    """Wait for all outcomes of all topics; if several topics failed, the first error has the others as notes."""
     made, failures = {}, []
     for delivery in deliveries:
         try:
@@ -121,21 +122,21 @@ async def receipts(deliveries: Iterable[TableDelivery]) -> dict[str, Receipt]:
 
 
 async def following(items: Iterator[Item], *, here: bool) -> Item | None:
-    """The next item, None behind the last one; made in another thread unless it is made `here`."""
+    """The next item, None after the last; computed in another thread unless `here`."""
     if here:
         return next(items, None)
     return await asyncio.get_running_loop().run_in_executor(None, next, items, None)
 
 
 def record_batches(table: Tabular | Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-    """The Arrow batches of whatever holds some."""
+    """The Arrow batches of a table, reader or iterable."""
     if isinstance(table, pa.RecordBatch):
         return [table]
     return table.to_batches() if isinstance(table, pa.Table) else table
 
 
 def by_topic(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of each topic that a column `topic` names, which is left out; they keep their order."""
+    """The rows of each topic in the column `topic`, without that column, in their order; raises ValueError."""
     for batch in batches:
         if "topic" not in batch.schema.names:
             raise ValueError(f"there is no column topic among {batch.schema.names}; add it, or name one topic for all")

@@ -1,4 +1,4 @@
-"""The tasks of a sender: requests under way, and what has to be known before others can go."""
+"""The tasks of a sender: requests in flight, and the preparation of other requests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 
 
 class SenderTasks:
-    """Runs tasks until `cancel`; `changed` tells that one about something ended, or whatever else its owner sets."""
+    """Runs tasks until `cancel`; `changed` is set when a task of `once` ends, or by its owner."""
 
     def __init__(self) -> None:
         self.changed = asyncio.Event()
@@ -20,7 +20,7 @@ class SenderTasks:
         task.add_done_callback(self._tasks.discard)
 
     def once(self, about: object, what: Coroutine[None, None, None]) -> None:
-        """Do something once at a time for each `about`."""
+        """Run `what` unless a task for the same `about` is running."""
         if about in self._busy:
             what.close()
             return
@@ -40,7 +40,7 @@ class SenderTasks:
         await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
 
     async def cancel(self) -> None:
-        """Stop all that runs, and wait for its end."""
+        """Cancel all tasks, and wait for their end."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,10 +1,10 @@
 """Transactions of one transactional id (KIP-98): all of a transaction's records become visible, or none.
 
-A producer that starts with an id fences whoever used it before. Partitions are added to the transaction before the
-first batch goes to them. After an abort the epoch is raised: no late batch of the aborted one can slip into the next.
-Requests to the coordinator go one after the other: one that came with the epoch before would fence us for good.
-The requests are those of transaction.version 1, which every broker since 0.11 serves: later versions of Produce and
-EndTxn mean the protocol of KIP-890 to a broker.
+A producer that starts with an id fences the previous producer with that id. Partitions are added to the transaction
+before the first batch goes to them. After an abort the epoch is raised, so that no late batch of the aborted
+transaction becomes part of the next one. Requests to the coordinator go one after the other: a request that arrives
+with an old epoch would fence this producer for good. The requests are those of transaction.version 1, which every
+broker since 0.11 supports: to a broker, later versions of Produce and EndTxn mean the protocol of KIP-890.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from penstock.wire.protocol.frames import Api, Message
 
 GROUP, TRANSACTION = 0, 1
 FENCED = (ProducerFenced, InvalidProducerEpoch)
-# From version 10 of OffsetFetch on topics go by their ids, of which a group need not know any.
+# From version 10 on, OffsetFetch names topics by ids, which a group need not have.
 FETCH_AT_MOST = 9
 PRODUCE_AT_MOST, END_AT_MOST, OFFSETS_AT_MOST, ADD_AT_MOST = 11, 4, 4, 3
 
 
 class Committed(NamedTuple):
-    """An offset of a group that becomes visible with the transaction, and a text beside it."""
+    """An offset of a group that becomes visible with the transaction, and its metadata string."""
 
     offset: int
     metadata: str = ""
 
 
 class Transactions:
-    """The state of one transactional id, between `begin` and `end`, again and again."""
+    """The state of one transactional id; `begin` and `end` enclose each transaction."""
 
     def __init__(
         self, cluster: Cluster, id: str, *, timeout: float, patience: float, pauses: tuple[float, float]
@@ -52,9 +52,9 @@ class Transactions:
         self.identity: ProducerId | None = None
         self.is_open = False
         self.failure: KafkaError | None = None
-        """Why the open transaction cannot be committed any more."""
+        """Why the open transaction cannot be committed any more; None if it can."""
         self.fenced: KafkaError | None = None
-        """A newer producer has our id: nothing goes any more."""
+        """The error that says a newer producer has this id; no request can succeed after it."""
         self._cluster, self._timeout = cluster, timeout
         self._limits = {"patience": patience, "pauses": pauses}
         self._coordinator = Coordinator(cluster, TRANSACTION, id, patience=patience, pauses=pauses)
@@ -67,7 +67,7 @@ class Transactions:
             if self.fenced:
                 raise self.fenced
             if self.is_open:
-                raise InvalidTxnState("a transaction is open; end it before the next one begins")
+                raise InvalidTxnState("a transaction is open; end it before you begin the next one")
             if self.identity is None:
                 await self._identify(ProducerId(-1, -1))
             self.is_open, self.failure, self._touched = True, None, False
@@ -76,9 +76,9 @@ class Transactions:
         return lane in self._joined
 
     async def join(self, lanes: Iterable[Lane]) -> None:
-        """Add the partitions in which something waits to the transaction."""
+        """Add the partitions with waiting batches to the transaction."""
         async with self._asking:
-            # Meanwhile an abort may have dropped what waited.
+            # An abort may have dropped the waiting batches meanwhile.
             new = [lane for lane in lanes if lane.queue and lane not in self._joined]
             if not new:
                 return
@@ -94,7 +94,7 @@ class Transactions:
             self._joined.update(new)
 
     async def add_offsets(self, group: str, offsets: Mapping[tuple[str, int], Committed]) -> None:
-        """Commit a group's offsets as a part of the transaction."""
+        """Commit a group's offsets, by (topic, partition), as part of the transaction; raises `KafkaError`."""
         async with self._asking:
             who = self._who(self._require_open()) | {"group_id": group}
             await self._ask(frames.ADD_OFFSETS_TO_TXN, who)
@@ -109,17 +109,17 @@ class Transactions:
             await coordinator.ask(frames.TXN_OFFSET_COMMIT, body, at_most=OFFSETS_AT_MOST, errors=_error_of_offsets)
 
     async def committed(self, group: str, topic: str, partition: int) -> Committed | None:
-        """A group's offset of one partition, once every transaction that may change it has ended; None without one."""
+        """A group's offset of one partition, after every transaction that may change it has ended; None if not set."""
         wanted = [{"name": topic, "partition_indexes": [partition]}]
         return (await self._committed(group, wanted, stable=True)).get((topic, partition))
 
     async def all_committed(self, group: str, topic: str) -> dict[int, Committed]:
-        """A group's offsets of all partitions of a topic that have one, by transactions that have ended by now."""
+        """A group's offsets in a topic by partition, from transactions that have ended by now."""
         found = await self._committed(group, None, stable=False)
         return {partition: offset for (name, partition), offset in found.items() if name == topic}
 
     async def partitions(self, topic: str) -> int:
-        """How many partitions a topic has; one that the brokers are about to make is waited for."""
+        """The number of partitions of a topic; waits for a topic that the brokers are creating."""
 
         async def attempt() -> int:
             return len((await self._cluster.topic(topic)).leaders)
@@ -143,9 +143,9 @@ class Transactions:
         }
 
     async def end(self, *, commit: bool) -> None:
-        """Commit or abort; nothing may be in flight any more.
+        """Commit or abort; no batch may be in flight.
 
-        When this fails, nobody here knows how it ended; the next `begin` completes or aborts it first.
+        If this raises, it is not known how the transaction ended; the next `begin` completes or aborts it first.
         """
         last, self.identity, self.is_open = self.identity, None, False
         assert last
@@ -167,7 +167,7 @@ class Transactions:
         return self.identity
 
     async def _ask(self, api: Api, body: dict[str, Any], **options: Any) -> Message:
-        """Ask the transaction's coordinator, whose word about a fence is final: nothing is asked after it.
+        """Send a request to the transaction's coordinator; after it says that this producer is fenced, send no more.
 
         Before version 3 of InitProducerId, an abort would take the id back from the newer producer.
         """
@@ -182,7 +182,7 @@ class Transactions:
 
     async def _identify(self, last: ProducerId) -> None:
         body = self._who(last) | {"transaction_timeout_ms": int(self._timeout * 1000)}
-        # A fresh id each time where the broker cannot raise the epoch of a given one (before version 3, KIP-360).
+        # A new producer id each time if the broker cannot raise the epoch of a given id (before version 3, KIP-360).
         connection = await patiently(self._cluster.any_connection, **self._limits)  # type: ignore[arg-type]
         if connection.version(frames.INIT_PRODUCER_ID) < 3:
             body |= {"producer_id": -1, "producer_epoch": -1}
@@ -214,7 +214,7 @@ def _error_of_group(found: Message) -> KafkaError | None:
 def _error_of_partitions(found: Message) -> KafkaError | None:
     for topic in found["results_by_topic_v3_and_below"]:
         for one in topic["results_by_partition"]:
-            # 55, OPERATION_NOT_ATTEMPTED, stands beside the error of another partition.
+            # 55, OPERATION_NOT_ATTEMPTED, comes together with the error of another partition.
             if one["partition_error_code"] not in (0, 55):
                 where = {"topic": topic["name"], "partition": one["partition_index"]}
                 return error_of(one["partition_error_code"])(**where)
@@ -229,11 +229,11 @@ def _error_of_offsets(found: Message) -> KafkaError | None:
     return None
 
 
-# Requests to the broker that coordinates a transactional id or a group, wherever it is by now.
+# Requests to the broker that currently coordinates a transactional id or a group.
 
 
 class Coordinator:
-    """The coordinator of one key; found at the first request, and again when it has moved or broken."""
+    """The coordinator of one key; looked up at the first request, and again after it moved or failed."""
 
     def __init__(self, cluster: Cluster, kind: int, key: str, *, patience: float, pauses: tuple[float, float]) -> None:
         self._cluster, self._kind, self._key = cluster, kind, key
@@ -248,7 +248,7 @@ class Coordinator:
         at_most: int | None = None,
         errors: Callable[[Message], KafkaError | None] | None = None,
     ) -> Message:
-        """An answer without error; `errors` finds the one in it. What is retriable is tried until patience is out."""
+        """The answer without an error; `errors` finds the error in an answer. Retries until `patience` is over."""
 
         async def attempt() -> Message:
             try:

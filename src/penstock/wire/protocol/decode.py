@@ -1,9 +1,9 @@
-"""Makes, from the table of a message, the function that reads it: Python source for one version, compiled once.
+"""Makes the function that reads a message from the message's table: Python source for one version, compiled once.
 
-Source and not closures, because neighbouring fields of fixed size are then read by one call of `struct` into local
-variables: an answer to Produce is read in a few microseconds. A function takes the bytes and a position and gives the
-message and the position behind it; where the bytes are wrong it raises `BadBytes` with the position.
-Fields that the version lacks get their default value; tagged fields that are not in the table are skipped (KIP-482).
+Source and not closures, because then one call of `struct` reads neighbouring fields of fixed size into local variables:
+reading an answer to Produce takes a few microseconds. A function takes the bytes and a position, and returns the
+message and the position after it; if the bytes are wrong it raises `BadBytes` with the position. Fields that the
+version does not have get their default value; tagged fields that are not in the table are skipped (KIP-482).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def decoder(api: Api, direction: Direction, version: int) -> Decoder:
 
 
 class _Source:
-    """The functions of one message while they are written: their lines, and the objects that they name."""
+    """The generated functions of one message: their lines, and the objects that they use."""
 
     def __init__(self, version: int, flexible: bool) -> None:
         self.version, self.flexible = version, flexible
@@ -39,7 +39,7 @@ class _Source:
         self.names: dict[str, Any] = vars(types) | {"StructError": StructError}
 
     def struct(self, path: str, fields: tuple[Field, ...]) -> str:
-        """Write the function that reads a struct, after those of the structs inside it; its name."""
+        """Write the function that reads a struct, after those of the structs inside it; returns its name."""
         body = [*self._body(path, fields), f"return {self._result(fields)}, p"]
         self.lines += [f"def {path}(data, p):", "    try:", *_in(_in(body))]
         self.lines += ["    except StructError:", "        raise BadBytes(p, 'the bytes end inside a value') from None"]
@@ -73,7 +73,7 @@ class _Source:
             yield from self._tagged(path, [field for field in present if field.tag is not None])
 
     def _fixed(self, run: list[Field]) -> Iterator[str]:
-        """Neighbouring fields of fixed size, read at once."""
+        """The lines that read neighbouring fields of fixed size at once."""
         code = Struct(">" + "".join(types.FIXED[field.kind] for field in run))
         unpack = "_".join(["unpack", *(field.kind for field in run)])
         self.names[unpack] = code.unpack_from
@@ -81,7 +81,7 @@ class _Source:
         yield f"p += {code.size}"
 
     def _read(self, path: str, field: Field) -> Iterator[str]:
-        """The lines that set the field's variable, and `p` behind it."""
+        """The lines that set the field's variable, and move `p` after the field."""
         target = f"v_{field.name}"
         if field.kind in types.FIXED and not field.array:
             yield from self._fixed([field])
@@ -103,7 +103,7 @@ class _Source:
         return "read_compact_length" if self.flexible else "read_int16" if short else "read_int32"
 
     def _array(self, path: str, field: Field, target: str) -> Iterator[str]:
-        # Each element has a byte at least, so that a count is checked before a list is made.
+        # Each element has at least one byte, so the count can be checked before a list is made.
         yield "end_of(data, q, size)"
         if field.kind in types.FIXED:
             code = types.FIXED[field.kind]
@@ -132,12 +132,12 @@ class _Source:
             yield f"    if tag == {field.tag}:"
             yield from _in(_in(self._read(path, field)))
             yield "        if p != end:"
-            yield "            raise BadBytes(p, f'tagged field {tag} has another size than announced')"
+            yield "            raise BadBytes(p, f'tagged field {tag} does not have the announced size')"
         yield "    p = end"
 
 
 def _sized(kind: str, target: str) -> Iterator[str]:
-    """A value of `size` bytes at `q`; records stay a view of the frame."""
+    """The lines that read a value of `size` bytes at `q`; records stay a view of the frame."""
     if kind == "string":
         yield f"{target}, p = read_text(data, q, size)"
         return

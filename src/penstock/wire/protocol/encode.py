@@ -1,9 +1,9 @@
-"""Makes, from the table of a message, the function that writes it: Python source for one version, compiled once.
+"""Makes the function that writes a message from the message's table: Python source for one version, compiled once.
 
-A function takes a mapping, the bytearray to append to, and the list of places where chunks of records belong. Fields
-that are not in the mapping get their default value. A field of another version is left out, unless the table marks it
-as one that must not be lost and it has another value than the default: then `UnsupportedVersion` says so before
-anything is sent. A name that is in no version is a mistake of the caller: ValueError.
+A function takes a mapping, the bytearray to append to, and the list of positions where chunks of records belong. Fields
+that are not in the mapping get their default value. A field of another version is left out; if the table marks it as a
+field that must not be lost and its value is not the default, it raises `UnsupportedVersion` before anything is sent. A
+name that is in no version raises ValueError.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def encoder(api: Api, direction: Direction, version: int) -> Encoder:
 
 
 class _Source:
-    """The functions of one message while they are written: their lines, and the objects that they name."""
+    """The generated functions of one message: their lines, and the objects that they use."""
 
     def __init__(self, title: str, version: int, flexible: bool) -> None:
         self.title, self.version, self.flexible = title, version, flexible
@@ -46,7 +46,7 @@ class _Source:
         raise UnsupportedVersion(f"{self.title} cannot carry {name}={value!r}")
 
     def struct(self, path: str, fields: tuple[Field, ...]) -> str:
-        """Write the function that writes a struct, after those of the structs inside it; its name."""
+        """Write the function that writes a struct, after those of the structs inside it; returns its name."""
         self.names[f"names_{path}"] = frozenset(field.name for field in fields)
         body = [f"if not o.keys() <= names_{path}:", f"    unknown(o.keys() - names_{path})", "get = o.get"]
         body += self._body(path, fields)
@@ -75,7 +75,7 @@ class _Source:
         return f"get({field.name!r}, {field.default!r})"
 
     def _fixed(self, run: list[Field]) -> str:
-        """Neighbouring fields of fixed size, written at once."""
+        """The line that writes neighbouring fields of fixed size at once."""
         pack = "_".join(["pack", *(field.kind for field in run)])
         self.names[pack] = Struct(">" + "".join(types.FIXED[field.kind] for field in run)).pack
         return f"out += {pack}({', '.join(map(self._get, run))})"
@@ -93,7 +93,7 @@ class _Source:
             yield from self._nullable(path, field)
 
     def _nullable(self, path: str, field: Field) -> Iterator[str]:
-        """A value with its length before it, which null has too."""
+        """The lines that write a value after its length; null has a length too."""
         length = self._length(field.kind == "string" and not field.array)
         lines = self._array(path, field) if field.array else self._sized(field.kind, "value")
         if not field.may_be_null(self.version):
@@ -129,7 +129,7 @@ class _Source:
             yield from _in(self._sized(field.kind, "item"))
 
     def _tagged(self, path: str, fields: list[Field]) -> Iterator[str]:
-        """Each field that is not its default, by its tag: Java leaves the others out too."""
+        """The lines that write each field that is not its default, by its tag; Java leaves the others out too."""
         if not fields:
             yield "out.append(0)"
             return
@@ -148,7 +148,7 @@ class _Source:
         yield "    out += data"
 
     def _differs(self, path: str, field: Field) -> str:
-        """An expression: whether `value` is not the field's default."""
+        """An expression that is true if `value` is not the field's default."""
         if field.array:
             return "value is None or len(value)"
         if not field.fields:
@@ -159,7 +159,7 @@ class _Source:
 
 
 def _is_fixed(field: Field) -> bool:
-    # A uuid has a size of its own to check: `struct` would cut a longer one, and fill a shorter one with zeros.
+    # The size of a uuid must be checked: `struct` would cut a longer value, and fill a shorter one with zeros.
     return field.kind in types.FIXED and field.kind != "uuid" and not field.array
 
 

@@ -1,14 +1,14 @@
-"""How messages are written down as data: an API is its key, its versions, and one line of text a field.
+"""Describes messages as data: an API is its key, its versions, and one line of text per field.
 
-A line is `name type [versions] [=default] [tag<n>] [!]`; the fields of a struct stand below it, two spaces deeper:
+A line is `name type [versions] [=default] [tag<n>] [!]`; the fields of a struct follow it, indented by two more spaces:
 
     transactional_id string? =null    `?` may be null, `?7+` from version 7
     name string 3-12                  only in versions 3 to 12; `8` is one version, `10+` all from 10
     topics []                         an array of structs; `[]int32` of a primitive; `{}` one struct
     current_leader {} 10+ tag0        a tagged field (KIP-482): left out when it has its default value
-    key_type int8 1+ !                must not be lost: another value than the default needs a version with this field
+    key_type int8 1+ !                must not be lost: a value that is not the default needs a version with this field
 
-A field without versions is in all that its struct is in. Names are Kafka's, in snake case.
+A field without versions is in all versions of its struct. Names are Kafka's, in snake case.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NEWEST = 0x7FFF
 
 @dataclass(frozen=True, eq=False)
 class Api:
-    """One request and its response, and the versions of them that we speak; there is one object for each."""
+    """One request and its response, and their supported versions; there is one object per API."""
 
     key: int
     name: str
@@ -42,7 +42,7 @@ class Api:
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a message; `kind` is a primitive, or "struct" when it has fields of its own."""
+    """One field of a message; `kind` is a primitive type, or "struct" if it has `fields`."""
 
     name: str
     kind: str
@@ -69,7 +69,7 @@ def fields_of(api: Api, direction: Direction) -> tuple[Field, ...]:
 
 
 def _fields(lines: list[str]) -> Iterator[Field]:
-    """The fields at the lines' outermost depth, each with the deeper lines below it."""
+    """The fields at the lines' outermost depth, each with the deeper lines that follow it."""
     if not lines:
         return
     depth = _depth(lines[0])
@@ -106,7 +106,7 @@ def _versions(text: str) -> Versions:
 
 
 def _default(kind: str, written: str | None) -> Any:
-    """The value of a field that nobody set: that written in its line, else zero or empty."""
+    """The value of a field that is not set: the default in its line, otherwise zero or empty."""
     if written == "null" or kind == "records":
         return None
     if kind in ("string", "bytes", "uuid"):

@@ -1,6 +1,6 @@
-"""The messages of producing, reading and connecting, as data: see `message_schema` for how they are written down.
+"""The messages for producing, reading and connecting, as data in the form of `message_schema`.
 
-The lowest versions are those that Kafka 1.0 speaks and later brokers kept, the highest those of Kafka 4.3.
+The lowest versions are those that Kafka 1.0 supports and later brokers kept, the highest those of Kafka 4.3.
 """
 
 from penstock.wire.protocol.message_schema import Api
@@ -150,7 +150,7 @@ DESCRIBE_CLUSTER = Api(
     cluster_authorized_operations int32 =-0x80000000
     """,
 )
-# From version 13 on topics go by id (KIP-516); in a transaction, 12 and later add the partition to it (KIP-890).
+# From version 13 on topics have ids (KIP-516); in a transaction, 12 and later add the partition to it (KIP-890).
 PRODUCE = Api(
     0,
     "Produce",
@@ -193,7 +193,7 @@ PRODUCE = Api(
     """,
 )
 
-# Sessions are KIP-227; from version 13 on topics go by id (KIP-516); tagged endpoints tell a new leader (KIP-951).
+# Sessions are KIP-227; from version 13 on topics have ids (KIP-516); tagged endpoints name a new leader (KIP-951).
 FETCH = Api(
     1,
     "Fetch",
@@ -293,7 +293,7 @@ LIST_OFFSETS = Api(
     """,
 )
 
-# Null topics ask for all of them, none for the brokers alone; from version 10 on a topic has an id (KIP-516).
+# Null for `topics` asks for all topics, an empty list only for brokers; from version 10 on a topic has an id (KIP-516).
 METADATA = Api(
     3,
     "Metadata",
@@ -363,7 +363,7 @@ FIND_COORDINATOR = Api(
     """,
 )
 
-# Version 0 is not spoken: its tokens would go over the wire outside the protocol's frames (KIP-152).
+# Version 0 is not supported: its tokens would go over the wire outside the protocol's frames (KIP-152).
 SASL_HANDSHAKE = Api(
     17,
     "SaslHandshake",
@@ -378,7 +378,7 @@ SASL_HANDSHAKE = Api(
     """,
 )
 
-# A broker that does not know the version answers with error 35 and a body of version 0 (KIP-511).
+# A broker that does not support the version answers with error 35 and a body of version 0 (KIP-511).
 API_VERSIONS = Api(
     18,
     "ApiVersions",
@@ -423,8 +423,3 @@ SASL_AUTHENTICATE = Api(
     session_lifetime_ms int64 1+
     """,
 )
-
-
-# The messages of the admin commands, as data: see `message_schema` for how they are written down.
-#
-# The versions are those of Kafka 1.0 to 4.3.

@@ -25,7 +25,7 @@ INIT_PRODUCER_ID = Api(
     """,
 )
 
-# From version 4 on for brokers only, which verify (KIP-890); producers ask in version 3 and below.
+# From version 4 on only brokers send it, to verify (KIP-890); producers use version 3 and below.
 ADD_PARTITIONS_TO_TXN = Api(
     24,
     "AddPartitionsToTxn",
@@ -102,7 +102,7 @@ END_TXN = Api(
     """,
 )
 
-# From version 5 on the group need not be added to the transaction before (KIP-890).
+# From version 5 on the group need not be added to the transaction first (KIP-890).
 TXN_OFFSET_COMMIT = Api(
     28,
     "TxnOffsetCommit",
@@ -134,7 +134,7 @@ TXN_OFFSET_COMMIT = Api(
     """,
 )
 
-# Version 0 is not spoken: it asks for offsets that are kept in ZooKeeper.
+# Version 0 is not supported: it asks for offsets that are kept in ZooKeeper.
 OFFSET_FETCH = Api(
     9,
     "OffsetFetch",

@@ -1,8 +1,8 @@
-"""The primitive types of Kafka's protocol: how each is read and written; knows no message.
+"""Reads and writes the primitive types of Kafka's protocol; knows no message.
 
-A reader takes a view and a position and gives the value and the position behind it; a writer appends to a bytearray.
-Readers check each length against the bytes that are there before they use it, so a wrong length costs no memory.
-The encodings are those of the protocol guide, section "Protocol Primitive Types"; the compact ones are of KIP-482.
+A reader takes a view and a position, and returns the value and the position after it; a writer appends to a bytearray.
+Readers check each length against the bytes present before they use it, so a wrong length costs no memory. The encodings
+are those of the protocol guide, section "Protocol Primitive Types"; the compact encodings are from KIP-482.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from struct import Struct
 
 Buffer = bytes | bytearray | memoryview
-# Where in the encoded bytes which foreign chunks belong: records are passed on without a copy.
+# Positions in the encoded bytes, and the chunks of records that belong there: records are passed on without a copy.
 Cuts = list[tuple[int, Sequence[Buffer]]]
 
 # The types of fixed size, as codes of `struct`; a uuid is 16 bytes.
@@ -32,7 +32,7 @@ INT32 = Struct(">i")
 
 
 class BadBytes(ValueError):
-    """Bytes that are not what they should be: where, and what is wrong."""
+    """Bytes that are not valid: the position, and what is wrong."""
 
     def __init__(self, position: int, what: str) -> None:
         super().__init__(position, what)
@@ -43,7 +43,7 @@ class BadBytes(ValueError):
 
 
 def end_of(data: memoryview, position: int, size: int) -> int:
-    """The position behind `size` bytes, which must be there."""
+    """The position after `size` bytes, which must be present."""
     end = position + size
     if end > len(data):
         raise BadBytes(position, f"{size} bytes announced, {max(len(data) - position, 0)} left")
@@ -73,7 +73,7 @@ def write_uuid(out: bytearray, value: bytes) -> None:
 
 
 def read_unsigned(data: memoryview, position: int, bits: int = 32) -> tuple[int, int]:
-    """An unsigned varint: seven bits a byte, the lowest first."""
+    """An unsigned varint: seven bits per byte, the lowest first."""
     value, at = 0, position
     for shift in range(0, bits, 7):
         if at >= len(data):
@@ -122,7 +122,7 @@ def write_varlong(out: bytearray, value: int) -> None:
 
 
 def read_compact_length(data: memoryview, position: int) -> tuple[int, int]:
-    """A length stored as one more than it is, so that 0 stands for null: given as -1."""
+    """A length that is stored plus one, so that 0 means null; returns -1 for null."""
     value, position = read_unsigned(data, position)
     return value - 1, position
 
@@ -132,16 +132,16 @@ def write_compact_length(out: bytearray, value: int) -> None:
 
 
 def not_null(length: int, position: int) -> int:
-    """The length, which may not be that of null."""
+    """The length, which must not be that of null."""
     if length < 0:
         raise BadBytes(position, f"length {length} where null is not allowed")
     return length
 
 
 def null_or(length: int, position: int) -> int:
-    """The length, of which only -1 stands for null."""
+    """The length; -1 means null, and no other negative length is valid."""
     if length < -1:
-        raise BadBytes(position, f"length {length}")
+        raise BadBytes(position, f"length {length} is not valid")
     return length
 
 
@@ -150,11 +150,11 @@ def read_text(data: memoryview, position: int, size: int) -> tuple[str, int]:
     try:
         return str(data[position:end], "utf-8"), end
     except UnicodeDecodeError as error:
-        raise BadBytes(position + error.start, "text that is not UTF-8") from None
+        raise BadBytes(position + error.start, "a string that is not UTF-8") from None
 
 
 def write_records(out: bytearray, cuts: Cuts, value: Buffer | Sequence[Buffer], compact: bool) -> None:
-    """The size of the records; their bytes are noted to go here."""
+    """Write the size of the records, and store in `cuts` that their bytes belong here."""
     chunks = (value,) if isinstance(value, Buffer) else value
     size = sum(memoryview(chunk).nbytes for chunk in chunks)
     (write_compact_length if compact else write_int32)(out, size)
@@ -162,7 +162,7 @@ def write_records(out: bytearray, cuts: Cuts, value: Buffer | Sequence[Buffer], 
 
 
 def joined(out: bytearray, cuts: Cuts) -> list[Buffer]:
-    """The encoded bytes with the noted chunks in their places, none of them copied."""
+    """The encoded bytes with the chunks of `cuts` at their positions, without a copy."""
     if not cuts:
         return [out]
     view, start, chunks = memoryview(out), 0, list[Buffer]()

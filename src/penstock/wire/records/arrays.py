@@ -1,7 +1,7 @@
-"""Arrow columns as the flat arrays that compiled loops take: where each cell begins, its bytes, its length.
+"""Arrow columns as flat arrays for compiled loops: the start of each cell, its bytes, its length.
 
-Binary and string columns are used where they lie, slices too; dictionaries, views and fixed widths are copied once. All
-arrays are marked read-only, because Numba compiles anew for writable ones.
+Binary and string columns are used without a copy, also slices; dictionaries, views and fixed widths are copied once.
+All arrays are marked read-only, because Numba compiles writable arrays separately.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_ROWS = read_only(np.empty(0, np.int32))
 
 
 def no_cells(like: ByteColumn) -> ByteColumn:
-    """An absent column, of the types of one that is there."""
+    """An absent column, with the types of a present column."""
     return ByteColumn(like.offsets[:0], NO_BYTES, like.lengths[:0])
 
 
@@ -39,7 +39,7 @@ def widen(cells: ByteColumn) -> ByteColumn:
 
 
 def cells(array: pa.Array, name: str) -> ByteColumn:
-    """A column of bytes or text; `name` is for the message that refuses other types."""
+    """A column of bytes or strings; raises TypeError for other types, with `name` in the message."""
     array = _plain(array, name)
     large = pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type)
     _, offsets_buffer, data_buffer = array.buffers()
@@ -61,7 +61,7 @@ def _plain(array: pa.Array, name: str) -> pa.Array:
     kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
     is_bytes = any(is_kind(kind) for is_kind in _BYTES)
     if not is_bytes:
-        raise TypeError(f"column {name} is {array.type}, not bytes or text; cast it to binary or string first")
+        raise TypeError(f"column {name} is {array.type}; cast it to binary or string first")
     return array if any(is_kind(array.type) for is_kind in _BYTES[:4]) else array.cast(pa.large_binary())
 
 
@@ -78,21 +78,21 @@ _BYTES: tuple[Any, ...] = (
 
 
 def milliseconds(array: pa.Array | None, rows: int) -> Array:
-    """Times in milliseconds since 1970, of timestamps of any unit or of int64; now where there is none."""
+    """Times in milliseconds since 1970, from timestamps of any unit or from int64; now where there is none."""
     now = time.time_ns() // 1_000_000
     if array is None:
         return read_only(np.full(rows, now, np.int64))
     if pa.types.is_timestamp(array.type):
         array = array.cast(pa.timestamp("ms", array.type.tz), safe=False).cast(pa.int64())
     elif not pa.types.is_int64(array.type):
-        raise TypeError(f"column timestamp is {array.type}, neither a timestamp nor int64 in milliseconds")
+        raise TypeError(f"column timestamp is {array.type}; it must be a timestamp or int64 milliseconds")
     if array.null_count:
         array = array.fill_null(now)
     return read_only(array.to_numpy())
 
 
 def headers(array: pa.Array) -> tuple[Array, Array]:
-    """A column of headers encoded, count included: where each row's begin (one more than rows), and the bytes."""
+    """A column of headers, encoded with their counts: the start of each row's headers and the end, and the bytes."""
     starts, counts, entries = _entries(array)
     key, value = (widen(cells(entry, f"headers.{name}")) for entry, name in zip(entries, ("key", "value"), strict=True))
     if len(key.lengths) and key.lengths.min() < 0:
@@ -105,7 +105,7 @@ def headers(array: pa.Array) -> tuple[Array, Array]:
 
 
 def _entries(array: pa.Array) -> tuple[Array, Array, tuple[pa.Array, pa.Array]]:
-    """Where the headers of each row start, how many they are (0 for null), and all keys and values."""
+    """The start and number of each row's headers (0 for null), and all keys and values."""
     kind = array.type
     fields = [0, 1]
     if not pa.types.is_map(kind):

@@ -1,4 +1,4 @@
-"""The header of Kafka record batches v2: 61 bytes, the producer fields and the checksum among them.
+"""The header of Kafka record batches v2: 61 bytes, including the producer fields and the checksum.
 
 The header (Kafka protocol guide, "Record Batch"; KIP-98 for the producer fields), all numbers big-endian:
 
@@ -8,10 +8,11 @@ The header (Kafka protocol guide, "Record Batch"; KIP-98 for the producer fields
                              21 attributes i16                                 57 number of records i32
 
 The attributes' bits 0-2 are the codec, 3 the broker's append time for every record, 4 transactional, 5 control. Records
-follow in the layout told in `encode_kernel`; compression covers the records only, the checksum the compressed bytes.
+follow in the layout that `encode_kernel` describes. Compression covers only the records, the checksum the compressed
+bytes.
 
-A batch is made without a producer and checksum; `stamp` sets both just before it is sent. A batch that is sent again is
-not stamped again: the broker tells a repetition by the same sequence.
+A batch is made without producer and checksum; `stamp` sets both just before it is sent. A batch that is sent again is
+not stamped again: the broker recognizes a repeated batch by its sequence.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _CODEC, _APPEND_TIME, _TRANSACTIONAL, _CONTROL = 7, 8, 16, 32
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The header of one batch, and where it stands in the bytes it was read from."""
+    """The header of one batch, and its position in the bytes it was read from."""
 
     start: int
     base_offset: int
@@ -61,7 +62,7 @@ class Header:
 
     @property
     def append_time(self) -> bool:
-        """Whether every record has the time at which the broker appended it, `max_timestamp`."""
+        """Whether every record's time is `max_timestamp`, at which the broker appended the batch."""
         return bool(self.attributes & _APPEND_TIME)
 
     @property
@@ -80,7 +81,7 @@ class Header:
 def finish(
     buffer: memoryview, *, count: int, base_timestamp: int, max_timestamp: int, compression: int, level: int | None
 ) -> memoryview:
-    """Make a batch of a buffer whose records follow HEADER_SIZE spare bytes: in place, or compressed into a new one."""
+    """Make a batch of a buffer with records after HEADER_SIZE spare bytes: in place, or compressed to a new buffer."""
     if compression != NONE:
         packed = compress(compression, level, buffer[HEADER_SIZE:])
         buffer = memoryview(bytearray(HEADER_SIZE + len(packed)))
@@ -93,7 +94,7 @@ def finish(
 def stamp(
     batch: memoryview, *, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool = False
 ) -> None:
-    """Set a batch's producer and checksum in place: its last change. All three numbers are -1 without idempotence."""
+    """Set a batch's producer and checksum in place, its last change; without idempotence all three numbers are -1."""
     attributes = _INT16.unpack_from(batch, _AT_ATTRIBUTES)[0] & ~_TRANSACTIONAL
     _INT16.pack_into(batch, _AT_ATTRIBUTES, attributes | (_TRANSACTIONAL if transactional else 0))
     _PRODUCER.pack_into(batch, _AT_PRODUCER, producer_id, producer_epoch, base_sequence)
@@ -101,11 +102,14 @@ def stamp(
 
 
 def read_headers(data: Data, *, verify: bool = True) -> Iterator[Header]:
-    """The headers of the whole batches in `data`; one that the end cuts off, as brokers do, is left out."""
+    """The headers of the complete batches in `data`; a batch cut off at the end, as by brokers, is left out.
+
+    Raises CorruptRecords for a wrong length or format, and with `verify` for a wrong checksum.
+    """
     at, view = 0, memoryview(data)
     while (header := _read_header(view, at)) is not None:
         if verify and crc32c(view[at + _AT_ATTRIBUTES : header.end]) != header.crc:
-            raise CorruptRecords(f"the batch at offset {header.base_offset} does not have its checksum")
+            raise CorruptRecords(f"the batch at offset {header.base_offset} has a wrong checksum")
         yield header
         at = header.end
 
@@ -117,6 +121,6 @@ def _read_header(view: memoryview, at: int) -> Header | None:
     if length < HEADER_SIZE - LOG_START:
         raise CorruptRecords(f"the batch at offset {base_offset} has a length of {length}, less than its header's")
     if magic != 2:
-        raise CorruptRecords(f"the batch at offset {base_offset} has format {magic}; only 2 (Kafka 0.11) is read")
+        raise CorruptRecords(f"the batch at offset {base_offset} has format {magic}; only 2 (Kafka 0.11) is supported")
     header = Header(at, base_offset, length, epoch, *rest)
     return header if header.end <= len(view) else None

@@ -1,4 +1,4 @@
-"""Cuts a record batch that a broker refuses as a whole into smaller ones, each with the same compression."""
+"""Splits a record batch that a broker refuses into smaller batches with the same compression."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from penstock.wire.records.record_encoder import Encoded, TableEncoder
 
 
 def halves(batch: memoryview, level: int | None) -> Iterator[Encoded]:
-    """Batches with the records of one that has at least two, in their order, each with at most half of its bytes.
+    """Splits a batch of at least two records into batches in order, each with at most half of its bytes.
 
-    A record that is larger than half gets a batch of its own, so there may be three. Their `rows` count from 0.
+    A record that is larger than half gets its own batch, so there may be three. Their `rows` count from 0.
     """
     (header,) = read_headers(batch)
     size = len(decompress(header.codec, batch[HEADER_SIZE:]))
@@ -25,9 +25,9 @@ def halves(batch: memoryview, level: int | None) -> Iterator[Encoded]:
 
 
 def parted(batch: memoryview, parts: Sequence[Array], level: int | None) -> Iterator[Encoded]:
-    """A batch for each of these parts of the records of one; each part has their numbers from 0, ascending."""
+    """A batch for each part of a batch's records; a part has the records' numbers from 0, ascending."""
     (header,) = read_headers(batch)
-    # Times that count from another record may take more bytes than in the whole, so that is no bound.
+    # Time deltas from another first record may take more bytes than before, so the old size is not a bound.
     encoder = TableEncoder(1, batch_size=MAX_SIZE, compression=header.codec, level=level)
     records = _records(batch)
     for rows in parts:
@@ -40,7 +40,7 @@ def _records(batch: memoryview) -> pa.RecordBatch:
 
 
 def sizes(batch: memoryview) -> str:
-    """For whoever has to find out why a batch of one record is too large."""
+    """Describes the sizes of a batch of one record, for the error that it is too large."""
     (header,) = read_headers(batch)
     size = len(decompress(header.codec, batch[HEADER_SIZE:]))
-    return f"one record of {size} bytes, {len(batch)} bytes as its batch is sent, which is what the limit counts"
+    return f"one record of {size} bytes, {len(batch)} bytes in its batch as sent, to which the limit applies"

@@ -1,7 +1,7 @@
 """Kafka's compression codecs by number: one buffer in, one buffer out; knows nothing of record batches.
 
-Two formats are Kafka's own choice. lz4 is a frame of independent blocks: Java refuses linked ones, which Arrow writes
-for more than 64 KiB, so each 64 KiB are compressed as a frame of their own and the blocks are joined into one frame.
+Two formats are Kafka's own choice. lz4 is a frame of independent blocks: Java refuses linked blocks, which Arrow writes
+for more than 64 KiB, so each 64 KiB are compressed as a separate frame and the blocks are joined into one frame.
 snappy is the xerial framing: a header (0x82 "SNAPPY" 0, version 1, compatible 1, both int32), then blocks of raw
 snappy, each after its length as int32. Readers also find raw snappy, which some clients write.
 """
@@ -19,11 +19,11 @@ NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODECS = {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
 CODEC_NAMES = {number: name for name, number in CODECS.items()}
 
-# No batch of records is longer: its length is an int32.
+# The largest batch: its length is an int32.
 MAX_SIZE = 2**31 - 1
 
-# Those of the Java client (CompressionType.defaultLevel): Arrow's own are 9 for gzip and 1 for zstd. Java calls its lz4
-# level 9 the default, and then takes the fast compressor, which is level 1 here.
+# As in the Java client (CompressionType.defaultLevel): Arrow's own are 9 for gzip and 1 for zstd. Java's default for
+# lz4 is level 9, but it then uses the fast compressor, which is level 1 here.
 _DEFAULT_LEVELS = {GZIP: 6, LZ4: 1, ZSTD: 3}
 
 _STEP = 1 << 20
@@ -34,7 +34,7 @@ _INT32 = struct.Struct(">i")
 
 
 class CorruptRecords(ValueError):
-    """Bytes that are no record batch, or not the one that was written."""
+    """The bytes are not a record batch, or not the batch that was written."""
 
 
 class TooLarge(CorruptRecords):
@@ -44,12 +44,12 @@ class TooLarge(CorruptRecords):
 def codec_number(name: str) -> int:
     """The number of a codec in a batch's attributes."""
     if name not in CODECS:
-        raise ValueError(f"there is no compression {name!r}; take one of {', '.join(CODECS)}")
+        raise ValueError(f"unknown compression {name!r}; use one of {', '.join(CODECS)}")
     return CODECS[name]
 
 
 def require_level(codec: int, level: int | None) -> None:
-    """ValueError for a level that the codec does not have; None is always good."""
+    """Raises ValueError for a level that the codec does not have; None is always valid."""
     name = CODEC_NAMES[codec]
     if level is None:
         return
@@ -61,7 +61,7 @@ def require_level(codec: int, level: int | None) -> None:
 
 
 def compress(codec: int, level: int | None, data: Data) -> Data:
-    """The bytes of `data` in a codec's format; without a level, that of the Java client (snappy and none have none)."""
+    """`data` in a codec's format; the default level is the Java client's (snappy and none have no levels)."""
     if codec == NONE:
         return data
     arrow = pa.Codec(CODEC_NAMES[codec], compression_level=_DEFAULT_LEVELS.get(codec) if level is None else level)
@@ -73,7 +73,7 @@ def compress(codec: int, level: int | None, data: Data) -> Data:
 
 
 def _pack(arrow: pa.Codec, data: Data) -> bytes:
-    # As a pa.Buffer the result would show its length before it was cut to size to memoryview (seen with pyarrow 26).
+    # As bytes: memoryview sees a pa.Buffer of the result with its length before truncation (seen with pyarrow 26).
     packed: bytes = arrow.compress(data, asbytes=True)
     return packed
 
@@ -93,15 +93,15 @@ def _xerial(arrow: pa.Codec, data: memoryview) -> bytes:
 
 
 def decompress(codec: int, data: Data, *, max_size: int = MAX_SIZE) -> Data:
-    """What was compressed.
+    """The decompressed bytes.
 
-    Raises CorruptRecords if the bytes are not in the codec's format, and TooLarge if they grow over `max_size`: no size
-    that they claim is believed, and at most an eighth more than was unpacked so far is allocated.
+    Raises CorruptRecords if the bytes are not in the codec's format, and TooLarge if the result exceeds `max_size`. It
+    does not trust a claimed size, and allocates at most an eighth more than it has decompressed so far.
     """
     if codec == NONE:
         return data
     if codec not in CODEC_NAMES:
-        raise CorruptRecords(f"no codec has the number {codec}; the codecs are {CODECS}")
+        raise CorruptRecords(f"unknown codec number {codec}; the codecs are {CODECS}")
     try:
         return _unsnap(memoryview(data), max_size) if codec == SNAPPY else _stream(codec, data, max_size)
     except OSError as error:
@@ -110,7 +110,7 @@ def decompress(codec: int, data: Data, *, max_size: int = MAX_SIZE) -> Data:
 
 def _stream(codec: int, data: Data, max_size: int) -> Data:
     with pa.CompressedInputStream(pa.BufferReader(data), CODEC_NAMES[codec]) as stream:
-        # Asked for all at once, the stream would allocate all of it: a small batch could take gigabytes.
+        # A read of everything at once would allocate all of it: a small batch could take gigabytes.
         first = _read(stream, min(_STEP, max_size + 1))
         _check_size(len(first), max_size)
         if len(first) < _STEP:
@@ -123,7 +123,7 @@ def _stream(codec: int, data: Data, max_size: int) -> Data:
 
 
 def _read(stream: pa.NativeFile, most: int) -> bytes:
-    # Not by stream.read: of data that turns out to be damaged, its memory is never given back (seen with pyarrow 26).
+    # Not with stream.read: its memory is never freed if the data is damaged (seen with pyarrow 26).
     data: bytes = stream.read_buffer(most).to_pybytes()
     return data
 
@@ -152,21 +152,21 @@ def _xerial_blocks(data: memoryview) -> Iterator[memoryview]:
 def _raw_snappy(codec: pa.Codec, data: memoryview, before: int, max_size: int) -> bytes:
     size = _snappy_size(data)
     _check_size(before + size, max_size)
-    # A copy of 3 bytes makes at most 64: what claims to be more is damaged, and is not worth the memory.
+    # A copy element of 3 bytes makes at most 64 bytes: a larger claim is damaged, so allocate nothing for it.
     if size > 22 * len(data) + 64:
-        raise CorruptRecords(f"{len(data)} bytes of snappy claim to be {size}")
+        raise CorruptRecords(f"{len(data)} bytes of snappy data claim to decompress to {size}")
     plain: bytes = codec.decompress(data, size, asbytes=True)
     return plain
 
 
 def _snappy_size(data: memoryview) -> int:
-    """The varint that raw snappy begins with."""
+    """The size of the decompressed data: the varint at the start of raw snappy."""
     size = 0
     for i, byte in enumerate(data[:5]):
         size |= (byte & 127) << 7 * i
         if byte < 128:
             return size
-    raise CorruptRecords("snappy data begins without its size")
+    raise CorruptRecords("the snappy data does not start with its size")
 
 
 def _check_size(size: int, max_size: int) -> None:

@@ -1,15 +1,15 @@
-"""Compiled loops that turn columns of bytes into records of a Kafka record batch v2; they know nothing of Arrow.
+"""Compiled loops that write columns of bytes as records of a Kafka record batch v2; they know nothing of Arrow.
 
 A record is (Kafka protocol guide, "Record Batch"; all numbers but the attributes are zig-zag varints):
 
     length, attributes (one byte, 0), timestamp delta, offset delta, key length (-1 = null), key,
     value length (-1 = null), value, number of headers, then for each: key length, key, value length (-1 = null), value
 
-A column is `offsets`, where each cell begins in `data`, and `lengths`, -1 for null. `measure` finds how many records
-fit into a batch, `write` then writes them: one copy per key and value. Rows are taken in the order of `rows`, or as
-they stand when it is empty. An absent array is empty, not None: one machine code serves all, and a branch that always
-goes the same way costs nothing. The loops take the arrays out of their tuple first and call only functions of few
-numbers: with the tuple passed down, reference counts made a record cost 340 ns where it costs 16.
+A column is `offsets`, where each cell starts in `data`, and `lengths`, -1 for null. `measure` finds how many records
+fit into a batch, then `write` writes them: one copy per key and value. Rows are taken in the order of `rows`, or in
+their own order if it is empty. An absent array is empty, not None: one machine code serves all cases, and a branch that
+always goes the same way costs nothing. The loops take the arrays out of their tuple first, and pass only numbers to
+other functions: with the tuple passed on, reference counts made a record cost 340 ns instead of 16.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from penstock.native import Array
 from penstock.native.jit import compiled, copy
 
 VALUE_ONLY = 5 + 2 + 5 + 1 + 5 + 1
-"""Bytes: the length, attributes and time, the offset, no key, the value's length, no headers."""
+"""Most bytes besides the value: the length, attributes and time, the offset, no key, the value's length, no headers."""
 
 
 class ByteColumn(NamedTuple):
-    """A column of bytes; all arrays are empty if there is none. Offsets have 32 or 64 bits, lengths 64."""
+    """A column of bytes; all arrays are empty if the column is absent. Offsets have 32 or 64 bits, lengths 64."""
 
     offsets: Array
     data: Array
@@ -57,7 +57,7 @@ def put_varint(out: Array, at: int, number: int) -> int:
 
 @compiled
 def fixed_sizes(key_lengths: Array, value_lengths: Array, header_offsets: Array, out: Array) -> None:
-    """Bytes of each record that do not depend on its batch: all but its length and the two deltas."""
+    """The bytes of each record that do not depend on its batch: all except its length and the two deltas."""
     for row in range(len(value_lengths)):
         k = key_lengths[row] if len(key_lengths) else -1
         v = value_lengths[row]
@@ -67,9 +67,9 @@ def fixed_sizes(key_lengths: Array, value_lengths: Array, header_offsets: Array,
 
 @compiled
 def measure(sizes: Array, times: Array, rows: Array, first: int, stop: int, limit: int) -> tuple[int, int, int, int]:
-    """How many records from `first` on fit into `limit` bytes, but at least one: count, bytes, base and largest time.
+    """How many records from `first` fit into `limit` bytes, at least one: count, bytes, base time and largest time.
 
-    `sizes` are those of `fixed_sizes`, `times` are in milliseconds; the first record's is the base of the batch.
+    `sizes` come from `fixed_sizes`, `times` are in milliseconds; the first record's time is the base of the batch.
     """
     size = 0
     base = times[rows[first] if len(rows) else first]
@@ -99,7 +99,7 @@ def write(
     count: int,
     out: Array,
 ) -> int:
-    """Write `count` records from `first` on; returns where they end. `out` is as large as `measure` said."""
+    """Write `count` records from `first`; returns where they end. `out` has the size that `measure` returned."""
     key_offsets, key_data, key_lengths = key
     value_offsets, value_data, value_lengths = value
     at = 0
@@ -132,9 +132,9 @@ def write(
 
 @compiled
 def write_values(data: Array, starts: Array, lengths: Array, first: int, out: Array, at: int) -> int:
-    """Write records of a value only at `at`, all of the batch's base time; `first` is the first one's offset delta.
+    """Write records that have only a value, with the batch's base time; `first` is the first record's offset delta.
 
-    Returns where they end. A record takes at most `VALUE_ONLY` bytes more than its value.
+    Writes from `at`, returns where the records end. A record takes at most `VALUE_ONLY` bytes more than its value.
     """
     for i in range(len(lengths)):
         length = lengths[i]
@@ -154,7 +154,7 @@ def write_values(data: Array, starts: Array, lengths: Array, first: int, out: Ar
 
 @compiled
 def header_ends(starts: Array, counts: Array, key_lengths: Array, value_lengths: Array, ends: Array) -> None:
-    """Where the encoded headers of each row end; `starts` and `counts` tell which headers a row has."""
+    """Where the encoded headers of each row end; `starts` and `counts` give each row's headers."""
     at = 0
     ends[0] = 0
     for row in range(len(starts)):

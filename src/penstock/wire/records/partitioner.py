@@ -1,7 +1,7 @@
-"""Which partition a record goes to: Java's default for records with a key, murmur2 modulo the number of partitions.
+"""Selects a record's partition: for records with a key as Java by default, murmur2 modulo the number of partitions.
 
 The hash is Austin Appleby's MurmurHash2 with Kafka's seed, its sign bit masked off (Kafka clients, Utils.murmur2 and
-Utils.toPositive). The other ways are those of Java's RoundRobinPartitioner and of partitioner.ignore.keys (KIP-794).
+Utils.toPositive). The other partitioners are Java's RoundRobinPartitioner and partitioner.ignore.keys (KIP-794).
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from penstock.native.jit import compiled
 from penstock.wire.records.encode_kernel import ByteColumn
 
 Partitioner: TypeAlias = Callable[[pa.Array, int], Any]
-"""Of the keys of some records (bytes or text, null without a key) and the topic's number of partitions: one integer a
-record, as an array or a list; -1 for a record that may go anywhere."""
+"""A function of the keys of some records (bytes or strings, null without a key) and the topic's number of partitions.
+
+It returns one integer per record, as an array or a list; -1 for a record that may go to any partition.
+"""
 
 _SEED = np.uint32(0x9747B28C)
 _M = np.uint32(0x5BD1E995)
@@ -80,15 +82,15 @@ def partitions_for(keys: ByteColumn, partitions: int) -> Array:
 
 
 def sticky(keys: pa.Array, partitions: int) -> Array:
-    """Every record may go anywhere, whatever its key."""
+    """Every record may go to any partition, whatever its key."""
     return np.full(len(keys), -1, np.int32)
 
 
 class RoundRobin:
-    """Each record goes to the partition behind that of the record before, whatever its key."""
+    """Each record goes to the partition after the previous record's, whatever its key."""
 
     def __init__(self) -> None:
-        # Begins anywhere, so that many short-lived producers do not all begin with partition 0.
+        # Starts anywhere, so that many short-lived producers do not all start with partition 0.
         self._next = random.getrandbits(16)
 
     def __call__(self, keys: pa.Array, partitions: int) -> Array:
@@ -104,7 +106,7 @@ _NAMED: dict[str, Callable[[], Partitioner | None]] = {
 
 
 def partitioner_of(wanted: str | Partitioner) -> Partitioner | None:
-    """A new partitioner of that name, or the given one; None for "key", whose hashes `partitions_for` makes."""
+    """A new partitioner of that name, or the given function; None for "key", which `partitions_for` implements."""
     if callable(wanted):
         return wanted
     if wanted not in _NAMED:

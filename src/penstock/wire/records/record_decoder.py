@@ -1,11 +1,11 @@
-"""What a broker returns from a fetch, as an Arrow table: one row per record, control records left out.
+"""Decodes the records of a fetch response to an Arrow table: one row per record, without control records.
 
-Knows no broker: it is given the bytes, and for read_committed the aborted transactions of the same response. The header
-of each batch, with its producer and sequence, comes from `batch.read_headers`.
+It does not talk to brokers: its input is the bytes, and for read_committed the aborted transactions of the same
+response. The header of each batch, with its producer and sequence, comes from `batch_header.read_headers`.
 
-Memory: batches are unpacked one after the other, each to at most `max_size` bytes, and their records become columns in
-parts of some `PART` bytes. What is claimed (sizes, numbers of records and headers) is compared with the bytes that are
-there before anything is allocated for it. A batch is checked whole before its first part is made.
+Memory: batches are decompressed one after the other, each to at most `max_size` bytes, and their records become columns
+in parts of about `PART` bytes. Claimed sizes and numbers of records and headers are compared with the bytes present
+before anything is allocated for them. A batch is checked completely before its first part is made.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from penstock.wire.records.compression import MAX_SIZE, CorruptRecords, TooLarge
 
 # Compiled loops that find keys, values and headers in the records of a batch (see `encode_kernel`), and gather them.
 #
-# The bytes may be anything: no loop reads outside them, and a loop over a count that they claim ends where they end.
+# The bytes may be anything: no loop reads outside them, and a loop over a claimed count ends where the bytes end.
 
 
-# The numbers noted of each record, and of each header.
+# The numbers stored for each record.
 OFFSET, TIME, KEY, KEY_LENGTH, VALUE, VALUE_LENGTH, HEADERS, HEADER_COUNT = range(8)
 FIELDS = 8
 
-# Length, attributes, two deltas, two lengths and the number of headers take a byte each at least.
+# Length, attributes, two deltas, two lengths and the number of headers take at least a byte each.
 SMALLEST = 7
 
 
 @compiled
 def get_varint(data: Array, at: int, end: int) -> tuple[Any, int]:
-    """A zig-zag varint of at most ten bytes and where it ends, -1 if it is not whole."""
+    """A zig-zag varint of at most ten bytes and where it ends, -1 if it is not complete."""
     value, shift = np.uint64(0), np.uint64(0)
     while at < end and shift < np.uint64(70):
         byte = np.uint64(data[at])
@@ -53,9 +53,9 @@ def get_varint(data: Array, at: int, end: int) -> tuple[Any, int]:
 
 @compiled
 def skip_bytes(data: Array, at: int, end: int) -> tuple[int, int]:
-    """The length of what stands at `at` after its length, -1 for null, and where it ends, -1 if it is not whole.
+    """The length of the value at `at`, which follows its length, -1 for null; and where it ends, -1 if incomplete.
 
-    Any length below 0 is null, as for Java's client.
+    Any length below 0 is null, as in Java's client.
     """
     length, at = get_varint(data, at, end)
     if at < 0 or length > end - at:
@@ -65,7 +65,7 @@ def skip_bytes(data: Array, at: int, end: int) -> tuple[int, int]:
 
 @compiled
 def skip_headers(data: Array, at: int, end: int, count: int) -> int:
-    """Where `count` headers end, -1 if they are not whole."""
+    """Where `count` headers end, -1 if they are not complete."""
     for _ in range(count):
         length, at = skip_bytes(data, at, end)
         if at < 0 or length < 0:
@@ -78,9 +78,9 @@ def skip_headers(data: Array, at: int, end: int, count: int) -> int:
 
 @compiled
 def index_records(data: Array, at: int, least: int, most: int, out: Array) -> tuple[int, int]:
-    """Note where the parts of the records from `at` on stand, FIELDS x records: where these end, and -1.
+    """Store the positions of the records' parts from `at` in `out`, FIELDS x records; returns where they end, and -1.
 
-    If one of them is damaged, its number instead of -1. Offset deltas ascend from `least` to `most`.
+    If a record is damaged, returns its number instead of -1. Offset deltas must ascend from `least` to `most`.
     """
     count = out.shape[1]
     for i in range(count):
@@ -111,9 +111,9 @@ def index_records(data: Array, at: int, least: int, most: int, out: Array) -> tu
 
 @compiled
 def index_headers(data: Array, starts: Array, counts: Array, out: Array) -> None:
-    """Note key, its length, value and its length of each header; `index_records` has checked them.
+    """Store the positions and lengths of each header's key and value; `index_records` has checked them.
 
-    `out` has a column for each header, which bounds what is written.
+    `out` has a column for each header, which bounds the writes.
     """
     n = 0
     for i in range(len(starts)):
@@ -127,7 +127,7 @@ def index_headers(data: Array, starts: Array, counts: Array, out: Array) -> None
 
 @compiled
 def gather(data: Array, starts: Array, lengths: Array, out: Array) -> None:
-    """Lay cells end to end, as many as `out` has room for."""
+    """Copy cells to `out` end to end, as many as it has room for."""
     at = 0
     for i in range(len(starts)):
         if lengths[i] > len(out) - at:
@@ -156,9 +156,9 @@ _MARKER = struct.Struct(">hh")  # version, type
 
 
 PART = 16 << 20
-"""Bytes of keys, values and headers that become columns at a time, or one larger record."""
+"""Bytes of keys, values and headers that become columns at once; or one larger record."""
 _ROWS = 1 << 16
-"""Records that are indexed at a time."""
+"""Records to index at once."""
 _HEADER_COST = 48
 """Bytes that a header takes in the index and in columns, without its key and value."""
 
@@ -166,12 +166,12 @@ _HEADER_COST = 48
 def decode(
     data: Data, *, verify: bool = True, aborted: Iterable[tuple[int, int]] | None = None, max_size: int = MAX_SIZE
 ) -> pa.Table:
-    """The records of the whole batches in `data`, in the columns of SCHEMA.
+    """The records of the complete batches in `data`, in the columns of SCHEMA.
 
-    `aborted` has (producer id, first offset) of the aborted transactions of the response, perhaps none: their records
-    are left out (read_committed). Without it all records are returned. A batch that the end cuts off is left out, as
-    brokers cut there. Raises CorruptRecords, with the offset, if bytes are no batch, do not have their checksum (if
-    `verify`), or decompress to over `max_size`.
+    `aborted` has (producer id, first offset) of the response's aborted transactions: their records are left out
+    (read_committed). With None, all records are returned. A batch cut off at the end, as by brokers, is left out.
+    Raises CorruptRecords, with the offset, if bytes are not a batch, have a wrong checksum (if `verify`), or decompress
+    to more than `max_size`.
     """
     batches = data_batches(data, verify=verify, aborted=aborted, max_size=max_size)
     return pa.Table.from_batches((part for header in batches for part in parts(data, header, max_size)), SCHEMA)
@@ -180,7 +180,7 @@ def decode(
 def data_batches(
     data: Data, *, verify: bool = True, aborted: Iterable[tuple[int, int]] | None = None, max_size: int = MAX_SIZE
 ) -> Iterator[Header]:
-    """The headers of the batches whose records `decode` gives, each verified when it is asked for."""
+    """The headers of the batches whose records `decode` returns; each is verified when it is yielded."""
     headers = read_headers(data, verify=verify)
     if aborted is not None:
         ahead = sorted(aborted, key=lambda transaction: transaction[1])
@@ -189,7 +189,7 @@ def data_batches(
 
 
 def parts(data: Data, header: Header, max_size: int = MAX_SIZE) -> Iterator[pa.RecordBatch]:
-    """The records of one batch in the columns of SCHEMA; raises CorruptRecords before the first of them."""
+    """The records of one batch in the columns of SCHEMA; raises CorruptRecords before it yields the first part."""
     records = _plain(memoryview(data), header, max_size)
     starts, index = [0], None
     for first in range(0, header.count, _ROWS):
@@ -205,7 +205,7 @@ def parts(data: Data, header: Header, max_size: int = MAX_SIZE) -> Iterator[pa.R
 
 
 def control_type(data: Data, header: Header, *, max_size: int = MAX_SIZE) -> int:
-    """What a control batch says of its producer's transaction, ABORT or COMMIT; other numbers are the broker's own."""
+    """A control batch's marker for its producer's transaction, ABORT or COMMIT; other numbers are the broker's own."""
     records = _plain(memoryview(data), header, max_size)
     index, _ = _index(records, header, 0, 0, max_size)
     if index.shape[1] != 1 or index[KEY_LENGTH, 0] < _MARKER.size:
@@ -216,7 +216,7 @@ def control_type(data: Data, header: Header, *, max_size: int = MAX_SIZE) -> int
 def _committed(
     view: memoryview, headers: Iterable[Header], aborted: Sequence[tuple[int, int]], max_size: int
 ) -> Iterator[Header]:
-    """Without the batches of aborted transactions, each of which lasts until its producer's abort marker."""
+    """Leaves out the batches of aborted transactions; a transaction ends at its producer's abort marker."""
     ahead, aborting = list(reversed(aborted)), set()
     for header in headers:
         while ahead and ahead[-1][1] <= header.last_offset:
@@ -229,7 +229,7 @@ def _committed(
 
 
 def _plain(view: memoryview, header: Header, max_size: int) -> Array:
-    """The decompressed records of a batch, which are enough for the number of them that its header claims."""
+    """The decompressed records of a batch, checked to be long enough for the number that its header claims."""
     packed = view[header.start + HEADER_SIZE : header.end]
     try:
         records = read_only(np.frombuffer(decompress(header.codec, packed, max_size=max_size), np.uint8))
@@ -243,7 +243,7 @@ def _plain(view: memoryview, header: Header, max_size: int) -> Array:
 
 
 def _index(records: Array, header: Header, first: int, start: int, max_size: int) -> tuple[Array, int]:
-    """Where the parts of the next records stand, from the one of the number `first` on, and where these records end."""
+    """The positions of the parts of the next records, from number `first`, and where these records end."""
     index = np.empty((FIELDS, min(header.count - first, _ROWS)), np.int64)
     end, damaged = index_records(records, start, 0, header.last_offset_delta, index)
     if damaged >= 0:
@@ -255,7 +255,7 @@ def _index(records: Array, header: Header, first: int, start: int, max_size: int
 
 
 def _cuts(index: Array) -> Iterator[tuple[int, int]]:
-    """Parts of the index whose columns take PART bytes, or one record that takes more."""
+    """Parts of the index whose columns take PART bytes, or one larger record."""
     ends = index[HEADERS] + _HEADER_COST * np.cumsum(index[HEADER_COUNT])
     begin, done = 0, int(index[KEY, 0])
     while begin < len(ends):
@@ -278,7 +278,7 @@ def _columns(header: Header, records: Array, index: Array) -> pa.RecordBatch:
 
 
 def _bytes(kind: pa.DataType, data: Array, starts: Array, lengths: Array) -> pa.Array:
-    # All lie in the bytes of one batch, which are less than 2 GiB, so that 32 bits hold their sum.
+    # All are in the bytes of one batch, which is less than 2 GiB, so 32 bits hold their sum.
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(np.maximum(lengths, 0), out=offsets[1:])
     out = np.empty(offsets[-1], np.uint8)
@@ -304,7 +304,7 @@ def _entries(records: Array, starts: Array, counts: Array, total: int) -> pa.Arr
 
 
 def _text(keys: pa.Array) -> pa.Array:
-    """Keys of headers, with U+FFFD for what is not UTF-8, as Java's client reads them."""
+    """Keys of headers, with U+FFFD for bytes that are not UTF-8, as in Java's client."""
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,9 +1,9 @@
-"""Record batches v2 straight from the columns of Arrow: partitions rows, cuts them into batches, accounts for each row.
+"""Encodes record batches v2 from Arrow columns: partitions rows, divides them into batches, accounts for each row.
 
-Rows of one partition keep their order. A row goes to the partition that its `partition` column names, else to the one
-its key is hashed to, or that a partitioner says. Rows without any are sticky (KIP-480): as many as fill a batch go to
-one partition, and the next ones to the partition that was given the fewest bytes so far, which rotates, and evens out
-batches that were cut short.
+Rows of one partition keep their order. A row goes to the partition in its column `partition`, otherwise to the
+partition of its key's hash, or of the partitioner. Rows without a partition are sticky (KIP-480): the rows of one batch
+go to one partition, the next rows to the partition with the fewest bytes so far. This rotates the partitions, and evens
+out small batches.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from penstock.wire.records.partitioner import Partitioner, partitioner_of, parti
 
 COLUMNS = ("key", "value", "headers", "timestamp", "partition")
 
-# What a record takes at most besides what `fixed_sizes` counts: its length and the two deltas.
+# Most bytes of a record besides those that `fixed_sizes` counts: its length and the two deltas.
 _SLACK = 5 + 10 + 5
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """One record batch without producer and checksum; `rows` are the rows of the Arrow batch in it, in their order."""
+    """One record batch without producer and checksum; `rows` are its row numbers in the Arrow batch, in order."""
 
     partition: int
     rows: range | Array
@@ -66,9 +66,9 @@ class _Records:
 
 
 class TableEncoder:
-    """Encodes Arrow batches for one topic; keeps how many bytes each partition was given.
+    """Encodes Arrow batches for one topic; counts the bytes of each partition.
 
-    `batch_size` bounds a batch before compression, header included; a record that is larger gets a batch of its own.
+    `batch_size` bounds a batch before compression, including the header; a larger record gets its own batch.
     """
 
     def __init__(
@@ -81,25 +81,26 @@ class TableEncoder:
         partitioner: str | Partitioner = "key",
     ) -> None:
         if partitions < 1 or not HEADER_SIZE < batch_size <= MAX_SIZE:
-            raise ValueError(f"{partitions} partitions and batches of {batch_size} bytes cannot be")
+            raise ValueError(f"{partitions} partitions with batches of {batch_size} bytes are not possible")
         if compression not in CODECS.values():
-            raise ValueError(f"no codec has the number {compression}; the codecs are {CODECS}")
+            raise ValueError(f"unknown codec number {compression}; the codecs are {CODECS}")
         self.partitions, self._partitioner = partitions, partitioner_of(partitioner)
         self._limit, self._compression, self._level = batch_size - HEADER_SIZE, compression, level
-        # Begins anywhere, so that many short-lived encoders do not all give to partition 0.
+        # Starts anywhere, so that many short-lived encoders do not all start with partition 0.
         self._first = random.randrange(partitions)
         self._given = np.zeros(partitions, np.int64)
 
     def encode(self, batch: pa.RecordBatch) -> Iterator[Encoded]:
-        """Batches for all rows, made one at a time as they are asked for.
+        """Batches for all rows, made lazily, one at a time.
 
-        Columns: `value`; optional `key`, `headers` (list of key and value, or map), `timestamp` (any unit, or int64
-        in milliseconds; null is now), `partition` (integer; null is chosen).
+        Columns: `value`; optionally `key`, `headers` (list of key and value, or map), `timestamp` (any unit, or int64
+        in milliseconds; null is now), `partition` (integer; null: the encoder chooses). Raises ValueError or TypeError
+        for other columns or types.
         """
         if unknown := set(batch.schema.names) - set(COLUMNS):
             raise ValueError(f"columns {sorted(unknown)} are not part of a record, whose columns are {COLUMNS}")
         if "value" not in batch.schema.names:
-            raise ValueError(f"there is no column value among {batch.schema.names}; tombstones have nulls in it")
+            raise ValueError(f"there is no column value among {batch.schema.names}; add it (null is a tombstone)")
         if batch.num_rows == 0:
             return
         records = _records(batch)
@@ -114,13 +115,13 @@ class TableEncoder:
             yield from self._run(records, int(p), rows, int(starts[p]), int(starts[p + 1]))
 
     def joins(self, parts: Sequence[Texts]) -> bool:
-        """Whether values without keys may go to any partition, and these are no more than a batch."""
+        """Whether values without keys may go to any partition, and these values fit into one batch."""
         rows = sum(len(part.starts) for part in parts)
         anywhere = self._partitioner is None or self._partitioner is sticky
         return anywhere and rows > 0 and sum(part.bound() for part in parts) + VALUE_ONLY * rows <= self._limit
 
     def join(self, parts: Sequence[Texts]) -> Encoded:
-        """One batch of all these values, from where they lie."""
+        """One batch of all these values, written directly from their buffers."""
         rows, size = sum(len(part.starts) for part in parts), sum(part.bound() for part in parts)
         buffer = np.empty(HEADER_SIZE + size + VALUE_ONLY * rows, np.uint8)
         first, at, now = 0, HEADER_SIZE, time.time_ns() // 1_000_000
@@ -132,7 +133,7 @@ class TableEncoder:
         return Encoded(p, range(rows), data)
 
     def _choose(self, batch: pa.RecordBatch, records: _Records) -> Array | None:
-        """The partition of each row; None if all rows are sticky, and need not be moved."""
+        """The partition of each row; None if all rows are sticky, and need no sorting."""
         names = batch.schema.names
         if self.partitions == 1 and "partition" not in names:
             return None
@@ -150,13 +151,13 @@ class TableEncoder:
         return partitions_for(records.key, self.partitions) if len(records.key.lengths) else None
 
     def _ask(self, batch: pa.RecordBatch) -> Array:
-        """What the partitioner says; without a column of keys it is given nulls."""
+        """The partitioner's result; without a column `key` it gets nulls."""
         assert self._partitioner
         rows = batch.num_rows
         keys = batch.column("key") if "key" in batch.schema.names else pa.nulls(rows, pa.binary())
         chosen = np.asarray(self._partitioner(keys, self.partitions))
         if chosen.shape != (rows,) or chosen.dtype.kind not in "iu":
-            raise ValueError(f"the partitioner gave {chosen.dtype} {chosen.shape}; {rows} keys need as many integers")
+            raise ValueError(f"the partitioner returned {chosen.dtype} {chosen.shape}; it must return {rows} integers")
         self._check(chosen)
         return chosen.astype(np.int32)
 
@@ -166,7 +167,7 @@ class TableEncoder:
             raise ValueError(f"row {row} is for partition {chosen[row]}; the topic has {self.partitions} partitions")
 
     def _spread(self, chosen: Array, records: _Records) -> None:
-        """Give the rows that may go anywhere to one partition per batch that they fill."""
+        """Assign the rows that may go anywhere to one partition per full batch."""
         free = np.flatnonzero(chosen < 0)
         if not len(free):
             return
@@ -193,7 +194,7 @@ class TableEncoder:
             first += encoded.count
 
     def _one(self, records: _Records, p: int, rows: Array, first: int, stop: int) -> Encoded:
-        """The batch of the rows from `first` on."""
+        """The batch of the rows from `first`."""
         count, size, base, largest = measure(records.sizes, records.times, rows, first, stop, self._limit)
         r, buffer = records, np.empty(HEADER_SIZE + size, np.uint8)
         sources = r.key, r.value, r.header_offsets, r.header_data, r.sizes, r.times
@@ -229,12 +230,12 @@ def _records(batch: pa.RecordBatch) -> _Records:
     sizes = np.empty(batch.num_rows, np.int64)
     fixed_sizes(key.lengths, value.lengths, offsets, sizes)
     if (largest := int(sizes.max())) > MAX_SIZE - HEADER_SIZE - _SLACK:
-        raise ValueError(f"row {sizes.argmax()} takes {largest} bytes; a record batch ends at {MAX_SIZE}")
+        raise ValueError(f"row {sizes.argmax()} takes {largest} bytes; a record batch has at most {MAX_SIZE}")
     return _Records(key, value, offsets, data, times, read_only(sizes))
 
 
 def _overlay(given: pa.Array, chosen: Array | None, rows: int) -> Array:
-    """The partitions that were given, and where they are null those that were chosen."""
+    """The given partitions; where they are null, the chosen partitions."""
     if not pa.types.is_integer(given.type) and not pa.types.is_null(given.type):
         raise TypeError(f"column partition is {given.type}, not an integer")
     out = np.full(rows, -1, np.int32) if chosen is None else chosen

@@ -1,0 +1,95 @@
+"""Reading from a node with authentication: wrong passwords and missing permissions raise at once, without retries."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import Cluster, NoHostAvailable
+from pyspark.sql import SparkSession
+
+from penstock import cdc
+from penstock.errors import PenstockError
+from penstock.local import cql_node as node, services
+from penstock.local.service import ServiceFolder
+
+SUPERUSER = "cassandra"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a node with users and permissions."""
+    root = tmp_path_factory.mktemp("guarded")
+    plain = node._configuration
+
+    def with_rights(place: ServiceFolder) -> str:
+        rights = {"authenticator": "PasswordAuthenticator", "authorizer": "CassandraAuthorizer"}
+        # No cache, so that a new permission is valid at once.
+        rights |= {"permissions_validity": "0ms"}
+        return json.dumps(json.loads(plain(place)) | rights)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(node, "_configuration", with_rights)
+        try:
+            yield services.up(root, only=["cassandra"]).cql
+        finally:
+            services.down(root)
+
+
+@pytest.fixture(scope="module")
+def superuser(guarded: str) -> Iterator[Any]:
+    """A session of the node's first user, which exists only some seconds after the node has started."""
+    deadline = time.monotonic() + 90
+    while True:
+        cluster = connect(guarded, SUPERUSER, SUPERUSER)
+        try:
+            session = cluster.connect()
+            break
+        except NoHostAvailable:
+            cluster.shutdown()
+            if time.monotonic() > deadline:
+                raise
+    session.execute("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+    session.execute("CREATE TABLE ks.t (id int PRIMARY KEY) WITH cdc = {'enabled': true}")
+    session.execute("CREATE ROLE reader WITH PASSWORD = 'right' AND LOGIN = true")
+    yield session
+    cluster.shutdown()
+
+
+def connect(address: str, user: str, password: str) -> Cluster:
+    host, port = address.split(":")
+    return Cluster([host], port=int(port), auth_provider=PlainTextAuthProvider(user, password))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "needs a user and a password"),
+        ({"user": "reader", "password": "wrong"}, r"refused user 'reader'.*check the options user and password"),
+        ({"user": "reader", "password": "right"}, r"no permission.*GRANT SELECT"),
+    ],
+)
+def test_a_refused_reader_is_told_what_is_missing(
+    spark: SparkSession, superuser: Any, guarded: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(PenstockError, match=message) as failure:
+        cdc.read(spark, "ks.t", hosts=guarded, name="guarded", **options)
+    assert not failure.value.retriable
+
+
+def test_a_reader_with_the_rights_it_was_told_to_get_reads(spark: SparkSession, superuser: Any, guarded: str) -> None:
+    superuser.execute("GRANT SELECT ON ks.t TO reader")
+    superuser.execute("GRANT SELECT ON ks.t_scylla_cdc_log TO reader")
+    superuser.execute("GRANT SELECT ON KEYSPACE system_distributed TO reader")
+    frame = cdc.read(spark, "ks.t", hosts=guarded, name="guarded", user="reader", password="right")
+    assert frame.isStreaming
+
+
+def test_a_password_does_not_show_in_messages(guarded: str) -> None:
+    from penstock.database.access import Access
+
+    assert "right" not in repr(Access(guarded, user="reader", password="right"))
