@@ -11,7 +11,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from penstock.errors import PenstockError
-from penstock.keyed_state import bucket_memory, buckets
+from penstock.keyed_state import buckets, buckets as bucket_memory
 from penstock.keyed_state.arrow_keys import packed, unpacked
 from penstock.keyed_state.buckets import BLOB, Bucket, require_name
 from penstock.native import shared_memory

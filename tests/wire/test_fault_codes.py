@@ -13,8 +13,8 @@ from kafka_topics import assert_same, new_topic, stored
 from refusals import Kind, Refusal, producer_of, refused
 
 from penstock.local.services import Services
-from penstock.wire.broker_errors import CODES
 from penstock.wire.errors import (
+    CODES,
     ClusterAuthorizationFailed,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,

@@ -12,8 +12,7 @@ from java_kafka import JavaKafka, definition, java_kafka
 from wire_bodies import CASES, DIRECTIONS, Case, bodies, case_name, filled
 
 from penstock.wire import errors
-from penstock.wire.broker_errors import CODES
-from penstock.wire.errors import error_of
+from penstock.wire.errors import CODES, error_of
 from penstock.wire.protocol import frames
 from penstock.wire.protocol.message_schema import Api, Direction, Field, Versions, fields_of
 

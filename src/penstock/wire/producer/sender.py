@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -21,7 +21,6 @@ from penstock.wire.producer.partition_queue import Lane, Outcome, ProducerBatch,
 from penstock.wire.producer.produce_responses import Answers, Settlement
 from penstock.wire.producer.producer_options import Delivery
 from penstock.wire.producer.stats import BrokerStats, Histogram, TopicStats
-from penstock.wire.producer.tasks import SenderTasks
 from penstock.wire.producer.transactions import PRODUCE_AT_MOST, Transactions
 from penstock.wire.protocol import frames
 
@@ -301,3 +300,46 @@ class Preparation:
             lane.backoff.failed()
         if not error.retriable:
             self._settlement.drop(lanes, error)
+
+
+# The tasks of a sender: requests in flight, and the preparation of other requests.
+
+
+class SenderTasks:
+    """Runs tasks until `cancel`; `changed` is set when a task of `once` ends, or by its owner."""
+
+    def __init__(self) -> None:
+        self.changed = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._busy: set[object] = set()
+
+    def start(self, what: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(what)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def once(self, about: object, what: Coroutine[None, None, None]) -> None:
+        """Run `what` unless a task for the same `about` is running."""
+        if about in self._busy:
+            what.close()
+            return
+        self._busy.add(about)
+
+        async def work() -> None:
+            try:
+                await what
+            finally:
+                self._busy.discard(about)
+                self.changed.set()
+
+        self.start(work())
+
+    async def any_ended(self) -> None:
+        """Wait for the next task to end."""
+        await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+
+    async def cancel(self) -> None:
+        """Cancel all tasks, and wait for their end."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
