@@ -15,7 +15,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from penstock.wire.producer.open_batch import OVERHEAD
+from penstock.wire.producer.accumulator import OVERHEAD
 from penstock.wire.producer.producer import Producer
 from penstock.wire.protocol import frames
 from penstock.wire.protocol.frames import Api

@@ -25,7 +25,7 @@ from penstock.wire.errors import (
     OutOfOrderSequenceNumber,
     UnknownProducerId,
 )
-from penstock.wire.producer.open_batch import RecordMetadata
+from penstock.wire.producer.accumulator import RecordMetadata
 from penstock.wire.producer.producer import Producer
 from penstock.wire.producer.table_receipts import TableFailed
 from penstock.wire.protocol import frames

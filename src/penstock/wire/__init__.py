@@ -12,8 +12,8 @@ from penstock import lazy
 if TYPE_CHECKING:
     from penstock.native.text_slices import Texts as Texts
     from penstock.wire.consumer.topic_records import Reader as Reader
+    from penstock.wire.producer.accumulator import RecordMetadata as RecordMetadata
     from penstock.wire.producer.blocking import BlockingProducer as BlockingProducer
-    from penstock.wire.producer.open_batch import RecordMetadata as RecordMetadata
     from penstock.wire.producer.producer import Producer as Producer
     from penstock.wire.producer.table_receipts import Receipt as Receipt, TableFailed as TableFailed
 else:
@@ -23,7 +23,7 @@ else:
             "penstock.native.text_slices": ("Texts",),
             "penstock.wire.consumer.topic_records": ("Reader",),
             "penstock.wire.producer.blocking": ("BlockingProducer",),
-            "penstock.wire.producer.open_batch": ("RecordMetadata",),
+            "penstock.wire.producer.accumulator": ("RecordMetadata",),
             "penstock.wire.producer.producer": ("Producer",),
             "penstock.wire.producer.table_receipts": ("Receipt", "TableFailed"),
         },

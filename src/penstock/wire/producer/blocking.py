@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 
 from penstock.wire.errors import ProducerClosed
-from penstock.wire.producer.open_batch import Headers, RecordMetadata
+from penstock.wire.producer.accumulator import Headers, RecordMetadata
 from penstock.wire.producer.producer import Producer
 from penstock.wire.producer.stats import Stats
 from penstock.wire.producer.table_receipts import Receipt, Tabular

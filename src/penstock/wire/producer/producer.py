@@ -30,8 +30,7 @@ from penstock.native.text_slices import Texts, column
 from penstock.wire.errors import InvalidTxnState, KafkaError, ProducerClosed, TransactionAbortable
 from penstock.wire.net.broker_connection import Link
 from penstock.wire.net.cluster import Cluster
-from penstock.wire.producer.accumulator import Accumulator, Encoders
-from penstock.wire.producer.open_batch import OVERHEAD, Headers, RecordMetadata, as_bytes
+from penstock.wire.producer.accumulator import OVERHEAD, Accumulator, Encoders, Headers, RecordMetadata, as_bytes
 from penstock.wire.producer.producer_options import Acks, Delivery, require_delivery, require_records, require_times
 from penstock.wire.producer.sender import Sender
 from penstock.wire.producer.stats import Stats
