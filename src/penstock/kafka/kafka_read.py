@@ -160,6 +160,7 @@ def _ours(
     # Here, because both load compiled loops, for which other users need not wait.
     from penstock.kafka.json_columns import members
     from penstock.kafka.kafka_settings import KafkaSettings
+    from penstock.kafka.kafka_source import KafkaTopic
 
     given = {"servers": servers, "topic": topic, "start": start, "tasks": str(spark.sparkContext.defaultParallelism)}
     if batch is not None:
@@ -167,6 +168,7 @@ def _ours(
     if isinstance(decoder, JsonDecoder) and not decoder.framed and members(decoder.schema):
         given["members"] = decoder.schema.json()
     KafkaSettings.of(given | dict(options))
+    spark.dataSource.register(KafkaTopic)
     reader = spark.readStream.format(FORMAT).options(**given).options(**options)
     return reader.load().withColumn("topic", F.lit(topic))
 
