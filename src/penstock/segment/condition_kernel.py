@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock.native import Array
 from penstock.native.jit import uncounted
-from penstock.segment.record_layout import NEVER
+from penstock.segment.record_layout import ENDED, IS_TRUE, LAST, LAST_WAITING, NEVER, RULE, UNTIL
 from penstock.segment.rule_plan import (
     ABSENCE,
     AND,
@@ -42,9 +42,9 @@ def change_of(words: Array, terms: Array, limits: Array, i: int, o: int, t: int)
     elif kind == CHAIN:
         since = words[s + 2 * n - 2]
     elif kind == ABSENCE:
-        since = words[s + 2]
+        since = words[s + ENDED]
     elif kind == LATEST:
-        since = words[s] if words[s + 1] else 0
+        since = words[s] if words[s + IS_TRUE] else 0
     else:
         return change_of_total(words, terms[i, RESOLUTION], limits[i], s, t)
     return since + within if since != 0 and since > t - within else 0
@@ -69,7 +69,7 @@ def change_of_total(words: Array, resolution: int, limit: float, s: int, t: int)
 @uncounted
 def is_true(words: Array, rules: Array, terms: Array, limits: Array, program: Array, o: int, t: int) -> bool:
     """Whether the condition is true at `t`."""
-    rule = words[o + 2]
+    rule = words[o + RULE]
     stack = 0
     for at in range(rules[rule, FIRST_CODE], rules[rule, LAST_CODE]):
         code = program[at]
@@ -85,14 +85,14 @@ def is_true(words: Array, rules: Array, terms: Array, limits: Array, program: Ar
 @uncounted
 def next_due(words: Array, rules: Array, terms: Array, limits: Array, o: int) -> int:
     """When the record is due without an event: an absence is complete, a membership ends or must be checked."""
-    rule, until = words[o + 2], words[o + 4]
+    rule, until = words[o + RULE], words[o + UNTIL]
     due = until if until else NEVER
     check = until != 0 and rules[rule, UNTIL_FALSE] != 0
     for i in range(rules[rule, FIRST_TERM], rules[rule, LAST_TERM]):
         if terms[i, KIND] == ABSENCE and words[o + terms[i, AT]]:
             due = min(due, words[o + terms[i, AT]] + terms[i, WITHIN])
         if check:
-            change = change_of(words, terms, limits, i, o, words[o + 5])
+            change = change_of(words, terms, limits, i, o, words[o + LAST])
             if change:
                 due = min(due, change)
     return 0 if due == NEVER else due
@@ -149,12 +149,12 @@ def add_step(words: Array, s: int, n: int, within: int, steps: int, t: int) -> b
 def add_absence(words: Array, s: int, within: int, bits: int, t: int) -> None:
     if bits & 2:
         if words[s] and words[s] <= t:
-            words[s] = words[s + 1] if words[s + 1] > t else 0
-        if t >= words[s + 2] - within:
-            words[s + 2] = 0
+            words[s] = words[s + LAST_WAITING] if words[s + LAST_WAITING] > t else 0
+        if t >= words[s + ENDED] - within:
+            words[s + ENDED] = 0
     elif bits & 1:
         words[s] = min(words[s], t) if words[s] else t
-        words[s + 1] = max(words[s + 1], t)
+        words[s + LAST_WAITING] = max(words[s + LAST_WAITING], t)
 
 
 @uncounted
@@ -175,5 +175,5 @@ def add_event(words: Array, terms: Array, values: Array, i: int, o: int, mask: i
         add_absence(words, s, terms[i, WITHIN], bits, t)
         return False
     if bits & 3 and t >= words[s]:
-        words[s], words[s + 1] = t, bits & 1
+        words[s], words[s + IS_TRUE] = t, bits & 1
     return bits & 1 == 1

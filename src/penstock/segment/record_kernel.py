@@ -10,16 +10,29 @@ from penstock.native import Array
 from penstock.native.jit import copy, prefetch, uncounted
 from penstock.segment.condition_kernel import add_event, is_true, next_due
 from penstock.segment.record_layout import (
+    AT_RECORD,
+    DUE,
+    ENDED,
     ENTER,
     EXPIRE,
+    ID_BYTES,
     ID_HEAD,
+    ID_MOVED,
     INDEXED,
+    KEY,
+    LAST,
+    LAST_WAITING,
     LEAVE,
     MARKED,
     MOST,
+    OF_RULE,
     OUT,
+    PERSON,
     PROLONG,
     QUEUED,
+    QUEUED_DUE,
+    RULE,
+    UNTIL,
     USED,
 )
 from penstock.segment.rule_plan import (
@@ -47,10 +60,10 @@ def new_id(
     o, size = sizes[USED], stop - start
     text = o + ID_HEAD + marks
     width = ID_HEAD + marks + (size + 7) // 8
-    words[o], words[o + 1], words[o + 2], words[o + 3], words[o + 4] = width, key, -1, size, 0
+    words[o], words[o + KEY], words[o + RULE], words[o + ID_BYTES], words[o + ID_MOVED] = width, key, -1, size, 0
     words[o + ID_HEAD : o + width] = 0
     copy(words.view(np.uint8), 8 * text, ids, start, size)
-    index[at], index[at + 1], index[at + 2] = key, -1, o
+    index[at], index[at + OF_RULE], index[at + AT_RECORD] = key, -1, o
     sizes[INDEXED] += 1
     sizes[USED] = o + width
     return o
@@ -61,9 +74,9 @@ def new_record(words: Array, index: Array, sizes: Array, width: int, key: int, r
     """Create an empty record; returns its position."""
     o, at = sizes[USED], find(index, key, rule)
     words[o : o + width] = 0
-    words[o], words[o + 1], words[o + 2], words[o + 3] = width, key, rule, person
+    words[o], words[o + KEY], words[o + RULE], words[o + PERSON] = width, key, rule, person
     words[person + ID_HEAD + rule // MARKED] |= np.int64(1) << (rule % MARKED)
-    index[at], index[at + 1], index[at + 2] = key, rule, o
+    index[at], index[at + OF_RULE], index[at + AT_RECORD] = key, rule, o
     sizes[INDEXED] += 1
     sizes[USED] = o + width
     return o
@@ -85,7 +98,7 @@ def locate(
             prefetch(index, 3 * first_entry(index, key, rule))
     for i in range(first, stop):
         if found[i - first]:
-            o = index[find(index, key, touched[i]) + 2]
+            o = index[find(index, key, touched[i]) + AT_RECORD]
             found[i - first] = o
             prefetch(words, o)
             prefetch(words, o + HEAD)
@@ -128,7 +141,7 @@ def take(
             return at
         key, t = keys[row], max(1, min(times[row], latest))
         place = find(index, key, -1)
-        person = index[place + 2]
+        person = index[place + AT_RECORD]
         locate(words, index, key, person, touched, begin, touch_ends[row], found)
         for i in range(begin, touch_ends[row]):
             rule, o = touched[i], found[i - begin]
@@ -162,8 +175,8 @@ def tick(
             return False
         due, o = heap[0], heap[1]
         drop_first(heap, sizes)
-        if words[o + 7] == due:
-            words[o + 7] = 0
+        if words[o + QUEUED_DUE] == due:
+            words[o + QUEUED_DUE] = 0
             advance(words, rules, terms, limits, program, out, sizes, o, clock)
             queue(words, heap, sizes, o)
     return True
@@ -176,8 +189,8 @@ def tick(
 def emit(words: Array, out: Array, sizes: Array, o: int, kind: int, at: int) -> None:
     row = sizes[OUT]
     sizes[OUT] += 1
-    out[row, 0], out[row, 1], out[row, 2], out[row, 3] = words[o + 3], words[o + 2], kind, at
-    out[row, 4] = words[o + 4]
+    out[row, 0], out[row, 1], out[row, 2], out[row, 3] = words[o + PERSON], words[o + RULE], kind, at
+    out[row, 4] = words[o + UNTIL]
 
 
 @uncounted
@@ -187,19 +200,19 @@ def judge(
     """After an event that can make the condition true: if it is true at `t`, the person enters or stays longer."""
     if not is_true(words, rules, terms, limits, program, o, t):
         return
-    rule, until = words[o + 2], words[o + 4]
+    rule, until = words[o + RULE], words[o + UNTIL]
     step = rules[rule, STEP]
     new = -(-(t + rules[rule, TTL]) // step) * step
     if new > until:
-        words[o + 4] = new
+        words[o + UNTIL] = new
         emit(words, out, sizes, o, PROLONG if until else ENTER, t)
 
 
 @uncounted
 def leave(words: Array, out: Array, sizes: Array, o: int, kind: int, at: int) -> None:
-    if words[o + 4]:
+    if words[o + UNTIL]:
         emit(words, out, sizes, o, kind, at)
-        words[o + 4] = 0
+        words[o + UNTIL] = 0
 
 
 @uncounted
@@ -207,24 +220,24 @@ def advance(
     words: Array, rules: Array, terms: Array, limits: Array, program: Array, out: Array, sizes: Array, o: int, t: int
 ) -> None:
     """Apply what is due by `t`, in order."""
-    rule = words[o + 2]
-    while words[o + 6] != 0 and words[o + 6] <= t:
-        due = words[o + 6]
-        words[o + 5] = max(words[o + 5], due)
+    rule = words[o + RULE]
+    while words[o + DUE] != 0 and words[o + DUE] <= t:
+        due = words[o + DUE]
+        words[o + LAST] = max(words[o + LAST], due)
         fired = False
         for i in range(rules[rule, FIRST_TERM], rules[rule, LAST_TERM]):
             s = o + terms[i, AT]
             if terms[i, KIND] == ABSENCE and words[s] and words[s] + terms[i, WITHIN] <= due:
-                words[s + 2] = words[s] + terms[i, WITHIN]
-                words[s] = words[s + 1] if words[s + 1] > words[s] else 0
+                words[s + ENDED] = words[s] + terms[i, WITHIN]
+                words[s] = words[s + LAST_WAITING] if words[s + LAST_WAITING] > words[s] else 0
                 fired = True
         if fired:
             judge(words, rules, terms, limits, program, out, sizes, o, due)
-        if words[o + 4] and words[o + 4] <= due:
-            leave(words, out, sizes, o, EXPIRE, words[o + 4])
-        if words[o + 4] and rules[rule, UNTIL_FALSE] and not is_true(words, rules, terms, limits, program, o, due):
+        if words[o + UNTIL] and words[o + UNTIL] <= due:
+            leave(words, out, sizes, o, EXPIRE, words[o + UNTIL])
+        if words[o + UNTIL] and rules[rule, UNTIL_FALSE] and not is_true(words, rules, terms, limits, program, o, due):
             leave(words, out, sizes, o, LEAVE, due)
-        words[o + 6] = next_due(words, rules, terms, limits, o)
+        words[o + DUE] = next_due(words, rules, terms, limits, o)
 
 
 @uncounted
@@ -243,25 +256,25 @@ def touch(
     row: int,
 ) -> None:
     """Apply one event to one record. A late event counts at its own time and is judged at the record's last time."""
-    rule = words[o + 2]
+    rule = words[o + RULE]
     advance(words, rules, terms, limits, program, out, sizes, o, t)
-    now = max(t, words[o + 5])
-    words[o + 5] = now
+    now = max(t, words[o + LAST])
+    words[o + LAST] = now
     if mask & 1:
         leave(words, out, sizes, o, LEAVE, now)
         words[o + HEAD : o + rules[rule, WIDTH]] = 0
-        words[o + 6] = 0
+        words[o + DUE] = 0
         return
     matched = False
     for i in range(rules[rule, FIRST_TERM], rules[rule, LAST_TERM]):
         bits = mask >> terms[i, BIT]
         if bits and add_event(words, terms, values, i, o, mask, t, row):
             matched = True
-    if words[o + 4] and rules[rule, UNTIL_FALSE] and not is_true(words, rules, terms, limits, program, o, now):
+    if words[o + UNTIL] and rules[rule, UNTIL_FALSE] and not is_true(words, rules, terms, limits, program, o, now):
         leave(words, out, sizes, o, LEAVE, now)
     elif matched:
         judge(words, rules, terms, limits, program, out, sizes, o, now)
-    words[o + 6] = next_due(words, rules, terms, limits, o)
+    words[o + DUE] = next_due(words, rules, terms, limits, o)
 
 
 # The hash table with the positions of records, and the heap of those that are due (see `record_layout`).
@@ -284,7 +297,7 @@ def first_entry(index: Array, key: int, rule: int) -> Any:
 def find(index: Array, key: int, rule: int) -> Any:
     """The position of (key, rule) in the hash table, or the free position for it."""
     at, mask = first_entry(index, key, rule), len(index) // 3 - 1
-    while index[3 * at + 2] != 0 and (index[3 * at] != key or index[3 * at + 1] != rule):
+    while index[3 * at + AT_RECORD] != 0 and (index[3 * at] != key or index[3 * at + OF_RULE] != rule):
         at = (at + 1) & mask
     return 3 * at
 
@@ -293,9 +306,9 @@ def find(index: Array, key: int, rule: int) -> Any:
 def rehash(old: Array, new: Array) -> None:
     """Copy the entries of a hash table to a larger, empty table."""
     for i in range(0, len(old), 3):
-        if old[i + 2]:
-            at = find(new, old[i], old[i + 1])
-            new[at], new[at + 1], new[at + 2] = old[i], old[i + 1], old[i + 2]
+        if old[i + AT_RECORD]:
+            at = find(new, old[i], old[i + OF_RULE])
+            new[at], new[at + OF_RULE], new[at + AT_RECORD] = old[i], old[i + OF_RULE], old[i + AT_RECORD]
 
 
 @uncounted
@@ -329,10 +342,10 @@ def drop_first(heap: Array, sizes: Array) -> None:
 @uncounted
 def queue(words: Array, heap: Array, sizes: Array, o: int) -> None:
     """Make sure that the heap has the record at its due time or earlier."""
-    due, queued = words[o + 6], words[o + 7]
+    due, queued = words[o + DUE], words[o + QUEUED_DUE]
     if due != 0 and (queued == 0 or due < queued):
         push(heap, sizes, due, o)
-        words[o + 7] = due
+        words[o + QUEUED_DUE] = due
 
 
 @uncounted
@@ -342,10 +355,10 @@ def rebuild(words: Array, index: Array, heap: Array, sizes: Array) -> None:
     index[:] = 0
     o = 1
     while o < sizes[USED]:
-        at = find(index, words[o + 1], words[o + 2])
-        index[at], index[at + 1], index[at + 2] = words[o + 1], words[o + 2], o
+        at = find(index, words[o + KEY], words[o + RULE])
+        index[at], index[at + OF_RULE], index[at + AT_RECORD] = words[o + KEY], words[o + RULE], o
         sizes[INDEXED] += 1
-        if words[o + 2] >= 0:
-            words[o + 7] = 0
+        if words[o + RULE] >= 0:
+            words[o + QUEUED_DUE] = 0
             queue(words, heap, sizes, o)
         o += words[o]

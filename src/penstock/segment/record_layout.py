@@ -21,6 +21,14 @@ they come up.
 from __future__ import annotations
 
 ENTER, PROLONG, LEAVE, EXPIRE = 1, 2, 3, 4
+# Words of a record, after its width. An id has the first two as well, and then its own.
+KEY, RULE, PERSON, UNTIL, LAST, DUE, QUEUED_DUE = range(1, 8)
+ID_BYTES, ID_MOVED = 3, 4
+# Words of a term after its first: of an absence, and of the latest value.
+LAST_WAITING, ENDED = 1, 2
+IS_TRUE = 1
+# Words of an entry of the hash table, after the hash.
+OF_RULE, AT_RECORD = 1, 2
 # Positions in `sizes`: how much of each array is used.
 INDEXED, USED, QUEUED, OUT, MOST = range(5)
 """Entries of the hash table, words, entries of the heap, rows of output; and the most rows that one touch can emit."""

@@ -13,7 +13,23 @@ from penstock.native.jit import copy, uncounted
 from penstock.segment import record_kernel, record_kernel as places
 from penstock.segment.event_packing import Touches
 from penstock.segment.record_kernel import marks_of
-from penstock.segment.record_layout import ID_HEAD, INDEXED, LEAVE, MARKED, MOST, OUT, QUEUED, USED
+from penstock.segment.record_layout import (
+    DUE,
+    ID_BYTES,
+    ID_HEAD,
+    ID_MOVED,
+    INDEXED,
+    LAST,
+    LEAVE,
+    MARKED,
+    MOST,
+    OUT,
+    PERSON,
+    QUEUED,
+    RULE,
+    UNTIL,
+    USED,
+)
 from penstock.segment.rule_definitions import Rule
 from penstock.segment.rule_plan import ABSENCE, FIRST_TERM, HEAD, KEEP, KIND, LAST_TERM, WIDTH, RulePlan
 
@@ -200,7 +216,7 @@ class RecordStore:
 
     def _ids(self, rows: Array) -> list[bytes]:
         text = self.words.view(np.uint8)
-        starts, sizes = 8 * (rows[:, 0] + self._id_head), self.words[rows[:, 0] + 3]
+        starts, sizes = 8 * (rows[:, 0] + self._id_head), self.words[rows[:, 0] + ID_BYTES]
         spans = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
         return [text[start:stop].tobytes() for start, stop in spans]
 
@@ -222,13 +238,13 @@ def _power(number: int) -> int:
 @uncounted
 def with_id(words: Array, person: int, marks: int, to: Array, end: int, new_marks: int) -> Any:
     """Copy a person's id, without marks, unless it was copied already; returns where the copy ends."""
-    if words[person + 4]:
+    if words[person + ID_MOVED]:
         return end
     text, new_text = person + ID_HEAD + marks, end + ID_HEAD + new_marks
     size = words[person] - ID_HEAD - marks
-    words[person + 4] = end
+    words[person + ID_MOVED] = end
     copy(to, end, words, person, WORD * ID_HEAD)
-    to[end], to[end + 4] = ID_HEAD + new_marks + size, 0
+    to[end], to[end + ID_MOVED] = ID_HEAD + new_marks + size, 0
     to[end + ID_HEAD : new_text] = 0
     copy(to, new_text, words, text, WORD * size)
     return new_text + size
@@ -246,13 +262,13 @@ def keep_alive(words: Array, used: int, rules: Array, clock: int, to: Array) -> 
     `words`."""
     o, end, marks = 1, 1, marks_of(rules)
     while o < used:
-        rule = words[o + 2]
-        if rule >= 0 and (words[o + 4] or words[o + 6] or words[o + 5] + rules[rule, KEEP] > clock):
-            person = words[o + 3]
+        rule = words[o + RULE]
+        if rule >= 0 and (words[o + UNTIL] or words[o + DUE] or words[o + LAST] + rules[rule, KEEP] > clock):
+            person = words[o + PERSON]
             end = with_id(words, person, marks, to, end, marks)
             copy(to, end, words, o, WORD * words[o])
-            to[end + 3] = words[person + 4]
-            mark(to, to[end + 3], rule)
+            to[end + PERSON] = words[person + ID_MOVED]
+            mark(to, to[end + PERSON], rule)
             end += words[o]
         o += words[o]
     return end
@@ -265,22 +281,22 @@ def move(
     """Copy records with their new rules; returns where the copy ends, and how many members left."""
     o, end, left, marks, new_marks = 1, 1, 0, marks_of(how), marks_of(rules)
     while o < used:
-        rule = words[o + 2]
-        if rule >= 0 and how[rule] == GONE and words[o + 4]:
-            out[left, 0], out[left, 1], out[left, 2] = words[o + 3], rule, LEAVE
-            out[left, 3], out[left, 4] = max(clock, words[o + 5]), words[o + 4]
+        rule = words[o + RULE]
+        if rule >= 0 and how[rule] == GONE and words[o + UNTIL]:
+            out[left, 0], out[left, 1], out[left, 2] = words[o + PERSON], rule, LEAVE
+            out[left, 3], out[left, 4] = max(clock, words[o + LAST]), words[o + UNTIL]
             left += 1
-        if rule >= 0 and (how[rule] == SAME or (how[rule] == CARRIED and words[o + 4])):
-            person = words[o + 3]
+        if rule >= 0 and (how[rule] == SAME or (how[rule] == CARRIED and words[o + UNTIL])):
+            person = words[o + PERSON]
             end = with_id(words, person, marks, to, end, new_marks)
             width = rules[new_of[rule], WIDTH]
             copied = width if how[rule] == SAME else HEAD
             to[end : end + width] = 0
             copy(to, end, words, o, WORD * copied)
-            to[end], to[end + 2], to[end + 3] = width, new_of[rule], words[person + 4]
-            mark(to, to[end + 3], new_of[rule])
+            to[end], to[end + RULE], to[end + PERSON] = width, new_of[rule], words[person + ID_MOVED]
+            mark(to, to[end + PERSON], new_of[rule])
             if how[rule] == CARRIED:
-                to[end + 6] = words[o + 4]
+                to[end + DUE] = words[o + UNTIL]
             end += width
         o += words[o]
     return end, left
@@ -291,9 +307,9 @@ def listed(words: Array, used: int, out: Array) -> int:
     """Write position of the id, rule, member until, last time and due of each record to `out`; returns their number."""
     o, row = 1, 0
     while o < used:
-        if words[o + 2] >= 0:
-            out[row, 0], out[row, 1] = words[o + 3], words[o + 2]
-            out[row, 2], out[row, 3], out[row, 4] = words[o + 4], words[o + 5], words[o + 6]
+        if words[o + RULE] >= 0:
+            out[row, 0], out[row, 1] = words[o + PERSON], words[o + RULE]
+            out[row, 2], out[row, 3], out[row, 4] = words[o + UNTIL], words[o + LAST], words[o + DUE]
             row += 1
         o += words[o]
     return row
