@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -104,55 +104,68 @@ def locate(
             prefetch(words, o + HEAD)
 
 
+class Records(NamedTuple):
+    """The arrays of a bucket's records; `entries` is the hash table."""
+
+    words: Array
+    entries: Array
+    heap: Array
+    sizes: Array
+
+
+class Rules(NamedTuple):
+    """The arrays of a plan."""
+
+    rules: Array
+    terms: Array
+    limits: Array
+    program: Array
+
+
+class Events(NamedTuple):
+    """The columns of events, their touches, and the order of the events in time."""
+
+    keys: Array
+    times: Array
+    id_offsets: Array
+    ids: Array
+    touch_ends: Array
+    touched: Array
+    masks: Array
+    values: Array
+    order: Array
+
+
 @uncounted
 def take(
-    words: Array,
-    index: Array,
-    heap: Array,
-    sizes: Array,
-    rules: Array,
-    terms: Array,
-    limits: Array,
-    program: Array,
-    keys: Array,
-    times: Array,
-    id_offsets: Array,
-    ids: Array,
-    touch_ends: Array,
-    touched: Array,
-    masks: Array,
-    values: Array,
-    order: Array,
-    first: int,
-    stop: int,
-    latest: int,
-    found: Array,
-    out: Array,
+    records: Records, plan: Rules, events: Events, first: int, stop: int, latest: int, found: Array, out: Array
 ) -> int:
     """Apply the events `order[first:stop]`; returns the next event, before `stop` if `out` is nearly full.
 
     A time after `latest` counts as `latest`. `found` has room for one number per rule.
     """
+    words, index, heap, sizes = records.words, records.entries, records.heap, records.sizes
+    rules, touched, masks = plan.rules, events.touched, events.masks
     marks = marks_of(rules)
     for at in range(first, stop):
-        row = order[at]
-        begin = touch_ends[row - 1] if row else 0
-        if sizes[OUT] + (touch_ends[row] - begin) * sizes[MOST] > len(out):
+        row = events.order[at]
+        begin, end = events.touch_ends[row - 1] if row else 0, events.touch_ends[row]
+        if sizes[OUT] + (end - begin) * sizes[MOST] > len(out):
             return at
-        key, t = keys[row], max(1, min(times[row], latest))
+        key, t = events.keys[row], max(1, min(events.times[row], latest))
         place = find(index, key, -1)
         person = index[place + AT_RECORD]
-        locate(words, index, key, person, touched, begin, touch_ends[row], found)
-        for i in range(begin, touch_ends[row]):
+        locate(words, index, key, person, touched, begin, end, found)
+        for i in range(begin, end):
             rule, o = touched[i], found[i - begin]
             if o == 0:
                 if masks[i] & rules[rule, BEGIN] == 0:
                     continue
                 if person == 0:
-                    start, end = id_offsets[row], id_offsets[row + 1]
-                    person = new_id(words, index, sizes, place, key, ids, start, end, marks)
+                    name, name_end = events.id_offsets[row], events.id_offsets[row + 1]
+                    person = new_id(words, index, sizes, place, key, events.ids, name, name_end, marks)
                 o = new_record(words, index, sizes, rules[rule, WIDTH], key, rule, person)
-            touch(words, rules, terms, limits, program, values, out, sizes, o, masks[i], t, row)
+            touch(records, plan, events.values, out, o, masks[i], t, row)
             queue(words, heap, sizes, o)
     return stop
 
@@ -241,21 +254,10 @@ def advance(
 
 
 @uncounted
-def touch(
-    words: Array,
-    rules: Array,
-    terms: Array,
-    limits: Array,
-    program: Array,
-    values: Array,
-    out: Array,
-    sizes: Array,
-    o: int,
-    mask: int,
-    t: int,
-    row: int,
-) -> None:
+def touch(records: Records, plan: Rules, values: Array, out: Array, o: int, mask: int, t: int, row: int) -> None:
     """Apply one event to one record. A late event counts at its own time and is judged at the record's last time."""
+    words, sizes, rules, terms = records.words, records.sizes, plan.rules, plan.terms
+    limits, program = plan.limits, plan.program
     rule = words[o + RULE]
     advance(words, rules, terms, limits, program, out, sizes, o, t)
     now = max(t, words[o + LAST])

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from penstock.native import Array
 from penstock.native.jit import copy, uncounted
-from penstock.segment import record_kernel, record_kernel as places
+from penstock.segment import record_kernel
 from penstock.segment.event_packing import Touches
-from penstock.segment.record_kernel import marks_of
+from penstock.segment.record_kernel import Events, Records, Rules, marks_of
 from penstock.segment.record_layout import (
     DUE,
     ID_BYTES,
@@ -90,7 +90,7 @@ class RecordStore:
         self.sizes: Array = np.zeros(5, np.int64)
         self.sizes[USED] = 1
         self.sizes[MOST] = _most(plan)
-        self._id_head = ID_HEAD + places.marks_of(plan.rules)
+        self._id_head = ID_HEAD + record_kernel.marks_of(plan.rules)
         self._found = np.empty(len(plan.rules), np.int64)
         self._widest = int(plan.rules[:, WIDTH].max())
 
@@ -149,7 +149,7 @@ class RecordStore:
         least = -(-len(words) // ID_HEAD)
         self.index = self.memory.zeros(INDEX, 3 * _power(max(2 * least, SMALLEST)))
         self.heap = self.memory.zeros(HEAP, 2 * _power(max(least, SMALLEST)))
-        places.rebuild(self.words, self.index, self.heap, self.sizes)
+        record_kernel.rebuild(self.words, self.index, self.heap, self.sizes)
 
     def move(self, memory: RecordArrays) -> None:
         """Move the arrays to this memory."""
@@ -173,9 +173,11 @@ class RecordStore:
 
     def _take(self, events: Touches, order: Array, at: int, stop: int, latest: int, out: Array) -> int:
         plan = self.plan
-        own = self.words, self.index, self.heap, self.sizes, plan.rules, plan.terms, plan.limits, plan.program
+        records = Records(self.words, self.index, self.heap, self.sizes)
+        rules = Rules(plan.rules, plan.terms, plan.limits, plan.program)
         given = events.keys, events.times, events.offsets, events.ids, events.ends, events.rules, events.masks
-        return int(record_kernel.take(*own, *given, events.values, order, at, stop, latest, self._found, out))
+        columns = Events(*given, events.values, order)
+        return int(record_kernel.take(records, rules, columns, at, stop, latest, self._found, out))
 
     def _require(self, events: Touches, rows: Array) -> None:
         """Make room for the most that these events can add."""
@@ -193,7 +195,7 @@ class RecordStore:
             entries = 2 * (int(self.sizes[INDEXED]) + touches + len(rows))
             old = self.index.copy()
             self.index = self.memory.zeros(INDEX, 3 * _power(entries))
-            places.rehash(old, self.index)
+            record_kernel.rehash(old, self.index)
 
     def _out(self, touches: int) -> Array:
         rows = max(SMALLEST, touches) + int(self.sizes[MOST])
