@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from penstock import cql as pcql, segment
 from penstock.cli.main import main
-from penstock.cql.matching import executor, id_batches, id_batches as id_lists, id_store
+from penstock.cql.matching import id_batches, id_batches as executor, id_batches as id_lists, id_store
 from penstock.cql.matching.id_batches import KEY, Match
 from penstock.cql.matching.id_store import HUB, IdStore
 from penstock.cql.matching.linking import node_of

@@ -24,7 +24,7 @@ from penstock import segment
 from penstock.errors import PenstockError
 from penstock.native import shared_memory
 from penstock.run import faults
-from penstock.segment.rule_reload import require_same
+from penstock.segment.segment_match import require_same
 
 SCHEMA = "person string, event string, amount double, country string, at timestamp"
 DAY = timedelta(days=1)

@@ -15,9 +15,8 @@ from pyspark.sql import types as st
 from penstock.keyed_state.aggregates import Aggregate, PartialColumn
 from penstock.keyed_state.arrow_keys import packed, unpacked
 from penstock.keyed_state.buckets import BLOB, BUCKET, _once
-from penstock.window.hopping_windows import Panes
-from penstock.window.session_windows import Sessions
 from penstock.window.window_state import END, START, Shape, Windows
+from penstock.window.windows import Panes, Sessions
 
 MS = 1000
 COUNT = Aggregate("n", (PartialColumn("n_count", "_of_n", "count", pa.int64()),), st.LongType())

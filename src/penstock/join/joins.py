@@ -15,8 +15,7 @@ from pyspark.sql import DataFrame, functions as F, types as st
 
 from penstock.config import duration, duration_text
 from penstock.errors import PenstockError
-from penstock.join.stream_table_join import StreamTableLogic
-from penstock.join.table_join import MOVED, Linked, Links, Pairs, both
+from penstock.join.table_join import MOVED, Linked, Links, Pairs, StreamTableLogic, both
 from penstock.keyed_state.arrow_keys import arrow_schema
 from penstock.keyed_state.buckets import Logic, stateful
 from penstock.table.revisions import DELETED, ROW_DELETED, ROW_VERSION, VERSION

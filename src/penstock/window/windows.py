@@ -10,19 +10,22 @@ late rows, so adding it to the final result gives the total; no row is dropped.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame, functions as F, types as st
 
 from penstock.config import duration
 from penstock.errors import PenstockError
-from penstock.keyed_state.aggregates import parse
-from penstock.keyed_state.arrow_keys import arrow_schema
+from penstock.keyed_state.aggregates import Aggregate, merged, parse, partial
+from penstock.keyed_state.arrow_keys import Numbers, arrow_schema, codes, concat, numbers, positions
 from penstock.keyed_state.buckets import stateful
 from penstock.keyed_state.event_time import require_no_window
-from penstock.window import hopping_windows, session_windows
-from penstock.window.window_state import END, FINAL, LATE, START, Shape, Windows
+from penstock.window.window_state import END, FINAL, LATE, START, Mask, Merge, Shape, Windows
 
+SESSION = "_session"
 FINAL_ONLY, CHANGES = "final", "changes"
 WATERMARK = "spark.watermarkDelayMs"
 """Spark's metadata key on the column with a watermark."""
@@ -49,7 +52,7 @@ def tumbling(
     window already, and for invalid arguments.
     """
     wide = _micros(size, "size")
-    return _windows(frame, hopping_windows.Panes(wide, wide), at, key, name, emit, aggregates)
+    return _windows(frame, Panes(wide, wide), at, key, name, emit, aggregates)
 
 
 def hopping(
@@ -71,7 +74,7 @@ def hopping(
             where=f"window.hopping {name}",
             next="set every= to a divisor of the size, such as 1 minute for 5 minutes",
         )
-    return _windows(frame, hopping_windows.Panes(wide, step), at, key, name, emit, aggregates)
+    return _windows(frame, Panes(wide, step), at, key, name, emit, aggregates)
 
 
 def session(
@@ -89,7 +92,7 @@ def session(
     With `emit="changes"` a session that grew or absorbed others is emitted with its new start and end, and each start
     that no longer exists as a row with null aggregates. The rest is as in `tumbling`.
     """
-    return _windows(frame, session_windows.Sessions(_micros(gap, "gap")), at, key, name, emit, aggregates)
+    return _windows(frame, Sessions(_micros(gap, "gap")), at, key, name, emit, aggregates)
 
 
 def _windows(
@@ -133,3 +136,117 @@ def _require(frame: DataFrame, at: str, keys: list[str], emit: str, name: str) -
             where=where,
             next=f'read with kafka.read(..., at="{at}", late="10 minutes"), or call .withWatermark on the frame',
         )
+
+
+# Tumbling and hopping windows: rows are aggregated in panes of one step, and each pane goes to all of its windows.
+
+
+@dataclass(frozen=True)
+class Panes:
+    """Windows of `size` that begin every `step` microseconds; `size` is a multiple of `step`."""
+
+    size: int
+    step: int
+
+    def partial(self, rows: pa.Table, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> pa.Table:
+        times = numbers(rows[START])
+        rows = rows.set_column(rows.column_names.index(START), START, pa.array(times - times % self.step))
+        panes = partial(rows, [*keys, START], aggregates)
+        if self.size > self.step:
+            panes = merged(self._spread(panes), [*keys, START], aggregates)
+        return panes.append_column(END, pa.array(numbers(panes[START]) + self.size))
+
+    def merge(self, state: pa.Table, windows: pa.Table, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> Merge:
+        windows = merged(windows, [*keys, START, END], aggregates).select(state.column_names)
+        places = positions(state, windows, [*keys, START])
+        known = state.take(pa.array(places[places >= 0]))
+        fresh = windows.filter(pa.array(places < 0))
+        grown = merged(
+            pa.concat_tables([known, windows.filter(pa.array(places >= 0))]), [*keys, START, END], aggregates
+        ).select(state.column_names)
+        flags = np.concatenate([np.zeros(len(grown), bool), np.ones(len(fresh), bool)])
+        return Merge(pa.concat_tables([grown, fresh]).combine_chunks(), state.slice(0, 0), flags)
+
+    def _spread(self, panes: pa.Table) -> pa.Table:
+        count = self.size // self.step
+        spread = panes.take(pa.array(np.repeat(np.arange(len(panes)), count)))
+        back = np.tile(np.arange(count) * self.step, len(panes))
+        return spread.set_column(spread.column_names.index(START), START, pa.array(numbers(spread[START]) - back))
+
+
+# Session windows: rows of a key belong to one session while less than the gap lies between them.
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """Sessions that end `gap` microseconds after their last row."""
+
+    gap: int
+
+    def partial(self, rows: pa.Table, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> pa.Table:
+        start = numbers(rows[START])
+        of = _grouped(codes([rows], keys)[0], start, start + self.gap)
+        made = partial(rows.append_column(SESSION, pa.array(of.session)), [*keys, SESSION], aggregates)
+        return of.bounded(made)
+
+    def merge(self, state: pa.Table, windows: pa.Table, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> Merge:
+        there, here = codes([state, windows], keys)
+        # Open sessions of other keys stay as they are.
+        near = np.isin(there, here)
+        known = state.filter(pa.array(near))
+        rows = concat([known, windows], state.schema)
+        of = _grouped(np.concatenate([there[near], here]), numbers(rows[START]), numbers(rows[END]))
+        slim = rows.drop_columns([START, END]).append_column(SESSION, pa.array(of.session))
+        made = of.bounded(merged(slim, [*keys, SESSION], aggregates))
+        touched, opened = (_flags(some, len(of.start)) for some in (of.session[len(known) :], of.session[: len(known)]))
+        number = numbers(made[SESSION])
+        changed = touched[number]
+        # Rows of the state whose session now has another start.
+        swallowed = numbers(known[START]) != of.start[of.session[: len(known)]]
+        return Merge(
+            made.filter(pa.array(changed)).select(state.column_names),
+            known.filter(pa.array(swallowed)),
+            ~opened[number][changed],
+        )
+
+
+@dataclass(frozen=True)
+class _Grouped:
+    """The session of each row, and start and end of each session."""
+
+    session: Numbers
+    start: Numbers
+    end: Numbers
+
+    def bounded(self, made: pa.Table) -> pa.Table:
+        """Sessions with their start and end."""
+        number = numbers(made[SESSION])
+        bounds = made.append_column(START, pa.array(self.start[number]))
+        return bounds.append_column(END, pa.array(self.end[number]))
+
+
+def _grouped(key: Numbers, start: Numbers, end: Numbers) -> _Grouped:
+    """Rows of one key with overlapping spans form one session; sessions are numbered from 0."""
+    if not len(key):
+        return _Grouped(key, start, end)
+    order = np.lexsort((start, key))
+    key, starts = key[order], start[order]
+    # The largest end so far within a key: ends as ranks, which do not overflow when combined with the key.
+    by_end = np.argsort(end[order], kind="stable")
+    rank = np.empty(len(key), np.int64)
+    rank[by_end] = np.arange(len(key))
+    change = np.concatenate([[False], key[1:] != key[:-1]])
+    base = np.cumsum(change) * len(key)
+    reached = end[order][by_end[np.maximum.accumulate(base + rank) - base]]
+    begins = change | np.concatenate([[True], starts[1:] >= reached[:-1]])
+    number = np.cumsum(begins) - 1
+    session = np.empty(len(key), np.int64)
+    session[order] = number
+    last = np.concatenate([begins[1:], [True]])
+    return _Grouped(session, starts[begins], reached[last])
+
+
+def _flags(numbers_of_sessions: Numbers, count: int) -> Mask:
+    flags = np.zeros(count, bool)
+    flags[numbers_of_sessions] = True
+    return flags
