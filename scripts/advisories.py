@@ -1,12 +1,12 @@
 """Lists the locked jars and packages with known advisories: `python scripts/advisories.py DATABASE ...`.
 
-A DATABASE is advisories in OSV's format (https://ossf.github.io/osv-schema): a file .json with one or a list of them,
-a file .zip, as OSV publishes for each ecosystem ("Maven", "PyPI"), or a folder with such files. Nothing is fetched.
-Each line is: package, version, advisory, its other names, the first version without it, and what it is about. Exit
+A DATABASE has advisories in OSV's format (https://ossf.github.io/osv-schema): a .json file with an advisory or a list
+of them, a .zip file, as OSV publishes for each ecosystem ("Maven", "PyPI"), or a folder with these files. Nothing is
+downloaded. Each line has: package, version, advisory, its aliases, the first version without it, and a summary. Exit
 code 1 if there are any.
 
-Of what OSV says this reads `affected[].package`, `versions` and `ranges` of the types ECOSYSTEM and SEMVER with the
-events `introduced`, `fixed` and `last_affected`; withdrawn advisories are left out.
+It reads `affected[].package`, `versions` and `ranges` of the types ECOSYSTEM and SEMVER with the events `introduced`,
+`fixed` and `last_affected`; it ignores withdrawn advisories.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def locked() -> dict[Package, set[str]]:
 
 
 def advisories(database: Path) -> Iterator[Mapping[str, Any]]:
-    """All that a file or a folder holds."""
+    """All advisories in a file or a folder."""
     if database.is_dir():
         for file in sorted(database.rglob("*")):
             if file.suffix in (".json", ".zip"):
@@ -63,7 +63,7 @@ def advisories(database: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def findings(wanted: Mapping[Package, Iterable[str]], known: Iterable[Mapping[str, Any]]) -> list[str]:
-    """A line for each version that is affected."""
+    """A line for each affected version."""
     lines = set()
     for advisory in known:
         if advisory.get("withdrawn"):
@@ -78,7 +78,7 @@ def findings(wanted: Mapping[Package, Iterable[str]], known: Iterable[Mapping[st
 
 
 def is_affected(ecosystem: str, version: str, affected: Mapping[str, Any]) -> bool:
-    """Whether this version is listed, or lies in a range."""
+    """Whether this version is listed or in a range."""
     order = _ORDERS[ecosystem]
     if version in affected.get("versions", ()):
         return True
@@ -87,7 +87,7 @@ def is_affected(ecosystem: str, version: str, affected: Mapping[str, Any]) -> bo
 
 
 def _is_in(order: Callable[[str], Any], version: str, events: Iterable[Mapping[str, str]]) -> bool:
-    """As OSV evaluates a range: the last event at or before the version counts."""
+    """Evaluate a range as OSV does: the last event at or before the version counts."""
     inside, at = False, order(version)
     for kind, text in sorted(
         ((kind, text) for event in events for kind, text in event.items()), key=lambda one: order(one[1])
@@ -112,7 +112,7 @@ def _each(found: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _plain(name: str) -> str:
-    """A name of PyPI in its normal form (PEP 503)."""
+    """A PyPI name in its normalized form (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -129,7 +129,7 @@ _SHORT = {"a": "alpha", "b": "beta", "m": "milestone", "cr": "rc", "ga": "", "fi
 
 
 class _Maven:
-    """Maven's order of versions: numbers, and qualifiers, of which some come before the release."""
+    """Maven's order of versions: numbers, and qualifiers, some of which come before the release."""
 
     def __init__(self, text: str) -> None:
         self.parts: list[int | str] = []
@@ -140,7 +140,7 @@ class _Maven:
         self._trim()
 
     def _trim(self) -> None:
-        """Zeros at the end, or before a qualifier, say nothing: 2.0-rc1 is 2-rc1."""
+        """Remove zeros at the end, or before a qualifier: 2.0-rc1 equals 2-rc1."""
         while self.parts and self.parts[-1] in (0, ""):
             self.parts.pop()
 
@@ -169,7 +169,7 @@ def main() -> int:
     parser.add_argument("databases", nargs="+", type=Path, metavar="DATABASE")
     args = parser.parse_args()
     if missing := [str(each) for each in args.databases if not each.exists()]:
-        parser.error(f"there is no {', '.join(missing)}")
+        parser.error(f"there is no file or folder {', '.join(missing)}")
     known = [advisory for database in args.databases for advisory in advisories(database)]
     wanted = locked()
     lines = findings(wanted, known)

@@ -1,8 +1,8 @@
-"""Installs this checkout with everything into the environment of the Python that runs this: `make setup` does it.
+"""Installs this checkout and its dependencies into the environment of the running Python; `make setup` calls it.
 
-Packages are those of `requirements/*.txt`, checked by SHA-256. Where these cannot serve, under another release of
-Python or on a machine without fitting wheels, packages are chosen within the bounds of pyproject.toml, with a message.
-A file whose checksum is wrong ends the installation.
+Packages come from `requirements/*.txt`, checked by SHA-256. If these do not fit, with another Python release or on a
+machine without matching wheels, it prints a message and installs versions that pyproject.toml allows. A wrong checksum
+ends the installation.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ STEPS = (
 
 
 def unserved() -> str:
-    """Why the lock files are not for this machine; empty if they are."""
+    """Why the lock files do not fit this machine; empty if they do."""
     if sys.version_info[:2] not in PYTHONS:
-        return f"they hold for Python {', '.join(f'{major}.{minor}' for major, minor in PYTHONS)}"
+        return f"they are for Python {', '.join(f'{major}.{minor}' for major, minor in PYTHONS)}"
     machine = platform.system(), platform.machine()
-    return "" if machine in MACHINES else f"they do not hold for {' '.join(machine)}"
+    return "" if machine in MACHINES else f"they are not for {' '.join(machine)}"
 
 
 def install(*options: str) -> str:
-    """What pip said if it failed, else nothing."""
+    """Run pip install; returns its error output if it failed, else an empty string."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", *options]
     done = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, check=False)
     return (done.stderr or f"exit code {done.returncode}") if done.returncode else ""
@@ -50,8 +50,8 @@ def main() -> int:
             break
     if not reason:
         return 0
-    print(f"requirements/*.txt cannot serve Python {platform.python_version()} here: {reason}.", file=sys.stderr)
-    print("Installing what pyproject.toml allows instead, without checksums.", file=sys.stderr)
+    print(f"requirements/*.txt do not work with Python {platform.python_version()} here: {reason}.", file=sys.stderr)
+    print("Installing versions that pyproject.toml allows instead, without checksums.", file=sys.stderr)
     failure = install("--editable", ".[dev]")
     print(failure, end="", file=sys.stderr)
     return int(bool(failure))

@@ -1,7 +1,7 @@
-"""Writes NOTICE: the licence of each package and jar of the lock files: `.venv/bin/python scripts/licences.py`.
+"""Writes NOTICE, with the licence of each package and jar of the lock files: `.venv/bin/python scripts/licences.py`.
 
-Only whoever raises a version runs this, after `make setup`. Licences are those that packages state in their metadata,
-and jars in the pom.xml or the manifest that they carry, else in their .pom in the Maven repository, or its parents.
+Run it only to change a version, after `make setup`. Licences come from the packages' metadata, and from the pom.xml or
+the manifest in jars, else from their .pom in the Maven repository, or its parents.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ LOCKS = ROOT / "src/penstock/local/locks"
 PACKAGES = ("requirements/build.txt", "requirements/dev.txt")
 UNKNOWN = "not stated"
 LONGEST = 60
-"""Characters of a licence's name: more is the text of a licence."""
+"""The longest name of a licence, in characters: longer strings are licence texts."""
 
 HEAD = """Penstock
 This product is licensed under the Apache License 2.0 (LICENSE).
 
-It stands on the packages and jars below. None of them is part of it: packages come from the package index when it is
-installed, jars from a Maven repository when a service is started. Each is under the licence that its authors state.
+It uses the packages and jars below. None of them is part of it: packages come from the package index when it is
+installed, jars from a Maven repository when a service is started. Each has the licence that its authors state.
 Written by scripts/licences.py.
 """
 NAMES = (
@@ -71,7 +71,7 @@ def _stated(installed: Distribution) -> str:
     texts = (*told, " AND ".join(classified))
     short = (text.strip() for text in texts if text and len(text.strip()) <= LONGEST and "\n" not in text.strip())
     found = next((text for text in short if text not in ("OSI Approved", "UNKNOWN", "")), UNKNOWN)
-    # An expression is kept as it is.
+    # An SPDX expression stays unchanged.
     return found if re.search(" (AND|OR|WITH) ", found) else _plain(found)
 
 
@@ -102,7 +102,7 @@ def _place(path: str) -> tuple[str, str, str]:
 
 
 def _of_repository(group: str, artifact: str, version: str) -> list[str]:
-    """The licences of its .pom, or of the nearest parent that names some."""
+    """The licences in its .pom, or in the nearest parent with licences."""
     base = os.environ.get("PENSTOCK_MIRROR", "").rstrip("/") or default_root().rstrip("/")
     with urlopen(f"{base}/{group}/{artifact}/{version}/{artifact}-{version}.pom", timeout=60) as answer:
         root = ElementTree.fromstring(answer.read())
@@ -116,7 +116,7 @@ def _of_repository(group: str, artifact: str, version: str) -> list[str]:
 
 
 def _of_poms(archive: zipfile.ZipFile, name: str) -> list[str]:
-    """The names of the licences in its own pom.xml; jars that hold others carry theirs, too."""
+    """The names of the licences in its own pom.xml; jars that contain other jars have several."""
     wanted = f"META-INF/maven/{name.replace(':', '/')}/pom.xml"
     if wanted not in archive.namelist():
         return []
@@ -141,7 +141,7 @@ def _plain(text: str) -> str:
 
 
 def notice() -> str:
-    """The whole file."""
+    """The text of NOTICE."""
     parts = [HEAD]
     for title, rows in (("Python packages", packages()), ("Jars", archives())):
         parts += [f"{title}:\n", *(f"  {name} {version}: {licence}" for name, version, licence in rows), ""]
@@ -152,7 +152,7 @@ def main() -> int:
     text = notice()
     (ROOT / "NOTICE").write_text(text)
     unknown = [line.strip() for line in text.splitlines() if UNKNOWN in line]
-    print(f"NOTICE: {text.count(chr(10) + '  ')} packages and jars, {len(unknown)} without a licence that is stated")
+    print(f"NOTICE: {text.count(chr(10) + '  ')} packages and jars, {len(unknown)} without a stated licence")
     print(*unknown, sep="\n")
     return 0
 

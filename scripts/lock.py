@@ -1,7 +1,6 @@
-"""Makes the lock files of `penstock.local.jars` again with Maven: `python scripts/lock.py [name ...]`.
+"""Writes the lock files of `penstock.local.jars` with Maven: `python scripts/lock.py [name ...]`.
 
-Only whoever raises a version runs this. A lock names every jar of one class path, in class path order, as Maven
-resolves it.
+Run it only to change a version. A lock file lists every jar of a class path, in class path order, as Maven resolves it.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from pathlib import Path
 
 LOCKS = Path(__file__).parents[1] / "src/penstock/local/locks"
 
-# (coordinates, whether Maven adds what they depend on)
+# (coordinates, whether Maven adds their dependencies)
 WANTED: dict[str, tuple[list[str], bool]] = {
     # Without a binding for SLF4J the broker's log is lost.
     "kafka": (["org.apache.kafka:kafka_2.13:4.3.1", "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"], True),
-    # Kafka's command line tools; what they need is among the jars of "kafka".
+    # Kafka's command line tools; their dependencies are in "kafka".
     "kafka-tools": (["org.apache.kafka:kafka-tools:4.3.1"], False),
-    # Its own logback 1.5.18 runs code of a configuration file (CVE-2025-11226, CVE-2026-1225).
+    # Cassandra's own logback 1.5.18 runs code from a configuration file (CVE-2025-11226, CVE-2026-1225).
     "cassandra": (
         [
             "org.apache.cassandra:cassandra-all:5.0.9",
@@ -30,8 +29,8 @@ WANTED: dict[str, tuple[list[str], bool]] = {
         ],
         True,
     ),
-    # All else that the connector needs is among Spark's own jars. The token provider is of 4.0.0 and to_avro of 4.1.1
-    # because later ones are missing from repositories; the token provider's classes are the same.
+    # Spark's own jars have the connector's other dependencies. The token provider is 4.0.0 and spark-avro is 4.1.1
+    # because later versions are missing from repositories; the token provider's classes are the same.
     "spark": (
         [
             "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
@@ -58,14 +57,14 @@ ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></
 
 
 def _dependency(coordinates: str, tail: str) -> str:
-    """`group:artifact:version`, and for what is no jar `:type:classifier`."""
+    """`coordinates` are `group:artifact:version`, and `:type:classifier` for other files than jars."""
     group, artifact, version, *rest = coordinates.split(":")
     kind = "<type>{}</type><classifier>{}</classifier>".format(*rest) if rest else ""
     return DEPENDENCY.format(group, artifact, version, kind, tail)
 
 
 def class_path(coordinates: list[str], transitive: bool, repository: Path) -> list[Path]:
-    """Where Maven put each jar of the class path, below `repository`."""
+    """The paths of the class path's jars, below `repository`."""
     tail = "" if transitive else ALONE
     pom = POM.format("".join(_dependency(item, tail) for item in coordinates))
     with tempfile.TemporaryDirectory() as folder:

@@ -1,9 +1,9 @@
-"""Makes the lock files of Python packages again with uv: `python scripts/lock_python.py [--upgrade]`.
+"""Writes the lock files of Python packages with uv: `python scripts/lock_python.py [--upgrade]`.
 
-Only whoever raises a version runs this, after `pip install uv`. `requirements/dev.txt` names all packages of `make
-setup` with the SHA-256 of each of their files, `requirements/build.txt` what builds those that come as source. They
-hold for Python 3.11 to 3.13 on Linux and macOS, x86_64 and arm64, and name no host. Versions stay as they are where
-the bounds of pyproject.toml still allow them, unless `--upgrade` is given.
+Run it only to change a version, after `pip install uv`. `requirements/dev.txt` lists all packages of `make setup` with
+the SHA-256 of each of their files, `requirements/build.txt` the packages that build source distributions. They are for
+Python 3.11 to 3.13 on Linux and macOS, x86_64 and arm64, and contain no host. Versions that pyproject.toml still allows
+stay, unless `--upgrade` is given.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def main(options: list[str]) -> int:
         return 1
     for name, source in LOCKS.items():
         file = f"requirements/{name}"
-        # An index of the user's own must not stand in a file for everybody.
+        # A user's own package index must not get into the file.
         command = [uv, "pip", "compile", *OPTIONS, "--no-emit-index-url", "--no-emit-find-links", *options, *source]
         subprocess.run([*command, f"--output-file={file}"], cwd=ROOT, check=True)
         lines = (ROOT / file).read_text().splitlines()

@@ -1,12 +1,12 @@
-"""The fault campaign: both demos' applications on clusters, with breaks drawn from a seed; nothing may be lost,
-duplicated, misordered or wrong.
+"""The fault campaign: runs the applications of both demos on clusters, with faults drawn from a seed, and checks that
+nothing is lost, duplicated, misordered or wrong.
 
     python scripts/soak.py --rounds 100 --seed 7 --report campaign.json
-    python scripts/soak.py --rounds 100 --seed 7 --report campaign.json --continue      # those that are not good yet
-    python scripts/soak.py --seed 7 --round 12          # one of them again
+    python scripts/soak.py --rounds 100 --seed 7 --report campaign.json --continue      # rounds that are not good yet
+    python scripts/soak.py --seed 7 --round 12          # one round again
     python scripts/soak.py --table campaign.json        # the report as Markdown
 
-Exit code 1 if a round fails; its folder with the logs is kept. docs/reliability.md tells what is broken and checked.
+Exit code 1 if a round fails; its folder with the logs is kept. docs/reliability.md lists the faults and the checks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = _parser()
     given = parser.parse_args(arguments)
     if given.go_on and not given.report:
-        parser.error("--continue needs the --report of the rounds before")
+        parser.error("--continue needs the --report of the previous rounds")
     if given.table:
         print(report.table([report.read(file) for file in given.table]), end="")
         return 0
@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _play(given: argparse.Namespace, chosen: list[plan.Round], made: report.Report) -> int:
-    """The services are started only here: a plan and a table need none."""
+    """Start the services, which a plan and a table do not need, and play the rounds."""
     from rich.console import Console
 
     from campaign.adtech import AdtechRound
@@ -88,23 +88,27 @@ def _play(given: argparse.Namespace, chosen: list[plan.Round], made: report.Repo
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--rounds", type=int, default=100, help="how many (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=random.randrange(2**31), help="of the plan (default: a new one)")
-    parser.add_argument("--round", type=int, action="append", default=[], metavar="K", help="only this one; repeatable")
+    parser.add_argument("--rounds", type=int, default=100, help="number of rounds (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=random.randrange(2**31), help="seed of the plan (default: random)")
+    parser.add_argument(
+        "--round", type=int, action="append", default=[], metavar="K", help="play only this round; may be repeated"
+    )
     parser.add_argument("--minutes", type=float, default=float("inf"), help="start no round after this time")
     parser.add_argument(
-        "--only", nargs="+", default=[], metavar="WORD", help=f"breaks, or words of them: {', '.join(KINDS)}"
+        "--only", nargs="+", default=[], metavar="WORD", help=f"breaks, or words of their names: {', '.join(KINDS)}"
     )
     parser.add_argument(
-        "--breaks", type=int, default=plan.MOST, metavar="N", help="at most so many in a round (default: %(default)s)"
+        "--breaks", type=int, default=plan.MOST, metavar="N", help="at most N breaks in a round (default: %(default)s)"
     )
-    parser.add_argument("--app", choices=tuple(plan.KINDS), help="one of the applications")
-    parser.add_argument("--report", type=Path, metavar="FILE.json", help="written after each round")
+    parser.add_argument("--app", choices=tuple(plan.KINDS), help="play only this application")
+    parser.add_argument("--report", type=Path, metavar="FILE.json", help="report file, written after each round")
     parser.add_argument(
-        "--continue", dest="go_on", action="store_true", help="leave out the rounds that are good in the report"
+        "--continue", dest="go_on", action="store_true", help="skip the rounds that are good in the report"
     )
-    parser.add_argument("--root", type=Path, default=Path(".penstock/soak"), help="servers and logs (%(default)s)")
-    parser.add_argument("--plan", action="store_true", help="print the rounds, and play none")
+    parser.add_argument(
+        "--root", type=Path, default=Path(".penstock/soak"), help="folder for servers and logs (default: %(default)s)"
+    )
+    parser.add_argument("--plan", action="store_true", help="only print the rounds")
     parser.add_argument("--table", type=Path, nargs="+", metavar="FILE.json", help="print these reports as Markdown")
     return parser
 

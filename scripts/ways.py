@@ -1,8 +1,8 @@
-"""Counts the files that each way of the data passes: `python scripts/ways.py` prints the table of docs/architecture.md.
+"""Counts the files on each data path: `python scripts/ways.py` prints the table of docs/architecture.md.
 
-It follows calls from the entry points of a way, as far as the source says what is called: names that are imported,
-methods of `self`, of attributes and parameters whose class is written down, and of objects that are made on the spot.
-Errors and constants are not followed. A file counts when code of it runs on the way.
+It follows calls from the entry points of a path, as far as the source shows what is called: imported names, methods of
+`self`, of attributes and parameters with a declared class, and of objects created in place. Errors and constants are
+not followed. A file counts if its code runs on the path.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parents[1] / "src"
 WIRE, DATABASE = "penstock.wire.", "penstock.database."
-# Where a way begins, and the packages at which it ends, because they are ways of their own.
+# The entry points of each path, and the packages where it ends, because these have their own paths.
 WAYS = {
     "1. CQL table → change log → `cdc.read` → `cdc.events` → `kafka.sink`": (
         (
@@ -65,7 +65,7 @@ WAYS = {
 
 @dataclass
 class Scope:
-    """A module: its functions and classes by name, and where imported names come from."""
+    """A module: its functions and classes by name, and the origins of imported names."""
 
     name: str
     bodies: dict[str, ast.AST] = field(default_factory=dict)
@@ -91,7 +91,7 @@ def scope(module: str) -> Scope | None:
 
 
 def resolve(module: Scope, expression: ast.AST, types: dict[str, str]) -> str | None:
-    """The dotted name of what an expression means: a function, a class, a method, or None."""
+    """The dotted name of the function, class or method that an expression refers to, or None."""
     match expression:
         case ast.Name(id=name):
             if name in types:
@@ -115,7 +115,7 @@ def resolve(module: Scope, expression: ast.AST, types: dict[str, str]) -> str | 
 
 
 def split(dotted: str) -> str | None:
-    """`package.module.name` as `package.module:name`, a module as it is."""
+    """`package.module.name` as `package.module:name`; a module stays unchanged."""
     if scope(dotted) is not None:
         return dotted
     module, _, name = dotted.rpartition(".")
@@ -153,7 +153,7 @@ def member(owner: str, attr: str) -> str | None:
 
 
 def returned(name: str | None) -> str | None:
-    """The class that a function says it returns."""
+    """The class in a function's return annotation."""
     node = body(name)
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.returns is None or name is None:
         return None
@@ -163,7 +163,7 @@ def returned(name: str | None) -> str | None:
 
 
 def annotated(module: Scope, annotation: ast.AST) -> str | None:
-    """The first class of ours in an annotation, as `X` of `X | None`, of `list[X]` and of "X"."""
+    """The first class of Penstock in an annotation, for example `X` in `X | None`, in `list[X]` and in "X"."""
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         annotation = ast.parse(annotation.value, mode="eval").body
     for node in ast.walk(annotation):
@@ -176,7 +176,7 @@ def annotated(module: Scope, annotation: ast.AST) -> str | None:
 
 @cache
 def attributes(owner: str) -> dict[str, str]:
-    """The classes of a class's attributes, from its fields and from what its methods assign."""
+    """The classes of a class's attributes, from its fields and from assignments in its methods."""
     module, node = scope(owner.partition(":")[0]), body(owner)
     assert module and isinstance(node, ast.ClassDef)
     found: dict[str, str] = {}
@@ -213,7 +213,7 @@ def parameters(module: Scope, node: ast.FunctionDef | ast.AsyncFunctionDef) -> d
 
 
 def called(name: str) -> Iterator[str]:
-    """What a function or a method calls, or hands on to be called."""
+    """The functions that a function or a method calls or passes on."""
     module, node = scope(name.partition(":")[0]), body(name)
     assert module
     if isinstance(node, ast.ClassDef):
@@ -250,10 +250,10 @@ def is_error(name: str) -> bool:
 
 
 def passed(entries: tuple[str, ...], doors: tuple[str, ...]) -> set[str]:
-    """The modules of all functions that are reached without passing a door."""
+    """The modules of all functions that are reached without entering one of the packages `doors`."""
     for entry in entries:
         if body(entry) is None:
-            raise SystemExit(f"{entry} is not there any more. Next: correct WAYS in {__file__}")
+            raise SystemExit(f"{entry} does not exist any more. Next: correct WAYS in {__file__}")
     todo, done = list(entries), set(entries)
     while todo:
         for name in called(todo.pop()):

@@ -1,4 +1,4 @@
-"""The fault campaign without its servers: the same plan for a seed, what a failed round leaves, the report's form."""
+"""The fault campaign without its servers: the same plan for a seed, the folder of a failed round, the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the fault campaign breaks things, one by one and without its servers: networks, disks, clocks."""
+"""The breaks of the fault campaign without its servers: networks, disks, clocks."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_full_disk_refuses_writes_until_there_is_room(
             writer.kill()
 
 
-@pytest.mark.skipif(not breaks.faketime(), reason="libfaketime is not installed; FAKETIME_LIBRARY may name it")
+@pytest.mark.skipif(not breaks.faketime(), reason="libfaketime is not installed; set FAKETIME_LIBRARY to its path")
 def test_a_clock_jumps_and_comes_back_while_a_process_runs(tmp_path: Path) -> None:
     clock = Clock(tmp_path)
     tell = "import sys, time\nfor line in sys.stdin: print(time.time(), time.monotonic(), flush=True)"

@@ -73,7 +73,7 @@ def test_notice_names_all_that_is_locked() -> None:
 
 
 def advisory(number: str, ecosystem: str, name: str, *events: dict[str, str], **more: Any) -> dict[str, Any]:
-    """One in OSV's format."""
+    """An advisory in OSV's format."""
     affected = {
         "package": {"ecosystem": ecosystem, "name": name},
         "ranges": [{"type": "ECOSYSTEM", "events": [*events]}],
@@ -183,6 +183,6 @@ def test_what_the_locks_do_not_serve_is_chosen_within_bounds_with_a_message(
     assert install.main() == 0
     assert asked[-1] == ("--editable", ".[dev]")
     assert len(asked) == (2 if failing == "wheel" else 1)
-    reasons = {"python": "they hold for Python 3.9", "machine": "they do not hold for", "wheel": "No matching distrib"}
+    reasons = {"python": "they are for Python 3.9", "machine": "they are not for", "wheel": "No matching distrib"}
     said = capsys.readouterr().err
     assert reasons[failing] in said and "without checksums" in said

@@ -1,1 +1,1 @@
-"""The fault campaign of `scripts/soak.py`: rounds of breaks that are drawn from a seed and proved."""
+"""The fault campaign of `scripts/soak.py`: rounds of breaks, drawn from a seed, with checks of the results."""

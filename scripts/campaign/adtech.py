@@ -1,4 +1,4 @@
-"""A round of the other application: events by HTTP become persons, segments, counts and deliveries."""
+"""A round of adtech: events by HTTP become persons, segments, counts and deliveries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOPICS = dict(reads.TOPICS)
 
 
 class AdtechRound(Breaking, Demo):
-    """One round; `run` raises if a part ends or does not go on."""
+    """A round; `run` raises PenstockError if a part ends or makes no progress."""
 
     start, warm_longest, patience = 1200.0, 0.0, 400.0
 
@@ -44,7 +44,7 @@ class AdtechRound(Breaking, Demo):
         return self._loading
 
     def outcome(self) -> dict[str, Any]:
-        """Run it: what was posted, what came of it, and what was wrong."""
+        """Run the round; returns its counts of acts, events and problems."""
         verdict = self.run()
         times = self._times()
         for one in self.struck:

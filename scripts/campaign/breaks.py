@@ -1,4 +1,4 @@
-"""How each kind of break is done, and undone; and a stage that does those of a round while its load runs."""
+"""Does and undoes each kind of break; and the stage that does a round's breaks while its load runs."""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ from penstock_demo.parts import Load, Pipeline
 from penstock_demo.stage import Stage
 
 WAIT = 600.0
-"""Seconds for a load to go on, or to get its last answers, on a machine that has other work, too."""
+"""Seconds that a load may take to make progress, or to get its last answers, also on a busy machine."""
 DISK = "256m"
 ROOM = 20_000
-"""Bytes by which a log may grow on a full disk."""
+"""Bytes that a log may still grow on a full disk."""
 ENDED_BY = ("kill jvm", "kill driver", "full checkpoints")
-"""Breaks after which `penstock run` may end: whoever runs it starts it again."""
+"""Breaks after which `penstock run` may end and is started again."""
 AWAY = ("kill driver", "kill ingest")
 """Breaks that end a part on purpose, until it is started again."""
 NEWEST = 20
-"""Events that are looked at for one that came after a break."""
+"""The number of newest events that are checked for an event after a break."""
 FAKETIME = (
     "/usr/lib/*/faketime/libfaketimeMT.so.1",
     "/usr/local/lib/faketime/libfaketimeMT.so.1",
     "/opt/homebrew/lib/faketime/libfaketime.1.dylib",
 )
 GROWN = 5
-"""Partitions of a topic that had fewer."""
+"""The new number of partitions of a topic."""
 
 Undo = Callable[[], None]
 
 
 class Impossible(Exception):
-    """A break that this machine does not allow, and why."""
+    """A break is not possible on this machine; the message says why."""
 
 
 @dataclass
 class Struck:
-    """A break that was done: when, when it was undone, and after how many seconds events flowed again."""
+    """A done break: its time, the time when it was undone, and the seconds until events flowed again."""
 
     kind: str
     told: str
@@ -64,28 +64,28 @@ class Struck:
     flowed_s: float | None = None
 
     def flows(self, times: Iterable[int], received: Iterable[int]) -> None:
-        """`times` are those of causes, `received` when what came of each was seen: the first one caused after it."""
+        """Set `flowed_s` by the first receipt of a result whose cause (`times`) came after the break."""
         after = [seen for caused, seen in zip(times, received, strict=False) if caused >= self.at_us]
         self.flowed_s = round((min(after) - self.at_us) / 1e6, 1) if after else None
 
 
 def faketime() -> str:
-    """The library that changes a process's clock, or none."""
+    """The path of the library that changes a process's clock; empty if there is none."""
     given = os.environ.get("FAKETIME_LIBRARY", "")
     found = [str(path) for pattern in FAKETIME for path in Path("/").glob(pattern.lstrip("/"))]
     return next(iter([given] * bool(given) + found), "")
 
 
 def require_possible(chosen: Round) -> None:
-    """Raises Impossible for a round that this machine cannot do."""
+    """Raises Impossible for a round that this machine cannot play."""
     if any(one.kind == "jump clock" for one in chosen.breaks) and not faketime():
-        raise Impossible("no libfaketime to change a clock with; FAKETIME_LIBRARY may name it")
+        raise Impossible("libfaketime, which changes clocks, was not found; set FAKETIME_LIBRARY to its path")
 
 
 class Disk:
-    """A folder whose disk can be filled: a small file system of its own, where this user may mount one.
+    """A folder whose disk can be filled: a small file system, if this user may mount it.
 
-    Elsewhere a limit on the size of files stands for it, on the process that writes there.
+    Otherwise the size of files is limited for the process that writes there.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -120,7 +120,7 @@ def _unlimited(writer: int) -> None:
 
 
 class Clock:
-    """The clock of the processes that run with `environment`."""
+    """The clock of processes that run with `environment`."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "clock"
@@ -139,7 +139,7 @@ class Clock:
 
 
 class Breaking(Stage):
-    """The breaks of a round, one after the other while the load runs; each is undone before the next."""
+    """Does the breaks of a round one after the other while the load runs; each is undone before the next."""
 
     _world: World
     _round: Round
@@ -154,19 +154,19 @@ class Breaking(Stage):
         raise NotImplementedError
 
     def _times(self) -> array[int]:
-        """Pairs of the time of a cause and the receipt of what came of it, in microseconds."""
+        """The time of each cause and the time of receipt of its result, alternating, in microseconds."""
         raise NotImplementedError
 
     def _topic(self) -> str:
-        """A topic that is written all the time."""
+        """A topic that is always being written."""
         raise NotImplementedError
 
     def _grow(self, servers: AdminClient) -> str:
-        """Give a topic more partitions; its name."""
+        """Add partitions to a topic; returns its name."""
         raise NotImplementedError
 
     def _alteration(self) -> str:
-        """The CQL that changes a table."""
+        """A CQL statement that alters a table."""
         raise NotImplementedError
 
     def _run_load(self) -> None:
@@ -182,7 +182,7 @@ class Breaking(Stage):
         self._until(lambda: self._load.done, "the load does not end", WAIT)
 
     def _flows(self) -> bool:
-        """Whether something has come that was caused after the last break was undone."""
+        """Whether an event was received that was caused after the last break was undone."""
         newest = self._times()[-2 * NEWEST :: 2]
         return not self.struck or max(newest, default=0) >= self.struck[-1].undone_us
 
@@ -245,7 +245,7 @@ class Breaking(Stage):
         return lambda: resume(pids)
 
     def _await(self, find: Callable[[], int]) -> int:
-        """A process of the pipeline, which may be about to start."""
+        """Wait for a process of the pipeline, which may still be starting."""
         deadline = time.monotonic() + WAIT
         while True:
             try:
@@ -303,7 +303,7 @@ class Breaking(Stage):
         return lambda: None
 
     def _look(self) -> None:
-        """Start the pipeline again where its end is the break's doing, as whoever runs it would."""
+        """Start the pipeline again if the break ended it, as an operator would."""
         if self._away:
             return
         if self._pipeline.code is not None and any(one.kind in ENDED_BY for one in self.struck):
@@ -319,9 +319,9 @@ def resume(pids: Iterable[int]) -> None:
 
 
 def grow(admin: AdminClient, topic: str, count: int = GROWN) -> None:
-    """Give a topic so many partitions."""
+    """Add partitions to a topic, up to `count`."""
     for done in admin.create_partitions([NewPartitions(topic, count)]).values():
         try:
             done.result()
         except Exception as error:
-            raise PenstockError(f"topic {topic} gets no more partitions: {error}") from error
+            raise PenstockError(f"partitions cannot be added to topic {topic}: {error}") from error

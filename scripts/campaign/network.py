@@ -1,4 +1,4 @@
-"""TCP connections that can be cut: proxies in a thread of their own, which carry bytes and know no protocol."""
+"""TCP connections that can be cut: proxies in their own thread, which copy bytes of any protocol."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Pipe = tuple[asyncio.StreamWriter, asyncio.StreamWriter]
 
 
 class Proxy:
-    """Carries connections to a port of this machine; `cut` breaks them and refuses others until `mend`."""
+    """Forwards connections to a local port; `cut` breaks them and refuses new ones until `mend`."""
 
     def __init__(self, target: int) -> None:
         self.port = 0
@@ -25,7 +25,7 @@ class Proxy:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Accept no more, and end the connections."""
+        """Accept no more connections, and end the open ones."""
         self._server.close()
         self.cut()
         await asyncio.gather(*self._tasks)
@@ -72,13 +72,13 @@ async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> N
 
 
 class Network:
-    """All proxies by the name of what is behind them; made by `network`."""
+    """All proxies by the name of the part behind them; made by `network`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop, self._proxies = loop, dict[tuple[str, int], Proxy]()
 
     def port(self, name: str, target: int) -> int:
-        """The port that leads to this one."""
+        """The proxy's port for a target port."""
         if (name, target) not in self._proxies:
             proxy = Proxy(target)
             asyncio.run_coroutine_threadsafe(proxy.listen(), self._loop).result()
@@ -86,7 +86,7 @@ class Network:
         return self._proxies[name, target].port
 
     def address(self, name: str, target: str) -> str:
-        """The same for host:port."""
+        """The proxy's host:port for a target host:port."""
         return f"{HOST}:{self.port(name, int(target.rpartition(':')[2]))}"
 
     def cut(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""The pipeline of the shop in a campaign: that of the demo, with the settings of the round."""
+"""The shop's pipeline in a campaign: the demo's pipeline, with the settings of the round."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PACE, DELIVERY = os.environ["CAMPAIGN_PACE"], os.environ["CAMPAIGN_DELIVERY"]
 SINKS, FORMAT = os.environ["CAMPAIGN_SINKS"].split("+"), os.environ["CAMPAIGN_FORMAT"]
 TABLES = os.environ["CAMPAIGN_TABLES"].split("+")
 FAST: dict[str, Any] = {"confidence": timedelta(seconds=5), "partitions": 1}
-"""Seconds that an acknowledged write of three nodes may take while one of them dies; the default is 30."""
+"""Confidence: the time an acknowledged write to three nodes may take while a node dies; the default is 30 seconds."""
 
 
 @penstock.pipeline(every="500 milliseconds" if PACE == "fast" else "2 seconds")

@@ -1,7 +1,7 @@
-"""What each round of a campaign does, drawn from the seed and the round's number alone; knows no service.
+"""The plan of each round of a campaign, drawn only from the seed and the round's number; uses no service.
 
-The first break of the rounds goes through all kinds of breaks in a shuffled order, so that a campaign of some length
-has all of them; the others are drawn freely. A round's settings are drawn so that its breaks can be done.
+The first breaks of successive rounds are all kinds of breaks in a shuffled order, so a campaign that is long enough has
+every kind; other breaks are drawn at random. A round's settings are drawn so that its breaks are possible.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from random import Random
 
 LONG = 40.0
-"""Seconds of a long pause: longer than the time-outs of sessions, transactions' owners and heartbeats."""
+"""Seconds of a long pause: longer than the timeouts of sessions, transactional producers and heartbeats."""
 GAP = 6.0
-"""Seconds of load before the first break, between two, and after the last."""
+"""Seconds of load before the first break, between breaks, and after the last."""
 RATES = {"shop": 80, "adtech": 60}
-"""Writes, or events, a second."""
+"""Writes or events per second."""
 COMMON = (
     "kill driver",
     "kill worker",
@@ -39,20 +39,20 @@ KINDS = {
     "shop": (*COMMON, "alter table", "new generation", "jump clock", "kill registry", "pause registry", "full files"),
     "adtech": (*COMMON, "kill ingest", "pause ingest", "kill ingest-worker", "cut http"),
 }
-"""The kinds of breaks by application: what is done, and to which part."""
+"""The kinds of breaks by application: the action and the part."""
 MOST = 3
-"""Breaks in a round, unless said otherwise."""
+"""The default for the largest number of breaks in a round."""
 AT_ONCE = ("kill worker", "kill jvm", "kill ingest-worker", "alter table", "new generation", "add partitions")
-"""Breaks that have no duration: nothing is to be started again or undone."""
+"""Breaks without a duration: nothing has to be started again or undone."""
 LASTING = {"kill": (1.0, 8.0), "pause": (3.0, 15.0), "cut": (3.0, 12.0), "full": (3.0, 10.0), "jump": (5.0, 12.0)}
-"""Seconds, from and to, by what is done."""
+"""Durations by action: from and to, in seconds."""
 
 
 @dataclass(frozen=True)
 class Break:
-    """One break: `at` counts from the begin of the load at its full rate, `lasts` until it is undone; in seconds.
+    """A break: `at` is the time since the start of the load at its full rate, `lasts` the time until it is undone.
 
-    `pick` chooses among equal parts, such as nodes, and `jump` is by how many seconds a clock is wrong.
+    Times are in seconds. `pick` chooses among equal parts, such as nodes; `jump` is the error of a clock.
     """
 
     kind: str
@@ -68,7 +68,7 @@ class Break:
 
 @dataclass(frozen=True)
 class Round:
-    """One round; `settings` are words for the application, `seconds` those of the load at its full rate."""
+    """A round; `settings` are options of the application, `seconds` is the time of load at its full rate."""
 
     number: int
     seed: int
@@ -85,7 +85,7 @@ class Round:
 
 
 def pairs(only: Collection[str] = (), application: str | None = None) -> list[tuple[str, str]]:
-    """Applications with kinds of breaks; of `only` each is a kind, or one of its two words."""
+    """Pairs of application and kind of break; each item of `only` is a kind, or one of its two words."""
     chosen = [application] if application else list(KINDS)
     return [
         (name, kind)
@@ -96,7 +96,7 @@ def pairs(only: Collection[str] = (), application: str | None = None) -> list[tu
 
 
 def rounds(seed: int, only: Collection[str] = (), application: str | None = None, most: int = MOST) -> Iterator[Round]:
-    """The rounds of a campaign, without an end; each has at least one break, and at most so many."""
+    """The endless rounds of a campaign; each has at least one break, and at most `most`."""
     deck = pairs(only, application)
     number = 0
     while deck:
@@ -121,7 +121,7 @@ def _round(seed: int, number: int, application: str, first: str, others: Sequenc
 
 
 def _go_together(kind: str, others: Sequence[str]) -> bool:
-    """Whether a round can have both breaks: keys in Avro are not for sinks that take text, a topic grows once."""
+    """Whether a round can have both breaks: some sinks cannot take Avro keys, and a topic grows only once."""
     parts = {other.split()[1] for other in (kind, *others)}
     if kind == "add partitions" and kind in others:
         return False
@@ -135,7 +135,7 @@ def _break(rng: Random, kind: str, at: float, settings: dict[str, str]) -> Break
         lasts = LONG
     jump = 0.0
     if done == "jump":
-        # Ahead of the writers' clocks by more than the confidence is what its promise excludes.
+        # A clock that is ahead of the writers' by more than the confidence is outside of the guarantee.
         jump = float(rng.choice((-60, -20, 20) if settings["pace"] == "default" else (-60, -20)))
     return Break(kind, round(at + rng.uniform(0, 2), 1), lasts, rng.randrange(6), jump)
 
@@ -145,10 +145,10 @@ def _shop(rng: Random, kinds: Sequence[str]) -> dict[str, str]:
     format = "avro-keys" if "registry" in needed else "json"
     drawn = rng.choices(((), ("postgres",), ("files",)), (6, 2, 2))[0]
     sinks = {"postgres", "files"} & needed or {*(drawn if format == "json" else ())}
-    # A key that moved to a new partition is repeated there, where nothing tells a replay from a duplicate.
+    # A key that moved to a new partition is repeated there, where a replay cannot be told from a duplicate.
     delivery = "exactly-once" if "add partitions" in kinds else rng.choice(("at-least-once", "exactly-once"))
     pace = "default" if rng.random() < 0.25 else "fast"
-    # Each table is a source of its own, whose processes take seconds to start.
+    # Each table is a source, and its processes take seconds to start.
     tables = rng.sample(("orders", "carts", "visits", "products"), 2)
     return {
         "pace": pace,

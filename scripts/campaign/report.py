@@ -1,4 +1,4 @@
-"""The report of a campaign as one JSON object, and as tables in Markdown."""
+"""The report of a campaign as a JSON object, and as tables in Markdown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROBLEMS = ("lost", "duplicated", "misordered", "wrong")
 
 @dataclass
 class Played:
-    """One round as it went; `state` is "good", "failed", or "impossible" on this machine."""
+    """The result of a round; `state` is "good", "failed", or "impossible" on this machine."""
 
     number: int
     line: str
@@ -33,7 +33,7 @@ class Played:
 
 @dataclass
 class Report:
-    """A campaign's rounds; written after each of them."""
+    """A campaign's rounds; written to the file after each round."""
 
     seed: int
     rounds: list[Played] = field(default_factory=list)
@@ -57,7 +57,7 @@ def read(file: Path) -> Report:
 
 
 def begun(file: Path, seed: int) -> Report:
-    """The good rounds of a report that is gone on with; none if there is no such file."""
+    """The good rounds of a report to continue; none if the file does not exist."""
     if not file.exists():
         return Report(seed)
     report = read(file)
@@ -68,7 +68,7 @@ def begun(file: Path, seed: int) -> Report:
 
 
 def table(reports: Sequence[Report]) -> str:
-    """Tables of what these campaigns did: by application, and by kind of break."""
+    """Tables of these campaigns' results by application and by kind of break."""
     rounds = [played for report in reports for played in report.rounds if played.state != "impossible"]
     seeds = ", ".join(str(report.seed) for report in reports)
     breaks = sum(len(played.breaks) for played in rounds)

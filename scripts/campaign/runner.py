@@ -1,4 +1,4 @@
-"""Plays the rounds of a campaign one after the other, and keeps what each of them gave."""
+"""Plays the rounds of a campaign one after the other, and collects their results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from campaign.plan import Round
 from campaign.report import PROBLEMS, Played, Report
 
 Play = Callable[[Round, Path, list[Struck], ExitStack], dict[str, Any]]
-"""Plays a round in a folder, and adds its breaks to the list: what came out. Raises Impossible where that cannot be."""
+"""Plays a round in a folder, adds its breaks to the list and returns the results. May raise Impossible."""
 
 
 def campaign(
@@ -29,7 +29,7 @@ def campaign(
     minutes: float = float("inf"),
     say: Callable[[str], None] = print,
 ) -> Report:
-    """Play rounds until there are no more, or the time is over; a failed one leaves its folder."""
+    """Play rounds until there are no more, or the time is over; the folder of a failed round is kept."""
     until = time.monotonic() + minutes * 60
     for chosen in rounds:
         if time.monotonic() > until:

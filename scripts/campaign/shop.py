@@ -36,7 +36,7 @@ from penstock_demo.view import View
 
 TARGET = f"{Path(__file__).with_name('pipelines.py')}:changes"
 LATE = {"fast": 5.0, "default": 30.0}
-"""Seconds of confidence: an acknowledged write that took longer is not promised."""
+"""Confidence in seconds: no guarantee for an acknowledged write that took longer."""
 PARTITIONS_OF_TABLES = 100
 EPOCH = date(1970, 1, 1)
 CREATE = (
@@ -46,7 +46,7 @@ CREATE = (
 
 
 class Reader(consume.Reader):
-    """Reads committed records, follows a topic that gets more partitions, and reads keys in Avro, too."""
+    """Reads committed records, also from new partitions and with Avro keys."""
 
     def __init__(self, servers: str, registry: str) -> None:
         super().__init__(servers, **{"isolation.level": "read_committed", "enable.partition.eof": True})
@@ -65,7 +65,7 @@ class Reader(consume.Reader):
             self._consumer.incremental_assign(self._new.get())
 
     def ends(self, servers: str) -> dict[tuple[str, int], int]:
-        """Where the topics end now."""
+        """The current end offsets of the topics."""
         consumer = Consumer({"bootstrap.servers": servers, "group.id": "penstock-demo-look", "log_level": 0})
         found = {}
         for topic, count in self.partitions.items():
@@ -77,7 +77,7 @@ class Reader(consume.Reader):
         return found
 
     def _reached_end(self, message: Message) -> None:
-        """The end is behind the last record: there are marks of transactions, too."""
+        """Records the end of a partition, which comes after the last record: transaction markers have offsets, too."""
         self._ends[message.topic(), message.partition()] = message.offset()
 
     def _values(self, table: str, key: bytes | None) -> tuple[Any, ...]:
@@ -90,7 +90,7 @@ class Reader(consume.Reader):
         return tuple(_plain(members[column]) for column in shop.TABLES[table].key)
 
     def _fetched(self, number: int) -> Any:
-        """A schema, when the registry answers."""
+        """A schema; waits until the registry answers."""
         while not self._closing.is_set():
             try:
                 with urlopen(f"{self._registry}/schemas/ids/{number}", timeout=5) as answer:
@@ -101,14 +101,14 @@ class Reader(consume.Reader):
 
 
 def _plain(value: Any) -> Any:
-    """A key's value as JSON has it."""
+    """A key's value as in JSON."""
     if isinstance(value, date):
         return (value - EPOCH).days
     return value if value is None or isinstance(value, int) else str(value)
 
 
 class ShopRound(Breaking, Demo):
-    """One round; `run` raises if a part ends or does not go on."""
+    """A round; `run` raises PenstockError if a part ends or makes no progress."""
 
     start, warm_longest, patience = 1200.0, 0.0, 400.0
 
@@ -128,7 +128,7 @@ class ShopRound(Breaking, Demo):
         return self._loading
 
     def outcome(self) -> dict[str, Any]:
-        """Run it: what was written, what came of it, and what was wrong."""
+        """Run the round; returns its counts of writes, events and problems."""
         self.run()
         return self._outcome
 
@@ -251,7 +251,7 @@ def _numbers(report: Report) -> dict[str, int]:
 
 
 def numbered(rows: Iterable[tuple[str, str, str | None]]) -> list[Record]:
-    """Rows of a sink as records of one partition; tombstones, which have no time, behind their deletes."""
+    """Rows of a sink as records of one partition; tombstones, which have no time, come last."""
     found = []
     for topic, key, value in rows:
         table = consume.TOPICS[topic]

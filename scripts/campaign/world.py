@@ -1,6 +1,6 @@
-"""The servers of a campaign, which all rounds share: three brokers, three CQL nodes, PostgreSQL, a schema registry.
+"""The servers that all rounds of a campaign share: three brokers, three CQL nodes, PostgreSQL, a schema registry.
 
-After a round all of them run again, and what the round has made is dropped.
+After a round all of them run again, and the round's tables, schemas and topics are dropped.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ transaction.state.log.min.isr=2
 offsets.topic.num.partitions=8
 log.segment.delete.delay.ms=1000
 """
-"""What two of three brokers must have; later lines of such a file replace earlier ones."""
+"""Two of three brokers must have each record; later lines of a properties file replace earlier ones."""
 BEREAVED = 'read -r _; for pid in $(cat "$0"); do kill -CONT "$pid"; kill -9 "$pid"; done 2>/dev/null'
-"""Run with a pipe from the campaign: when that was killed, no node is left behind."""
+"""Reads a pipe from the campaign: if the campaign is killed, this kills all servers."""
 DROPPED = ("shop", "adtech")
 KEPT = ("__consumer_offsets", "__transaction_state")
 
 
 @dataclass
 class World:
-    """Servers that run; `pids` names each process."""
+    """The running servers; `pids` has the pid of each process by name."""
 
     root: Path
     brokers: KafkaCluster
@@ -75,7 +75,7 @@ class World:
         return brokers | nodes | self.others.pids
 
     def reached(self, part: str, kinds: Collection[str]) -> str:
-        """The address of "kafka" or "postgres"; that of its proxies in a round that cuts their connections."""
+        """The address of "kafka" or "postgres"; the proxies' address in a round that cuts their connections."""
         if f"cut {part}" not in kinds:
             return self.kafka if part == "kafka" else self.postgres
         if part == "kafka":
@@ -86,7 +86,7 @@ class World:
         return f"{before}@{self.network.address(part, address)}/{name}"
 
     def leader(self, topic: str) -> int:
-        """The broker that leads the first partition of a topic."""
+        """The number of the broker that leads the first partition of a topic."""
         admin = AdminClient({"bootstrap.servers": self.kafka, "log_level": 0})
         found = 0
         while (found := admin.list_topics(topic, timeout=PATIENCE).topics[topic].partitions[0].leader) < 1:
@@ -94,12 +94,12 @@ class World:
         return found
 
     def start_again(self, name: str) -> None:
-        """PostgreSQL or the registry, which was killed."""
+        """Start PostgreSQL or the registry after a kill."""
         started = services.up(self.others.root, only=[name])
         self.others = Services(started.root, self.others.records | started.records)
 
     def heal(self) -> None:
-        """Let everything run again, and wait until it serves and has caught up."""
+        """Start and resume all servers, and wait until they are ready and have caught up."""
         self.resume()
         self.network.mend("kafka")
         self.network.mend("postgres")
@@ -113,17 +113,17 @@ class World:
         self._until(self._agreed, "the CQL nodes do not find each other")
 
     def resume(self) -> None:
-        """Let all go on that were stopped."""
+        """Resume all paused processes."""
         for pid in self.pids.values():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
     def remember(self) -> None:
-        """Write down who is to be ended should this process be killed."""
+        """Write the pids that are to be killed if this process is killed."""
         (self.root / "pids").write_text("\n".join(map(str, self.pids.values())))
 
     def clear(self) -> None:
-        """Drop what a round has made."""
+        """Drop the keyspaces, schemas and topics of a round."""
         with connect(self.cql) as session:
             for keyspace in DROPPED:
                 session.execute(f"DROP KEYSPACE IF EXISTS {keyspace}", timeout=PATIENCE)
@@ -138,8 +138,8 @@ class World:
             self._until(lambda: self._have({}), "topics are not deleted")
 
     def await_topics(self, topics: Mapping[str, int]) -> None:
-        """Wait until each broker knows these topics, and no others, with the leaders of so many partitions."""
-        self._until(lambda: self._have(topics), "the brokers do not hear of new topics")
+        """Wait until each broker knows exactly these topics, with leaders for their numbers of partitions."""
+        self._until(lambda: self._have(topics), "the brokers do not get the new topics")
 
     def _have(self, topics: Mapping[str, int]) -> bool:
         for number in self.brokers.numbers:
@@ -160,7 +160,7 @@ class World:
         return all(len(p.isrs) == len(p.replicas) for topic in topics for p in topic.partitions.values())
 
     def _agreed(self) -> bool:
-        """Whether each node says that all of them are up, and they have one schema."""
+        """Whether each node reports that all nodes are up, and all have the same schema."""
         versions = set()
         for address in self.nodes.addresses:
             try:
@@ -185,7 +185,7 @@ class World:
 
 @contextmanager
 def world(root: Path, say: Callable[[str], None]) -> Iterator[World]:
-    """Servers that are started now and gone afterwards."""
+    """Start the servers, and end them afterwards."""
     root.mkdir(parents=True)
     (root / "pids").touch()
     with ExitStack() as stack:
@@ -210,6 +210,6 @@ def world(root: Path, say: Callable[[str], None]) -> Iterator[World]:
             nodes.join()
         made = World(root, brokers, nodes, wires, others)
         made.remember()
-        # What is stopped does not hear SIGTERM.
+        # A paused process does not handle SIGTERM.
         stack.callback(made.resume)
         yield made

@@ -1,4 +1,4 @@
-"""Arguments that are none of their kind: the usage and exit code 2, before anything is done."""
+"""Invalid arguments: the usage and exit code 2, before anything is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock checkpoints` on folders as Spark writes them; no Spark runs here."""
+"""`penstock checkpoints` on folders in Spark's format, without Spark."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SPARKS = Source("kafka", {"topic": "clicks"}, "kafka")
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A pipeline of one query, one of two, and one of an older build."""
+    """A pipeline with a query, a pipeline with two, and a checkpoint of an older build."""
     made(tmp_path / "orders", [CDC], ORDERS)
     made(tmp_path / "shop" / "clicks", [KAFKA], CLICKS)
     made(tmp_path / "shop" / "joined", [KAFKA, CDC], CLICKS, ORDERS)
@@ -38,7 +38,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def made(folder: Path, offsets: list[dict[str, object]], *sources: Source, committed: int = 1) -> None:
-    """Two batches, the last of them with these offsets."""
+    """Two batches, the last one with these offsets."""
     write_batches(folder, [[json.dumps(one) for one in offsets]] * 2, committed=committed)
     if sources:
         keep(Local(folder), CheckpointIdentity(sources, (SinkTarget("kafka", "topic out"),)))
@@ -133,7 +133,7 @@ def test_state_is_kept_only_if_asked_for(root: Path, capsys: pytest.CaptureFixtu
     assert run(root, "set", "orders", "--to", TIME) == 1
     assert "the query keeps state" in capsys.readouterr().err
     assert run(root, "set", "orders", "--to", TIME, "--keep-state") == 0
-    # State is stored by the numbers of batches: the last one stays the last.
+    # State is stored by batch number: the last batch stays the last.
     assert "Wrote the offsets of batch 1" in capsys.readouterr().out
     assert offsets(root / "orders") == [{"generation": 0, "time": MICROS, "planned": 0, "seek": "time"}]
     assert json.dumps(CDC) in (root / "orders" / "offsets" / ".1.before").read_text()
@@ -183,7 +183,7 @@ def test_nothing_is_changed_while_a_run_holds_it(
 def test_a_query_of_several_is_held_by_its_pipeline(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with lock(root / "shop"):
         assert run(root, "set", "shop/clicks", "--to", TIME) == 1
-        # As an error of this query names it.
+        # The name in errors of this query.
         assert run(root / "shop", "set", "clicks", "--to", TIME) == 1
     assert capsys.readouterr().err.count("already runs this pipeline") == 2
 

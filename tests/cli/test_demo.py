@@ -1,4 +1,4 @@
-"""What `penstock demo` refuses before it starts anything."""
+"""Arguments that `penstock demo` refuses before it starts anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands as the documents write them have the arguments that they need."""
+"""Commands in the documents have the arguments that they need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker in this process, over the run's Spark session, and clients that nobody here wrote."""
+"""A worker in this process, with the test run's Spark session, and another project's client."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DEFAULTS = {
 def worker(
     spark: SparkSession, services: Services, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ConnectWorker]:
-    """A worker with a topic of its own, stopped at the end."""
+    """A worker with its own topic, stopped at the end."""
     bound = bind("127.0.0.1", 0)
     provided = Provided({"env": Provider("env"), "file": Provider("file")}, DEFAULTS)
     world = World(spark, services.kafka, tmp_path_factory.mktemp("positions"), provided)
@@ -54,13 +54,13 @@ def url(worker: ConnectWorker) -> str:
 
 @pytest.fixture
 def connect(url: str) -> KafkaConnect:
-    """Somebody else's client."""
+    """Another project's client."""
     return KafkaConnect(url)
 
 
 @pytest.fixture(scope="module")
 def tables(cql: Any) -> Iterator[Callable[..., str]]:
-    """Makes tables in a keyspace of the module's own; gives their full names."""
+    """Creates tables in the module's own keyspace; returns their full names."""
     with new_keyspace(cql, "connect") as keyspace:
 
         def create(name: str, options: str | None = "{'enabled': true, 'preimage': true, 'postimage': true}") -> str:
@@ -73,7 +73,7 @@ def tables(cql: Any) -> Iterator[Callable[..., str]]:
 
 @pytest.fixture
 def config(services: Services, tmp_path: Path) -> dict[str, str]:
-    """A right configuration but for its tables, with names of the test's own."""
+    """A valid configuration without its tables, with the test's own names."""
     return {
         "connector.class": CLASS,
         "topic.prefix": f"t{uuid.uuid4().hex[:8]}",

@@ -1,4 +1,4 @@
-"""The life of connectors, by a client that others wrote, by the paths of Connect's documentation, and in Kafka."""
+"""The life of connectors, by another project's client, by the paths of Connect's documentation, and in Kafka."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from waiting import until
 from penstock.connect.worker import ConnectWorker
 from penstock.local.services import Services
 
-PARTITIONS = 4  # what the broker gives a topic that nobody made
+PARTITIONS = 4  # the broker's default
 
 
 def values(services: Services, topic: str) -> list[dict[str, Any]]:
@@ -30,7 +30,7 @@ def values(services: Services, topic: str) -> list[dict[str, Any]]:
 
 
 def ids(services: Services, connect: KafkaConnect, name: str, topic: str) -> set[int]:
-    """The ids of the rows whose events are in the topic so far."""
+    """The ids of rows with events in the topic so far."""
     if topic not in requests.get(f"{connect.url}/connectors/{name}/topics", timeout=9).json()[name]["topics"]:
         return set()
     return {value["after"]["id"] for value in values(services, topic) if value["after"]}
@@ -42,7 +42,7 @@ def task_states(connect: KafkaConnect, name: str) -> list[str]:
 
 @pytest.fixture
 def named(connect: KafkaConnect, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The name of a connector that is deleted in the end."""
+    """The name of a connector that is deleted at the end."""
     name = request.node.originalname.removeprefix("test_")[:40]
     yield name
     if name in connect.list_connectors():
@@ -242,10 +242,10 @@ def test_rows_from_before_the_log_come_first(
     def beats() -> list[dict[str, Any]]:
         return values(services, f"__debezium-heartbeat.{config['topic.prefix']}")
 
-    # The lag is known once the first batch is committed, a moment after its events are in Kafka.
+    # The lag is known after the first batch is committed, a moment after its events are in Kafka.
     known = until(lambda: [beat["lag_ms"] for beat in beats() if beat["lag_ms"] is not None], "heartbeat with a lag")
     assert all(list(beat) == ["ts_ms", "lag_ms"] for beat in beats())
-    # The snapshot's changes begin a confidence window back, and an idle table's position moves every ten seconds.
+    # The snapshot's changes start a confidence window back, and an idle table's position moves every ten seconds.
     assert all(0 <= lag < 60_000 for lag in known)
 
 
@@ -305,7 +305,7 @@ def test_avro_goes_through_a_registry(
 
 
 def test_answers_are_those_of_kafka_connect(url: str) -> None:
-    """What Connect's documentation says of paths, statuses and errors."""
+    """Paths, statuses and errors of Connect's documentation."""
     cases: list[tuple[str, str, Any, int]] = [
         ("GET", "/", None, 200),
         ("GET", "/health", None, 200),

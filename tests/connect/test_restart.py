@@ -1,4 +1,4 @@
-"""`penstock connect` as a process: killed, it goes on with the connectors that Kafka keeps, and loses none."""
+"""`penstock connect` as a process: after a kill it continues with the connectors in Kafka, and loses no change."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from waiting import until
 from penstock.local.services import Services
 
 CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
-PARTITIONS = 4  # what the broker gives a topic that nobody made
+PARTITIONS = 4  # the broker's default
 
 
 @contextmanager
 def worker(file: Path, data: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A worker's process, and the address of its API; killed in the end."""
+    """A worker's process, and the address of its API; killed at the end."""
     command = [sys.executable, "-m", "penstock", "connect", str(file), "--data", str(data)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -43,7 +43,7 @@ def worker(file: Path, data: Path) -> Iterator[tuple[subprocess.Popen[str], str]
 
 @pytest.fixture
 def file(services: Services, tmp_path: Path) -> Path:
-    """A worker's properties, as Connect's quick start has them."""
+    """A worker's properties, as in Connect's quick start."""
     path = tmp_path / "worker.properties"
     path.write_text(
         f"""# where Kafka is
@@ -102,7 +102,7 @@ def test_a_killed_worker_loses_neither_connectors_nor_changes(
         assert (second.returncode, f"process {process.pid} already runs" in second.stderr) == (1, True)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
-    # A batch that was not recorded before the kill comes again, whole and in order; all others come once.
+    # A batch that was not recorded before the kill is repeated, complete and in order; all others come once.
     found = arrived()
     assert all(found.count(id) == 1 for id in range(20, 30))
 

@@ -1,4 +1,4 @@
-"""No answer, trace or line of the log shows a secret, nor what a reference stands for; and none is lost by that."""
+"""No answer, trace or log line shows a secret or the value of a reference, and no secret is lost by hiding it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ HIDDEN = {
 
 
 class Memory(ConnectorStore):
-    """Keeps connectors where no Kafka is needed."""
+    """Stores connectors without Kafka."""
 
     def __init__(self) -> None:
         super().__init__("localhost:9", "none", {})
@@ -170,7 +170,7 @@ def test_a_hidden_value_that_stands_for_none_is_refused(
         client.post("/connectors", json={"name": "new", "config": {**RIGHT, **hidden}}),
     ):
         assert answer.status_code == 400
-        assert f"for configuration {name}: [hidden] is what is shown instead of a secret" in answer.json()["message"]
+        assert f"for configuration {name}: [hidden] is shown instead of a secret" in answer.json()["message"]
     assert list(errors(client.put(VALIDATE, json={**RIGHT, **hidden, "name": "new"}))) == [name]
     assert worker.names() == ["c"] and worker.get("c").kept.config["some.url"] == "http://ann:hush@one:8081"
 
@@ -205,7 +205,7 @@ def test_references_are_never_resolved_in_answers(client: TestClient, folder: Pa
     found = errors(client.put(VALIDATE, json={**RIGHT, "name": "c", "tasks.max": reference}))
     assert found == {
         "tasks.max": [
-            f"Invalid value {reference} for configuration tasks.max: what it stands for is not valid; "
+            f"Invalid value {reference} for configuration tasks.max: the value behind it is not valid; "
             "it must be of type INT"
         ]
     }
@@ -213,7 +213,7 @@ def test_references_are_never_resolved_in_answers(client: TestClient, folder: Pa
 
 def test_names_of_properties_may_not_stand_elsewhere(client: TestClient, folder: Path) -> None:
     found = errors(client.put(VALIDATE, json={**RIGHT, "name": "c", "transforms": f"${{dir:{folder}:tok}}"}))
-    assert "must be given itself, not by a reference" in found["transforms"][0]
+    assert "it must be a value, not a reference" in found["transforms"][0]
 
 
 def test_messages_of_others_show_no_secret(
@@ -252,7 +252,7 @@ def test_traces_and_logs_show_no_secret(
         assert "KeyError: ('[hidden]'" in text and f"${{dir:{folder}:tok}}" in text
         assert "hush" not in text and "topsecret" not in text
     worker.set_state("c", STOPPED)
-    # The worker's secrets are hidden in faults of its own, too, and in other loggers' lines.
+    # The worker's secrets are also hidden in its own errors, and in lines of other loggers.
     monkeypatch.setattr(worker, "get", tables)
     monkeypatch.setattr(worker, "status", lambda name: tables({"scylla.password": "hush@x", "scylla.local.dc": SHOWN}))
     answer = client.get("/connectors/c/status")
@@ -294,7 +294,7 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, client: TestClient
     (tmp_path / "broken").write_bytes(b"topsecret=\\u00g\n")
     for reference, why in (
         ("dir:%s:large", "has more than 1048576 bytes"),
-        ("file:%s/broken:k", "is not what its provider reads"),
+        ("file:%s/broken:k", "is not in its provider's format"),
     ):
         found = errors(client.put(VALIDATE, json={**RIGHT, "name": "c", "a": "${" + reference % tmp_path + "}"}))["a"][
             0
@@ -315,7 +315,7 @@ def test_bodies_are_bounded(client: TestClient) -> None:
     ):
         answer = client.put(VALIDATE, content=body, headers=headers)
         assert answer.status_code == status and said in answer.json()["message"], answer.text
-    # The type that web pages may send anywhere without being asked.
+    # The content type that web pages may send to any server without a preflight request.
     answer = client.put(VALIDATE, content=json.dumps(RIGHT), headers={"content-type": "text/plain; x=application/json"})
     assert answer.status_code == 415
     answer = client.put(VALIDATE, json={"scylla.password": ["hush"]})

@@ -1,4 +1,4 @@
-"""Kafka's own transforms over events; the expected records are those that Kafka Connect 4.3 gives for the same."""
+"""Kafka's own transforms on events; the expected records are from Kafka Connect 4.3."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def row(**values: Any) -> tuple[Any, ...]:
 
 
 def rows(spark: SparkSession, *steps: dict[str, str], **values: Any) -> list[Sent]:
-    """What a chain makes of two rows: the one above, and one with other values."""
+    """The result of a chain for two rows: the row above, and a row with other values."""
     changes = [{"kind": INSERT, "key": (1,), "after": after} for after in (row(), row(**values))]
     return sent(spark, VALUES, changes, config_of(EXTRACT, *steps))
 
@@ -85,7 +85,7 @@ def test_keys_are_changed_also_on_tombstones_and_values_only_where_they_are(spar
     )
     assert [record.key for record in (insert, delete, tombstone)] == ["1", "2", "2"]
     assert insert.key_schema == {"type": "string", "optional": True}
-    # Hoisted is what is there: the name is, in the delete's event, null.
+    # HoistField keeps null: in the delete's event the name is null.
     assert [record.value for record in (insert, delete, tombstone)] == [{"name": "a"}, None, None]
     assert insert.value_schema == {
         "type": "struct",
@@ -113,7 +113,7 @@ def test_masked_fields_are_empty_or_replaced(spark: SparkSession) -> None:
     masked, nulls = rows(spark, kafka("MaskField$Value", fields=fields), at=None, l=None)
     expected = {"at": 0, "b": False, "big": 0, "d": 0, "id": 0, "l": [], "n": 0.0, "s": "", "x": "AQI="}
     assert (masked.value, nulls.value) == (expected, expected | {"at": None, "l": None})
-    # 2**32 + 3 of an int is 3.
+    # As an int, 2**32 + 3 is 3.
     replaced, _ = rows(spark, kafka("MaskField$Value", fields="id,big,n,s", replacement="4294967299"))
     assert [replaced.value[name] for name in ("id", "big", "n", "s")] == [3, 4294967299, 4294967299.0, "4294967299"]
 
@@ -164,7 +164,7 @@ def test_times_become_text_numbers_and_logical_types(spark: SparkSession) -> Non
         d=dt.date(1969, 12, 30),
     )
     assert [first.value[name] for name in ("at", "big", "d")] == [1709208000, 0, "Thu 29 Feb 2024"]
-    # Towards zero as TimeUnit divides, but to the midnight before as Calendar does.
+    # Towards 0 as in TimeUnit, but to the previous midnight as in Calendar.
     assert [old.value[name] for name in ("at", "big", "d")] == [-43199, -1, "Tue 30 Dec 1969"]
     assert first.types["big"] == "org.apache.kafka.connect.data.Date"
 
@@ -225,7 +225,7 @@ def test_predicates_tell_which_records_go(spark: SparkSession) -> None:
     assert [each.value["op"] for each in users(spark, dropped, p=TOMBSTONE)] == ["c", "d"]
     assert [each.value for each in users(spark, dropped | {"negate": "true"}, p=TOMBSTONE)] == [None]
     assert users(spark, dropped, p=kafka("predicates.TopicNameMatches", pattern=r"p\..*")) == []
-    # A transform for some records gives two schemas.
+    # A transform of some of the records gives two schemas.
     insert, _, tombstone = users(
         spark,
         kafka("InsertField$Key", static_field="tenant", static_value="x") | {"predicate": "p"},

@@ -1,4 +1,4 @@
-"""Properties of transforms and predicates: what a configuration brings, and what is wrong with it."""
+"""Properties of transforms and predicates: their definitions and errors."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def of(name: str, **options: str) -> dict[str, str]:
 
 
 WRONG = [
-    (config_of({"type": "no.Such"}), "type", "Class no.Such could not be found. Known are com.scylladb"),
+    (config_of({"type": "no.Such"}), "type", "Class no.Such could not be found. Known classes: com.scylladb"),
     (config_of({}), "type", 'Missing required configuration "transforms.t0.type" which has no default value.'),
     (of("Cast"), "type", r"Did you mean .*Cast\$Key, .*Cast\$Value\?"),
-    (of("predicates.RecordIsTombstone"), "type", "could not be found. Known are"),
+    (of("predicates.RecordIsTombstone"), "type", "could not be found. Known classes:"),
     (config_of({**EXTRACT, "predicate": "p"}), "predicate", "No predicate has this alias"),
     (config_of({**EXTRACT, "negate": "true"}), "type", "no config 'transforms.t0.predicate' defining a predicate"),
     (
@@ -112,7 +112,7 @@ def test_aliases_are_given_once_and_predicates_have_known_classes() -> None:
     config = {"transforms": "a,a", "transforms.a.type": EXTRACT["type"], "predicates": "p", "predicates.p.type": "x.Y"}
     found = errors(config)
     assert found["transforms"] == ["Invalid value a,a for configuration transforms: Duplicate alias provided."]
-    assert "Class x.Y could not be found. Known are org.apache.kafka" in found["predicates.p.type"][0]
+    assert "Class x.Y could not be found. Known classes: org.apache.kafka" in found["predicates.p.type"][0]
 
 
 def test_expressions_of_java_that_python_lacks_are_no_errors() -> None:

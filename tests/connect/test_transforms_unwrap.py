@@ -1,4 +1,4 @@
-"""Debezium's and ScyllaDB's transforms: rows in the place of events, and tables that share a topic."""
+"""Debezium's and ScyllaDB's transforms: rows instead of events, and tables that share a topic."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ def test_rows_are_routed_by_a_text_column(spark: SparkSession) -> None:
     records = unwrapped(spark, route_by_field="name", delete_handling_mode="rewrite")
     assert [record.topic for record in records] == ["a", "b", "b", "p.shop.users"]
     for column in ("id", "nothing"):
-        with pytest.raises(PenstockError, match=f"no text column '{column}'"):
+        with pytest.raises(PenstockError, match=f"no string column '{column}'"):
             unwrapped(spark, route_by_field=column)
-    with pytest.raises(PenstockError, match=r"an event has no member 'change'.*add\.fields"):
+    with pytest.raises(PenstockError, match=r"an event has no field 'change'.*add\.fields"):
         unwrapped(spark, add_fields="change.ttl")
 
 
@@ -99,7 +99,7 @@ def test_deleted_ranges_and_events_without_images_have_no_row(spark: SparkSessio
     rewrite = EXTRACT | {"delete.tombstone.handling.mode": "rewrite"}
     (record,) = sent(spark, ORDERS, changes, config_of(rewrite))
     assert record.value == {"at": 2, "id": 1, "name": None, "__deleted": "true"}
-    # The key may stand in the payload alone; without it there is only the mark.
+    # The key may be only in the payload; without it there is only the mark.
     for places, expected in ((["payload-key", "payload-before"], 2), (["kafka-key"], None)):
         (record,) = sent(spark, ORDERS, changes, config_of(rewrite), placement=places)
         assert record.value.get("at") == expected and record.value["__deleted"] == "true"

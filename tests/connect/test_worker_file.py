@@ -1,4 +1,4 @@
-"""What a worker reads: its properties file, references to values that stand elsewhere, and Connect's own topic."""
+"""What a worker reads: its properties file, references to values in other places, and Connect's own topic."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def test_the_worker_s_own_file_may_refer_to_values(file: Path, monkeypatch: pyte
     monkeypatch.setenv("LINGER", "17")
     lines = "config.providers=env", f"config.providers.env.class={KAFKA}EnvVarConfigProvider"
     assert worker(file, *lines, "producer.linger.ms=${env:LINGER}").producer["linger.ms"] == "17"
-    with pytest.raises(PenstockError, match=r"producer.linger.ms: \$\{env:NONE\} names nothing"):
+    with pytest.raises(PenstockError, match=r"producer.linger.ms: \$\{env:NONE\} does not exist"):
         worker(file, *lines, "producer.linger.ms=${env:NONE}")
     with pytest.raises(PenstockError, match=r"servers is not a list of host:port: 'kafka'.*correct bootstrap.servers"):
         worker(file, "bootstrap.servers=kafka")
-    with pytest.raises(PenstockError, match="no Java properties file"):
+    with pytest.raises(PenstockError, match="not a Java properties file"):
         worker(file, r"broken=\u00g")
 
 
@@ -109,7 +109,7 @@ def test_what_may_not_be_read_is_not_there(file: Path, tmp_path: Path, monkeypat
     ):
         found = made.resolved({"topic.prefix": reference})
         assert found.config["topic.prefix"] == reference
-        assert "names nothing that is there on the worker's machine, and may be read" in found.errors[0][1]
+        assert "does not exist on the worker's machine, or may not be read" in found.errors[0][1]
     with pytest.raises(PenstockError, match=r"allowlist.pattern cannot be '\['"):
         worker(
             file,
@@ -126,7 +126,7 @@ def test_what_may_not_be_read_is_not_there(file: Path, tmp_path: Path, monkeypat
         ({"value.converter": JSON}, True),
         ({"value.converter": " JsonConverter "}, True),
         ({"value.converter": "Json", "value.converter.schemas.enable": "false"}, False),
-        # An option without its class is not looked at.
+        # An option without its class is ignored.
         ({"value.converter.schemas.enable": "true"}, False),
     ],
 )
@@ -189,7 +189,7 @@ def test_a_record_that_is_no_configuration_stops_no_other_connector(
 ) -> None:
     good = record("connector-good", {"properties": {"a": "1"}})
     assert connectors([("connector-bad", value), good, ("target-state-good", value)]) == {"good": Kept({"a": "1"})}
-    assert "the record 'connector-bad' of the configurations is left out" in caplog.text
+    assert "ignored the record 'connector-bad' of the configurations" in caplog.text
 
 
 @pytest.mark.parametrize("name", [".", "..", "...", "a/b", "%2E"])

@@ -1,4 +1,4 @@
-"""Wrong configurations: each gives an error at its property, which says what is wrong, and what to do."""
+"""Wrong configurations: each gives an error at its property, which says what is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.connect.properties import CLASS
 HOSTS, TABLES = "scylla.cluster.ip.addresses", "scylla.table.names"
 Wrong = tuple[dict[str, str | None], str, str]
 
-# What is changed in a right configuration, the property that must be blamed, and what its message must say.
+# The change of a valid configuration, the property that gets the error, and a pattern of the message.
 CASES: dict[str, Wrong] = {
     "no hosts": ({HOSTS: None}, HOSTS, "Missing required configuration"),
     "no port": ({HOSTS: "10.0.0.1"}, HOSTS, "10.0.0.1.*<host>:<port>"),
@@ -77,7 +77,7 @@ CASES: dict[str, Wrong] = {
     "a key alone": (
         {"scylla.ssl.openssl.privateKey": __file__},
         "scylla.ssl.openssl.keyCertChain",
-        "the certificate of scylla.ssl.openssl.privateKey must be given",
+        "scylla.ssl.openssl.privateKey requires its certificate",
     ),
     "topics of no size": (
         {"topic.creation.default.replication.factor": "1"},
@@ -98,7 +98,7 @@ CASES: dict[str, Wrong] = {
         "topic.creation.big.include",
         "Missing required configuration",
     ),
-    "a secret that is not there": ({"scylla.local.dc": "${env:NO_SUCH}"}, "scylla.local.dc", "names nothing"),
+    "a secret that is not there": ({"scylla.local.dc": "${env:NO_SUCH}"}, "scylla.local.dc", "does not exist"),
     "nobody listens": ({HOSTS: "127.0.0.1:1"}, HOSTS, "Unable to connect"),
     "no such table": ({TABLES: "none.such"}, TABLES, "there is no table none.such"),
     "no match": ({TABLES: "none.*"}, TABLES, r"no table with a change log matches none\.\*"),
@@ -107,7 +107,7 @@ CASES: dict[str, Wrong] = {
 
 @pytest.fixture(scope="module")
 def logged(tables: Callable[..., str]) -> dict[str, str]:
-    """Tables whose logs hold different images; one has no log."""
+    """Tables with different images in their logs; one has no log."""
     return {
         "none": tables("no_images", "{'enabled': true}"),
         "pre": tables("pre", "{'enabled': true, 'preimage': true}"),
@@ -160,7 +160,7 @@ def test_a_wrong_property_is_blamed(case: str, url: str, config: dict[str, str],
         ("full", "full", "both", {}),
         ("full", "full", "pre", {"cdc.include.after": "postimage"}),
         ("full", "none", "plain", {TABLES: "has no change log"}),
-        ("full", "none", "pre,none", {"cdc.include.before": "no_images keeps no preimage"}),
+        ("full", "none", "pre,none", {"cdc.include.before": "no_images has no preimage"}),
     ],
 )
 def test_images_that_a_log_does_not_hold_are_refused(
@@ -189,7 +189,7 @@ def test_preimages_of_the_legacy_format_must_be_in_the_log(
     assert errors(validate(url, {**legacy, TABLES: logged["pre"]})) == {}
     found = errors(validate(url, {**legacy, TABLES: logged["post"]}))
     assert list(found) == ["experimental.preimages.enabled"]
-    assert "keeps no preimage" in found["experimental.preimages.enabled"][0]
+    assert "has no preimage" in found["experimental.preimages.enabled"][0]
 
 
 def test_an_unknown_property_is_reported_and_does_no_harm(
@@ -199,7 +199,7 @@ def test_an_unknown_property_is_reported_and_does_no_harm(
     found = validate(url, given)
     assert found["error_count"] == 0
     about = {one["value"]["name"]: one["definition"] for one in found["configs"]}
-    assert about["scylla.usr"]["documentation"] == "Not known here, and without effect. Did you mean scylla.user?"
+    assert about["scylla.usr"]["documentation"] == "Unknown property, without effect. Did you mean scylla.user?"
 
 
 def test_no_secret_is_shown(url: str, config: dict[str, str], logged: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""The archive of Spark's classes: one that does not fit changes nothing, and one that cannot be made is told."""
+"""The archive of Spark's classes: a wrong archive changes nothing, and a failure to make it is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: help at once, one line for an error, exit codes."""
+"""The command line for users: fast help, one line for an error, exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jars come whole or not at all, from a server that also cuts, corrupts and refuses."""
+"""Jars are complete or missing, from a server that also cuts, corrupts and refuses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONTENT = bytes(range(256)) * 400
 
 @dataclass
 class Repository:
-    """A Maven repository on the loopback address and what it was asked for; `faults` are used up one a request."""
+    """A Maven repository on the loopback address, and its requests; each request uses up one of `faults`."""
 
     root: str = ""
     files: dict[str, bytes] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Which Java is taken, among homes made for the test."""
+"""Which Java is chosen, among homes made for the test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.local import java
 
 
 def home(folder: Path, version: str, *, release: bool = True) -> Path:
-    """A Java home whose launcher prints its arguments, or its version on stderr when no `release` file tells it."""
+    """A Java home; the launcher prints its arguments, or without a `release` file its version on stderr."""
     launcher = folder / "bin/java"
     launcher.parent.mkdir(parents=True)
     facts = f"java.home = {folder}\n    java.specification.version = {version.split('.')[0]}"

@@ -1,4 +1,4 @@
-"""PostgreSQL among the local services."""
+"""PostgreSQL as a local service."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_it_starts_when_asked_for_and_survives_a_kill(tmp_path: Path) -> None:
         assert query(again.postgres, "SELECT a FROM kept") == [(1,)]
     finally:
         assert services.down(tmp_path) == ["postgres"]
-    # In good order: a session that is still open does not hold up the end, and no lock is left.
+    # A clean end: an open session does not delay it, and no lock file is left.
     assert not (tmp_path / "postgres/data/postmaster.pid").exists()
 
 

@@ -1,4 +1,4 @@
-"""The schema registry among the local services."""
+"""The schema registry as a local service."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def states(root: Path) -> list[str]:
 
 
 def until(true: Callable[[], bool]) -> None:
-    """A killed process takes a moment to go."""
+    """A killed process takes a moment to end."""
     deadline = time.monotonic() + 60
     while not true():
         assert time.monotonic() < deadline
 
 
 def listening(pid: int) -> set[str]:
-    """The local addresses on which a process waits for connections, as the kernel writes them."""
+    """The local addresses on which a process listens, in the kernel's format."""
     sockets = {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()}
     inodes = {target[8:-1] for target in sockets if target.startswith("socket:[")}
     lines = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()]

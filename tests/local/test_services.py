@@ -1,4 +1,4 @@
-"""Starting, finding and stopping real services; most tests use a broker alone, which starts in seconds."""
+"""Starting, finding and stopping real services; most tests use only a broker, which starts in seconds."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ PENSTOCK = (sys.executable, "-m", "penstock")
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Path]:
-    """An empty root whose services end with the test."""
+    """An empty root; its services end with the test."""
     yield tmp_path
     services.down(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A root with a running broker, started by two commands at once."""
+    """A root with a running broker, started by two commands at the same time."""
     root = tmp_path_factory.mktemp("broker")
     command = [*PENSTOCK, "up", "--root", str(root), "--only", "kafka"]
     starters = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]

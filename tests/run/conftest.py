@@ -1,4 +1,4 @@
-"""Loading a pipeline's file adds its folder to Python's paths: each test gets them as they were."""
+"""Loading a pipeline's file adds its folder to Python's path: restores it for each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lock of a checkpoint, against live, ended and orphaned processes."""
+"""The lock of a checkpoint with running, ended and orphaned processes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_an_orphaned_jvm_is_waited_for(
             found.kill()
             found.wait()
 
-    # This module's clock alone: other threads of the test run sleep by the real one.
+    # Only this module's clock: other threads of the test run sleep by the real clock.
     monkeypatch.setattr(checkpoint, "time", SimpleNamespace(monotonic=time.monotonic, sleep=look_and_end))
     with lock(folder):
         assert java.poll() is not None

@@ -1,4 +1,4 @@
-"""`penstock run` as a process of its own, on a real broker: restarts, stops, deaths, and errors of users' files."""
+"""`penstock run` as a process, on a real broker: restarts, stops, kills, and errors of users' files."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from penstock.local.services import Services
 
 FILE = Path(__file__).parent / "files" / "pipelines.py"
 ROWS, BATCH = 50, 10
-# Long enough for a loaded machine; nothing waits that long when all is well.
+# Long enough for a busy machine; a passing test does not wait that long.
 PATIENCE = 300
 
 
 class Runs:
-    """Runs of one pipeline with one checkpoint and one topic."""
+    """Runs of a pipeline with the same checkpoint and topic."""
 
     def __init__(self, folder: Path, kafka: str) -> None:
         self.folder, self.kafka, self.topic = folder, kafka, f"run-{uuid.uuid4().hex}"
@@ -48,7 +48,7 @@ class Runs:
         return process
 
     def hold(self, process: subprocess.Popen[str]) -> None:
-        """Wait until a batch of this run stands still in the middle."""
+        """Wait until a batch of this run waits in the middle."""
         await_that((self.folder / "held").exists, process)
 
     def go(self) -> None:
@@ -85,7 +85,7 @@ def runs(tmp_path: Path, services: Services) -> Iterator[Runs]:
 
 
 def await_that(condition: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
-    """Wait for something another process does; fail when it takes far too long or that process ends."""
+    """Wait for another process's result; fail if it takes far too long or that process ends."""
     for _ in range(PATIENCE * 10):
         if condition():
             return
@@ -101,7 +101,7 @@ def await_that(condition: Callable[[], bool], process: subprocess.Popen[str] | N
 
 
 def group(leader: int) -> list[str]:
-    """The processes of a session, without the ended."""
+    """The running processes of a session."""
     listed = subprocess.run(["ps", "-o", "stat=,args=", "-s", str(leader)], capture_output=True, text=True, check=False)
     return [line for line in listed.stdout.splitlines() if not line.startswith("Z")]
 
@@ -134,7 +134,7 @@ def test_a_killed_run_leaves_no_process_and_loses_nothing(runs: Runs) -> None:
     again = runs.start("--once", "--verbose")
     out, said = again.communicate(timeout=PATIENCE)
     assert again.returncode == 0, said
-    # The lock was given only when the first run's Java process had ended.
+    # The lock is free only after the first run's Java process has ended.
     assert not Path(f"/proc/{jvm}/exe").exists()
     await_that(lambda: group(process.pid) == [])
     assert f"count  batch 2: {BATCH} rows in " in out

@@ -1,4 +1,4 @@
-"""Failures of real queries, as `faults` reads them out of what Spark gives."""
+"""Failures of real queries, as `faults` reads them from Spark's errors."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_broker_that_is_away_can_come_back(rows: DataFrame, tmp_path: Path, si
     ids=lambda value: getattr(value, "name", None),
 )
 def test_errors_of_our_kafka_client_pass_as_its_own_do(rows: DataFrame, error: KafkaError, retriable: bool) -> None:
-    """`penstock run` ended when a broker was out of reach while a transaction began."""
+    """`penstock run` once ended because a broker was out of reach at the start of a transaction."""
     assert failed(raising(rows, error)) == Fault(str(error), retriable)
 
 

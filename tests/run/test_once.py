@@ -1,4 +1,4 @@
-"""`--once` ends, also where time passes by itself and Spark would have a next batch for ever."""
+"""`--once` ends, also if a query has timers and Spark would run batches forever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `@pipeline` accepts and what it makes of a function; no Spark runs here."""
+"""What `@pipeline` accepts and what it makes of a function, without Spark."""
 
 from __future__ import annotations
 

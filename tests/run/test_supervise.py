@@ -1,4 +1,4 @@
-"""Starting a pipeline whose database is away, and stopping it meanwhile; no Spark runs here."""
+"""Starts a pipeline while its database does not answer, and stops it meanwhile, without Spark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from penstock.signals import ENDING, listen
 
 LONG = timedelta(minutes=1)
 SOON = 20.0
-"""Seconds; far less than what is waited for, and enough for a busy machine."""
+"""Seconds; far less than the pipeline waits, and enough for a busy machine."""
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Waiting:
 
 @dataclass
 class Running:
-    """A run of it, and what it says."""
+    """A run of the pipeline, and its messages."""
 
     wait: Callable[[], None]
     stop: Stop = field(default_factory=lambda: Stop(threading.Event(), threading.Event()))
@@ -58,7 +58,7 @@ class Running:
 
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    """The handlers of signals as they were."""
+    """Restores the signal handlers."""
     before = {number: signal.getsignal(number) for number in ENDING}
     yield
     for number, handler in before.items():

@@ -21,7 +21,7 @@ PLACEMENT, KEY_NAME = "cdc.include.primary-key.placement", "cdc.include.primary-
 FORMAT, PREIMAGES = "cdc.output.format", "experimental.preimages.enabled"
 KNOWN = {FORMAT, PREIMAGES, BEFORE, AFTER, PLACEMENT, KEY_NAME, "tombstones.on.delete"}
 VERBS = ("INSERT ", "UPDATE ", "DELETE ", "BEGIN ", "ALTER ", "TRUNCATE ")
-# What changes from run to run; `key` is compared where the placement puts it.
+# Values that change from run to run; `key` is compared where the placement puts it.
 VARYING = ("source", "ts_ms", "ts_us", "ts_ns", "transaction")
 
 

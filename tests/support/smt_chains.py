@@ -1,4 +1,4 @@
-"""Chains of transforms over events of hand-made change frames: what Kafka Connect would send."""
+"""Chains of transforms on events of hand-made change frames, with the records that Kafka Connect would send."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOMBSTONE = {"type": f"{KAFKA}predicates.RecordIsTombstone"}
 
 @dataclass(frozen=True)
 class Sent:
-    """A record: its parts as JSON says them, with their schemas."""
+    """A record: its parts as in JSON, with their schemas."""
 
     topic: str
     key: Any
@@ -50,14 +50,14 @@ def config_of(*steps: dict[str, str], **predicates: dict[str, str]) -> dict[str,
 
 
 def errors(config: dict[str, str]) -> dict[str, list[str]]:
-    """What is wrong with a configuration, by property."""
+    """The errors of a configuration, by property."""
     return read_all(definitions(config), config)[1]
 
 
 def sent(
     spark: SparkSession, table: Table, rows: Sequence[dict[str, Any]], config: dict[str, str], **options: Any
 ) -> list[Sent]:
-    """The records that a chain makes of the changes."""
+    """The records that a chain makes from the changes."""
     assert errors(config) == {}
     made = events(spark, table, rows, schemas=True, transforms=chain(config), **options)
     return [Sent(row.topic, *_opened(row, "payload"), _headers(row), *_opened(row, "schema")) for row in made]

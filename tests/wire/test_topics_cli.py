@@ -46,7 +46,7 @@ def values(services: Services, *arguments: object) -> list[Any]:
 
 @pytest.fixture
 def topic(services: Services) -> Iterator[str]:
-    """A new topic of two partitions."""
+    """A new topic with two partitions."""
     with new_topic(services.kafka, "topics", 2) as name:
         yield name
 

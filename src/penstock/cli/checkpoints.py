@@ -134,8 +134,8 @@ def _ask(question: str, args: Namespace) -> None:
 def _set(args: Namespace) -> None:
     move = positions.move(args.checkpoints, args.name, args.to, keep_state=args.keep_state, dry=args.dry_run)
     verb = "would continue" if args.dry_run else "continues"
-    for index, (before, after) in enumerate(zip(move.before, move.after, strict=True)):
-        source = f" (source {index + 1})" if len(move.after) > 1 else ""
+    for place, (before, after) in enumerate(zip(move.before, move.after, strict=True)):
+        source = f" (source {place + 1})" if len(move.after) > 1 else ""
         print(f"{args.name}{source}: was at {before}; {verb} from {after}")
     what = "the offsets of batch" if move.replaces else "a finished batch,"
     print(f"{'Would write' if args.dry_run else 'Wrote'} {what} {move.number}; the next start looks up its position.")

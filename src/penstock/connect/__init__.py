@@ -1,1 +1,1 @@
-"""Kafka Connect's REST API and configuration over Penstock's sources and sinks; what a Connect user sees."""
+"""Kafka Connect's REST API and configuration, on Penstock's sources and sinks."""

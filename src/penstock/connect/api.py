@@ -1,4 +1,4 @@
-"""Kafka Connect's REST API as an ASGI application: the paths, bodies and answers of Connect 4.3."""
+"""Kafka Connect's REST API as an ASGI application, with the paths, bodies and answers of Connect 4.3."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from penstock.errors import PenstockError
 log = logging.getLogger(__name__)
 
 MOST = 1 << 20
-"""Bytes of a request's body."""
+"""The largest body of a request in bytes."""
 DEEPEST = 20
-"""Levels of objects and arrays in a request's body; configurations have two."""
+"""The deepest nesting of a request's body; configurations have two levels."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def application(worker: ConnectWorker) -> Starlette:
-    """The application over one worker."""
+    """The application of a worker."""
     hide = worker.world.secrets.hide
 
     def failed(request: Request, error: Exception) -> Response:
@@ -45,7 +45,7 @@ def application(worker: ConnectWorker) -> Starlette:
 
     by_path = {**routes.ROUTES, **plugin_routes.ROUTES}
     return Starlette(
-        # Many recipes have a slash at the end, and curl does not follow a redirection.
+        # Many examples have a slash at the end, and curl does not follow redirects.
         routes=[
             Route(each, _endpoint(worker, calls), methods=list(calls))
             for path, calls in by_path.items()
@@ -57,7 +57,7 @@ def application(worker: ConnectWorker) -> Starlette:
 
 def _endpoint(worker: ConnectWorker, calls: Mapping[str, Call]) -> Endpoint:
     async def endpoint(request: Request) -> Response:
-        # Starlette answers HEAD where there is GET.
+        # Starlette also routes HEAD to a path with GET.
         call = calls["GET" if request.method == "HEAD" else request.method]
         query = {name: request.query_params.getlist(name) for name in request.query_params}
         ask = RestRequest(request.path_params, query, await _body(request))
@@ -94,13 +94,13 @@ def decoded(data: bytes) -> Any:
         found = json.loads(data, parse_constant=_no_number)
         if _is_deeper(found, DEEPEST):
             raise RecursionError
-        # Half a surrogate pair is no text: no answer could show it again.
+        # Refuse half a surrogate pair: no answer could contain it.
         json.dumps(found, ensure_ascii=False).encode()
         return found
     except RecursionError:
         raise RestError(400, f"The request's body is nested more than {DEEPEST} levels") from None
     except ValueError as error:
-        raise RestError(400, f"The request's body is no JSON: {error}") from None
+        raise RestError(400, f"The request's body is not JSON: {error}") from None
 
 
 def _no_number(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""A connector's configuration, checked: each property by itself, against the others, and against the database."""
+"""Checks a connector's configuration: each property, properties together, and against the database."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ Problems = Iterator[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Checked:
-    """What the checks found: definitions, values and errors by property, and the names that nobody knows.
+    """The result of the checks: definitions, values and errors by property, and unknown names.
 
-    `config` has what references stand for, and may not be shown; `shown` is what was given, secrets hidden.
+    `config` has the values of references and must not be shown; `shown` is the given configuration without secrets.
     """
 
     config: dict[str, str]
     shown: dict[str, str]
     secrets: dict[str, str]
-    """What may not be seen in messages about it, and what is shown instead."""
+    """Secrets, with their replacements in messages."""
     definitions: tuple[Property, ...]
     values: dict[str, Any]
     errors: dict[str, list[str]]
@@ -44,7 +44,7 @@ class Checked:
 
 
 def check(config: Mapping[str, str], provided: Provided, *, ask: bool = True) -> Checked:
-    """Check a configuration; with `ask` the database, too, once everything else is right."""
+    """Check a configuration; with `ask` also against the database, if there is no other error."""
     given = provided.resolved(config)
     definitions = (
         *properties(),
@@ -57,7 +57,7 @@ def check(config: Mapping[str, str], provided: Provided, *, ask: bool = True) ->
     hide = Hiding([secrets])
 
     def is_seen(name: str) -> bool:
-        """Whether messages may quote the value of a property."""
+        """Whether messages may contain the value of a property."""
         return name not in given.given or not (given.refers(name) or is_secret(name))
 
     found: dict[str, list[str]] = {
@@ -73,7 +73,7 @@ def check(config: Mapping[str, str], provided: Provided, *, ask: bool = True) ->
     add(given.errors)
     add(unrestored(given.given))
     add(
-        (name, message if is_seen(name) else "what it stands for is not valid")
+        (name, message if is_seen(name) else "the value behind it is not valid")
         for name, message in _together(values, given.config, set(found))
     )
     if ask and not found:
@@ -83,18 +83,18 @@ def check(config: Mapping[str, str], provided: Provided, *, ask: bool = True) ->
 
 
 def _unseen(wanted: Property, shown: str) -> str:
-    """The error of a value that may not be seen: what is wrong would be told with parts of it."""
+    """The error of a secret value: the original message could contain parts of it."""
     must = f"one of {', '.join(wanted.allowed)}" if wanted.allowed else f"of type {wanted.type}"
-    return f"Invalid value {shown} for configuration {wanted.name}: what it stands for is not valid; it must be {must}"
+    return f"Invalid value {shown} for configuration {wanted.name}: the value behind it is not valid; it must be {must}"
 
 
 def _hint(name: str, known: Iterable[str]) -> str:
     close = get_close_matches(name, known, 1, cutoff=0.75)
-    return f"Not known here, and without effect.{f' Did you mean {close[0]}?' if close else ''}"
+    return f"Unknown property, without effect.{f' Did you mean {close[0]}?' if close else ''}"
 
 
 def _together(values: Mapping[str, Any], config: Mapping[str, str], wrong: set[str]) -> Problems:
-    """What is wrong between properties that are right by themselves."""
+    """Errors between properties that are each valid."""
     rules: tuple[Callable[[Mapping[str, Any], Mapping[str, str]], Problems], ...] = (
         _credentials,
         _format,
@@ -119,20 +119,20 @@ def _format(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
         if values["experimental.preimages.enabled"]:
             yield (
                 "experimental.preimages.enabled",
-                "it is of the legacy format alone. Next: leave it out, and set cdc.include.before=full",
+                "it works only with the legacy format. Next: omit it, and set cdc.include.before=full",
             )
         return
     for side in ("before", "after"):
         if values[f"cdc.include.{side}"] != "none":
             yield (
                 f"cdc.include.{side}",
-                f"it must be none in the legacy format, not {values[f'cdc.include.{side}']}. Next: set "
+                f"it must be none with the legacy format, not {values[f'cdc.include.{side}']}. Next: set "
                 "cdc.output.format=advanced, or for preimages experimental.preimages.enabled=true",
             )
     if set(values["cdc.include.primary-key.placement"]) != set(PLACEMENT):
         yield (
             "cdc.include.primary-key.placement",
-            f"it must be {','.join(PLACEMENT)} in the legacy format. Next: leave it out, or set "
+            f"it must be {','.join(PLACEMENT)} with the legacy format. Next: omit it, or set "
             "cdc.output.format=advanced",
         )
 
@@ -144,7 +144,7 @@ def _tls(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
             yield f"scylla.ssl.{name}", f"there is no file {path} on the worker's machine"
     chain, key = (values[f"scylla.ssl.openssl.{name}"] for name in ("keyCertChain", "privateKey"))
     if key and not chain:
-        yield "scylla.ssl.openssl.keyCertChain", "the certificate of scylla.ssl.openssl.privateKey must be given, too"
+        yield "scylla.ssl.openssl.keyCertChain", "scylla.ssl.openssl.privateKey requires its certificate here"
 
 
 def _producer(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:

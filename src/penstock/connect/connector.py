@@ -1,4 +1,4 @@
-"""One connector: its tables are found, shared out among tasks, and kept running until it is paused or stopped."""
+"""A connector: finds its tables, distributes them among tasks, and runs these until it is paused or stopped."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from penstock.errors import PenstockError
 
 log = logging.getLogger(__name__)
 
-# How long to wait before the database is asked again for its tables.
+# Seconds until the next attempt to read the database's tables.
 PAUSE = 5.0
 
 
 @dataclass(frozen=True)
 class World:
-    """What all connectors of a worker share; `checkpoints` is the folder of their positions."""
+    """What all connectors of a worker share; `checkpoints` is the folder of their checkpoints."""
 
     spark: SparkSession
     servers: str
@@ -41,7 +41,7 @@ class World:
 
 
 class Connector:
-    """Runs as its kept state says; its methods are called by one thread at a time."""
+    """Runs according to its stored state; its methods are called by one thread at a time."""
 
     def __init__(self, name: str, kept: Kept, world: World) -> None:
         self.name, self.kept, self._world = name, kept, world
@@ -56,13 +56,13 @@ class Connector:
 
     @property
     def state(self) -> str:
-        """What the REST API shows of the connector itself."""
+        """The connector's own state in the REST API."""
         if self.kept.state != STARTED:
             return self.kept.state
         return FAILED if self.trace else RUNNING
 
     def start(self) -> None:
-        """Begin to run, in the background, if it is to run."""
+        """Start in the background, if its stored state is STARTED."""
         if self.kept.state != STARTED:
             return
         self._stopping.clear()
@@ -71,7 +71,7 @@ class Connector:
         self._starter.start()
 
     def halt(self) -> None:
-        """Stop, batches in flight being finished first."""
+        """Stop; finishes batches in flight first."""
         self._stopping.set()
         if self._starter:
             self._starter.join()
@@ -86,20 +86,20 @@ class Connector:
             self.tasks = []
 
     def change(self, kept: Kept) -> None:
-        """Go on with another configuration or state."""
+        """Continue with another configuration or state."""
         self.kept = kept
         self.halt()
         self.start()
 
     def restart_task(self, number: int) -> None:
-        """Stop a task and start it anew."""
+        """Stop a task and start it again."""
         old = self.tasks[number]
         old.ask_to_stop()
         old.wait()
         self.tasks[number] = self._run(old.task)
 
     def tables(self) -> list[str]:
-        """The tables it reads, as the database has them now."""
+        """The tables it reads that the database has now."""
         return database.tables(check(self.kept.config, self._world.provided, ask=False).values)
 
     def _start(self) -> None:
@@ -125,7 +125,7 @@ class Connector:
         log.error("connector %s failed: %s", self.name, self.trace)
 
     def _find_tables(self, values: Mapping[str, Any]) -> list[str]:
-        """The tables; a database that is away is waited for until this connector is stopped."""
+        """The tables; waits for a database that does not answer until this connector is stopped."""
         while not self._stopping.is_set():
             try:
                 return database.tables(values)
@@ -146,7 +146,7 @@ class Connector:
         return RunningTask(task, self._world.spark, self.offsets.folder, self._wrote, self._world.secrets.hide)
 
     def _wrote(self, query: str) -> None:
-        """A batch of this query, which has its table's name, is in Kafka."""
+        """Record that a batch of this query, whose name contains its table, is in Kafka."""
         if self.setup:
             table = query.removeprefix(f"{self.name}.")
             self.active.add(self.setup.routed.get(table) or self.setup.topic(table))

@@ -1,7 +1,7 @@
-"""Connectors kept in a compacted topic of Kafka, in the records that Kafka Connect itself keeps them in.
+"""Stores connectors in a compacted Kafka topic, in Kafka Connect's own record format.
 
-`connector-<name>` holds `{"properties": {...}}` and `target-state-<name>` the state that its user wants; a record
-without a value removes one. Whoever reads all records, oldest first, knows all connectors.
+`connector-<name>` has `{"properties": {...}}` and `target-state-<name>` the state that the user wants; a tombstone
+removes a connector. Reading all records, oldest first, gives all connectors.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ log = logging.getLogger(__name__)
 STARTED, PAUSED, STOPPED = "STARTED", "PAUSED", "STOPPED"
 STATES = (STARTED, PAUSED, STOPPED)
 OURS = _CONNECTOR, _STATE = "connector-", "target-state-"
-# A caller of the REST API waits for this.
+# Callers of the REST API wait during this time.
 PATIENCE = timedelta(seconds=30)
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What the topic says of one connector."""
+    """A connector in the topic."""
 
     config: dict[str, str]
     state: str = STARTED
 
 
 class ConnectorStore:
-    """The topic; `security` are the client's `tls` and `authenticate`, `max_decompressed` bounds its record batches."""
+    """The topic; `security` are the client's `tls` and `authenticate`, `max_decompressed` limits its record batches."""
 
     def __init__(
         self, servers: str, topic: str, security: Mapping[str, Any], max_decompressed: int | None = None
@@ -49,7 +49,7 @@ class ConnectorStore:
         self._producer: BlockingProducer | None = None
 
     def load(self) -> dict[str, Kept]:
-        """All connectors by name; makes the topic if there is none."""
+        """All connectors by name; creates the topic if it is missing. Raises PenstockError if it cannot be read."""
         try:
             records = asyncio.run(self._read())
         except RecordsTooLarge as error:
@@ -68,12 +68,12 @@ class ConnectorStore:
         return connectors(records)
 
     def put(self, name: str, config: Mapping[str, str]) -> None:
-        """Keep a configuration; returns when all replicas have it."""
+        """Store a configuration; returns when all replicas have it."""
         self._write(_CONNECTOR + name, {"properties": dict(config)})
 
     def set_state(self, name: str, state: str) -> None:
-        """Keep the state that the user wants."""
-        # Older workers know no stopped connectors: they pause them.
+        """Store the state that the user wants."""
+        # Older workers do not know the state STOPPED: they pause the connector.
         known = PAUSED if state == STOPPED else state
         self._write(_STATE + name, {"state": known, "state.v2": state})
 
@@ -86,13 +86,13 @@ class ConnectorStore:
             self._producer.close()
 
     def _write(self, key: str, value: Mapping[str, Any] | None) -> None:
-        assert self._producer, "load() comes first"
+        assert self._producer, "call load() first"
         data = None if value is None else json.dumps(value).encode()
         try:
             self._producer.send(self._topic, data, key=key.encode()).result()
         except KafkaError as error:
             raise PenstockError(
-                f"the configuration was not kept: {error}",
+                f"the configuration was not stored: {error}",
                 where=f"topic {self._topic} at {self._servers}",
                 next="check that Kafka is up, and try again",
             ) from error
@@ -107,7 +107,7 @@ class ConnectorStore:
                 raise PenstockError(
                     "the topic of configurations has several partitions, so its records have no order",
                     where=f"topic {self._topic} at {self._servers}",
-                    next="name another one as config.storage.topic",
+                    next="set config.storage.topic to another topic",
                 )
             start, end = await reader.earliest(self._topic), await reader.latest(self._topic)
             most = self._max_decompressed
@@ -118,10 +118,10 @@ class ConnectorStore:
 
 
 def connectors(records: Iterable[tuple[str, bytes | None]]) -> dict[str, Kept]:
-    """What records, oldest first, say of connectors; those of tasks and sessions are Connect's own affair.
+    """The connectors in these records, oldest first; ignores Connect's own records of tasks and sessions.
 
-    The state of a connector may stand before its configuration: Connect writes an initial state first, and of a
-    compacted topic only the latest record of each is left.
+    The state of a connector may come before its configuration: Connect writes an initial state first, and compaction
+    leaves only the latest record of each key.
     """
     latest = {key: _said(key, value) for key, value in dict(records).items() if value and key.startswith(OURS)}
     found = {}
@@ -132,26 +132,26 @@ def connectors(records: Iterable[tuple[str, bytes | None]]) -> dict[str, Kept]:
                 config = {each: text for each, text in properties.items() if text is not None}
                 found[name] = Kept(config, _state(latest.get(_STATE + name)))
             else:
-                _leave_out(key, "it has no properties that are texts")
+                _leave_out(key, "its properties are not strings")
     return found
 
 
 def _said(key: str, value: bytes) -> dict[str, Any] | None:
-    """The JSON object of a record; None for one that is none, which must not stop all other connectors."""
+    """The JSON object of a record; None for other values, which must not stop the other connectors."""
     try:
         said = json.loads(value)
-        json.dumps(said, ensure_ascii=False).encode()  # half a surrogate pair is no text
+        json.dumps(said, ensure_ascii=False).encode()  # refuse half a surrogate pair
     except (ValueError, RecursionError) as error:
         _leave_out(key, f"{type(error).__name__}")
         return None
     if not isinstance(said, dict):
-        _leave_out(key, "it is no JSON object")
+        _leave_out(key, "it is not a JSON object")
         return None
     return said
 
 
 def _leave_out(key: str, why: str) -> None:
-    log.warning("the record %.200r of the configurations is left out: %s", key, why)
+    log.warning("ignored the record %.200r of the configurations: %s", key, why)
 
 
 def _state(said: Mapping[str, Any] | None) -> str:

@@ -1,4 +1,4 @@
-"""Kafka Connect's converters, by class name: which of our codecs each is, and with which options."""
+"""Kafka Connect's converters by class name: their codecs and options."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Converter:
-    """One class: its options, `{side}` in their names standing for key or value, and what makes the codec of them."""
+    """A converter class: its options, with `{side}` for key or value in their names, and the function for its codec."""
 
     options: tuple[Property, ...]
     make: Callable[[Values, Side], Codec]
@@ -33,7 +33,7 @@ class Converter:
 
 def _urls(values: list[str]) -> str | None:
     wrong = [url for url in values if not url.startswith(("http://", "https://"))]
-    return f"{', '.join(wrong) or 'it'} is no address of a registry, such as http://127.0.0.1:8081" if wrong else None
+    return f"{', '.join(wrong) or 'it'} is not a registry's address, such as http://127.0.0.1:8081" if wrong else None
 
 
 REGISTRY = (
@@ -42,17 +42,17 @@ REGISTRY = (
         "basic.auth.credentials.source",
         "STRING",
         "URL",
-        "Where the user and the password stand.",
+        "Where the user and the password are given.",
         importance="MEDIUM",
         allowed=("URL", "USER_INFO"),
     ),
-    Property("basic.auth.user.info", "PASSWORD", None, "User and password, with a colon between them."),
-    Property("auto.register.schemas", "BOOLEAN", True, "Whether new schemas are registered; else they must be there."),
+    Property("basic.auth.user.info", "PASSWORD", None, "User and password, separated by a colon."),
+    Property("auto.register.schemas", "BOOLEAN", True, "Register new schemas; otherwise they must be registered."),
     Property(
         "{side}.subject.name.strategy",
         "CLASS",
         next(iter(STRATEGIES)),
-        "How the subjects of schemas are named.",
+        "The naming strategy of the schemas' subjects.",
         allowed=tuple(STRATEGIES),
     ),
 )
@@ -72,7 +72,7 @@ def _registered(codec: Callable[[Subjects], Codec]) -> Converter:
 
 CONVERTERS: dict[str, Converter] = {
     JSON: Converter(
-        (Property("schemas.enable", "BOOLEAN", True, "Whether each record carries its schema.", importance="HIGH"),),
+        (Property("schemas.enable", "BOOLEAN", True, "Include the schema in each record.", importance="HIGH"),),
         lambda values, side: Json(values["schemas.enable"]),
     ),
     "org.apache.kafka.connect.storage.StringConverter": Converter((), lambda values, side: Text()),
@@ -83,7 +83,7 @@ CONVERTERS: dict[str, Converter] = {
 
 
 def converter(side: Side, config: Mapping[str, str]) -> Codec:
-    """The codec that a configuration without errors names for its keys or values."""
+    """The codec of a valid configuration for its keys or values."""
     chosen = CONVERTERS[full_name(config[f"{side}.converter"], CONVERTERS)]
     prefix = f"{side}.converter."
     options = {name.removeprefix(prefix): text for name, text in config.items() if name.startswith(prefix)}
@@ -91,7 +91,7 @@ def converter(side: Side, config: Mapping[str, str]) -> Codec:
 
 
 def definitions(config: Mapping[str, str]) -> list[Property]:
-    """The properties of the converters that a configuration names."""
+    """The properties of a configuration's converters."""
     found = []
     sides: tuple[Side, ...] = ("key", "value")
     for side in sides:

@@ -1,4 +1,4 @@
-"""What only the database can tell of a configuration: whether its tables are there, logged, readable, with images."""
+"""Checks a configuration against the database: whether its tables exist, have logs and images, and are readable."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from penstock.errors import PenstockError
 T = TypeVar("T")
 
 HOSTS, TABLES, USER, TLS = "scylla.cluster.ip.addresses", "scylla.table.names", "scylla.user", "scylla.ssl.enabled"
-# A caller of the REST API waits for this.
+# Callers of the REST API wait during this time.
 PATIENCE = timedelta(seconds=5)
 
 
 def access(values: Mapping[str, Any]) -> Access:
-    """How to reach the database that a configuration names; raises for keystores that cannot be opened."""
+    """How to connect to a configuration's database; raises NoTls for a keystore that cannot be opened."""
     return Access(
         ",".join(values[HOSTS]),
         values["scylla.user"] or "",
@@ -35,7 +35,7 @@ def access(values: Mapping[str, Any]) -> Access:
 
 
 def _tls(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The connector's settings of TLS; like its Java driver they ask for a trusted certificate, of whatever name."""
+    """The connector's TLS settings; like its Java driver it requires a trusted certificate, but not a host name."""
     found = {"certificate": values["scylla.ssl.openssl.keyCertChain"], "key": values["scylla.ssl.openssl.privateKey"]}
     for name, kind in (("truststore", "ca"), ("keystore", "certificate")):
         if path := values[f"scylla.ssl.{name}.path"]:
@@ -44,12 +44,12 @@ def _tls(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tables(values: Mapping[str, Any]) -> list[str]:
-    """The tables that a configuration names; raises if the database does not answer."""
+    """The tables of a configuration; raises PenstockError if the database does not answer."""
     return expand(_session(values), values[TABLES])
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What is wrong, as pairs of property and message; `values` have passed their own checks."""
+    """Errors as pairs of property and message; `values` have passed their own checks."""
     try:
         session = _session(values)
         names = expand(session, values[TABLES])
@@ -94,13 +94,13 @@ def _problems_of(session: Any, name: str, values: Mapping[str, Any]) -> Iterator
         if not table.has_image(option):
             yield (
                 prop,
-                f"table {table.full_name} keeps no {option}. Next: ALTER TABLE {table.full_name} "
+                f"table {table.full_name} has no {option}. Next: ALTER TABLE {table.full_name} "
                 f"WITH cdc = {{'enabled': true, '{option}': true, ...}}, or set {prop}={off}",
             )
 
 
 def _images(values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """The images that a configuration asks for: its property, the log's option, and what turns the property off."""
+    """The images that a configuration needs: its property, the log's option, and the value that needs no image."""
     for side, option in (("before", "preimage"), ("after", "postimage")):
         if values[f"cdc.include.{side}"] != "none":
             yield f"cdc.include.{side}", option, "none"

@@ -1,7 +1,7 @@
-"""Properties as Kafka's ConfigDef describes them: types, defaults and checks, and how values are read from text.
+"""Properties as in Kafka's ConfigDef: types, defaults, checks, and how values are parsed from strings.
 
-Every check tells what is wrong with which value; all errors of a configuration are found at once, property by
-property, because that is how Kafka Connect reports them.
+A check reports the error of one value. All errors of a configuration are found together, property by property, because
+Kafka Connect reports them so.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal
 Type = Literal["STRING", "INT", "LONG", "DOUBLE", "BOOLEAN", "LIST", "PASSWORD", "CLASS"]
 Importance = Literal["HIGH", "MEDIUM", "LOW"]
 Check = Callable[[Any], str | None]
-"""Gives what is wrong with a value, or None."""
+"""Returns the error of a value, or None."""
 
 REQUIRED: Any = object()
 """The default of a property that must be given."""
@@ -24,7 +24,7 @@ RANGES = {"INT": (-(2**31), 2**31 - 1), "LONG": (-(2**63), 2**63 - 1)}
 
 @dataclass(frozen=True)
 class Property:
-    """One property; `default` is a value of its type, None for "not set", or `REQUIRED`."""
+    """A property; `default` is a value of its type, None for "not set", or `REQUIRED`."""
 
     name: str
     type: Type
@@ -35,17 +35,17 @@ class Property:
     group: str = "Connector"
     display: str = ""
     allowed: tuple[str, ...] = ()
-    """Values to recommend; with `check` None also the only ones that are accepted, in any case of letters."""
+    """Recommended values; if `check` is None, other values are refused. Case does not matter."""
 
     def read(self, text: str | None) -> Any:
-        """The value; raises `ValueError` with what is wrong and how to mend it."""
+        """Parse a value; raises ValueError with the error and how to fix it."""
         if text is None:
             if self.default is REQUIRED:
                 raise ValueError(f'Missing required configuration "{self.name}" which has no default value.')
             return self.default
         value = _parse(self, text.strip())
         if self.allowed and not self.check:
-            # As it is written where it is defined, so that nobody else has to think of letters' case.
+            # In the case of its definition, so that callers can compare it.
             value = next((each for each in self.allowed if each.lower() == str(value).lower()), value)
         wrong = self._wrong(value)
         if wrong:
@@ -60,7 +60,7 @@ class Property:
         return None
 
     def described(self, order: int) -> dict[str, Any]:
-        """The definition in the shape of Connect's REST API."""
+        """The definition as in Connect's REST API."""
         required = self.default is REQUIRED
         return {
             "name": self.name,
@@ -78,7 +78,7 @@ class Property:
 
 
 def as_text(value: Any) -> str | None:
-    """A value as Connect writes it."""
+    """A value as a string, as Connect writes it."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -104,7 +104,7 @@ def _number(wanted: Property, text: str) -> int | float:
     low, high = RANGES.get(wanted.type, (-math.inf, math.inf))
     try:
         number = float(text) if wanted.type == "DOUBLE" else int(text)
-        # Python reads more as numbers than Java does: 1_000, and digits of other scripts.
+        # Python accepts more than Java: 1_000, and digits of other scripts.
         if low <= number <= high and text.isascii() and "_" not in text:
             return number
     except ValueError:
@@ -116,7 +116,7 @@ def _number(wanted: Property, text: str) -> int | float:
 
 
 def full_name(name: str | None, classes: Iterable[str]) -> str:
-    """The class that a name means: its own, or the part after the last dot, which for a converter may end before it."""
+    """The full name of a class given by its full or short name; a converter's short name may lack "Converter"."""
     name = (name or "").strip()
     for full in classes:
         last = full.rpartition(".")[2]
@@ -126,14 +126,14 @@ def full_name(name: str | None, classes: Iterable[str]) -> str:
 
 
 def at_least(low: float) -> Check:
-    """The check for numbers from `low` on."""
+    """A check for numbers of at least `low`."""
     return lambda value: None if value >= low else f"Value must be at least {low:g}"
 
 
 def read_all(
     properties: Iterable[Property], config: Mapping[str, str | None]
 ) -> tuple[dict[str, Any], dict[str, list[str]]]:
-    """The values of all properties by name, the default where one is wrong; and the errors by name."""
+    """The values of all properties by name, the default for a wrong value; and the errors by name."""
     values: dict[str, Any] = {}
     errors: dict[str, list[str]] = {}
     for wanted in properties:

@@ -1,7 +1,7 @@
-"""Heartbeats: a record to `<prefix of heartbeat topics>.<prefix>` now and then, written as the connector's events are.
+"""Heartbeats: records to `<prefix of heartbeat topics>.<prefix>`, with the converters of the connector's events.
 
-They tell consumers that the connector lives although nothing changes; in the format `extended` also how far behind it
-is: `lag_ms`, from the time up to which the log of the slowest table was read to now, null before that is known.
+They show consumers that the connector runs, also if nothing changes. In the format `extended` they have `lag_ms`: the
+time between now and the position of the slowest table's log, null before that is known.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ EXTENDED = _schema("Heartbeat", _field("ts_ms", "int64"), _field("lag_ms", "int6
 
 
 class Heartbeats:
-    """A thread that beats until `stop`; `read_to` tells the microsecond up to which all was read, once it is known."""
+    """A thread that writes heartbeats until `stop`; `read_to` returns the microsecond that was read up to, or None."""
 
     def __init__(self, spark: SparkSession, setup: Setup, read_to: Callable[[], int | None]) -> None:
         self._spark, self._setup, self._read_to = spark, setup, read_to
@@ -57,8 +57,8 @@ class Heartbeats:
             try:
                 beat(self._spark, self._setup, time.time_ns() // 1_000_000, self._read_to())
             except (PenstockError, PySparkException) as error:
-                # Changes matter more: their own queries tell whether Kafka is away.
-                log.warning("no heartbeat of %s: %s", self._setup.connector, str(error).splitlines()[0])
+                # Not fatal: the queries of the tables report it if Kafka does not answer.
+                log.warning("no heartbeat from %s: %s", self._setup.connector, str(error).splitlines()[0])
 
 
 def topic(values: Mapping[str, Any]) -> str:

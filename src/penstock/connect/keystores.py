@@ -1,4 +1,4 @@
-"""Java keystores (JKS, PKCS 12) as the PEM files that everything but Java reads; Spark's own Java opens them."""
+"""Converts Java keystores (JKS, PKCS 12) to PEM files, with Spark's Java."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ CERTIFICATE, KEY = "java.security.cert.Certificate", "java.security.Key"
 
 
 def as_pem(store: str, password: str | None) -> str:
-    """A file of what the keystore holds: keys with their chains, and certificates. Only this user may read it.
+    """Write the keystore's keys with their chains, and its certificates, to a PEM file; returns its path.
 
-    The same store gives the same file. A store that cannot be opened raises `NoTls`.
+    Only this user can read the file. The same store gives the same file. Raises NoTls if it cannot be opened.
     """
     path = Path(store)
     state = path.stat()
@@ -28,7 +28,7 @@ def as_pem(store: str, password: str | None) -> str:
     folder = Path(tempfile.gettempdir()) / f"penstock-keystores-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
-        raise NoTls(f"{folder} belongs to somebody else", next="remove it, or set TMPDIR to a folder of yours")
+        raise NoTls(f"{folder} belongs to another user", next="remove it, or set TMPDIR to a folder of your own")
     file = folder / f"{hashlib.sha256(named.encode()).hexdigest()[:32]}.pem"
     if not file.exists():
         _write(file, _contents(path, password or ""))
@@ -54,7 +54,7 @@ def _contents(path: Path, password: str) -> str:
         raise NoTls(
             f"the keystore cannot be opened: {error.java_exception.getMessage()}",
             where=str(path),
-            next="check its password, and that it is a JKS or PKCS 12 file",
+            next="check its password, and that the file is a JKS or PKCS 12 keystore",
         ) from None
 
 
@@ -74,7 +74,7 @@ def _entry(gateway: Any, store: Any, alias: str, letters: Any) -> str:
 
 
 def _encoded(gateway: Any, kind: str, found: Any) -> bytes:
-    """Its DER; asked for by the public class, since that of the object is hidden in a module of Java's."""
+    """The DER of a key or certificate, by its public class: the object's own class is hidden in a Java module."""
     lang = gateway.jvm.java.lang
     method = lang.Class.forName(kind).getMethod("getEncoded", gateway.new_array(lang.Class, 0))
     return bytes(method.invoke(found, gateway.new_array(lang.Object, 0)))

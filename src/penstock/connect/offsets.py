@@ -1,7 +1,7 @@
-"""Where a connector stands, table by table: read from its checkpoints, set anew, or forgotten.
+"""A connector's positions by table: reads them from its checkpoints, sets them, or removes them.
 
-A table's checkpoint is a folder of Spark's; its position is what the last committed batch has read up to. A position
-that a user sets is kept beside it and is where a query without a checkpoint begins.
+A table's checkpoint is a folder of Spark's; its position is the end of the last committed batch. A position that a
+user sets is kept beside it; a query without a checkpoint starts there.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ EXAMPLE = (
 
 
 class Offsets:
-    """The positions of one connector, below `root`."""
+    """The positions of a connector, below `root`."""
 
     def __init__(self, root: Path, connector: str) -> None:
-        # A dot or two would be another folder; quote() leaves dots as they are.
+        # Names of dots only would be other folders; quote() does not encode dots.
         self.folder = root / (quote(connector, safe="") if connector.strip(".") else connector.replace(".", "%2E"))
 
     def read(self) -> list[dict[str, Any]]:
-        """All known positions as Connect's REST API shows them."""
+        """All known positions as in Connect's REST API."""
         tables = {path.name for path in self.folder.glob("*") if path.is_dir()} | set(self.starts())
         return [
             {"partition": _partition(table), "offset": offset}
@@ -40,16 +40,19 @@ class Offsets:
         ]
 
     def read_to(self) -> int | None:
-        """The microsecond since 1970 up to which the slowest table was read; None before any was."""
+        """The time in microseconds since 1970 up to which the slowest table was read; None before the first batch."""
         found = [each["offset"] for each in self.read() if "planned" in each["offset"]]
         return min((max(offset["time"], offset.get("fresh", 0)) for offset in found), default=None)
 
     def starts(self) -> dict[str, str]:
-        """The points in time that users have set, by table."""
+        """The times that users have set, by table."""
         return {path.name.removesuffix(".start"): path.read_text() for path in self.folder.glob("*.start")}
 
     def alter(self, offsets: Iterable[Any], tables: Iterable[str]) -> None:
-        """Set positions of some of `tables`: each a point in time, or null to forget it. All are checked first."""
+        """Set positions of some of `tables` to a time, or remove them with None.
+
+        Raises RestError (400), before any change, if one is wrong.
+        """
         known = {split_name(table): table for table in tables}
         changes = [_change(entry, known) for entry in offsets]
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -59,7 +62,7 @@ class Offsets:
                 (self.folder / f"{table}.start").write_text(start)
 
     def forget(self) -> None:
-        """Begin anew with all tables."""
+        """Remove the positions of all tables."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _forget(self, table: str) -> None:
@@ -87,16 +90,16 @@ def _change(entry: Any, known: Mapping[tuple[str, str], str]) -> tuple[str, str 
         partition, offset = entry["partition"], entry["offset"]
         table = known.get((partition["keyspace_name"], partition["table_name"]))
     except (KeyError, TypeError):
-        raise RestError(400, f"Offsets are not in the shape that is needed, such as {EXAMPLE}") from None
+        raise RestError(400, f"Offsets do not have the required form; example: {EXAMPLE}") from None
     if table is None:
-        raise RestError(400, f"The connector reads no table {partition}; it reads {', '.join(known.values())}")
+        raise RestError(400, f"The connector does not read the table {partition}; it reads {', '.join(known.values())}")
     if offset is None:
         return table, None
     return table, _time(offset)
 
 
 def _time(offset: Any) -> str:
-    """A point in time of an offset, ISO 8601: given as such, or in microseconds since 1970."""
+    """An offset's time as ISO 8601; given as ISO 8601 or in microseconds since 1970."""
     time = offset.get("time") if isinstance(offset, dict) else None
     try:
         if isinstance(time, int) and not isinstance(time, bool):
@@ -104,5 +107,6 @@ def _time(offset: Any) -> str:
         return datetime.fromisoformat(str(time)).isoformat()
     except (ValueError, OverflowError):
         raise RestError(
-            400, f"{offset!r} is no position: give a time in ISO 8601 or in microseconds since 1970, such as {EXAMPLE}"
+            400,
+            f"{offset!r} is not a position: give a time in ISO 8601 or in microseconds since 1970; example: {EXAMPLE}",
         ) from None

@@ -1,4 +1,4 @@
-"""What the paths for the worker itself do: its version, its plugins, its log."""
+"""The REST API's paths for the worker itself: its version, its plugins, its loggers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.connect.worker import ConnectWorker
 
 Json = dict[str, Any]
 VERSION = "4.3.1"
-"""The version of Kafka Connect whose API this is."""
+"""The version of Kafka Connect with this API."""
 LEVELS = {
     "OFF": logging.CRITICAL + 1,
     "FATAL": logging.CRITICAL,
@@ -28,7 +28,7 @@ LEVELS = {
     "DEBUG": logging.DEBUG,
     "TRACE": 1,
 }
-"""Java's levels, as Python's."""
+"""Java's log levels as Python's."""
 
 
 def _server(worker: ConnectWorker, ask: RestRequest) -> Answer:
@@ -123,11 +123,11 @@ ROUTES: Routes = {
 }
 
 
-# What the REST API shows of configurations: definitions with values and errors.
+# Configurations in the REST API: definitions with values and errors.
 
 
 def definitions(found: Iterable[Property]) -> list[Json]:
-    """Properties as Connect's REST API defines them."""
+    """Definitions of properties as in Connect's REST API."""
     orders: dict[str, int] = {}
     described = []
     for each in found:

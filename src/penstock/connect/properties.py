@@ -13,10 +13,10 @@ from penstock.connect.definition import REQUIRED, Check, Property, at_least, ful
 
 CLASS = "com.scylladb.cdc.debezium.connector.ScyllaConnector"
 ALIASES = (CLASS, "ScyllaConnector", "Scylla")
-"""Connect finds a plugin by its class, by the last part of it, and without the word Connector, too."""
+"""Connect finds a plugin by its class, by the class's simple name, and by that without "Connector"."""
 INERT = "Accepted for compatibility, without effect here."
 FREE = ("producer.override.", "topic.creation.", "header.converter.", "snapshot.", "signal.", "notification.")
-"""How properties begin that go on with names of the user's or of Kafka's, or are Debezium's and without effect here."""
+"""Prefixes of properties whose names continue with the user's or Kafka's names, or are Debezium's without effect."""
 
 _NAME = r'(?:[\w*?]{1,48}|"(?:[^"]|"")+")'
 TABLE = re.compile(rf"{_NAME}\.{_NAME}")
@@ -57,14 +57,14 @@ def _converter(name: str) -> str | None:
 
 def _plain(value: str) -> str | None:
     if not value.isprintable():
-        return "it may hold no control characters"
+        return "it may not contain control characters"
     return None if value else "String must be non-empty"
 
 
 def _prefix(value: str) -> str | None:
     if re.fullmatch(r"[A-Za-z0-9._-]+", value):
         return None
-    return "it must be made of letters, digits, dots, hyphens and underscores, because topics are named by it"
+    return "it may contain only letters, digits, dots, hyphens and underscores, because names of topics begin with it"
 
 
 CHECKS: dict[str, Check] = {

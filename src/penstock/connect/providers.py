@@ -1,4 +1,4 @@
-"""Values that stand elsewhere: `${env:NAME}`, `${file:path:key}`, `${dir:path:file}`, as Kafka finds them."""
+"""References to values in other places: `${env:NAME}`, `${file:path:key}`, `${dir:path:file}`, as in Kafka."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import javaproperties
 from penstock.paths import is_file
 
 REFERENCE = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
-"""A provider's name, perhaps a path, and a key; the pattern of Kafka's ConfigTransformer."""
+"""A provider's name, an optional path, and a key; the pattern of Kafka's ConfigTransformer."""
 KINDS = {
     "org.apache.kafka.common.config.provider.EnvVarConfigProvider": "env",
     "org.apache.kafka.common.config.provider.FileConfigProvider": "file",
@@ -22,21 +22,21 @@ KINDS = {
 }
 SIDES = ("key.converter", "value.converter")
 NAMING = ("transforms", "predicates", "topic.creation.groups")
-"""What properties are named by, which everybody sees."""
+"""Properties whose values are parts of property names, which are not secret."""
 LARGEST = 1 << 20
-"""Bytes of a file that is read."""
+"""The largest file that is read, in bytes."""
 
 
 @dataclass(frozen=True)
 class Provider:
-    """Where values stand: the kind, and what of it may be read, files below `paths` or variables of these names."""
+    """A source of values, restricted to files below `paths` or to variables that match `names`, if given."""
 
     kind: str
     paths: tuple[Path, ...] = ()
     names: re.Pattern[str] | None = None
 
     def find(self, path: str | None, key: str) -> str | None:
-        """The value; None if there is none, or none that may be read."""
+        """The value; None if it does not exist or may not be read."""
         if self.kind == "env":
             return os.environ.get(key) if self.names is None or self.names.fullmatch(key) else None
         place = Path(path or "")
@@ -50,35 +50,35 @@ class Provider:
     def _allows(self, place: Path) -> bool:
         try:
             whole = place.resolve()
-        except (OSError, ValueError):  # no path
+        except (OSError, ValueError):  # not a valid path
             return False
         return not self.paths or any(whole.is_relative_to(path.resolve()) for path in self.paths)
 
 
 @dataclass(frozen=True)
 class ResolvedConfig:
-    """A configuration without references, the same as it was given, and what could not be found."""
+    """A configuration with its references resolved (`config`), as it was given (`given`), and the errors."""
 
     config: dict[str, str]
     given: dict[str, str]
     errors: list[tuple[str, str]]
     found: list[tuple[str, str, str]]
-    """What references stand for: the property, the reference, the value."""
+    """The resolved references: property, reference, value."""
 
     def refers(self, name: str) -> bool:
-        """Whether a property's value stands elsewhere, in whole or in part."""
+        """Whether a property's value comes from a reference, in whole or in part."""
         return self.config.get(name) != self.given.get(name)
 
 
 @dataclass(frozen=True)
 class Provided:
-    """The worker's providers by name; and its converters, for connectors that name none, with their options."""
+    """The worker's providers by name, and its converters with their options, for connectors without their own."""
 
     providers: Mapping[str, Provider] = field(default_factory=dict)
     converters: Mapping[str, str] = field(default_factory=dict)
 
     def resolved(self, config: Mapping[str, str]) -> ResolvedConfig:
-        """The configuration with the worker's converters, where it names none, and all references replaced."""
+        """Add the worker's converters to a configuration without its own, and resolve all references."""
         whole = self._whole(config)
         resolved = ResolvedConfig(dict(whole), whole, [], [])
         seen: dict[str, str] = {}
@@ -86,7 +86,7 @@ class Provided:
             references = [each for each in REFERENCE.finditer(text) if each[1] in self.providers]
             try:
                 if references and name in NAMING:
-                    raise LookupError("properties are named by it, so it must be given itself, not by a reference")
+                    raise LookupError("it must be a value, not a reference, because names of properties contain it")
                 for reference in references:
                     if reference[0] not in seen:
                         seen[reference[0]] = self._look_up(reference)
@@ -97,7 +97,7 @@ class Provided:
         return resolved
 
     def _whole(self, config: Mapping[str, str]) -> dict[str, str]:
-        """As in Connect a converter's options stand where its class does."""
+        """As in Connect, a converter's options come from the same configuration as its class."""
         found = dict(config)
         for side in SIDES:
             if side not in config:
@@ -112,12 +112,12 @@ class Provided:
         except OSError as error:
             raise LookupError(f"{reference[0]} cannot be read on the worker's machine: {error.strerror}") from error
         except ValueError:
-            # Its message would show a part of the file.
+            # The error's message would show a part of the file.
             raise LookupError(
-                f"{reference[0]} cannot be read on the worker's machine: the file is not what its provider reads"
+                f"{reference[0]} cannot be read on the worker's machine: the file is not in its provider's format"
             ) from None
         if found is None:
-            raise LookupError(f"{reference[0]} names nothing that is there on the worker's machine, and may be read")
+            raise LookupError(f"{reference[0]} does not exist on the worker's machine, or may not be read")
         return found
 
 
@@ -130,6 +130,6 @@ def _read(file: Path, encoding: str) -> str:
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """What a Java properties file says; raises `ValueError` where Java would."""
+    """Parse a Java properties file; raises ValueError where Java would fail."""
     found: dict[str, str] = javaproperties.loads(text)
     return found

@@ -1,4 +1,4 @@
-"""Errors as the REST API answers them."""
+"""Errors of the REST API."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from penstock.errors import PenstockError
 
 
 class RestError(PenstockError):
-    """An answer that is no success; `status` is HTTP's."""
+    """An error answer; `status` is the HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)

@@ -13,13 +13,13 @@ from penstock.errors import PenstockError
 from penstock.hosts import Hosts, guarded
 
 ALLOW = "--allow-host NAME"
-"""The option of the commands that serve."""
+"""The option of commands with a server."""
 HEAD = 64 << 10
-"""Bytes of a request's head: a longer one is answered with 400 and the connection closed."""
+"""The largest head of a request in bytes: a longer head gets 400 and the connection is closed."""
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens there; port 0 is any that is free."""
+    """A listening socket; port 0 is any free port. Raises PenstockError if it cannot listen there."""
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
@@ -30,23 +30,23 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def address_of(bound: socket.socket) -> str:
-    """Host and port, as they stand in a URL."""
+    """Host and port as in a URL."""
     host, port = bound.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class RestServer:
-    """Answers requests that are sent to one of its `hosts`, in a thread, until `close`."""
+    """Answers requests to one of its `hosts`, in a thread, until `close`."""
 
     def __init__(self, app: Starlette, bound: socket.socket, hosts: Hosts | None = None) -> None:
         self.url = f"http://{address_of(bound)}"
         verbose = logging.getLogger().isEnabledFor(logging.INFO)
         config = uvicorn.Config(
             guarded(app, hosts or Hosts(), allow_with=ALLOW),
-            # httptools, which uvicorn prefers where it is installed, has no bound for heads.
+            # httptools, which uvicorn prefers if it is installed, has no limit for heads.
             http="h11",
             h11_max_incomplete_event_size=HEAD,
-            # Its lines go where all others go, and are written as they are.
+            # Its log lines go to the root logger, with that logger's format.
             log_config=None,
             log_level="info" if verbose else "warning",
             lifespan="off",
@@ -56,6 +56,6 @@ class RestServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Requests under way are answered first."""
+        """Stop; answers open requests first."""
         self._server.should_exit = True
         self._thread.join()

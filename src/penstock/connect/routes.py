@@ -1,4 +1,4 @@
-"""What a request is to the functions that answer it, and those of the paths below /connectors."""
+"""Requests of the REST API, and the paths below /connectors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = {dict: "an object", list: "an array"}
 
 @dataclass(frozen=True)
 class RestRequest:
-    """A request: the parts of its path, the parameters of its query, and its body, decoded."""
+    """A request: the parameters of its path and its query, and its decoded body."""
 
     path: Mapping[str, str]
     query: Mapping[str, list[str]]
@@ -29,7 +29,7 @@ class RestRequest:
 
     @property
     def name(self) -> str:
-        """The connector's."""
+        """The connector's name."""
         return self.path["name"]
 
     def flag(self, name: str, default: str = "false") -> bool:
@@ -37,7 +37,7 @@ class RestRequest:
 
 
 Answer = tuple[int, Any]
-"""HTTP's status, and the body; None for no body."""
+"""The HTTP status, and the body; None for no body."""
 Call = Callable[[ConnectWorker, RestRequest], Answer]
 Routes = dict[str, dict[str, Call]]
 """By path and method."""
@@ -165,7 +165,7 @@ def _forget_offsets(worker: ConnectWorker, ask: RestRequest) -> Answer:
 
 
 def _tables(connector: Connector, tables: Sequence[str]) -> dict[str, str]:
-    """The tables of a task, unless their names stand elsewhere."""
+    """The tables of a task; empty if their names come from a reference."""
     refers = REFERENCE.search(connector.kept.config.get(TABLES, ""))
     return {} if refers else {TABLES: ",".join(tables)}
 
@@ -181,26 +181,26 @@ def _info(connector: Connector) -> dict[str, Any]:
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise RestError(404, f"HTTP 404 Not Found: {text} is no task's number")
+        raise RestError(404, f"HTTP 404 Not Found: {text} is not a task's number")
     return int(text)
 
 
 def as_object(body: Any) -> dict[str, Any]:
-    """A body that must be a JSON object."""
+    """The body as a JSON object; raises RestError (400) if it is not an object."""
     if not isinstance(body, dict):
         raise RestError(400, "The body must be a JSON object")
     return body
 
 
 def as_config(body: Any) -> dict[str, str]:
-    """A configuration of a body: values that are no text become the text that Connect makes of them."""
+    """The body as a configuration; scalars become strings as in Connect. Raises RestError (400) for other values."""
     config = {}
     for name, value in as_object(body).items():
         if value is None:
-            raise RestError(400, f"Null value can not be supplied as the configuration value: {name}; leave it out")
+            raise RestError(400, f"Null value can not be supplied as the configuration value: {name}; omit it")
         if isinstance(value, dict | list):
             raise RestError(
-                400, f"The value of {name} must be text, a number or a truth value, not {KINDS[type(value)]}"
+                400, f"The value of {name} must be a string, a number or a boolean, not {KINDS[type(value)]}"
             )
         config[name] = str(value).lower() if isinstance(value, bool) else str(value)
     return config

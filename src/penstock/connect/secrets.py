@@ -1,8 +1,8 @@
-"""Which parts of a configuration are secret, and how configurations and messages are shown without them.
+"""Hides secrets in configurations and messages.
 
-A configuration is shown as it was given, never with what its references stand for; of it, values of properties that
-hold secrets by their name are hidden, and logins in URLs. Messages are made by many, from values that are in use:
-every secret that the worker has in use is looked for in them.
+A configuration is shown as it was given, with its references, never with their values. In it, values of properties
+with a secret's name and logins in URLs are hidden. Messages come from many places and may contain values in use: every
+secret that the worker uses is replaced in them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.connect.providers import REFERENCE, ResolvedConfig
 
 SECRET = re.compile(
     r"passw(or)?d|passphrase|passcode|(^|[._-])(pass|pwd)($|[._-])|secret|token|jaas|user\.info|\.key$"
-    # Where credentials stand is none.
+    # The source of credentials is not a secret.
     r"|credential(?!s\.(source|provider))|(private|api|access)[._-]?key",
     re.IGNORECASE,
 )
@@ -34,13 +34,13 @@ _ASSIGNED = re.compile(
 _URL_OF_LIST = re.compile(r"\s+|,(?=\s*[A-Za-z][A-Za-z0-9+.-]*://)")
 _PIECE = re.compile(r"[^\s,;:=@/\"']{4,}")
 SHORT = 4
-"""Characters: shorter secrets are looked for as whole words only, or messages would be made of little else."""
+"""In characters: shorter secrets are replaced as whole words only, as they would match too much of a message."""
 MOST = 4096
-"""Characters of a value up to which its pieces are looked for, too."""
+"""In characters: the pieces of longer values are not searched for."""
 
 
 def is_secret(name: str) -> bool:
-    """Whether a property holds what nobody may see: by its type if it is known here, else by its name."""
+    """Whether a property's value is a secret: by its type if the property is known, else by its name."""
     if name in _TYPES:
         return _TYPES[name] == "PASSWORD"
     return bool(SECRET.search(_ALIAS.sub("", name, 1)))
@@ -52,7 +52,7 @@ def masked(config: Mapping[str, str]) -> dict[str, str]:
 
 
 def restored(config: Mapping[str, str], kept: Mapping[str, str]) -> dict[str, str]:
-    """What a client sends that changes what it was shown: hidden values are those that are kept."""
+    """The configuration of a client that changed what it was shown: hidden values are taken from `kept`."""
     return {
         name: kept[name] if name in kept and HIDDEN in text and _masked(name, kept[name]) == text else text
         for name, text in config.items()
@@ -60,18 +60,18 @@ def restored(config: Mapping[str, str], kept: Mapping[str, str]) -> dict[str, st
 
 
 def unrestored(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What is wrong with hidden values for which none was kept, as pairs of property and message."""
+    """Errors of hidden values that were not restored, as pairs of property and message."""
     for name, text in config.items():
         if HIDDEN in text and (is_secret(name) or any(HIDDEN in login for login in _logins(text))):
             yield (
                 name,
-                f"{HIDDEN} is what is shown instead of a secret, and this connector has none at this property that was "
-                "shown so. Next: give the value itself, or a reference to where it stands",
+                f"{HIDDEN} is shown instead of a secret, and this connector has no secret in this property. "
+                "Next: give the value itself, or a reference to it",
             )
 
 
 def of_config(given: ResolvedConfig) -> dict[str, str]:
-    """The secrets of a configuration in use, and what is shown instead."""
+    """The secrets of a configuration in use, with their replacements in messages."""
     found = {}
     for name, reference, text in given.found:
         if is_secret(name):
@@ -89,24 +89,24 @@ def of_config(given: ResolvedConfig) -> dict[str, str]:
 
 
 class Secrets:
-    """All secrets that a worker has in use, by whose they are; its methods may be called from any thread."""
+    """All secrets that a worker uses, by owner; its methods may be called from any thread."""
 
     def __init__(self, own: Mapping[str, str] | None = None) -> None:
         self._by_owner: dict[str, Mapping[str, str]] = {"": dict(own or {})}
         self._hiding = Hiding(self._by_owner.values())
 
     def keep(self, owner: str, secrets: Mapping[str, str]) -> None:
-        """These are the owner's from now on."""
+        """Replace the owner's secrets."""
         self._by_owner = {**self._by_owner, owner: dict(secrets)}
         self._hiding = Hiding(self._by_owner.values())
 
     def hide(self, text: str) -> str:
-        """A message without them."""
+        """The message without secrets."""
         return self._hiding(text)
 
 
 class Hiding:
-    """Replaces secrets in messages, in the forms in which they are written there."""
+    """Replaces secrets in messages, also in their JSON, Python and URL forms."""
 
     def __init__(self, secrets: Iterable[Mapping[str, str]]) -> None:
         self._shown: dict[str, str] = {}
@@ -124,7 +124,7 @@ class Hiding:
 
 
 class HidingFormatter(logging.Formatter):
-    """Writes lines of a log without secrets, tracebacks included."""
+    """Formats log lines and tracebacks without secrets."""
 
     def __init__(self, form: str, secrets: Secrets) -> None:
         super().__init__(form)
@@ -136,7 +136,7 @@ class HidingFormatter(logging.Formatter):
 
 def _masked(name: str, text: str) -> str:
     if is_secret(name):
-        # A reference shows only where a secret stands.
+        # A reference shows only the source of a secret.
         return text if REFERENCE.fullmatch(text) else HIDDEN
     return _without_logins(text)
 
@@ -149,7 +149,7 @@ def _without_logins(text: str) -> str:
 
 
 def _logins(text: str) -> Iterator[str]:
-    """The secret parts of URLs in a text: the password before `@`, or all that stands there, and those of queries."""
+    """The secret parts of URLs in a string: the password before `@`, or the user without one, and those of queries."""
     if "://" not in text:
         return
     for url in _URL_OF_LIST.split(text):
@@ -164,13 +164,13 @@ def _logins(text: str) -> Iterator[str]:
 
 
 def _assigned(text: str) -> Iterator[str]:
-    """The secrets in a line of JAAS: `password="..."`."""
+    """The secrets in a JAAS line: `password="..."`."""
     for match in _ASSIGNED.finditer(text):
         yield next(group for group in match.groups() if group is not None)
 
 
 def _forms(secret: str) -> set[str]:
-    """A secret as it is, and as it is written in JSON, in Python and in URLs."""
+    """A secret as it is, and as written in JSON, in Python and in URLs."""
     stripped = secret.strip()
     forms = {secret, stripped, json.dumps(stripped)[1:-1], repr(stripped)[1:-1], quote(stripped), quote_plus(stripped)}
     return {form for form in forms if form.strip()}

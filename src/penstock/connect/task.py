@@ -1,4 +1,4 @@
-"""From a connector's values to queries: what is read, how events look, and where they are written."""
+"""Makes queries of a connector's values: the tables, the events' format, and the topics."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ log = logging.getLogger(__name__)
 
 RUNNING, FAILED, UNASSIGNED = "RUNNING", "FAILED", "UNASSIGNED"
 ENDED = "ENDED"
-"""Of a task that was stopped; no state of the API."""
+"""The state of a stopped task; not a state of the REST API."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What all tasks of a connector share; `producer` are settings of Kafka's producer, the worker's and its own."""
+    """What all tasks of a connector share; `producer` are the worker's settings of Kafka's producer."""
 
     connector: str
     servers: str
@@ -45,33 +45,33 @@ class Setup:
     config: Mapping[str, str]
     producer: Mapping[str, str] = field(default_factory=dict)
     routed: dict[str, str] = field(default_factory=dict)
-    """By table, once its query is built, the topic of its records; not if transforms choose it record by record."""
+    """The topic by table, once its query is built; without tables whose topics transforms choose record by record."""
 
     @property
     def settings(self) -> dict[str, str]:
-        """Of Kafka's producer."""
+        """The settings of Kafka's producer: the worker's, overridden by the connector's."""
         own = {name.removeprefix(OVERRIDE): text for name, text in self.config.items() if name.startswith(OVERRIDE)}
         return {**self.producer, **own}
 
     def sink(self, delivery: str | None = None) -> KafkaSink:
-        """Where its records go."""
+        """The sink of its records."""
         chosen = delivery or ("exactly-once" if self.values["exactly.once.support"] == "required" else "at-least-once")
         return kafka.sink(servers=self.servers, options=self.settings, delivery=chosen)
 
     def topic(self, table: str) -> str:
-        """The topic of a table, as Debezium names it."""
+        """The topic of a table, with Debezium's name."""
         return topic_name(self.values["topic.delimiter"].join((self.values["topic.prefix"], *split_name(table))))
 
 
 @dataclass(frozen=True)
 class Task:
-    """Some tables of a connector: each a query with a checkpoint of its own, so that tables can change their task."""
+    """Some tables of a connector: each is a query with its own checkpoint, so a table can move to another task."""
 
     setup: Setup
     number: int
     tables: tuple[str, ...]
     starts: Mapping[str, str] = field(default_factory=dict)
-    """Where a table without a checkpoint begins, if not where the connector's configuration says."""
+    """Start by table, for tables without a checkpoint; overrides the connector's configuration."""
 
     @property
     def name(self) -> str:
@@ -82,7 +82,7 @@ class Task:
         return timedelta(milliseconds=self.setup.values["poll.interval.ms"])
 
     def queries(self, spark: SparkSession) -> dict[str, Query]:
-        """A query a table, by its name; topics that the connector is to make are made."""
+        """A query per table, by the table's name; creates the topics that topic.creation.* describes."""
         found = {table: write(self._events(spark, table), self.setup.sink()) for table in self.tables}
         for topic in {self.setup.routed[table] for table in self.tables if table in self.setup.routed}:
             if how := topics.rule(self.setup.config, topic):
@@ -104,7 +104,7 @@ class Task:
         )
 
     def _noting(self, table: str) -> Transform:
-        """Changes nothing; finds out where all records of a table go."""
+        """A transform that changes nothing, and records the topic of a table's records."""
 
         def note(records: Records) -> Records:
             if isinstance(records.topic, str):
@@ -136,7 +136,7 @@ class Task:
 
 
 def start(values: Mapping[str, Any]) -> str:
-    """Where a connector without a position begins."""
+    """Where a connector without a position starts to read."""
     if values["penstock.snapshot"] == "initial":
         return "snapshot"
     lookback = values["scylla.initial.lookback.ms"]
@@ -144,7 +144,7 @@ def start(values: Mapping[str, Any]) -> str:
 
 
 def shape(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of `cdc.events` that say how events look."""
+    """The arguments of `cdc.events` for the format of events."""
     form = values["cdc.output.format"]
     if form == "legacy":
         return {"format": form}
@@ -157,18 +157,18 @@ def shape(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_images(values: Mapping[str, Any]) -> tuple[str, str]:
-    """The images that must be read from the log for the events."""
+    """The images (before, after) to read from the log for the events."""
     if values["cdc.output.format"] == "legacy":
         return "full" if values["experimental.preimages.enabled"] else "none", "none"
     before, after = (values[f"cdc.include.{side}"] for side in ("before", "after"))
     return "none" if before == "none" else "full", "none" if after == "none" else "full"
 
 
-# A task that runs: a thread that keeps its queries alive, and what the REST API tells of it.
+# A running task: a thread that keeps its queries running, and its state for the REST API.
 
 
 class RunningTask:
-    """Starts at once; ends by `stop`, or by a failure that waiting does not heal."""
+    """Starts immediately; ends after `ask_to_stop`, or after a failure that a retry cannot help."""
 
     def __init__(
         self,
@@ -186,11 +186,11 @@ class RunningTask:
         self._thread.start()
 
     def ask_to_stop(self) -> None:
-        """Have the batch in flight finished, and no other begun."""
+        """Finish the batch in flight and start no other."""
         self._stop.gently.set()
 
     def wait(self) -> None:
-        """Until it has ended."""
+        """Wait until it has ended."""
         self._thread.join()
 
     def _supervise(self) -> None:

@@ -1,7 +1,7 @@
-"""Topics that a connector makes before it first writes to them: `topic.creation.*`, as Kafka Connect has it (KIP-158).
+"""Topics that a connector creates before it first writes to them: Kafka Connect's `topic.creation.*` (KIP-158).
 
-A group says by patterns which topics it is for; the first that fits counts, else the group `default`. Without these
-properties topics are left to the broker.
+A group has patterns of topics; the first group that matches is used, else the group `default`. Without these properties
+the broker creates topics.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Config = Mapping[str, str]
 
 @dataclass(frozen=True)
 class TopicCreation:
-    """How a topic is made: -1 leaves partitions or replicas to the broker; `configs` are settings of topics."""
+    """How a topic is created: -1 is the broker's default; `configs` are topic configurations."""
 
     partitions: int
     replication: int
@@ -35,19 +35,19 @@ class TopicCreation:
 
 
 def definitions(config: Mapping[str, str | None]) -> list[Property]:
-    """The properties of the groups that a configuration has."""
+    """The properties of the groups in a configuration."""
     if not any(name.startswith(PREFIX) for name in config):
         return []
     found = [*_sizes(DEFAULT, REQUIRED)]
     for group in _groups(config):
         include = Property(f"{PREFIX}{group}.include", "LIST", REQUIRED, "Patterns of the group's topics.", _patterns)
-        exclude = Property(f"{PREFIX}{group}.exclude", "LIST", [], "Patterns of topics that are not its.", _patterns)
+        exclude = Property(f"{PREFIX}{group}.exclude", "LIST", [], "Patterns of topics not in the group.", _patterns)
         found += [include, exclude, *_sizes(group, None)]
     return found
 
 
 def rule(config: Config, topic: str) -> TopicCreation | None:
-    """How this topic is made by a configuration without errors; None if the broker is to do it."""
+    """How a valid configuration creates this topic; None if it leaves that to the broker."""
     values, _ = read_all(definitions(config), config)
     if not values:
         return None
@@ -67,14 +67,17 @@ def rule(config: Config, topic: str) -> TopicCreation | None:
 
 
 def create(servers: str, settings: Mapping[str, str], topic: str, how: TopicCreation) -> None:
-    """Make the topic if it is not there; `settings` are a producer's, for its security."""
+    """Create the topic if it is missing; `settings` are a producer's, for security.
+
+    Raises PenstockError if Kafka refuses it or does not answer.
+    """
     try:
         asyncio.run(_create(servers, settings, topic, how))
     except KafkaError as error:
         raise PenstockError(
-            f"the topic cannot be made: {error}",
+            f"the topic cannot be created: {error}",
             where=f"{topic} at {servers}, {how.partitions} partitions, {how.replication} replicas",
-            next="correct topic.creation.*, make the topic by hand, or leave it to the broker without these properties",
+            next="correct topic.creation.*, create the topic by hand, or let the broker do it without these properties",
         ) from error
 
 
@@ -90,7 +93,7 @@ def _groups(config: Mapping[str, str | None]) -> list[str]:
 
 
 def _sizes(group: str, default: object) -> list[Property]:
-    doc = "of the group's topics; -1 leaves it to the broker."
+    doc = "of the group's topics; -1: the broker's default."
     return [
         Property(f"{PREFIX}{group}.partitions", "INT", default, f"Partitions {doc}", _size),
         Property(f"{PREFIX}{group}.replication.factor", "INT", default, f"Replicas {doc}", _size),
@@ -106,5 +109,5 @@ def _patterns(values: list[str]) -> str | None:
         try:
             re.compile(pattern)
         except re.error as error:
-            return f"{pattern} is no regular expression: {error}"
+            return f"{pattern} is not a regular expression: {error}"
     return None

@@ -1,4 +1,4 @@
-"""All connectors of one worker, and what the REST API can do with them."""
+"""The connectors of a worker, and the operations of the REST API on them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 class ConnectWorker:
-    """Its calls may come from any thread; those that change something are done one after the other."""
+    """Runs connectors; methods may be called from any thread, changes are done one after the other."""
 
     def __init__(self, world: World, store: ConnectorStore, address: str) -> None:
         self.world, self.store, self.address = world, store, address
@@ -27,13 +27,13 @@ class ConnectWorker:
         self._changes = threading.RLock()
 
     def start(self) -> None:
-        """Resume all connectors that are kept."""
+        """Start all stored connectors."""
         for name, kept in self.store.load().items():
             self._connectors[name] = Connector(name, kept, self.world)
             self._connectors[name].start()
 
     def close(self) -> None:
-        """Stop all connectors; they go on when a worker starts again."""
+        """Stop all connectors; they continue when a worker starts again."""
         with self._changes:
             for connector in self._connectors.values():
                 connector.halt()
@@ -48,7 +48,7 @@ class ConnectWorker:
         return self._connectors[name]
 
     def create(self, name: str, config: Mapping[str, str], state: str = STARTED) -> None:
-        """A new connector; its configuration is checked first."""
+        """Create a connector; raises RestError if it exists or its configuration is wrong."""
         with self._changes:
             if name in self._connectors:
                 raise RestError(409, f"Connector {name} already exists")
@@ -63,7 +63,7 @@ class ConnectWorker:
             return known is None
 
     def patch(self, name: str, changes: Mapping[str, str | None]) -> None:
-        """Change some properties; null takes one away (RFC 7386)."""
+        """Change some properties; None removes a property (RFC 7386)."""
         with self._changes:
             config = {**self.get(name).kept.config, **changes}
             self.configure(name, {key: text for key, text in config.items() if text is not None})
@@ -76,7 +76,7 @@ class ConnectWorker:
                 connector.change(replace(connector.kept, state=state))
 
     def delete(self, name: str) -> None:
-        """Remove a connector; its positions stay, as Connect's do, for one of the same name."""
+        """Remove a connector; as in Connect its positions stay for a later connector with the same name."""
         with self._changes:
             connector = self.get(name)
             self.store.remove(name)
@@ -87,7 +87,7 @@ class ConnectWorker:
         with self._changes:
             connector = self.get(name)
             if connector.kept.state != STARTED:
-                return  # It stays as its user wants it, as in Connect.
+                return  # As in Connect, a paused or stopped connector stays so.
             if connector.trace or (tasks and not only_failed):
                 connector.change(connector.kept)
             elif tasks:
@@ -102,7 +102,7 @@ class ConnectWorker:
                 self.get(name).restart_task(number)
 
     def task(self, name: str, number: int) -> Json:
-        """The state of one task."""
+        """The state of a task; raises RestError (404) if there is no such task."""
         tasks: list[Json] = self.status(name)["tasks"]
         if not 0 <= number < len(tasks):
             raise RestError(404, f"No status found for task {name}-{number}")
@@ -115,7 +115,7 @@ class ConnectWorker:
             about["trace"] = connector.trace
         tasks: list[Json] = []
         for task in connector.tasks:
-            # One that has ended and did not fail belongs to the time before: its successor is on its way.
+            # An ended task that did not fail is about to be replaced.
             state = UNASSIGNED if task.state == ENDED else task.state
             state = PAUSED if connector.kept.state == PAUSED else state
             tasks.append({"id": task.task.number, "state": state, "worker_id": self.address})
@@ -124,7 +124,7 @@ class ConnectWorker:
         return {"name": name, "connector": about, "tasks": tasks, "type": "source"}
 
     def with_stopped(self, name: str, act: Callable[[Connector], T]) -> T:
-        """Do something with a connector's positions, which only a stopped one allows."""
+        """Call `act` with a connector; raises RestError (400) if it is not stopped."""
         with self._changes:
             connector = self.get(name)
             if connector.kept.state != STOPPED:
@@ -135,12 +135,12 @@ class ConnectWorker:
             return act(connector)
 
     def check(self, config: Mapping[str, str]) -> Checked:
-        """What is wrong with a configuration; hidden values of a connector that is there are those it has."""
+        """Check a configuration; hidden values of an existing connector are taken from its configuration."""
         known = self._connectors.get(config.get("name", ""))
         return check(restored(config, known.kept.config) if known else config, self.world.provided)
 
     def _checked(self, name: str, config: Mapping[str, str]) -> dict[str, str]:
-        """The configuration with its name, if nothing is wrong with it."""
+        """The configuration with its name; raises RestError (400) if it has errors."""
         if config.get("name", name) != name:
             raise RestError(
                 400, f"Connector name configuration ({config['name']}) doesn't match connector name ({name})"

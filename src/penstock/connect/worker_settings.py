@@ -1,4 +1,4 @@
-"""The worker's own settings: a properties file as Kafka Connect's workers have it, and what it means here."""
+"""The worker's settings, from a properties file as for Kafka Connect's workers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LISTENER = re.compile(r"http://(\[[0-9A-Fa-f:.]+\]|[^:/\s]*):(\d{1,5})")
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """What a worker needs to know; made by `read`."""
+    """The settings of a worker; made by `read`."""
 
     servers: str
     host: str
@@ -36,24 +36,27 @@ class WorkerSettings:
     allowed: tuple[str, ...] = ()
     """Names by which callers may address the worker."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """What messages may not show, and what they show instead."""
+    """Secrets, with their replacements in messages."""
     max_decompressed: int | None = None
     """Bytes that a record batch of the topic of configurations may decompress to."""
 
     def client(self) -> dict[str, Any]:
-        """The options of our own Kafka client."""
+        """The options of Penstock's Kafka client."""
         return {"tls": self.security.tls(), "authenticate": self.security.authenticate()}
 
 
 def read(file: Path | None, servers: str | None, listen: str | None) -> WorkerSettings:
-    """The settings of a worker's file, if there is one; `servers` and `listen` come before what it says."""
+    """Read the settings of a worker's file, if one is given; `servers` and `listen` override it.
+
+    Raises PenstockError for a missing file and for wrong values.
+    """
     if file is not None and not is_file(file):
-        raise PenstockError(f"there is no file {file}", next="give the worker's properties file, or leave it out")
+        raise PenstockError(f"there is no file {file}", next="give the worker's properties file, or omit it")
     where = str(file) if file else "penstock connect"
     said = _said(file) if file else {}
     resolved = Provided(_providers(said, where)).resolved(said)
     for name, message in resolved.errors:
-        raise PenstockError(f"{name}: {message}", where=where, next="correct the reference, or what it names")
+        raise PenstockError(f"{name}: {message}", where=where, next="correct the reference or its source")
     found = resolved.config
     host, port = _listener(listen or found.get("listeners", "http://127.0.0.1:8083").split(",")[0], where)
     chosen = servers or found.get("bootstrap.servers")
@@ -69,7 +72,7 @@ def read(file: Path | None, servers: str | None, listen: str | None) -> WorkerSe
         host,
         port,
         found.get("config.storage.topic", TOPIC),
-        # Connectors' answers show the worker's converters, so what these refer to is looked up for each.
+        # Connectors' configurations show the worker's converters, so their references stay unresolved here.
         Provided(_providers(found, where), {**_converters(found, where), **_converters_of(said)}),
         {**security, **producer},
         Security.of(security),
@@ -80,7 +83,7 @@ def read(file: Path | None, servers: str | None, listen: str | None) -> WorkerSe
 
 
 def _allowed(found: Mapping[str, str]) -> list[str]:
-    """The names that the file gives the worker."""
+    """The worker's host names in the file."""
     names = f"{found.get('rest.advertised.host.name', '')},{found.get(ALLOWED, '')}".split(",")
     return [name.strip() for name in names if name.strip()]
 
@@ -89,13 +92,15 @@ def _said(file: Path) -> dict[str, str]:
     try:
         return read_properties(file.read_text())
     except ValueError as error:
-        raise PenstockError(f"no Java properties file: {error}", where=str(file), next="correct this line") from error
+        raise PenstockError(
+            f"not a Java properties file: {error}", where=str(file), next="correct this line"
+        ) from error
 
 
 def _bytes(found: Mapping[str, str], name: str, where: str) -> int | None:
     text = found.get(name)
     if text is not None and (not text.isdecimal() or not int(text)):
-        raise PenstockError(f"{name} cannot be {text!r}", where=where, next="give a number of bytes above zero")
+        raise PenstockError(f"{name} cannot be {text!r}", where=where, next="give a number of bytes above 0")
     return None if text is None else int(text)
 
 
@@ -103,18 +108,18 @@ def _listener(text: str, where: str) -> tuple[str, int]:
     match = LISTENER.fullmatch(text.strip())
     if not match or int(match[2]) > 65535:
         raise PenstockError(
-            f"{text!r} is no address to listen at", where=where, next="write it as http://127.0.0.1:8083"
+            f"{text!r} is not an address to listen at", where=where, next="write it as http://127.0.0.1:8083"
         )
     return match[1].strip("[]") or "0.0.0.0", int(match[2])
 
 
 def _converters(found: Mapping[str, str], where: str) -> dict[str, str]:
-    """The worker's converters, for connectors that name none."""
+    """The worker's converters, for connectors without their own."""
     texts = _converters_of(found)
     for side in SIDES:
         name = texts.setdefault(side, JSON)
         if full_name(name, CONVERTERS) not in CONVERTERS:
-            raise PenstockError(f"{side} cannot be {name}", where=where, next=f"use one of {', '.join(CONVERTERS)}")
+            raise PenstockError(f"{side} cannot be {name}", where=where, next=f"use one of: {', '.join(CONVERTERS)}")
     return texts
 
 
@@ -128,7 +133,7 @@ def _providers(found: Mapping[str, str], where: str) -> dict[str, Provider]:
     for name, kind in classes.items():
         if kind not in KINDS:
             raise PenstockError(
-                f"config.providers.{name}.class cannot be {kind!r}", where=where, next=f"use one of {', '.join(KINDS)}"
+                f"config.providers.{name}.class cannot be {kind!r}", where=where, next=f"use one of: {', '.join(KINDS)}"
             )
     return {
         name: _provider(KINDS[kind], f"config.providers.{name}.param.", found, where) for name, kind in classes.items()

@@ -325,9 +325,9 @@ def _cannot(folder: Path, why: str, next: str) -> PenstockError:
 
 def _readings(offsets: tuple[str, ...], identity: CheckpointIdentity | None) -> Iterator[SourcePosition]:
     sources = identity.sources if identity else ()
-    for index in range(max(len(offsets), len(sources))):
-        source = sources[index] if index < len(sources) else None
-        offset = offsets[index] if index < len(offsets) else None
+    for place in range(max(len(offsets), len(sources))):
+        source = sources[place] if place < len(sources) else None
+        offset = offsets[place] if place < len(offsets) else None
         yield SourcePosition(source, offset, *_position(offset))
 
 

@@ -1,4 +1,4 @@
-"""A streaming source for tests of runs: counts up, and does at given points what a test wants to see survived."""
+"""A streaming source for tests of runs: counts up, and fails or waits at given rows."""
 
 from __future__ import annotations
 

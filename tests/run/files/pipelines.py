@@ -1,4 +1,4 @@
-"""Pipelines that the tests run with `penstock run`; the environment says where to write and what happens on the way."""
+"""Pipelines that tests run with `penstock run`; the environment says where to write and which faults to cause."""
 
 from __future__ import annotations
 

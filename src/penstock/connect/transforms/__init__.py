@@ -1,4 +1,4 @@
-"""Single message transforms of Kafka Connect, Debezium and ScyllaDB, on columns; `chain` makes them of properties."""
+"""Single message transforms of Kafka Connect, Debezium and ScyllaDB, on columns; `chain` makes them from properties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cast: fields, or whole keys and values, of another simple type, by Java's rules for numbers."""
+"""Cast: converts fields, or whole keys and values, to another primitive type, by Java's rules for numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.connect.transforms.struct_edits import fields, rebuilt
 from penstock.connect.transforms.struct_fields import INTEGERS, on_each
 from penstock.errors import PenstockError
 
-# Connect's names, and what a schema in JSON calls the types.
+# Connect's names of types, and their names in JSON schemas.
 TYPES = {
     **{name: name for name in ("int8", "int16", "int32", "int64", "boolean", "string")},
     "float32": "float",
@@ -21,7 +21,7 @@ TYPES = {
 
 
 def _spec(items: list[str]) -> dict[str, str]:
-    """The wanted types by field; that of the whole value under an empty name."""
+    """The new types by field; the name of the whole value is empty."""
     pairs = [item.rpartition(":") for item in items]
     return {name.strip(): TYPES[kind.strip().lower()] for name, _, kind in pairs}
 
@@ -57,12 +57,14 @@ def _cast(part: RecordPart, kind: str, name: str) -> RecordPart:
         raise PenstockError(
             f"a value of type {source} cannot be cast to {kind}",
             where=f"the transform Cast, {name}",
-            next="cast single values; bytes only to string",
+            next="cast primitive values; bytes only to string",
         )
     schema = {"type": kind, "optional": part.schema["optional"]}
     if "default" in part.schema:
         raise PenstockError(
-            "a field with a default value cannot be cast", where=f"the transform Cast, {name}", next="leave it out"
+            "a field with a default value cannot be cast",
+            where=f"the transform Cast, {name}",
+            next="remove it from spec",
         )
     return RecordPart(_value(part, kind), schema)
 
@@ -83,7 +85,7 @@ def _value(part: RecordPart, kind: str) -> Column:
 
 
 def _integer(payload: Column, source: str, kind: str) -> Column:
-    """Java's narrowing: a fraction is cut and stays within an int or a long, whose lowest bits are then taken."""
+    """Java's narrowing: a fraction is cut off and limited to an int or a long, then only its lowest bits remain."""
     bits = INTEGERS[kind]
     if source in ("float", "double"):
         payload = _cut(payload.cast("double"), max(bits, 32))

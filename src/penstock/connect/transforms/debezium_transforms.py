@@ -1,4 +1,4 @@
-"""The classes of Debezium's transforms and of ScyllaDB's."""
+"""The transform classes of Debezium and of ScyllaDB."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.connect.transforms.struct_edits import fields, plain, rebuilt
 from penstock.connect.transforms.unwrap import is_event, settings, unwrapped
 from penstock.errors import PenstockError
 
-# Debezium's ByLogicalTableRouter: many tables in one topic, their keys told apart by one more field.
+# Debezium's ByLogicalTableRouter: several tables in one topic, with another key field for the table.
 
 
 NAME = "the transform ByLogicalTableRouter"
@@ -31,7 +31,7 @@ def router_step(values: Values) -> Step:
     def apply(state: State) -> State:
         if not isinstance(state.topic, str):
             raise PenstockError(
-                "schemas are named after the topic, which here differs from record to record",
+                "schemas are named after the topic, and the topic differs from record to record",
                 where=NAME,
                 next="put it before the transform that routes by a field or a time",
             )
@@ -74,7 +74,7 @@ def _moved(state: State, topic: str, values: Values) -> State:
 
 
 def _renamed(part: RecordPart, name: str) -> RecordPart:
-    """The same under another name, which has its place before the version."""
+    """The same part with another schema name, which comes before the version."""
     schema = {key: value for key, value in part.schema.items() if key not in ("name", "version", "parameters")}
     rest = {key: part.schema[key] for key in ("version", "parameters") if key in part.schema}
     return RecordPart(part.payload, schema | {"name": name} | rest)
@@ -135,7 +135,7 @@ def _flat_row(row: RecordPart) -> RecordPart:
 
 
 def _opened(field: RecordPart, name: str) -> RecordPart:
-    """The value in a struct whose only field is `value`, and whose name ends as given."""
+    """The value of a struct with `value` as its only field and a name that ends with `name`; else the field itself."""
     schema = field.schema
     if schema["type"] != "struct" or not str(schema.get("name", "")).endswith(name):
         return field
@@ -144,51 +144,51 @@ def _opened(field: RecordPart, name: str) -> RecordPart:
     return RecordPart(field.payload.getField("value"), plain(schema["fields"][0]))
 
 
-_LIST_DOC = "member, struct.member, and each with :name for another name than the prefix and its own"
+_LIST_DOC = "field or struct.field, each with an optional :name that replaces its name after the prefix"
 EXTRACT: tuple[Property, ...] = (
     option(
         "delete.tombstone.handling.mode",
         "STRING",
         None,
-        "What becomes of deletes. drop: nothing. tombstone: a record with the key and no value. rewrite: the row "
-        "before with __deleted = true. rewrite-with-tombstone: that, and the tombstone after it. If it is not set, "
-        "delete.handling.mode and drop.tombstones tell.",
+        "How deletes are handled. drop: they are dropped. tombstone: a record with the key and no value. rewrite: the "
+        "row before with __deleted = true. rewrite-with-tombstone: that row, then a tombstone. If not set, "
+        "delete.handling.mode and drop.tombstones apply.",
         _mode(*MODES),
     ),
     option(
         "delete.handling.mode",
         "STRING",
         "drop",
-        "Deprecated; use delete.tombstone.handling.mode. drop: deletes are dropped, which is the default. none: a "
-        "record without a value. rewrite: the row before with __deleted = true.",
+        "Deprecated; use delete.tombstone.handling.mode. drop (default): deletes are dropped. none: a record without "
+        "a value. rewrite: the row before with __deleted = true.",
         _mode(*OLD_MODES),
     ),
     option(
         "drop.tombstones",
         "BOOLEAN",
         True,
-        "Deprecated; use delete.tombstone.handling.mode. Whether the tombstones after deletes are dropped. With the "
-        "defaults of this and of delete.handling.mode consumers learn of no delete.",
+        "Deprecated; use delete.tombstone.handling.mode. Drop the tombstones after deletes. With the defaults of this "
+        "and of delete.handling.mode consumers see no deletes.",
         importance="LOW",
     ),
-    option("route.by.field", "STRING", "", "A text column whose value is the topic.", importance="LOW"),
-    option("add.fields.prefix", "STRING", "__", "What the names of added fields begin with.", importance="LOW"),
-    option("add.fields", "LIST", [], f"Members to add to the row: {_LIST_DOC}.", unwrap.references_problem, "LOW"),
-    option("add.headers.prefix", "STRING", "__", "What the names of added headers begin with.", importance="LOW"),
-    option("add.headers", "LIST", [], f"Members to add as headers: {_LIST_DOC}.", unwrap.references_problem, "LOW"),
+    option("route.by.field", "STRING", "", "A string column with the topic's name.", importance="LOW"),
+    option("add.fields.prefix", "STRING", "__", "Prefix of the names of added fields.", importance="LOW"),
+    option("add.fields", "LIST", [], f"Fields to add to the row: {_LIST_DOC}.", unwrap.references_problem, "LOW"),
+    option("add.headers.prefix", "STRING", "__", "Prefix of the names of added headers.", importance="LOW"),
+    option("add.headers", "LIST", [], f"Fields to add as headers: {_LIST_DOC}.", unwrap.references_problem, "LOW"),
     option(
         "drop.fields.header.name",
         "STRING",
         None,
-        "A header that lists fields to drop. No header of these records holds a list, so that none is dropped.",
+        "A header that lists fields to drop. No header of these records contains a list, so no field is dropped.",
         importance="LOW",
     ),
-    option("drop.fields.from.key", "BOOLEAN", False, "Whether such fields leave the key, too.", importance="LOW"),
+    option("drop.fields.from.key", "BOOLEAN", False, "Drop these fields from the key, too.", importance="LOW"),
     option(
         "drop.fields.keep.schema.compatible",
         "BOOLEAN",
         True,
-        "Whether only optional ones of such fields are dropped.",
+        "Drop only optional ones of these fields.",
         importance="LOW",
     ),
 )
@@ -198,21 +198,23 @@ CLASSES = (
     Transformation(
         f"{DEBEZIUM}ByLogicalTableRouter",
         (
-            needed("topic.regex", "STRING", "The Java regular expression that the topic matches.", regex.problem),
-            needed("topic.replacement", "STRING", "The new topic; $1 is what the first group matched."),
-            option("key.enforce.uniqueness", "BOOLEAN", True, "Whether the key tells the table.", importance="LOW"),
+            needed("topic.regex", "STRING", "A Java regular expression that matches the topic.", regex.problem),
+            needed("topic.replacement", "STRING", "The new topic; $1 is the match of the first group."),
+            option(
+                "key.enforce.uniqueness", "BOOLEAN", True, "Add a field for the table to the key.", importance="LOW"
+            ),
             option(
                 "key.field.name",
                 "STRING",
                 "__dbz__physicalTableIdentifier",
-                "The field of the key for the table.",
+                "The key field for the table.",
                 importance="LOW",
             ),
             option(
                 "key.field.regex",
                 "STRING",
                 None,
-                "The Java regular expression that takes the table's identifier out of the old topic.",
+                "A Java regular expression that extracts the table's identifier from the old topic.",
                 regex.problem,
                 "LOW",
             ),
@@ -221,7 +223,7 @@ CLASSES = (
                 "schema.name.adjustment.mode",
                 "STRING",
                 "none",
-                "avro: what Avro forbids in schema names becomes _. none: names are left.",
+                "avro: replaces characters that Avro forbids in schema names by _. none: keeps names.",
                 _mode("none", "avro"),
                 "LOW",
             ),
@@ -234,7 +236,7 @@ CLASSES = (
         f"{SCYLLA}ScyllaExtractNewRecordState",
         (
             *EXTRACT,
-            option("cdc.output.format", "STRING", "legacy", "The format of the events; cells are opened in legacy."),
+            option("cdc.output.format", "STRING", "legacy", "The format of the events; legacy: cells become values."),
         ),
         _extract_scylla,
     ),

@@ -1,4 +1,4 @@
-"""Values as the text of a header, which is what Connect's SimpleHeaderConverter makes of them."""
+"""Values as strings in headers, as written by Connect's SimpleHeaderConverter."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.connect.transforms import dates
 
 
 def text(part: RecordPart) -> Column:
-    """The value as text: structs and arrays as JSON, bytes as base64."""
+    """The value as a string: structs and arrays as JSON, bytes as base64."""
     if part.schema["type"] in ("struct", "array", "map"):
         return F.to_json(part.payload, {"ignoreNullFields": "false"})
     if dates.is_time(part.schema):

@@ -67,7 +67,7 @@ def _made_from(part: RecordPart, names: list[tuple[str, str]]) -> Column:
         raise PenstockError(
             f"the record has no field {', '.join(missing)}",
             where="the transform HeaderFrom",
-            next=f"name fields that it has: {', '.join(found)}",
+            next=f"use fields that it has: {', '.join(found)}",
         )
     return F.array(*(header(name, text(found[field])) for field, name in names))
 
@@ -88,13 +88,13 @@ CLASSES = (
         f"{KAFKA}InsertHeader",
         (
             needed("header", "STRING", "The header's name."),
-            needed("value.literal", "STRING", "The header's value, which goes out as it is written here."),
+            needed("value.literal", "STRING", "The header's value, written unchanged."),
         ),
         _insert_header,
     ),
     Transformation(
         f"{KAFKA}DropHeaders",
-        (needed("headers", "LIST", "Names of headers to take away.", some_names),),
+        (needed("headers", "LIST", "Names of headers to remove.", some_names),),
         _drop_headers,
     ),
     *on_key_and_value(
@@ -102,7 +102,7 @@ CLASSES = (
         (
             needed("fields", "LIST", "Fields whose values become headers.", some_names),
             needed("headers", "LIST", "The headers' names, in the order of the fields.", some_names),
-            needed("operation", "STRING", "move takes the fields away, copy leaves them.", one_of("move", "copy")),
+            needed("operation", "STRING", "move removes the fields, copy keeps them.", one_of("move", "copy")),
             DEFAULTS,
         ),
         _header_from,

@@ -1,4 +1,4 @@
-"""Predicates: which records a transform is for."""
+"""Predicates: select the records of a transform."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PREFIX = f"{KAFKA}predicates."
 
 
 def where(test: Test, negate: bool, step: Step) -> Step:
-    """The step for the records for which the predicate holds, or with `negate` for the others."""
+    """Apply the step only to records for which the predicate holds, or with `negate` to the others."""
 
     def apply(state: State) -> State | None:
         holds = test.holds(state)
@@ -59,7 +59,7 @@ def _pattern(text: str) -> str | None:
 CLASSES = (
     Predicate(
         f"{PREFIX}TopicNameMatches",
-        (needed("pattern", "STRING", "The Java regular expression that the whole topic matches.", _pattern, "MEDIUM"),),
+        (needed("pattern", "STRING", "A Java regular expression that matches the whole topic.", _pattern, "MEDIUM"),),
         _topic_name_matches,
     ),
     Predicate(

@@ -1,4 +1,4 @@
-"""Regular expressions of Java: checked without a Java, applied by Spark, whose expressions are Java's."""
+"""Java regular expressions: checked in Python, applied by Spark, which uses Java's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, functions as F
 from penstock.connect.transforms.state import State
 from penstock.errors import PenstockError
 
-# What Java has and Python writes differently or lacks, as something alike; only whether it is well formed matters.
+# Java's syntax that Python lacks or writes differently, and a similar replacement: only the syntax is checked.
 _ALIKE: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r"\\Q(.*?)(\\E|$)", re.DOTALL), lambda found: re.escape(found[1])),
     (re.compile(r"\(\?<([A-Za-z]\w*)>"), r"(?P<\1>"),
@@ -25,7 +25,7 @@ _ALIKE: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
 
 
 def problem(pattern: str) -> str | None:
-    """What is wrong with a regular expression of Java, or None."""
+    """The error of a Java regular expression, or None."""
     for java, alike in _ALIKE:
         pattern = java.sub(alike, pattern)
     try:
@@ -33,20 +33,20 @@ def problem(pattern: str) -> str | None:
             warnings.simplefilter("ignore", FutureWarning)  # Java's && in classes.
             re.compile(pattern)
     except re.error as error:
-        # Java takes some of those.
+        # Java accepts some look-behinds that Python refuses.
         return None if "look-behind" in str(error) else f"Invalid regex: {error}"
     return None
 
 
 def matches(state: State, pattern: str) -> Column | bool:
-    """Whether the pattern matches the whole topic: known at once where all records have one topic."""
+    """Whether the pattern matches the whole topic; a bool if all records have the same topic."""
     if isinstance(state.topic, str):
         return bool(_matcher(state.frame, pattern, state.topic).matches())
     return F.coalesce(state.topic.rlike(_whole(pattern)), F.lit(False))
 
 
 def replaced(state: State, pattern: str, replacement: str) -> str | Column:
-    """The topic with the replacement, and its `$1`, for what the pattern matches; as it is where it does not match."""
+    """The topic after Java's replacement (with `$1`) if the pattern matches the whole topic; else the topic itself."""
     if not isinstance(state.topic, str):
         return F.regexp_replace(state.topic, _whole(pattern), replacement)
     matcher = _matcher(state.frame, pattern, state.topic)
@@ -56,9 +56,9 @@ def replaced(state: State, pattern: str, replacement: str) -> str | Column:
         return str(matcher.replaceFirst(replacement))
     except Py4JJavaError as error:
         raise PenstockError(
-            f"the replacement {replacement!r} does not fit the expression {pattern!r}: {error.java_exception}",
+            f"the replacement {replacement!r} does not fit the regular expression {pattern!r}: {error.java_exception}",
             where=f"topic {state.topic}",
-            next="use $1 to $9 for groups that the expression has, and write \\$ for a dollar",
+            next="use $1 to $9 for groups of the expression, and \\$ for a dollar sign",
         ) from None
 
 

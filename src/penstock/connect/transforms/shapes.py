@@ -1,4 +1,4 @@
-"""ExtractField, HoistField, Flatten and ValueToKey: values taken out of structs, and structs made of values."""
+"""ExtractField, HoistField, Flatten and ValueToKey: take values out of structs, and make structs of values."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from penstock.connect.transforms.struct_edits import basics, fields, rebuilt, st
 from penstock.connect.transforms.struct_fields import on_each
 from penstock.errors import PenstockError
 
-# A name in backticks ends at the first backtick that no backslash precedes and that a dot or the end follows.
+# A name in backticks ends at the first backtick without a backslash before it and with a dot or the end after it.
 _QUOTED = re.compile(r"`(.*?)(?<!\\)`(?=\.|$)")
 SYNTAX = option(
     "field.syntax.version",
     "STRING",
     "V1",
-    "V1: the name of a field. V2: a path such as after.id, with `backticks` around names that hold dots.",
+    "V1: the name of a field. V2: a path such as after.id, with `backticks` around names that contain dots.",
     lambda version: None if version.upper() in ("V1", "V2") else "String must be one of: V1, V2",
     "HIGH",
 )
@@ -43,7 +43,7 @@ def _field_at(part: RecordPart, path: list[str], name: str) -> RecordPart:
             raise PenstockError(
                 f"Unknown field: {'.'.join(path)}",
                 where=f"the transform {name}",
-                next=f"name a field that the record has: {', '.join(found)}",
+                next=f"use a field that the record has: {', '.join(found)}",
             )
         part = found[step]
     return part
@@ -68,7 +68,7 @@ def _flattened(part: RecordPart, values: Values) -> RecordPart:
 
 
 def _leaves(part: RecordPart, prefix: str, delimiter: str, optional: bool) -> Iterator[tuple[str, RecordPart]]:
-    """The fields below a struct; one below an optional struct is optional itself."""
+    """The fields below a struct; a field below an optional struct is optional."""
     for name, field in fields(part, "the transform Flatten").items():
         full = f"{prefix}{delimiter}{name}" if prefix else name
         may_lack = optional or field.schema["optional"]
@@ -94,7 +94,7 @@ def _value_to_key(values: Values) -> Step:
         held = state.pinned("value")
         keys = [key(part) for part in held.values]
         if held.tombstones:
-            # A tombstone has no value to take a key from, and keeps its own.
+            # A tombstone has no value for a new key, and keeps its key.
             keys += [RecordPart(F.when(held.valueless, part.payload), part.schema) for part in held.keys]
         return held.with_parts("key", keys)
 
@@ -104,7 +104,7 @@ def _value_to_key(values: Values) -> Step:
 CLASSES = (
     *on_key_and_value(
         f"{KAFKA}ExtractField",
-        (needed("field", "STRING", "The field to put in the place of the struct.", None, "MEDIUM"), DEFAULTS, SYNTAX),
+        (needed("field", "STRING", "The field that replaces the struct.", None, "MEDIUM"), DEFAULTS, SYNTAX),
         on_each(_extracted),
         _wrong_path,
     ),
@@ -115,7 +115,7 @@ CLASSES = (
     ),
     *on_key_and_value(
         f"{KAFKA}Flatten",
-        (option("delimiter", "STRING", ".", "What stands between the names of nested fields."),),
+        (option("delimiter", "STRING", ".", "The delimiter between the names of nested fields."),),
         on_each(_flattened),
     ),
     Transformation(
@@ -126,11 +126,11 @@ CLASSES = (
 )
 
 
-# Paths to nested fields: version 2 of the syntax of KIP-821, `a.b`, with backticks around names that hold dots.
+# Paths to nested fields: version 2 of the syntax of KIP-821, `a.b`, with backticks around names that contain dots.
 
 
 def path_steps(path: str, version: str) -> list[str]:
-    """The names on the way; raises `ValueError` for a backtick without its partner."""
+    """The names of a path; raises ValueError for an unpaired backtick."""
     if version.upper() == "V1":
         return [path]
     found, rest = [], path
@@ -142,7 +142,7 @@ def path_steps(path: str, version: str) -> list[str]:
                     f"Incomplete backtick pair in path: [{path}], consider adding a backslash before backtick "
                     f"at position {len(path) - len(rest)} to escape it"
                 )
-            # A backslash hides only a backtick that would end the name.
+            # A backslash escapes only a backtick that would end the name.
             found.append(re.sub(r"\\`(?=\.)", "`", quoted[1]))
             rest = rest[quoted.end() :]
         else:
@@ -155,7 +155,7 @@ def path_steps(path: str, version: str) -> list[str]:
 
 
 def path_problem(path: str, version: str) -> str | None:
-    """What is wrong with a path, or None."""
+    """The error of a path, or None."""
     try:
         path_steps(path, version)
     except ValueError as error:

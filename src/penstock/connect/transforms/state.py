@@ -1,7 +1,7 @@
-"""Records on their way through a chain of transforms: what a step takes and gives.
+"""The records between the steps of a chain of transforms.
 
-A step writes no value twice: before it takes a struct apart, the struct becomes a column of the frame (`pinned`).
-Otherwise each field would carry the whole expression of the record, and a chain would grow by a power a step.
+Before a step takes a struct apart, the struct becomes a column of the frame (`pinned`). Otherwise each field would
+contain the whole expression of the record, and the expression would grow exponentially with the steps.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from penstock.codec.typed_records import RecordPart, Records, Side
 from penstock.connect.definition import REQUIRED, Check, Importance, Property, Type as OptionType
 
 Values = Mapping[str, Any]
-"""The values of a class's options, by their names without a prefix."""
+"""The values of a class's options, by name without a prefix."""
 NO_HEADERS = "array<struct<key: string, value: binary>>"
 
 
 @dataclass(frozen=True)
 class State:
-    """As `Records`, but keys are alternatives too; `tombstones` tells whether a kept row may have no value."""
+    """Like `Records`, with alternatives also for keys; `tombstones` says whether a kept row may have no value."""
 
     frame: DataFrame
     topic: str | Column
@@ -43,7 +43,7 @@ class State:
         return replace(self, keys=made) if side == "key" else replace(self, values=made)
 
     def pinned(self, side: Side) -> State:
-        """The same records, each key or value a column of the frame."""
+        """The same records, with each key or value as a column of the frame."""
         if not self.parts(side):
             return self
         names = [f"penstock_part_{len(self.frame.columns) + i}" for i in range(len(self.parts(side)))]
@@ -54,7 +54,7 @@ class State:
         return replace(held, keys=made) if side == "key" else replace(held, values=made)
 
     def each(self, side: Side, change: Callable[[RecordPart], RecordPart]) -> State:
-        """Every key or value changed; what is null stays so."""
+        """Change every key or value; null stays null."""
         held = self.pinned(side)
         return held.with_parts(side, map(change, held.parts(side)))
 
@@ -62,11 +62,11 @@ class State:
         return replace(self, keep=condition if self.keep is None else self.keep & condition)
 
     def settled(self) -> State:
-        """The same records, the dropped ones gone: no later step fails over one of them."""
+        """The same records without dropped ones, so that no later step fails because of them."""
         return self if self.keep is None else replace(self, frame=self.frame.where(self.keep), keep=None)
 
     def with_headers(self, added: Column) -> State:
-        """`added`, an array of headers, behind those that are there."""
+        """Append `added`, an array of headers."""
         return replace(self, headers=added if self.headers is None else F.concat(self.headers, added))
 
     @property
@@ -76,7 +76,7 @@ class State:
 
 
 Step = Callable[[State], State | None]
-"""One transform; None if it keeps no record at all."""
+"""A transform; returns None if it drops all records."""
 
 
 def opened(records: Records) -> State:
@@ -85,7 +85,7 @@ def opened(records: Records) -> State:
 
 
 def closed(state: State, records: Records) -> Records:
-    """What became of `records`."""
+    """The state as `Records`; `records` are those that the chain started with."""
     values = state.values or tuple(RecordPart(nothing(part.schema), part.schema) for part in records.values)
     key, others = (state.keys[0], state.keys[1:]) if state.keys else (None, ())
     return Records(state.frame, state.topic, key, values, state.headers, state.keep, others)
@@ -96,7 +96,7 @@ def topic_column(topic: str | Column) -> Column:
 
 
 def joined(holds: Column, yes: State | None, no: State) -> State:
-    """`yes` where the condition holds and `no` elsewhere; `yes` was made from the frame of `no`."""
+    """`yes` where the condition holds, else `no`; `yes` was made from the frame of `no`."""
     if yes is None:
         return no.only(~holds)
     frame, tombstones = yes.frame, yes.tombstones or no.tombstones
@@ -132,7 +132,7 @@ def _choice(holds: Column, yes: Column | None, no: Column | None, absent: Column
 
 
 def _merged(parts: Iterable[RecordPart]) -> tuple[RecordPart, ...]:
-    """Alternatives of one schema become one."""
+    """Merge alternatives with the same schema."""
     found: list[RecordPart] = []
     for part in parts:
         for i, other in enumerate(found):
@@ -144,7 +144,7 @@ def _merged(parts: Iterable[RecordPart]) -> tuple[RecordPart, ...]:
     return tuple(found)
 
 
-# What a class of transforms or predicates is: its name, its options, and how a step is made from their values.
+# Classes of transforms and predicates: their names, options, and how steps are made from the options' values.
 
 
 def no_problem(values: Values) -> str | None:
@@ -153,7 +153,7 @@ def no_problem(values: Values) -> str | None:
 
 @dataclass(frozen=True)
 class Transformation:
-    """A class of transforms; `problem` tells what is wrong with the options as a whole."""
+    """A transform class; `problem` returns the error of the options together, or None."""
 
     name: str
     options: tuple[Property, ...]
@@ -163,9 +163,9 @@ class Transformation:
 
 @dataclass(frozen=True)
 class Test:
-    """A predicate with its options: a condition, or a truth that holds for all records.
+    """A predicate with its options: a condition, or a bool for all records.
 
-    `narrowed` gives what is known of the records for which the predicate holds, or does not.
+    `narrowed` returns what is known about records for which the predicate holds, or does not hold.
     """
 
     holds: Callable[[State], Column | bool]
@@ -174,7 +174,7 @@ class Test:
 
 @dataclass(frozen=True)
 class Predicate:
-    """A class of predicates."""
+    """A predicate class."""
 
     name: str
     options: tuple[Property, ...]
@@ -196,7 +196,7 @@ def option(
 def needed(
     name: str, kind: OptionType, doc: str, check: Check | None = None, importance: Importance = "HIGH"
 ) -> Property:
-    """An option that must be given."""
+    """A required option."""
     return Property(name, kind, REQUIRED, doc, check, importance)
 
 
@@ -206,7 +206,7 @@ def on_key_and_value(
     make: Callable[[Side, Values], Step],
     problem: Callable[[Values], str | None] = no_problem,
 ) -> list[Transformation]:
-    """The two classes of a transform that works on keys or on values."""
+    """The `$Key` and `$Value` classes of a transform."""
 
     def of(side: Side) -> Transformation:
         return Transformation(f"{name}${side.capitalize()}", options, lambda values: make(side, values), problem)
@@ -220,7 +220,7 @@ DEFAULTS = option(
     "replace.null.with.default",
     "BOOLEAN",
     True,
-    "Whether a field that is null shows its schema's default. The only field with one is source.snapshot, never null.",
+    "Replace null by the schema's default. The only field with a default is source.snapshot, which is never null.",
 )
 
 

@@ -1,4 +1,4 @@
-"""Structs taken apart and put together again, with their schemas."""
+"""Takes structs apart into fields, and makes structs of fields, with their schemas."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from penstock.connect.transforms.state import State
 from penstock.errors import PenstockError
 
 BASICS = ("name", "version", "parameters")
-"""What describes a schema beside its type, fields and default."""
+"""The properties of a schema besides its type, fields and default."""
 
 
 def plain(schema: Schema) -> Schema:
-    """The schema of a field on its own."""
+    """The schema of a field without the field's name."""
     return {name: value for name, value in schema.items() if name != "field"}
 
 
@@ -33,9 +33,9 @@ def basics(schema: Schema) -> dict[str, Any]:
 def require_struct(part: RecordPart, purpose: str) -> None:
     if part.schema["type"] != "struct":
         raise PenstockError(
-            f"only a struct has fields, and here is one value of type {part.schema['type']}",
+            f"only a struct has fields, and this is a single value of type {part.schema['type']}",
             where=purpose,
-            next="put this transform before the one that takes the struct apart",
+            next="put this transform before the transform that replaces the struct",
         )
 
 
@@ -49,7 +49,7 @@ def fields(part: RecordPart, purpose: str) -> dict[str, RecordPart]:
 
 
 def all_fields(state: State, side: Side) -> dict[str, RecordPart]:
-    """Fields of the alternatives that are structs; of two with one name the first."""
+    """The fields of all alternatives that are structs; of fields with the same name the first."""
     found: dict[str, RecordPart] = {}
     for part in state.parts(side):
         if part.schema["type"] == "struct":
@@ -58,7 +58,7 @@ def all_fields(state: State, side: Side) -> dict[str, RecordPart]:
 
 
 def rebuilt(part: RecordPart, members: Iterable[tuple[str, RecordPart]], *, optional: bool = False) -> RecordPart:
-    """A struct of these members in the place of `part`, with its name and version; null where that is."""
+    """A struct of these fields that replaces `part`, with its name and version; null where `part` is null."""
     listed = list(members)
     _refuse_twins([name for name, _ in listed], part)
     schema = struct_schema(((name, member.schema) for name, member in listed), optional=optional)
@@ -78,5 +78,5 @@ def _refuse_twins(names: list[str], part: RecordPart) -> None:
         raise PenstockError(
             f"a struct cannot have two fields {', '.join(twins)}",
             where=f"the transforms of {part.schema.get('name', 'a record')}",
-            next="give one of them another name",
+            next="rename one of them",
         )

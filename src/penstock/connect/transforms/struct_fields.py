@@ -1,4 +1,4 @@
-"""InsertField, ReplaceField, MaskField and SetSchemaMetadata: structs with other fields, values or names."""
+"""InsertField, ReplaceField, MaskField and SetSchemaMetadata: change fields, values or names of structs."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from penstock.connect.transforms.state import (
 from penstock.connect.transforms.struct_edits import fields, optional_text, rebuilt
 from penstock.errors import PenstockError
 
-NEEDED_MARK = "A name that ends in ! makes the field required, in ? optional, which it is without either."
-UNSET = "records of a source have no {} yet when transforms run; take the ! away, and the field is null"
+NEEDED_MARK = "With ! at the end of the name the field is required; by default, and with ?, it is optional."
+UNSET = "records of a source have no {} yet when transforms run; remove the !, and the field is null"
 INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
 
 def on_each(change: Callable[[RecordPart, Values], RecordPart]) -> Callable[[Side, Values], Step]:
-    """A step that changes each key or value by itself."""
+    """A step that changes each key or value on its own."""
     return lambda side, values: lambda state: state.each(side, lambda part: change(part, values))
 
 
@@ -106,9 +106,9 @@ def _mask(name: str, field: RecordPart, replacement: str | None) -> RecordPart:
     kind = field.schema["type"]
     wrong = PenstockError(
         f"a field of type {field.schema.get('name', kind)} cannot be masked"
-        + ("" if replacement is None else f" by {replacement!r}"),
+        + ("" if replacement is None else f" with {replacement!r}"),
         where=f"the transform MaskField, field {name}",
-        next="take the field away by ReplaceField, or mask it without a replacement of another type",
+        next="remove the field with ReplaceField, or use no replacement or one of the field's type",
     )
     instead = _replacement(field, replacement) if replacement is not None else _empty(kind)
     if instead is None:
@@ -136,7 +136,7 @@ def _replacement(field: RecordPart, text: str) -> object:
         return number
     if kind not in INTEGERS or dates.is_time(field.schema):
         return None
-    # Java narrows an integer that is too large by its lowest bits.
+    # Java keeps the lowest bits of an integer that is too large.
     half = 1 << (INTEGERS[kind] - 1)
     whole = int(text) if text.lstrip("+-").isdigit() else int(number)
     return (whole + half) % (2 * half) - half
@@ -185,7 +185,7 @@ CLASSES = (
                 _may_be_null("timestamp"),
             ),
             option("static.field", "STRING", None, f"The field for static.value. {NEEDED_MARK}"),
-            option("static.value", "STRING", None, "The text in static.field."),
+            option("static.value", "STRING", None, "The string in static.field."),
             DEFAULTS,
         ),
         _insert_field,
@@ -194,7 +194,7 @@ CLASSES = (
     *on_key_and_value(
         f"{KAFKA}ReplaceField",
         (
-            option("exclude", "LIST", [], "Fields to take away, also if include names them."),
+            option("exclude", "LIST", [], "Fields to remove, also if include has them."),
             option("include", "LIST", [], "Fields to keep; all if empty."),
             option("renames", "LIST", [], "Pairs old:new.", _pairs),
             option("blacklist", "LIST", [], "The old name of exclude.", importance="LOW"),
@@ -211,7 +211,7 @@ CLASSES = (
                 "replacement",
                 "STRING",
                 None,
-                "What masks numbers and texts; without it 0, an empty text, false or an empty array.",
+                "The replacement of numbers and strings; by default 0, an empty string, false or an empty array.",
                 not_empty,
                 "LOW",
             ),

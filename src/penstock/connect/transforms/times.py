@@ -1,4 +1,4 @@
-"""TimestampConverter: times as text, as numbers and as Connect's Date, Time and Timestamp."""
+"""TimestampConverter: times as strings, as numbers and as Connect's Date, Time and Timestamp."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.connect.transforms.struct_edits import fields, rebuilt
 from penstock.connect.transforms.struct_fields import on_each
 from penstock.errors import PenstockError
 
-# How many of a unit a millisecond has; a second has 1 000 of them.
+# Units per millisecond.
 _IN_A_MILLISECOND = {"microseconds": 1000, "nanoseconds": 1_000_000}
 PRECISIONS = ("nanoseconds", "microseconds", "milliseconds", "seconds")
 TARGETS = ("string", "unix", "Date", "Time", "Timestamp")
@@ -59,9 +59,9 @@ def _millis(part: RecordPart, values: Values) -> Column:
     if kind == "string" and values["format"]:
         return dates.parsed(part.payload, values["format"])
     raise PenstockError(
-        f"a value of type {kind} is no time" if kind != "string" else "a text needs a format to be read as a time",
+        f"a value of type {kind} is not a time" if kind != "string" else "a string needs a format to be read as a time",
         where="the transform TimestampConverter",
-        next="convert a Date, Time or Timestamp, an int64, or a string whose `format` is given",
+        next="convert a Date, Time or Timestamp, an int64, or a string with `format`",
     )
 
 
@@ -72,7 +72,7 @@ def _unix(millis: Column, precision: str) -> Column:
 
 
 def _divided(number: Column, by: int) -> Column:
-    """Towards zero, as Java's TimeUnit does; not by way of a double, which has too few digits."""
+    """Integer division towards 0, as in Java's TimeUnit; not with doubles, which have too few digits."""
     return number if by == 1 else F.call_function("div", number, F.lit(by))
 
 
@@ -85,20 +85,20 @@ def _no_format(values: Values) -> str | None:
 CLASSES = on_key_and_value(
     f"{KAFKA}TimestampConverter",
     (
-        option("field", "STRING", "", "The field with the time; empty if the whole key or value is one.", None, "HIGH"),
-        needed("target.type", "STRING", f"What to make of it: {', '.join(TARGETS)}.", one_of(*TARGETS)),
+        option("field", "STRING", "", "The field with the time; empty if the key or value is a time.", None, "HIGH"),
+        needed("target.type", "STRING", f"The new type: {', '.join(TARGETS)}.", one_of(*TARGETS)),
         option(
             "format",
             "STRING",
             "",
-            "How a text is read or written, by the letters of Java's SimpleDateFormat, in UTC.",
+            "The format of strings, a pattern of Java's SimpleDateFormat, in UTC.",
             dates.problem,
         ),
         option(
             "unix.precision",
             "STRING",
             "milliseconds",
-            f"The unit of a number: {', '.join(PRECISIONS)}; what is finer than a millisecond is lost.",
+            f"The unit of numbers: {', '.join(PRECISIONS)}; fractions of a millisecond are lost.",
             one_of(*PRECISIONS),
             "LOW",
         ),

@@ -1,4 +1,4 @@
-"""RegexRouter, TimestampRouter and Filter: which topic records go to, and which go nowhere."""
+"""RegexRouter, TimestampRouter and Filter: choose the topic of records, or drop them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def _regex_router(values: Values) -> Step:
 
 def _timestamp_router(values: Values) -> Step:
     def apply(state: State) -> State:
-        # A source's records have no timestamp yet: the time of the write is the one that a second run finds again.
+        # A source's records have no timestamp yet; the time of the write is the same if a batch runs again.
         if "ts" not in state.frame.columns:
             raise PenstockError(
-                "these records tell no time of their write",
+                "these records have no time of the write",
                 where="the transform TimestampRouter",
                 next="keep the column ts of the change frame",
             )
@@ -39,8 +39,8 @@ CLASSES = (
     Transformation(
         f"{KAFKA}RegexRouter",
         (
-            needed("regex", "STRING", "The Java regular expression that the whole topic matches.", regex.problem),
-            needed("replacement", "STRING", "The new topic; $1 is what the first group matched."),
+            needed("regex", "STRING", "A Java regular expression that matches the whole topic.", regex.problem),
+            needed("replacement", "STRING", "The new topic; $1 is the match of the first group."),
         ),
         _regex_router,
     ),
@@ -58,7 +58,7 @@ CLASSES = (
                 "timestamp.format",
                 "STRING",
                 "yyyyMMdd",
-                "How the time is written, in UTC, by the letters of Java's SimpleDateFormat.",
+                "The format of the time, a pattern of Java's SimpleDateFormat, in UTC.",
                 dates.problem,
                 "HIGH",
             ),

@@ -1,4 +1,4 @@
-"""The properties `transforms` and `predicates` of a connector: which classes there are, their options, their chain."""
+"""The properties `transforms` and `predicates` of a connector: the known classes, their options, and the chain."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ CLASSES: tuple[dict[str, str], ...] = tuple(
 
 
 def definitions(config: Config) -> list[Property]:
-    """The properties that a configuration's `transforms` and `predicates` bring, their checks knowing each other."""
+    """The properties that a configuration's `transforms` and `predicates` add, with checks across them."""
     found = [_aliases("transforms", "transformation"), _aliases("predicates", "predicate")]
     for alias in _listed(config, "transforms"):
         found += _of_transform(config, alias)
@@ -60,25 +60,25 @@ def definitions(config: Config) -> list[Property]:
 
 
 def options(name: str) -> Sequence[Property] | None:
-    """Those of a transform's or a predicate's class; None if there is no such class."""
+    """The options of a transform's or a predicate's class; None if the class is unknown."""
     kind = TRANSFORMS.get(full_name(name, TRANSFORMS)) or PREDICATES.get(full_name(name, PREDICATES))
     return kind.options if kind else None
 
 
 def chain(config: Config) -> list[Transform]:
-    """What changes records: the properties `transforms`, `predicates` and those of their aliases.
+    """The transforms of a configuration: the properties `transforms`, `predicates` and those of their aliases.
 
-    Raises `PenstockError` for wrong properties, and for records that do not fit when it is applied.
+    Raises PenstockError for wrong properties. Applying the transforms raises PenstockError for records that do not fit.
     """
     if wrong := read_all(definitions(config), config)[1]:
         name, messages = next(iter(wrong.items()))
-        raise PenstockError(messages[0], where=name, next="correct this property; docs/connect-transforms.md has all")
+        raise PenstockError(messages[0], where=name, next="correct this property, see docs/connect-transforms.md")
     steps = [_step(config, alias) for alias in _listed(config, "transforms")]
     return [_together(steps)] if steps else []
 
 
 def _together(steps: Sequence[Step]) -> Transform:
-    """All steps as one: between them is more known of the records than `Records` tells."""
+    """All steps as one transform, because `State` between steps has more than `Records`."""
 
     def transform(records: Records) -> Records:
         state = opened(records).settled()
@@ -114,7 +114,7 @@ def _aliases(name: str, what: str) -> Property:
 
 
 def _listed(config: Config, name: str) -> list[str]:
-    """The aliases, each once."""
+    """The aliases without duplicates."""
     items = (item.strip() for item in (config.get(name) or "").split(","))
     return list(dict.fromkeys(item for item in items if item))
 
@@ -125,12 +125,12 @@ def _of_transform(config: Config, alias: str) -> list[Property]:
     known = _listed(config, "predicates")
 
     def is_known(name: str) -> str | None:
-        return None if name in known else f"No predicate has this alias; predicates names {', '.join(known) or 'none'}."
+        return None if name in known else f"No predicate has this alias; predicates has {', '.join(known) or 'none'}."
 
     predicate = Property(
-        f"{prefix}predicate", "STRING", None, "The alias of the predicate that tells which records to transform."
+        f"{prefix}predicate", "STRING", None, "The alias of the predicate that selects the records to transform."
     )
-    negate = Property(f"{prefix}negate", "BOOLEAN", False, "Whether to transform the other records instead.")
+    negate = Property(f"{prefix}negate", "BOOLEAN", False, "Transform the other records instead.")
     return [
         found[0],
         replace(predicate, check=is_known, group=group),
@@ -140,7 +140,7 @@ def _of_transform(config: Config, alias: str) -> list[Property]:
 
 
 def _of_class(config: Config, prefix: str, group: str, what: str, kinds: Kinds) -> list[Property]:
-    """The type, and the options of the class that it names."""
+    """The type, and the options of its class."""
 
     def fits(name: str) -> str | None:
         kind = kinds.get(full_name(name, kinds))
@@ -162,7 +162,7 @@ def _of_class(config: Config, prefix: str, group: str, what: str, kinds: Kinds) 
 
 
 def _values(config: Config, prefix: str, options: Sequence[Property]) -> tuple[dict[str, Any], dict[str, list[str]]]:
-    """The values of a class's options and their errors, by their names without the prefix."""
+    """The values of a class's options and their errors, by name without the prefix."""
     own = {name.removeprefix(prefix): text for name, text in config.items() if name.startswith(prefix)}
     return read_all(options, own)
 
@@ -172,4 +172,4 @@ def _unknown(name: str, kinds: Kinds) -> str:
     sides = [full for full in kinds if full.partition("$")[0] == name]
     if sides:
         return f"This class is abstract and cannot be created. Did you mean {', '.join(sides)}?"
-    return f"Class {name} could not be found. Known are {', '.join(sorted(kinds))}."
+    return f"Class {name} could not be found. Known classes: {', '.join(sorted(kinds))}."

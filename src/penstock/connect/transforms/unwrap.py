@@ -1,7 +1,7 @@
-"""Debezium's ExtractNewRecordState and ScyllaDB's form of it: the row after a change in the place of its event.
+"""Debezium's ExtractNewRecordState and ScyllaDB's variant: replaces an event by the row after the change.
 
-What becomes of a delete, which has no row after it, is told by the handling mode. A delete whose row before is not
-known is handled like one whose row is, in contrast to Debezium, which takes it for a truncated table and drops it.
+The handling mode decides about deletes, which have no row after them. A delete without its row before is handled like
+any other delete, unlike in Debezium, which takes it for a truncated table and drops it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DELETED = "__deleted"
 
 @dataclass(frozen=True)
 class UnwrapSettings:
-    """`rewrite`: deletes become rows with a mark; `empty`: records without a value; neither: they are dropped."""
+    """Deletes become rows with `__deleted` (`rewrite`), records without a value (`empty`), or are dropped."""
 
     rewrite: bool
     empty: bool
@@ -55,7 +55,7 @@ def settings(values: Values) -> UnwrapSettings:
 
 
 def unwrapped(state: State, chosen: UnwrapSettings) -> State:
-    """The rows of all events; what is no event stays as it is."""
+    """Replace all events by their rows; other records stay as they are."""
     held = state.pinned("value").pinned("key")
     held = replace(held, tombstones=state.tombstones)
     tombstone = held.valueless
@@ -87,7 +87,7 @@ def _deletes(event: RecordPart) -> Column:
 
 
 def _rowless(event: RecordPart, chosen: UnwrapSettings) -> Column:
-    """Whether it is an event that leaves no record: writes without an image, and deletes that are dropped."""
+    """Whether an event gives no record: a write without an image, or a delete that is dropped."""
     envelope = fields(event, "")
     write = event.payload.isNotNull() & ~_deletes(event) & envelope["after"].payload.isNull()
     if chosen.rewrite or chosen.empty:
@@ -96,7 +96,7 @@ def _rowless(event: RecordPart, chosen: UnwrapSettings) -> Column:
 
 
 def _rows(event: RecordPart, chosen: UnwrapSettings, key: dict[str, RecordPart]) -> Iterable[RecordPart]:
-    """The row after a write; and that before a delete, if such rows are wanted, with at least its key."""
+    """The row after a write; with `rewrite` also the row before a delete, with at least its key."""
     after = fields(event, "")["after"]
     after = RecordPart(F.when(~_deletes(event), after.payload), after.schema)
     rows = [rebuilt(after, [*fields(after, "").items(), *_mark(chosen, "false"), *members(event, chosen.fields)])]
@@ -112,7 +112,7 @@ def _mark(chosen: UnwrapSettings, deleted: str) -> list[tuple[str, RecordPart]]:
 
 
 def _before(event: RecordPart, key: dict[str, RecordPart]) -> dict[str, RecordPart]:
-    """The row before, its key columns also when nothing else is known."""
+    """The fields of the row before; the key columns have values even if nothing else is known."""
     envelope = fields(event, "")
     for name, member in envelope.items():
         if name not in ("before", "after", "source") and str(member.schema.get("name", "")).endswith(".Key"):
@@ -146,9 +146,9 @@ def _routed(state: State, events: list[RecordPart], chosen: UnwrapSettings, key:
         after, before = fields(fields(event, "")["after"], ""), _before(event, key)
         if chosen.route not in before or before[chosen.route].schema["type"] != "string":
             raise PenstockError(
-                f"rows have no text column {chosen.route!r} to route by",
+                f"rows have no string column {chosen.route!r} to route by",
                 where="route.by.field of ExtractNewRecordState",
-                next="name a column of type text",
+                next="set it to a column of type text",
             )
         deleted = F.when(_deletes(event), before[chosen.route].payload)
         topics.append(F.coalesce(deleted, F.when(~_deletes(event), after[chosen.route].payload)))
@@ -157,12 +157,12 @@ def _routed(state: State, events: list[RecordPart], chosen: UnwrapSettings, key:
     return replace(state, topic=topic)
 
 
-# Members of an event that ExtractNewRecordState adds to the row or to the headers: `op`, `source.ts_ms:written_at`.
+# Fields of an event that ExtractNewRecordState adds to the row or to the headers: `op`, `source.ts_ms:written_at`.
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A member: the envelope's own if `struct` is empty."""
+    """A field of an event; of the envelope itself if `struct` is empty."""
 
     struct: str
     field: str
@@ -174,13 +174,13 @@ def references(prefix: str, items: list[str]) -> list[Reference]:
 
 
 def references_problem(items: list[str]) -> str | None:
-    """What is wrong with a list of references, or None."""
+    """The error of a list of references, or None."""
     wrong = [item for item in items if item.count(":") > 1 or item.startswith((":", ".")) or item.endswith((":", "."))]
     return f"Unexpected field name: {wrong[0]}" if wrong else None
 
 
 def members(event: RecordPart, wanted: list[Reference]) -> list[tuple[str, RecordPart]]:
-    """Those that the event has, each optional; one that is not in its struct may stand in the envelope."""
+    """The fields that the event has, as optional ones; a field that its struct lacks may be in the envelope."""
     found = []
     for each in wanted:
         place = _place(event, each)
@@ -192,7 +192,7 @@ def members(event: RecordPart, wanted: list[Reference]) -> list[tuple[str, Recor
 
 
 def headers(event: RecordPart, wanted: list[Reference]) -> Column:
-    """Those that the event has, as an array of headers."""
+    """The fields that the event has, as an array of headers."""
     return F.array(*(header(name, text(part)) for name, part in members(event, wanted)))
 
 
@@ -210,9 +210,9 @@ def _place(event: RecordPart, wanted: Reference) -> RecordPart | None:
     if wanted.struct:
         if wanted.struct not in envelope:
             raise PenstockError(
-                f"an event has no member {wanted.struct!r}",
+                f"an event has no field {wanted.struct!r}",
                 where=f"{WHERE}: {wanted.struct}.{wanted.field}",
-                next=f"use one of {', '.join(envelope)}",
+                next=f"use one of: {', '.join(envelope)}",
             )
         inner = fields(envelope[wanted.struct], WHERE)
         if wanted.field in inner:
