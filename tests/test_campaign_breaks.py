@@ -111,7 +111,7 @@ def test_a_full_disk_refuses_writes_until_there_is_room(
             writer.kill()
 
 
-@pytest.mark.skipif(not breaks.faketime(), reason="libfaketime is not installed; set FAKETIME_LIBRARY to its path")
+@pytest.mark.skipif(not breaks.faketime(), reason="needs libfaketime 0.9.11 or newer; set FAKETIME_LIBRARY to its path")
 def test_a_clock_jumps_and_comes_back_while_a_process_runs(tmp_path: Path) -> None:
     clock = Clock(tmp_path)
     tell = "import sys, time\nfor line in sys.stdin: print(time.time(), time.monotonic(), flush=True)"

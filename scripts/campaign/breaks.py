@@ -7,11 +7,13 @@ import resource
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from array import array
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -69,17 +71,28 @@ class Struck:
         self.flowed_s = round((min(after) - self.at_us) / 1e6, 1) if after else None
 
 
+@cache
 def faketime() -> str:
-    """The path of the library that changes a process's clock; empty if there is none."""
+    """The path of the library that changes a process's clock; empty if there is none that Python can run with."""
     given = os.environ.get("FAKETIME_LIBRARY", "")
     found = [str(path) for pattern in FAKETIME for path in Path("/").glob(pattern.lstrip("/"))]
-    return next(iter([given] * bool(given) + found), "")
+    return next(filter(_sleeps, [given] * bool(given) + found), "")
+
+
+def _sleeps(library: str) -> bool:
+    """libfaketime 0.9.10 and older raise EINVAL in `time.sleep` of Python 3.11 (its issue 426)."""
+    clock = {"LD_PRELOAD": library, "FAKETIME": "-20s", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    nap = [sys.executable, "-c", "import time; time.sleep(0.01)"]
+    return subprocess.run(nap, env=os.environ | clock, capture_output=True, check=False).returncode == 0
 
 
 def require_possible(chosen: Round) -> None:
     """Raises Impossible for a round that this machine cannot play."""
     if any(one.kind == "jump clock" for one in chosen.breaks) and not faketime():
-        raise Impossible("libfaketime, which changes clocks, was not found; set FAKETIME_LIBRARY to its path")
+        raise Impossible(
+            "libfaketime, which changes clocks, was not found, or is 0.9.10 or older, with which Python cannot sleep;"
+            " install a newer one and set FAKETIME_LIBRARY to its path"
+        )
 
 
 class Disk:
@@ -129,7 +142,7 @@ class Clock:
             "LD_PRELOAD": faketime(),
             "FAKETIME_TIMESTAMP_FILE": str(self._file),
             "FAKETIME_NO_CACHE": "1",
-            "DONT_FAKE_MONOTONIC": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         }
 
     def set(self, ahead: float) -> None:
