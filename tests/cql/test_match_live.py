@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from penstock import cql as pcql, segment
 from penstock.cli.main import main
-from penstock.cql.matching import id_batches, id_batches as executor, id_batches as id_lists, id_store
+from penstock.cql.matching import id_batches, id_store
 from penstock.cql.matching.id_batches import KEY, Match
 from penstock.cql.matching.id_store import HUB, IdStore
 from penstock.cql.matching.linking import node_of
@@ -118,7 +118,7 @@ def test_a_hub_does_not_make_a_large_partition(empty: IdStore, cql: Any) -> None
 
 def test_what_is_seen_again_and_again_stays_listed(empty: IdStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are rewritten before they expire, many more times than the size of a hub, and stay in their bucket."""
-    for module in (id_lists, executor, id_store):
+    for module in (id_batches, id_store):
         monkeypatch.setattr(module, "HUB", 6)
     lives = 6
     made = Match(empty, KINDS, "person", True, lives, timedelta(0), 100_000)

@@ -19,7 +19,7 @@ from segment_model import Change
 
 from penstock.errors import PenstockError
 from penstock.native import shared_memory
-from penstock.segment import processor as held, processor as stage
+from penstock.segment import processor
 from penstock.segment.record_store import RecordStore
 from penstock.segment.rule_plan import RulePlan, plan
 
@@ -28,7 +28,7 @@ BUCKET = 0
 
 @pytest.fixture(autouse=True)
 def new_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held, "_HELD", {})
+    monkeypatch.setattr(processor, "_HELD", {})
 
 
 def changes(found: Sequence[Row]) -> list[Change]:
@@ -55,28 +55,28 @@ def packed(made: RulePlan, some: list[dict[str, object]]) -> list[Row]:
 
 @pytest.mark.parametrize("reach", [0, 2, 100])
 def test_workers_come_fall_behind_and_go(monkeypatch: pytest.MonkeyPatch, reach: int) -> None:
-    monkeypatch.setattr(stage, "LOG_ENTRIES", 7)
-    monkeypatch.setattr(stage, "REACH", reach)
-    built, replayed = list[RecordStore](), stage.replayed
+    monkeypatch.setattr(processor, "LOG_ENTRIES", 7)
+    monkeypatch.setattr(processor, "REACH", reach)
+    built, replayed = list[RecordStore](), processor.replayed
 
-    def counted(log: Iterable[stage.Entry]) -> RecordStore:
+    def counted(log: Iterable[processor.Entry]) -> RecordStore:
         built.append(replayed(log))
         return built[-1]
 
-    monkeypatch.setattr(stage, "replayed", counted)
+    monkeypatch.setattr(processor, "replayed", counted)
     made, found, gone = plan(RULES), list[Change](), 0
-    processor = stage.Segments(made, "s", 1, 0, True)
-    tester = TwsTester(processor, timeMode="EventTime", eventTimeExtractor=lambda row: 1 << 60)
+    kept = processor.Segments(made, "s", 1, 0, True)
+    tester = TwsTester(kept, timeMode="EventTime", eventTimeExtractor=lambda row: 1 << 60)
     pieces = [part[i : i + 20] for part in map(rows, (0, 100, 200)) for i in range(0, 160, 20)]
     batches = [(some, int(str(some[-1]["at"]))) for some in pieces]
     behind: dict[Any, Any] = {}
     for number, (some, now) in enumerate(batches):
         if number % 5 == 1:
-            behind = copy.deepcopy(held._HELD)
+            behind = copy.deepcopy(processor._HELD)
         elif number % 5 == 3:
-            monkeypatch.setattr(held, "_HELD", behind)  # without later events
+            monkeypatch.setattr(processor, "_HELD", behind)  # without later events
         elif number % 5 == 4:
-            monkeypatch.setattr(held, "_HELD", {})
+            monkeypatch.setattr(processor, "_HELD", {})
             gone += 1
         found += changes(tester.test(BUCKET, packed(made, some)))
         found += changes(tester.setWatermark(now - 1))
@@ -90,7 +90,7 @@ def test_workers_come_fall_behind_and_go(monkeypatch: pytest.MonkeyPatch, reach:
 @pytest.mark.usefixtures("memory")
 def test_a_batch_that_failed_leaves_nothing_behind() -> None:
     made = plan(RULES)
-    tester = TwsTester(stage.Segments(made, "s", 1, 0, False), timeMode="ProcessingTime")
+    tester = TwsTester(processor.Segments(made, "s", 1, 0, False), timeMode="ProcessingTime")
     first, second = rows(0)[:80], rows(0)[80:]
     tester.setProcessingTime(1000)
     tester.test(BUCKET, packed(made, first))
@@ -105,7 +105,7 @@ def test_a_batch_that_failed_leaves_nothing_behind() -> None:
 @pytest.mark.usefixtures("memory")
 def test_a_worker_that_dies_in_a_batch_leaves_nothing_to_be_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     made = plan(RULES)
-    tester = TwsTester(stage.Segments(made, "s", 1, 0, False), timeMode="ProcessingTime")
+    tester = TwsTester(processor.Segments(made, "s", 1, 0, False), timeMode="ProcessingTime")
     first, second = rows(0)[:80], rows(0)[80:]
     tester.setProcessingTime(1000)
     assert changes(tester.test(BUCKET, packed(made, first)))
@@ -115,12 +115,12 @@ def test_a_worker_that_dies_in_a_batch_leaves_nothing_to_be_trusted(monkeypatch:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(stage.Segments, "_timed", dies)
+        patch.setattr(processor.Segments, "_timed", dies)
         with pytest.raises(KeyboardInterrupt):
             tester.test(BUCKET, packed(made, second[:30]))
     tester.updateMapState("s__entries", BUCKET, log)  # as Spark does
     found = changes(tester.test(BUCKET, packed(made, second)))
-    well = TwsTester(stage.Segments(made, "t", 1, 0, False), timeMode="ProcessingTime")
+    well = TwsTester(processor.Segments(made, "t", 1, 0, False), timeMode="ProcessingTime")
     well.setProcessingTime(1000)
     well.test(BUCKET, packed(made, first))
     assert found and found == changes(well.test(BUCKET, packed(made, second)))
@@ -128,40 +128,40 @@ def test_a_worker_that_dies_in_a_batch_leaves_nothing_to_be_trusted(monkeypatch:
 
 def test_records_of_an_earlier_build_are_refused() -> None:
     made = plan(RULES)
-    tester = TwsTester(stage.Segments(made, "s", 1, 0, False), timeMode="ProcessingTime")
+    tester = TwsTester(processor.Segments(made, "s", 1, 0, False), timeMode="ProcessingTime")
     tester.setProcessingTime(1000)
     tester.test(BUCKET, packed(made, rows(0)[:80]))
     log = dict(tester.peekMapState("s__entries", BUCKET))
-    before = json.loads(zlib.decompress(log[(stage.SNAPSHOT,)][4]))
+    before = json.loads(zlib.decompress(log[(processor.SNAPSHOT,)][4]))
     del before["layout"]
-    log[(stage.SNAPSHOT,)] = (*log[(stage.SNAPSHOT,)][:4], zlib.compress(json.dumps(before).encode()), b"")
+    log[(processor.SNAPSHOT,)] = (*log[(processor.SNAPSHOT,)][:4], zlib.compress(json.dumps(before).encode()), b"")
     tester.updateMapState("s__entries", BUCKET, log)
-    held._HELD.clear()
+    processor._HELD.clear()
     with pytest.raises(PenstockError, match=r"earlier build.*new checkpoint"):
         tester.test(BUCKET, packed(made, rows(0)[80:]))
 
 
 @pytest.mark.usefixtures("sharing")
 def test_workers_that_share_build_records_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage, "LOG_ENTRIES", 3)
-    monkeypatch.setattr(stage, "replayed", pytest.fail)
+    monkeypatch.setattr(processor, "LOG_ENTRIES", 3)
+    monkeypatch.setattr(processor, "replayed", pytest.fail)
     made, found = plan(RULES), list[Change]()
     tester = TwsTester(
-        stage.Segments(made, "s", 1, 0, True), timeMode="EventTime", eventTimeExtractor=lambda row: 1 << 60
+        processor.Segments(made, "s", 1, 0, True), timeMode="EventTime", eventTimeExtractor=lambda row: 1 << 60
     )
     batches = [(some, int(str(some[-1]["at"]))) for some in (rows(0)[i : i + 20] for i in range(0, 160, 20))]
     for some, now in batches:
         monkeypatch.setattr(shared_memory, "_NUMBERS", {})  # as in another worker
         found += changes(tester.test(BUCKET, packed(made, some)))
         found += changes(tester.setWatermark(now - 1))
-    assert not held._HELD
+    assert not processor._HELD
     clocked = [([modelled(row) for row in some], now - 1) for some, now in batches]
     assert grouped(found) == segment_model.changes(RULES, clocked)
 
 
 def test_what_is_due_waits_for_what_is_late() -> None:
     made = plan(RULES)
-    tester = TwsTester(stage.Segments(made, "s", 1, 50, False), timeMode="ProcessingTime")
+    tester = TwsTester(processor.Segments(made, "s", 1, 50, False), timeMode="ProcessingTime")
     cart = [{"person": "ann", "event": "cart", "amount": 0.0, "country": None, "at": 100}]
     tester.setProcessingTime(100)
     tester.test(BUCKET, packed(made, cart))

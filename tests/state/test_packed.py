@@ -19,7 +19,7 @@ from penstock.errors import PenstockError
 from penstock.keyed_state import arrow_keys
 from penstock.keyed_state.buckets import BLOB, GONE, Bucket
 from penstock.keyed_state.description import TABLES, About
-from penstock.segment import processor, processor as held
+from penstock.segment import processor
 from penstock.segment.rule_plan import plan
 from penstock.state import read
 from penstock.state.packed import opened, shown, unpack_segments, unpack_tables
@@ -156,7 +156,7 @@ def test_a_log_of_several_batches_is_unpacked_to_what_holds_now() -> None:
 
 
 def test_a_log_of_segments_is_unpacked_to_what_the_worker_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held, "_HELD", {})
+    monkeypatch.setattr(processor, "_HELD", {})
     made = plan(segment_events.RULES)
     tester = TwsTester(processor.Segments(made, "s", 1, 0, False), timeMode="ProcessingTime")
     tester.setProcessingTime(160)
@@ -165,7 +165,7 @@ def test_a_log_of_segments_is_unpacked_to_what_the_worker_holds(monkeypatch: pyt
         tester.test(0, [Row(events=segment_events.touches(made, events).pack())])
     names = ["previous", "token", "clock", "latest", "rules", "data"]
     found = unpack_segments(pieces(tester.peekMapState("s__entries", 0), names))
-    ids, rows = held._HELD["/s/0"].store.records()
+    ids, rows = processor._HELD["/s/0"].store.records()
     members = sum(1 for row in rows.tolist() if row[2])
     assert members and len(found) == len(ids)
     assert {row["key"]["person"] for row in found.to_pylist()} == {one.decode() for one in ids}

@@ -20,7 +20,7 @@ from penstock.database.cql_connection import connection
 from penstock.errors import PenstockError
 from penstock.local import services
 from penstock.local.cql_node import SERVICE as CQL
-from penstock.segment.member_tables import delivery_sync, member_counts, member_erase, member_schema as tables
+from penstock.segment.member_tables import delivery_sync, member_counts, member_erase, member_schema
 from penstock.segment.member_tables.member_schema import explained
 from penstock.wire.consumer.topic_records import Reader
 
@@ -89,7 +89,7 @@ def _action(actions: Any, name: str, line: str, act: Any) -> argparse.ArgumentPa
 
 def _tables(args: argparse.Namespace) -> None:
     with explained(args.keyspace, args.hosts):
-        tables.create_tables(connection(Access(args.hosts)).rows, args.keyspace)
+        member_schema.create_tables(connection(Access(args.hosts)).rows, args.keyspace)
 
 
 def _count(args: argparse.Namespace) -> None:

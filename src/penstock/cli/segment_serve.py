@@ -9,7 +9,7 @@ from penstock.connect.rest_server import RestServer, bind
 from penstock.database.access import Access
 from penstock.errors import PenstockError
 from penstock.hosts import Hosts, is_loopback
-from penstock.ingest.api_keys import ApiKeys as Callers
+from penstock.ingest.api_keys import ApiKeys
 from penstock.ingest.ingest_settings import DIGEST
 from penstock.ingest.origins import ApiKey
 from penstock.segment.member_tables.delivery_server import Deliveries, app
@@ -21,7 +21,7 @@ def run(args: argparse.Namespace) -> None:
     """Serve until a signal comes."""
     ended = threading.Event()
     listen(ended)
-    access = Callers(_keys(args))
+    access = ApiKeys(_keys(args))
     reach = Access.of(args.hosts, {}, where="segment serve")
     deliveries = Deliveries(lambda name, to: Sync(name, to, args.keyspace, reach, args.servers))
     with bind(args.host, args.port) as bound:

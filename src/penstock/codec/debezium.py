@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 
 from pyspark.sql import Column, DataFrame, functions as F
 
-from penstock.codec import cql_values, envelope, envelope as legacy
+from penstock.codec import cql_values, envelope
 from penstock.codec.change_frame import Layout, layout
 from penstock.codec.connect_schema import topic_name
 from penstock.codec.envelope import Format, deletes_one_row, key_headers
@@ -82,7 +82,7 @@ def _records(
     """The records, before transforms and codecs."""
     table = layout(changes.schema, style.needed)
     if style.legacy:
-        table = legacy.legacy_layout(table)
+        table = envelope.legacy_layout(table)
     changes = good_changes(changes)
     if skipped:
         changes = changes.where(~F.col("op").isin(*skipped))

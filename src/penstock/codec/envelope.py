@@ -25,9 +25,9 @@ EXTENDED_COLUMNS = (
     "batch_seq_no",
     "end_of_batch",
 )
-"""Columns of the change frame that this format needs in addition to the columns of every event."""
+"""Columns of the change frame that the extended format needs in addition to the columns of every event."""
 LEGACY_COLUMNS = ("delta", "deleted")
-"""Columns of the change frame that this format needs in addition to the columns of every event."""
+"""Columns of the change frame that the legacy format needs in addition to the columns of every event."""
 ROW_DELETES = (3, -3)
 PARTITION_DELETES = (4, -4)
 FORMATS = ("advanced", "legacy", "extended")

@@ -13,7 +13,7 @@ from penstock.connect.definition import Property, read_all
 from penstock.connect.properties import FREE, properties
 from penstock.connect.providers import Provided
 from penstock.connect.secrets import Hiding, is_secret, masked, of_config, unrestored
-from penstock.connect.transforms import transform_chain as transforms
+from penstock.connect.transforms import transform_chain
 from penstock.errors import PenstockError
 from penstock.kafka import kafka_sink
 from penstock.paths import is_file
@@ -49,7 +49,7 @@ def check(config: Mapping[str, str], provided: Provided, *, ask: bool = True) ->
     definitions = (
         *properties(),
         *converters.definitions(given.config),
-        *transforms.definitions(given.config),
+        *transform_chain.definitions(given.config),
         *topics.definitions(given.config),
     )
     values, errors = read_all(definitions, given.config)

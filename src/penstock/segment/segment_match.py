@@ -15,7 +15,7 @@ from penstock.config import duration
 from penstock.errors import PenstockError, SchemaChanged
 from penstock.keyed_state.buckets import require_name
 from penstock.keyed_state.event_time import require_no_window
-from penstock.segment import event_packing, membership_events, processor as stage
+from penstock.segment import event_packing, membership_events, processor
 from penstock.segment.predicate_index import index
 from penstock.segment.rule_definitions import MILLISECOND, Rule, Total, predicates, spec, terms
 from penstock.segment.rule_files import RuleFile, parse
@@ -81,9 +81,9 @@ def match(
         require_no_window(frame, f"segment.match {name!r}")
         packed = packed.withWatermark("newest", f"{delay // MILLISECOND} milliseconds")
     # With "events", the watermark already lags by `late`.
-    processor = stage.Segments(made, name, buckets, 0 if by_events else delay // MILLISECOND, by_events)
+    kept = processor.Segments(made, name, buckets, 0 if by_events else delay // MILLISECOND, by_events)
     mode = "EventTime" if by_events else "ProcessingTime"
-    changed = packed.groupBy("bucket").transformWithState(processor, stage.SCHEMA, "Append", mode)
+    changed = packed.groupBy("bucket").transformWithState(kept, processor.SCHEMA, "Append", mode)
     return changed.mapInArrow(membership_events.rows, membership_events.SCHEMA)
 
 

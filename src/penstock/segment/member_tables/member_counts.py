@@ -20,14 +20,12 @@ from penstock.database.requests import RequestLimits
 from penstock.database.retrying import retrying
 from penstock.errors import PenstockError
 from penstock.segment.member_tables.member_schema import COUNTS_KEPT, explained
-from penstock.segment.member_tables.set_expression import Sketch, parse, united
+from penstock.segment.member_tables.set_expression import SIZE, Sketch, parse, united
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-SIZE = 12
-"""The base-2 logarithm of the number of hashes in a sketch, as in `set_expression`, which unites them."""
 LENGTHS = {
     "minute": timedelta(minutes=1),
     "ten": timedelta(minutes=10),
