@@ -15,9 +15,8 @@ from hypothesis import given, settings, strategies as st
 
 from penstock.ingest.body import MEMBERS, WINDOW, unpack
 from penstock.ingest.event_schema import TOO_LARGE_TO_SAY, Schema
-from penstock.ingest.events import EventFormat
+from penstock.ingest.events import EventFormat, elements
 from penstock.ingest.responses import LONGEST, Problem, Refused
-from penstock.ingest.scan_kernel import elements
 
 CLICK = {
     "type": "object",

@@ -1,4 +1,4 @@
-"""The loop that reads bodies without decoding finds what decoding and validating finds, or leaves the body to them."""
+"""The type of a schema's events accepts what decoding and validating accepts, or leaves the event to them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from penstock.ingest.event_schema import Schema
+from penstock.ingest.event_types import event_decoder
 from penstock.ingest.events import EventFormat
 from penstock.ingest.responses import Refused
-from penstock.ingest.scan_kernel import DEPTH, cut, room
-from penstock.ingest.schema_plan import plan
 
 ORDER = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -29,19 +28,22 @@ ORDER = {
         "t": {"format": "date-time"},
         "o": {"type": "object", "properties": {"k": {}, "b": {"type": "boolean"}}, "additionalProperties": False},
         "c": {"const": "x"},
-        "r": {"$ref": "#"},
+        "r": {"$ref": "#/$defs/small"},
     },
-    "additionalProperties": {"$ref": "#/$defs/small"},
     "$defs": {"small": {"type": ["object", "string", "integer", "array"], "maxLength": 3}},
 }
-ANYTHING = plan(True, ())
-assert ANYTHING
+CLOSED = {**ORDER, "additionalProperties": False}
+BARE: dict[str, Any] = {name: value for name, value in ORDER.items() if name not in ("type", "required")}
 READINGS = {
     "any": EventFormat(None, (), 200, 5),
     "keyed": EventFormat(None, ("o", "k"), 200, 5),
     "schema": EventFormat(Schema(ORDER), (), 200, 5),
     "schema and key": EventFormat(Schema(ORDER), ("o", "k"), 200, 5),
+    "no other fields": EventFormat(Schema(CLOSED), ("i",), 200, 5),
+    "any type": EventFormat(Schema(BARE), ("n",), 200, 5),
+    "only the validator": EventFormat(Schema({**ORDER, "additionalProperties": {"$ref": "#/$defs/small"}}), (), 200, 5),
 }
+UNBOUNDED = EventFormat(None, (), 100_000, 10)
 
 NUMBERS = [
     "0",
@@ -164,7 +166,7 @@ def verdict(read: Any, body: bytes, lines: bool, key: bytes | None) -> object:
 
 @settings(max_examples=1500)
 @given(bodies(), st.sampled_from(sorted(READINGS)), st.sampled_from([None, None, b"key"]))
-def test_the_loop_says_what_decoding_says(made: tuple[bytes, bool], name: str, key: bytes | None) -> None:
+def test_a_type_says_what_decoding_says(made: tuple[bytes, bool], name: str, key: bytes | None) -> None:
     body, lines = made
     reading = READINGS[name]
     assert verdict(reading.read, body, lines, key) == verdict(reading.examine, body, lines, key)
@@ -172,12 +174,11 @@ def test_the_loop_says_what_decoding_says(made: tuple[bytes, bool], name: str, k
 
 @settings(max_examples=300)
 @given(bodies())
-def test_what_the_loop_takes_python_takes(made: tuple[bytes, bool]) -> None:
+def test_what_is_accepted_python_accepts(made: tuple[bytes, bool]) -> None:
     body, lines = made
-    assert ANYTHING
-    found = cut(body, ANYTHING, lines=lines, largest=100_000, room=room(10))
+    found = UNBOUNDED.scan(body, lines=lines, key=None)
     if found:
-        assert all(isinstance(json.loads(value or b""), dict) for value in found[0].listed())
+        assert all(isinstance(json.loads(value or b""), dict) for value in found.values.listed())
 
 
 plain = st.dictionaries(
@@ -186,38 +187,74 @@ plain = st.dictionaries(
 
 
 @given(st.lists(plain, min_size=1, max_size=5), st.booleans(), st.sampled_from([None, 1]))
-def test_what_encoders_write_is_taken_by_the_loop(
-    events: list[dict[str, Any]], ascii_only: bool, indent: int | None
-) -> None:
+def test_what_encoders_write_is_accepted(events: list[dict[str, Any]], ascii_only: bool, indent: int | None) -> None:
     sent = [json.dumps(event, ensure_ascii=ascii_only, indent=indent).encode() for event in events]
-    assert ANYTHING
-    found = cut(b"[" + b", ".join(sent) + b"]", ANYTHING, lines=False, largest=100_000, room=room(10))
-    assert found and found[0].listed() == sent
+    found = UNBOUNDED.scan(b"[" + b", ".join(sent) + b"]", lines=False, key=None)
+    assert found and found.values.listed() == sent
     if not indent:
-        found = cut(b"\n\n".join(sent), ANYTHING, lines=True, largest=100_000, room=room(10))
-        assert found and found[0].listed() == sent
+        found = UNBOUNDED.scan(b"\n\n".join(sent), lines=True, key=None)
+        assert found and found.values.listed() == sent
 
 
-@pytest.mark.parametrize("name", READINGS)
-def test_usual_events_are_taken_by_the_loop(name: str) -> None:
-    events = [{"a": "abc", "n": n, "t": "2026-05-31T12:00:00.25Z", "o": {"k": f"u-{n}", "b": True}} for n in range(5)]
-    body, document = b"\n".join(map(msgspec.json.encode, events)), ORDER if "schema" in name else True
-    made = plan(document, READINGS[name].key)
-    assert made
-    found = cut(body, made, lines=True, largest=200, room=room(5))
-    assert found and [json.loads(value or b"") for value in found[0].listed()] == events
-    if "key" in name:
-        assert found[1] and found[1].listed() == [b"u-%d" % n for n in range(5)]
-    assert cut(body, made, lines=True, largest=200, room=room(4)) is None
-    assert cut(body, made, lines=True, largest=20, room=room(5)) is None
+@pytest.mark.parametrize("name", [name for name in READINGS if name != "only the validator"])
+def test_usual_events_are_accepted(name: str) -> None:
+    events = [
+        {"a": "abc", "n": n, "i": n, "t": "2026-05-31T12:00:00.25Z", "o": {"k": f"u-{n}", "b": True}} for n in range(5)
+    ]
+    body, reading = b"\n".join(map(msgspec.json.encode, events)), READINGS[name]
+    found = reading.scan(body, lines=True, key=None)
+    assert found and [json.loads(value or b"") for value in found.values.listed()] == events
+    keys = {("o", "k"): [b"u-%d" % n for n in range(5)], (): [None] * 5}.get(reading.key, [b"%d" % n for n in range(5)])
+    assert found.key_texts().listed() == keys
+    assert EventFormat(reading.schema, reading.key, 200, 4).scan(body, lines=True, key=None) is None
+    assert EventFormat(reading.schema, reading.key, 20, 5).scan(body, lines=True, key=None) is None
 
 
-def test_values_may_be_nested_deeply_or_not_at_all() -> None:
-    for depth in (DEPTH - 1, DEPTH, 3 * DEPTH):
+def test_values_may_be_nested_deeply_but_not_without_end() -> None:
+    for depth in (50, 100_000):
         body = b'{"a":' + b"[" * depth + b"]" * depth + b"}"
-        assert ANYTHING
-        assert (cut(body, ANYTHING, lines=True, largest=1000, room=room(1)) is not None) == (depth < DEPTH)
-        assert READINGS["any"].read(body, lines=True, key=None)[0].count == (len(body) <= 200)
+        found = EventFormat(None, (), 1 << 20, 1).scan(body, lines=True, key=None)
+        assert (found is not None) == (depth == 50)
+
+
+others = st.none() | st.sampled_from("0123456789-:+.Z ")
+dates = st.sampled_from(
+    ["2026-05-31", "2026-02-28", "2024-02-29", "2026-04-31", "2026-13-01", "0000-01-01", "9999-12-31"]
+)
+hours = st.sampled_from(["12:00:00", "23:59:59.5", "23:59:60", "24:00:00", "12:60:00", "00:00:00.123456789", "12:00"])
+zones = st.sampled_from(["Z", "z", "+01:30", "-23:59", "+24:00", "+0130", ""])
+
+
+@settings(max_examples=500)
+@given(dates, st.sampled_from("TTTt "), hours, zones, st.integers(0, 30), others)
+def test_times_that_are_accepted_are_valid(
+    date: str, between: str, hour: str, zone: str, at: int, other: str | None
+) -> None:
+    time = date + between + hour + zone
+    if other is not None:
+        time = time[:at] + other + time[at + 1 :]
+    reading = EventFormat(Schema({"properties": {"t": {"format": "date-time"}}}), (), 200, 1)
+    body = json.dumps({"t": time}).encode()
+    assert reading.scan(body, lines=True, key=None) is None or not reading.examine(body, lines=True, key=None)[1]
+
+
+bounds = st.sampled_from([-1, 0, 1.5, 2**53, 2**53 + 1, -(2**63), 2**63, 1e20, 1.0])
+amounts = st.sampled_from(["-1", "0", "1", "1.5", "2", "9007199254740992", "9007199254740993", "9007199254740994.0"])
+amounts |= st.sampled_from(["9223372036854775807", "9223372036854775808", "-9223372036854775809", "1e20", "1e400"])
+
+
+@settings(max_examples=500)
+@given(
+    st.dictionaries(
+        st.sampled_from(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"]), bounds, min_size=1, max_size=3
+    ),
+    st.sampled_from([{}, {"type": "integer"}, {"type": "number"}, {"type": ["integer", "number"]}]),
+    amounts,
+)
+def test_bounds_are_the_validator_s(limits: dict[str, Any], type: dict[str, Any], amount: str) -> None:
+    reading = EventFormat(Schema({"properties": {"n": {**type, **limits}}}), (), 200, 1)
+    body = b'{"n":%b}' % amount.encode()
+    assert reading.scan(body, lines=True, key=None) is None or not reading.examine(body, lines=True, key=None)[1]
 
 
 @pytest.mark.parametrize(
@@ -226,19 +263,51 @@ def test_values_may_be_nested_deeply_or_not_at_all() -> None:
         {"pattern": "a"},
         {"properties": {"a": {"anyOf": [{}]}}},
         {"properties": {"a": {"enum": [1]}}},
+        {"properties": {"a": {"enum": ["b"], "minLength": 2}}},
         {"properties": {"a": {"format": "uuid"}}},
-        {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {}}},
         {"properties": {"a": False}},
-        {"properties": {f"p{n}": {} for n in range(80)}},
+        {"properties": {"a": {"$ref": "#"}}},
+        {"properties": {"a": {"$ref": "#/$defs/missing"}}},
+        {"properties": {"a": {"items": [{}]}}},
+        {"additionalProperties": {"type": "string"}},
         {"required": ["a"], "additionalProperties": False},
-        {"minimum": 2**60},
+        {"properties": {"a": {"minimum": 2**70}}},
+        {"properties": {"a": {"minimum": 1, "exclusiveMinimum": 1.5}}},
+        {"properties": {"a": {"minimum": 2**53 + 1}}},
+        {"properties": {"a": {"minLength": 2.0}}},
+        {"properties": {"a": {"type": "file"}}},
         {"properties": {"a": {"$id": "urn:a"}}},
+        {"properties": {"\x00": {"type": "string"}}},
+        {"type": "string"},
+        False,
     ],
 )
-def test_schemas_with_anything_else_have_no_plan(schema: Any) -> None:
-    assert plan(schema, ()) is None
+def test_schemas_with_anything_else_have_no_type(schema: Any) -> None:
+    assert event_decoder(schema, ()) is None
 
 
-def test_a_key_that_the_schema_does_not_allow_has_no_plan() -> None:
-    assert plan({"additionalProperties": False, "properties": {"a": {}}}, ("b",)) is None
-    assert plan({"additionalProperties": False, "properties": {"a": {}}}, ("a", "b")) is not None
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"required": ["k"]}}},
+        {"properties": {f"p{n}": {"type": "string"} for n in range(200)}},
+        {"properties": {"a b": {"type": "string"}, "class": {"type": "integer"}, "\u00e9": {"type": "null"}}},
+        {
+            "$defs": {
+                f"d{n}": {"properties": {"a": {"$ref": f"#/$defs/d{n + 1}"}, "b": {"$ref": f"#/$defs/d{n + 1}"}}}
+                for n in range(40)
+            }
+            | {"d40": {"type": "string"}},
+            "properties": {"a": {"$ref": "#/$defs/d0"}},
+        },
+    ],
+)
+def test_schemas_of_many_or_strange_names_have_a_type(schema: Any) -> None:
+    assert event_decoder(schema, ()) is not None
+
+
+def test_a_key_that_the_schema_does_not_allow_has_no_type() -> None:
+    closed = {"additionalProperties": False, "properties": {"a": {}}}
+    assert event_decoder(closed, ("b",)) is None
+    assert event_decoder(closed, ("a", "b")) is not None
+    assert event_decoder({"properties": {"a": {"type": "boolean"}}}, ("a",)) is None
