@@ -12,9 +12,6 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import NamedTuple
 
-import uvicorn
-from waiting import until
-
 from penstock.ingest import ingest_server as server
 from penstock.ingest.app import App
 from penstock.ingest.body import InFlight
@@ -81,17 +78,21 @@ def running(folder: Path, config: str) -> Iterator[Running]:
     with server.bind("127.0.0.1", 0) as bound:
         site = server.Site(settings, server.readings(settings), bound, None)
         store, counts = Memory(), IngestCounts()
-        uvicorn_config = server._config(site)
-        pages = server._pages(site, store, list)
-        uvicorn_config.app = App(site.readings, store, settings, counts, InFlight(settings.limits.in_flight), pages)
-        serving = uvicorn.Server(uvicorn_config)
-        thread = threading.Thread(target=lambda: asyncio.run(serving.serve([bound])))
+        app = App(
+            site.readings,
+            store,
+            settings,
+            counts,
+            InFlight(settings.limits.in_flight),
+            server._pages(site, store, list),
+        )
+        serving = server.IngestServer(site)
+        thread = threading.Thread(target=lambda: asyncio.run(serving.serve(app)))
         thread.start()
         try:
-            until(lambda: serving.started, "the server")
             yield Running(bound.getsockname()[1], counts, store.events)
         finally:
-            serving.should_exit = True
+            serving.stop()
             thread.join()
 
 

@@ -19,7 +19,7 @@ NEEDED = {"cassandra": "cassandra-driver", "confluent_kafka": "confluent-kafka",
 NEEDED_BY_ADTECH = {
     "adbc_driver_postgresql": "adbc-driver-postgresql",
     "datasketches": "datasketches",
-    "uvicorn": "uvicorn",
+    "httptools": "httptools",
     "msgspec": "msgspec",
     "jsonschema_rs": "jsonschema-rs",
 }

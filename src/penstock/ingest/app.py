@@ -1,4 +1,4 @@
-"""The server as an ASGI application: one fast route without a framework, and pages made once or at each request."""
+"""What the server answers: events, mostly without a task for each request, and pages made once or at each request."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from functools import lru_cache, partial
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
 from penstock.hosts import LONGEST, MISDIRECTED, Hosts, is_loopback
 from penstock.ingest import pixel
 from penstock.ingest.api_keys import ApiKeys
-from penstock.ingest.body import Disconnected, InFlight, Receive, Share, read, too_large, unpack
+from penstock.ingest.body import InFlight, too_large, unpack
 from penstock.ingest.events import JSON, LINES, EventFormat, Events
+from penstock.ingest.exchange import Answer, Asked, Request
 from penstock.ingest.ingest_metrics import IngestCounts
 from penstock.ingest.ingest_settings import IngestSettings
 from penstock.ingest.kafka_store import EventStore
 from penstock.ingest.origins import Pages
 from penstock.ingest.pixel import parameters
-from penstock.ingest.responses import Headers, Problem, Refused, Send, listed, refusal_headers, refuse, reply
+from penstock.ingest.responses import PROBLEM, Problem, Refused, listed, refusal, refusal_headers
 
 log = logging.getLogger(__name__)
 
@@ -43,16 +44,11 @@ UNPACKED = 4 << 10
 
 Result = TypeVar("Result")
 
+Found: TypeAlias = tuple[Events, Sequence[Problem]]
+"""The events to store, and the problems of the others."""
+Say = Callable[[Answer], None]
 Page = Callable[[], tuple[int, bytes, bytes]]
-"""Status, type and body."""
-
-
-class Asked(NamedTuple):
-    """What a request asks for: how its body is cut, a key for all events, and whether bad events may be left out."""
-
-    lines: bool
-    key: bytes | None
-    partial: bool
+"""Status, body and type."""
 
 
 class App:
@@ -73,6 +69,8 @@ class App:
         self.counts, self.in_flight, self._pages = counts, in_flight, pages
         # One thread: most of the work holds Python's lock, so more would not be faster, and would take more memory.
         self._thread = ThreadPoolExecutor(1, "bodies")
+        self._tasks: set[asyncio.Future[Found]] = set()
+        """Bodies that are read aside; the event loop itself keeps no reference."""
         self._access = ApiKeys(settings.keys)
         self.callers = {name: Pages.of(name, one.origins, settings.keys) for name, one in settings.topics.items()}
         """The web pages that may call, by topic."""
@@ -81,32 +79,34 @@ class App:
         self._hosts = _hosts(settings)
         self._tls, self._preflight = settings.tls is not None, int(settings.preflight.total_seconds())
 
-    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        began, path, topic, status = time.perf_counter(), scope["path"], "", 0
-        headers: dict[bytes, bytes] = dict(scope["headers"])
-        image = path.startswith(pixel.PATH)
-        shared: Headers = []
+    def begin(self, request: Request) -> Answer | None:
+        """The answer that a head alone gets; None if the body is needed."""
         try:
-            self.require_host(headers)
-            if image or path.startswith(EVENTS):
-                shared = self._known.headers(headers.get(b"origin"))
-                topic = self._topic(path[len(pixel.PATH if image else EVENTS) :], image)
-                shared = self.callers[topic].headers(headers.get(b"origin"))
-                status = await self._send(topic, scope, headers, receive, send, shared, image=image)
-            else:
-                status = await self._page(path, scope["method"], send)
-        except Refused as why:
-            status = why.status
-            self.refused(topic, why)
-            await self._say(send, why, shared, image=image)
-        except Disconnected:
-            status = GONE
-        except Exception:
-            log.exception("%s %s", scope["method"], path)
-            status = 500
-            await self._say(send, FAULT, shared, image=image)
-        finally:
-            self.counts.answered(topic, status, time.perf_counter() - began)
+            self.require_host(request.headers)
+            topic = self.routes.get(request.url)
+            if topic is None and (request.path.startswith((EVENTS, pixel.PATH))):
+                request.image = request.path.startswith(pixel.PATH)
+                request.shared = self._known.headers(request.headers.get(b"origin"))
+                topic = self._topic(request.path[len(pixel.PATH if request.image else EVENTS) :], request.image)
+            if topic is None:
+                return self._page(request.path, request.method)
+            request.topic = topic
+            request.shared = self.callers[topic].headers(request.headers.get(b"origin"))
+            return self._admit(topic, request)
+        except Exception as error:
+            return self._refusal(request, error)
+
+    def _admit(self, topic: str, request: Request) -> Answer | None:
+        """Admit a request with events, or answer a browser's preflight; raises Refused."""
+        method, wanted = request.method, "GET" if request.image else "POST"
+        if method == "OPTIONS":
+            more = self.callers[topic].preflight(request.headers, wanted.encode(), self._preflight)
+            return Answer(204, headers=request.shared + more)
+        if method != wanted:
+            raise Refused(405, f"events are sent with {wanted}")
+        if not request.image:
+            request.asked = self.admit(topic, request.headers, request.query if b"?" in request.url else b"")
+        return None
 
     def _topic(self, name: str, image: bool) -> str:
         if name not in self.readings:
@@ -115,72 +115,109 @@ class App:
             raise Refused(404, f"{name} takes no events as images; the server's operator allows it with pixel = true")
         return name
 
-    async def _send(
-        self,
-        topic: str,
-        scope: dict[str, Any],
-        headers: Mapping[bytes, bytes],
-        receive: Receive,
-        send: Send,
-        shared: Headers,
-        *,
-        image: bool,
-    ) -> int:
-        """Take events, or answer a browser's preflight; returns the status."""
-        method, wanted = scope["method"], "GET" if image else "POST"
-        if method == "OPTIONS":
-            more = self.callers[topic].preflight(headers, wanted.encode(), self._preflight)
-            await send({"type": "http.response.start", "status": 204, "headers": shared + more})
-            await send({"type": "http.response.body"})
-            return 204
-        if method != wanted:
-            raise Refused(405, f"events are sent with {wanted}")
-        status = self.store.status
-        if image:
-            await self._take_image(topic, headers, scope["query_string"])
-            await reply(send, status, pixel.GIF, pixel.KIND, pixel.HEADERS + shared)
-        else:
-            with Share(self.in_flight) as share:
-                answer = await self._take(topic, headers, scope["query_string"], receive, share)
-            await reply(send, status, answer, more=shared)
-        return status
+    def take(self, request: Request, say: Say) -> None:
+        """Store the events of a complete request, then call `say` with the answer; mostly without a task."""
+        try:
+            body = request.body()
+            found = self._read_image(request) if request.image else self._read_at_once(request, body)
+        except Exception as error:
+            say(self._refusal(request, error))
+            return
+        if found:
+            self._store(request, say, *found)
+            return
+        reading = asyncio.ensure_future(self._read(request, body))
+        self._tasks.add(reading)
+        reading.add_done_callback(partial(self._read_aside, request, say))
 
-    async def _say(self, send: Send, why: Refused, shared: Headers, *, image: bool) -> None:
-        if image:
-            headers = pixel.HEADERS + shared + refusal_headers(why) + pixel.problem(why)
-            await reply(send, why.status, pixel.GIF, pixel.KIND, headers)
+    def _read_aside(self, request: Request, say: Say, reading: asyncio.Future[Found]) -> None:
+        self._tasks.discard(reading)
+        if error := reading.exception():
+            say(self._refusal(request, error))
         else:
-            await refuse(send, why, shared)
+            self._store(request, say, *reading.result())
 
-    async def _take(
-        self, topic: str, headers: Mapping[bytes, bytes], query: bytes, receive: Receive, share: Share
-    ) -> bytes:
-        """Take the events of a request; returns the body of the answer."""
-        asked = self.admit(topic, headers, query)
-        body = await read(receive, share, most=self.limits.body)
-        if coding := headers.get(b"content-encoding"):
-            packed, most = body, self.limits.body
-            if len(packed) <= UNPACKED:
-                body = unpack(packed, coding, most=most)
-            else:
-                body = await self.aside(lambda: unpack(packed, coding, most=most))
-            share.take(len(body))
-        events, problems = await self._read(topic, asked, body)
+    def _store(self, request: Request, say: Say, events: Events, problems: Sequence[Problem]) -> None:
+        def stored(done: asyncio.Future[None]) -> None:
+            error = done.exception()
+            say(self._refusal(request, error) if error else self._accepted(request, events, problems))
+
         if events.count:
-            await self.store.put(topic, events)
-        return self.accepted(topic, events, problems)
+            try:
+                self.store.put(request.topic, events).add_done_callback(stored)
+            except Exception as error:
+                say(self._refusal(request, error))
+        else:
+            say(self._accepted(request, events, problems))
 
-    async def _take_image(self, topic: str, headers: Mapping[bytes, bytes], query: bytes) -> None:
-        fields = parameters(query, pixel.MOST)
+    def _accepted(self, request: Request, events: Events, problems: Sequence[Problem]) -> Answer:
+        """Counts events that are safe."""
+        counts, topic = self.counts, request.topic
+        counts.events[topic] += events.count
+        counts.bytes[topic] += events.size
+        if request.image:
+            return Answer(self.store.status, pixel.GIF, pixel.KIND, pixel.HEADERS + request.shared)
+        if not problems:
+            return Answer(self.store.status, b'{"accepted":%d}' % events.count, headers=request.shared)
+        counts.bad[topic] += len({one.index for one in problems})
+        body = msgspec.json.encode({"accepted": events.count, **listed(problems)})
+        return Answer(self.store.status, body, headers=request.shared)
+
+    def _refusal(self, request: Request, error: BaseException) -> Answer:
+        """The answer to a request that is refused; counts its bad events."""
+        if isinstance(error, Refused):
+            why = error
+        else:
+            log.error("%s %s", request.method, request.url[:LONGEST].decode("latin-1"), exc_info=error)
+            why = FAULT
+        if why.problems:
+            self.counts.bad[request.topic] += len({one.index for one in why.problems})
+        more = refusal_headers(why) + request.shared
+        if request.image:
+            return Answer(why.status, pixel.GIF, pixel.KIND, [*pixel.HEADERS, *more, *pixel.problem(why)])
+        return Answer(why.status, refusal(why), PROBLEM, more)
+
+    def answered(self, request: Request, status: int) -> None:
+        """Count a request that has its answer, or gets none (`GONE`)."""
+        request.end()
+        self.counts.answered(request.topic, status, time.perf_counter() - request.began)
+
+    def _read_image(self, request: Request) -> Found:
+        topic, headers = request.topic, request.headers
+        fields = parameters(request.query, pixel.MOST)
         self._require_caller(topic, headers, fields.pop("api_key", None), image=True)
         key = _key(fields, headers)
         fields.pop("key", None)
         self.store.require_ready()
         schema = self.readings[topic].schema
         body = pixel.body(fields, schema.document if schema else None)
-        events, problems = self.read(topic, Asked(lines=False, key=key, partial=False), body)
-        await self.store.put(topic, events)
-        self.accepted(topic, events, problems)
+        return self.read(topic, Asked(lines=False, key=key, partial=False), body)
+
+    def _read_at_once(self, request: Request, body: bytes) -> Found | None:
+        """The events of a body that is read quickly; None if it is not."""
+        asked = request.asked
+        if asked is None or b"content-encoding" in request.headers:
+            return None
+        if len(body) <= SCANNED and (events := self.scan(request.topic, asked, body)):
+            return events, ()
+        return self.examine(request.topic, asked, body) if len(body) <= EXAMINED else None
+
+    async def _read(self, request: Request, body: bytes) -> Found:
+        """The events of a body that is unpacked first, or examined in the thread."""
+        topic, asked, most = request.topic, request.asked, self.limits.body
+        assert asked is not None
+        if coding := request.headers.get(b"content-encoding"):
+            packed = body
+            if len(packed) <= UNPACKED:
+                body = unpack(packed, coding, most=most)
+            else:
+                body = await self.aside(lambda: unpack(packed, coding, most=most))
+            request.take(len(body))
+        if len(body) <= SCANNED and (events := self.scan(topic, asked, body)):
+            return events, ()
+        if len(body) <= EXAMINED:
+            return self.examine(topic, asked, body)
+        return await self.aside(lambda: self.read(topic, asked, body))
 
     def admit(self, topic: str, headers: Mapping[bytes, bytes], query_string: bytes) -> Asked:
         """What the head of a request asks for; raises Refused if it is not admitted."""
@@ -215,7 +252,7 @@ class App:
         """The events to store, if the compiled loop is sure that all are good; else None."""
         return self.readings[topic].scan(body, lines=asked.lines, key=asked.key)
 
-    def examine(self, topic: str, asked: Asked, body: bytes) -> tuple[Events, Sequence[Problem]]:
+    def examine(self, topic: str, asked: Asked, body: bytes) -> Found:
         """The events to store, and the problems of the others; raises Refused for problems, unless `asked.partial`."""
         events, problems = self.readings[topic].examine(body, lines=asked.lines, key=asked.key)
         if problems and not asked.partial:
@@ -225,43 +262,18 @@ class App:
             )
         return events, problems
 
-    async def _read(self, topic: str, asked: Asked, body: bytes) -> tuple[Events, Sequence[Problem]]:
-        """As `read`, on the event loop if that is quick, else in the thread."""
-        if len(body) <= SCANNED and (events := self.scan(topic, asked, body)):
-            return events, ()
-        if len(body) <= EXAMINED:
-            return self.examine(topic, asked, body)
-        return await self.aside(lambda: self.read(topic, asked, body))
-
-    def read(self, topic: str, asked: Asked, body: bytes) -> tuple[Events, Sequence[Problem]]:
+    def read(self, topic: str, asked: Asked, body: bytes) -> Found:
         """As `examine`, but tries the compiled loop first."""
         events = self.scan(topic, asked, body)
         return (events, ()) if events else self.examine(topic, asked, body)
 
-    def accepted(self, topic: str, events: Events, problems: Sequence[Problem]) -> bytes:
-        """Count events that are safe; returns the body of the answer."""
-        counts = self.counts
-        counts.events[topic] += events.count
-        counts.bytes[topic] += events.size
-        if not problems:
-            return b'{"accepted":%d}' % events.count
-        counts.bad[topic] += len({one.index for one in problems})
-        return msgspec.json.encode({"accepted": events.count, **listed(problems)})
-
-    def refused(self, topic: str, why: Refused) -> None:
-        """Count the bad events of a request that is refused for them."""
-        if why.problems:
-            self.counts.bad[topic] += len({one.index for one in why.problems})
-
-    async def _page(self, path: str, method: str, send: Send) -> int:
+    def _page(self, path: str, method: str) -> Answer:
         page = self._pages.get(path)
         if page is None:
             raise Refused(404, f"there is no {path}; send events to {EVENTS}TOPIC, or see /docs")
         if method not in ("GET", "HEAD"):
             raise Refused(405, f"{path} is read with GET")
-        status, kind, body = page()
-        await reply(send, status, body, kind)
-        return status
+        return Answer(*page())
 
 
 def _hosts(settings: IngestSettings) -> Callable[[bytes], bool] | None:

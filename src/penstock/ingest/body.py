@@ -1,14 +1,10 @@
-"""Reads the body of a request, within limits of size, memory and time, and unpacks gzip."""
+"""Counts the memory of requests, and unpacks gzip within limits of size."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 from penstock.ingest.responses import Refused
-
-Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 GZIP = 16 + zlib.MAX_WBITS
 WINDOW = 16 << 10
@@ -17,10 +13,6 @@ MEMBERS = 10_000
 """Most gzip members in a body. A member costs a few microseconds and may be empty: 8 MB have room for 400 000."""
 FULL = 1
 """Seconds after which callers may try again when the memory for requests is used up."""
-
-
-class Disconnected(Exception):
-    """The caller disconnected before the body was complete."""
 
 
 class InFlight:
@@ -42,12 +34,6 @@ class Share:
     def __init__(self, all: InFlight) -> None:
         self._all, self._size = all, 0
 
-    def __enter__(self) -> Share:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.give_back()
-
     def give_back(self) -> None:
         self._all.bytes -= self._size
         self._size = 0
@@ -57,36 +43,6 @@ class Share:
         self._all.bytes += size
         if self._all.bytes > self._all.most and self._all.bytes > self._size:
             raise Refused(429, "the memory for requests is taken; send again later", retry_after=FULL)
-
-
-async def read(receive: Receive, share: Share, *, most: int) -> bytes:
-    """The whole body.
-
-    Raises `Disconnected` if the caller left, or was disconnected because it took too long, and `Refused` if the body is
-    too large or the memory for requests is used up.
-    """
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    share.take(len(body))
-    if message["type"] == "http.request" and not message["more_body"]:
-        return _within(body, most)
-    parts, size = [body], len(body)
-    while message["type"] == "http.request" and message["more_body"]:
-        message = await receive()
-        parts.append(message.get("body", b""))
-        share.take(len(parts[-1]))
-        size += len(parts[-1])
-        if size > most:
-            raise too_large(most)
-    if message["type"] != "http.request":
-        raise Disconnected
-    return b"".join(parts)
-
-
-def _within(body: bytes, most: int) -> bytes:
-    if len(body) > most:
-        raise too_large(most)
-    return body
 
 
 def too_large(most: int) -> Refused:

@@ -132,7 +132,7 @@ class _Types:
             if not extra:
                 raise _Unknown
             properties[path[0]] = True
-        fields = []
+        fields: list[tuple[str, Any, Any]] = []
         for number, (name, schema) in enumerate(properties.items()):
             is_key = path is not None and name == path[0]
             found = self.of(schema, path[1:] if path and is_key else None)

@@ -286,7 +286,7 @@ def keys_of(
 def _key(found: Any) -> bytes | None:
     """The key that a value is; None if it is not a string or an integer."""
     if found.__class__ is str:
-        return found.encode()  # type: ignore[no-any-return]
+        return found.encode()
     return b"%d" % found if found.__class__ is int else None
 
 

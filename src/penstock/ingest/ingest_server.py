@@ -1,4 +1,4 @@
-"""The server process: `App` in uvicorn, from a bound socket to the last acknowledged event."""
+"""The server process, from a bound socket to the last acknowledged event."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
-import uvicorn
+import uvloop
 
 from penstock.errors import PenstockError
 from penstock.ingest.app import App, Page
@@ -50,33 +50,62 @@ SILENT = 5.0
 Sit = Callable[[Reporter], Alone | Seat]
 
 
-class IngestServer(uvicorn.Server):
-    """uvicorn's server, with the connections of `Listener`."""
+class IngestServer:
+    """Connections at a bound socket, from the start until all that were open at the end have their answers."""
 
-    def __init__(self, config: uvicorn.Config, site: Site) -> None:
-        super().__init__(config)
-        limits, most = site.settings.limits, room(site.settings.limits.connections)
+    def __init__(self, site: Site) -> None:
+        self._times, limits = site.settings.times, site.settings.limits
+        most = room(limits.connections)
+        self._unread = limits.in_flight
+        self._connections: set[HttpConnection] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping = False
         self.listener = Listener(
             site.bound,
             self._connection,
             most=most,
             per_address=min(limits.connections_per_address or max(1, most // 2), most),
             tls=site.tls,
-            handshake=site.settings.times.body.total_seconds(),
+            handshake=self._times.body.total_seconds(),
         )
 
-    def _connection(self, on_lost: Callable[[], None]) -> HttpConnection:
-        made = HttpConnection(self.config, self.server_state, {})
-        made.on_lost = on_lost
-        return made
+    def stop(self) -> None:
+        """Let `serve` end; may be called at any time, by other threads and by handlers of signals, too."""
+        self._stopping = True
+        if self._loop:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._changed.set)
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets=[])
+    async def serve(self, app: App) -> None:
+        """Take requests until `stop`; then answer those that have begun to come."""
+        self._app, self._changed, self._loop = app, asyncio.Event(), asyncio.get_running_loop()
+        body, idle = self._times.body.total_seconds(), self._times.idle.total_seconds()
+        watching = asyncio.create_task(
+            watch(self._connections, body=body, idle=idle, unread=self._unread, most=self.listener.most)
+        )
         self.listener.start()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._until(lambda: self._stopping)
         self.listener.stop()
-        await super().shutdown(sockets=[])
+        for one in list(self._connections):
+            one.shutdown()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._times.kafka.total_seconds() + body + MARGIN):
+                await self._until(lambda: not self._connections)
+        for one in list(self._connections):
+            one.transport.abort()
+        watching.cancel()
+
+    async def _until(self, reached: Callable[[], bool]) -> None:
+        while not reached():
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _connection(self, on_lost: Callable[[], None]) -> HttpConnection:
+        def lost() -> None:
+            on_lost()
+            self._changed.set()
+
+        return HttpConnection(self._app, self._connections, lost)
 
 
 def readings(settings: IngestSettings) -> dict[str, EventFormat]:
@@ -137,12 +166,10 @@ def run(site: Site, connect: Callable[[], Clients], ready: Callable[[], None]) -
 def _run(site: Site, number: int, connect: Callable[[], Clients], sit: Sit, ready: Callable[[], None]) -> None:
     """Run the only process, or the worker of this number."""
     _keep_memory()
-    config = _config(site)
-    server = IngestServer(config, site)
-    # For signals before uvicorn handles them, and for those that it raises again at its end.
+    server = IngestServer(site)
     for one in STOPS:
-        signal.signal(one, lambda number, frame: setattr(server, "should_exit", True))
-    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        signal.signal(one, lambda number, frame: server.stop())
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(site, number, connect, sit, server, ready))
 
 
@@ -167,23 +194,14 @@ async def _serve(
         counts, in_flight = IngestCounts(), InFlight(settings.limits.in_flight)
         seat = sit(Reporter(counts, in_flight, store, clients.producer, server.listener))
         pages = _pages(site, store, seat.reports)
-        server.config.app = App(site.readings, store, settings, counts, in_flight, pages)
-        watching = watch(
-            server.server_state.connections,
-            body=settings.times.body.total_seconds(),
-            idle=settings.times.idle.total_seconds(),
-            unread=settings.limits.in_flight,
-            most=server.listener.most,
-        )
-        beside = [seat.keep_telling(), watching]
-        tasks = [asyncio.create_task(one) for one in beside]
+        app = App(site.readings, store, settings, counts, in_flight, pages)
+        telling = asyncio.create_task(seat.keep_telling())
         # The garbage collector then looks only at objects made from here on.
         gc.collect()
         gc.freeze()
         ready()
-        await server.serve()
-        for task in tasks:
-            task.cancel()
+        await server.serve(app)
+        telling.cancel()
 
 
 @asynccontextmanager
@@ -206,27 +224,6 @@ async def _store(settings: IngestSettings, number: int, clients: Clients) -> Asy
                 await store.close()
         finally:
             await clients.reader.close()
-
-
-def _config(site: Site) -> uvicorn.Config:
-    times = site.settings.times
-    patience = times.kafka.total_seconds() + times.body.total_seconds() + MARGIN
-
-    async def nothing(scope: Any, receive: Any, send: Any) -> None: ...
-
-    return uvicorn.Config(
-        nothing,
-        http=HttpConnection,
-        ws="none",
-        lifespan="off",
-        interface="asgi3",
-        access_log=False,
-        log_config=None,
-        proxy_headers=False,
-        server_header=False,
-        timeout_keep_alive=int(times.idle.total_seconds()) or 1,
-        timeout_graceful_shutdown=int(patience),
-    )
 
 
 def tls(of: Tls) -> ssl.SSLContext:
@@ -252,11 +249,11 @@ def _pages(site: Site, store: EventStore, reports: Callable[[], list[Report]]) -
 
     def healthy() -> tuple[int, bytes, bytes]:
         takes, told = health(reports(), time.monotonic(), SILENT)
-        return 200 if takes else 503, PLAIN, msgspec.json.encode(told)
+        return 200 if takes else 503, msgspec.json.encode(told), PLAIN
 
     return {
         "/health": healthy,
-        "/metrics": lambda: (200, TYPE, exposition(reports())),
-        "/openapi.json": lambda: (200, PLAIN, openapi),
-        "/docs": lambda: (200, b"text/html; charset=utf-8", docs),
+        "/metrics": lambda: (200, exposition(reports()), TYPE),
+        "/openapi.json": lambda: (200, openapi, PLAIN),
+        "/docs": lambda: (200, docs, b"text/html; charset=utf-8"),
     }

@@ -1,7 +1,7 @@
 """Accepts connections up to a limit, in all and from one address, and logs when it refuses some.
 
-uvicorn would leave this to the event loop, which has no limits, counts a connection with TLS only after its handshake,
-and silently closes new connections when there are no more file descriptors.
+The event loop's own servers have no limits, count a connection with TLS only after its handshake, and silently close
+new connections when there are no more file descriptors.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
 log = logging.getLogger(__name__)
 
 RESERVE = 64
@@ -33,13 +31,21 @@ GONE = (BlockingIOError, InterruptedError, ConnectionAbortedError)
 REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
+class Connection(asyncio.Protocol):
+    """A connection that can be asked to end."""
+
+    def shutdown(self) -> None:
+        """End after the answers to the requests that have begun to come."""
+        raise NotImplementedError
+
+
 class Listener:
     """Hands the connections at a bound socket to protocols, at most `most` at a time, and `per_address` per address."""
 
     def __init__(
         self,
         bound: socket.socket,
-        make: Callable[[Callable[[], None]], HttpToolsProtocol],
+        make: Callable[[Callable[[], None]], Connection],
         *,
         most: int,
         per_address: int,

@@ -1,15 +1,14 @@
-"""Answers: JSON, and problem documents (RFC 9457) for refused requests."""
+"""Problem documents (RFC 9457) for refused requests, and the headers that belong to them."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
 import msgspec
 
-Send = Callable[[dict[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 PLAIN, PROBLEM = b"application/json", b"application/problem+json"
@@ -62,16 +61,6 @@ def listed(problems: Sequence[Problem]) -> dict[str, Any]:
 def shortened(text: str) -> str:
     """The text, cut to `LONGEST` characters."""
     return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
-
-
-async def reply(send: Send, status: int, body: bytes, kind: bytes = PLAIN, more: Headers | None = None) -> None:
-    headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": status, "headers": headers + more if more else headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def refuse(send: Send, why: Refused, more: Sequence[tuple[bytes, bytes]] = ()) -> None:
-    await reply(send, why.status, refusal(why), PROBLEM, [*refusal_headers(why), *more])
 
 
 def refusal(why: Refused) -> bytes:
