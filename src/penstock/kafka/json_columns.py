@@ -23,7 +23,6 @@ from penstock.kafka.json_kernel import (
     texts,
 )
 from penstock.native import Array
-from penstock.native.byte_loads import WIDE
 from penstock.wire.records.arrays import cells, read_only
 
 MOST_MEMBERS = 62
@@ -66,7 +65,7 @@ def members(schema: st.StructType) -> Members | None:
         read_only(np.array([kind for kind, _, _ in found])),
         read_only(np.array([(-most - (most < _WORD), most) for _, most, _ in found])),
         read_only(np.stack([starts, lengths], axis=1)),
-        read_only(np.frombuffer(text + bytes(WIDE), np.uint8)),
+        read_only(np.frombuffer(text, np.uint8)),
         tuple(kind for _, _, kind in found),
     )
 
@@ -78,7 +77,7 @@ def columns(values: pa.BinaryArray, wanted: Members) -> tuple[pa.BooleanArray, l
     found = np.empty((len(wanted.kinds), 2, rows), np.int64)
     decimals = np.zeros((len(wanted.kinds), rows))
     good = np.zeros(rows, np.bool_)
-    take(data, offsets, _usable(data, offsets), *wanted[:-1], found, decimals, good)
+    take(data, offsets.astype(np.int64), _usable(data, offsets), *wanted[:-1], found, decimals, good)
     made = []
     for member, kind in enumerate(wanted.types):
         starts, lengths = found[member]

@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.native import Array
-from penstock.native.byte_loads import address, byte
-from penstock.native.jit import compiled, copy
+from penstock.native.jit import compiled, copy, uncounted
 from penstock.native.json_tokens import DAYS, decimal, digits, equal, is_time, literal, number, pair, space, string
 
 TEXT, TRUTH, DATE, TIME, WHOLE, DECIMAL, FLOAT = range(7)
@@ -27,7 +26,7 @@ _UNSURE = -(1 << 63)
 _MICROS = 1_000_000
 
 
-@compiled
+@uncounted
 def take(
     data: Array,
     offsets: Array,
@@ -43,96 +42,105 @@ def take(
     """For each `usable` row, set whether it is `good`, and its members' cells: start or value, and length.
 
     `cells` is members x 2 x rows, `decimals` members x rows. `names` has the start and length of each member's name in
-    `text`, which ends with `WIDE` extra bytes.
+    `text`.
     """
-    base, known, members, following = address(data), address(text), len(kinds), 0
+    members, following = len(kinds), 0
     for row in range(len(good)):
         for member in range(members):
             cells[member, 1, row] = NONE
         if not usable[row]:
             continue
-        at, end = base + offsets[row], base + offsets[row + 1]
-        at = space(at, end, False)
-        if at >= end or byte(at) != 0x7B:
+        end = offsets[row + 1]
+        at = space(data, offsets[row], end, False)
+        if at >= end or data[at] != 0x7B:
             continue
-        at, seen, whole = space(at + 1, end, False), 0, False
-        if at < end and byte(at) == 0x7D:
+        at, seen, whole = space(data, at + 1, end, False), 0, False
+        if at < end and data[at] == 0x7D:
             at, whole = at + 1, True
         while not whole:
-            if at >= end or byte(at) != 0x22:
+            if at >= end or data[at] != 0x22:
                 break
             # Members mostly come in the same order as in the previous object.
-            member, size = following, names[following, 1]
-            behind = at + 1 + size
-            if behind < end and byte(behind) == 0x22 and equal(at + 1, end, known + names[member, 0], size):
-                stop = behind + 1
+            member, stop = following, at + 1 + names[following, 1]
+            if stop < end and data[stop] == 0x22 and equal(data, at + 1, end, text, names[member, 0], names[member, 1]):
+                stop += 1
             else:
-                stop, member = string(at + 1, end), NONE
+                stop = string(data, at + 1, end)
                 if stop <= 0:
                     break
-                for other in range(members):
-                    if names[other, 1] == stop - at - 2 and equal(at + 1, end, known + names[other, 0], stop - at - 2):
-                        member = other
-            at = _value(stop, end)
+                member = _member(data, at + 1, stop - 1, names, text)
+            at = _value(data, stop, end)
             if at == 0:
                 break
-            here = byte(at)
             if member == NONE:
-                stop = skip(at, end)
+                stop = skip(data, at, end)
             elif seen >> member & 1:
                 break
             else:
                 seen |= 1 << member
                 following = member + 1 if member + 1 < members else 0
-                kind = kinds[member]
-                if here == 0x22:
-                    stop = string(at + 1, end)
-                    if kind == TEXT:
-                        cells[member, 0, row] = at + 1 - base
-                        cells[member, 1, row] = (abs(stop) - at - 2) | (ESCAPED if stop < 0 else 0)
-                        stop = abs(stop)
-                    elif DATE <= kind <= TIME and stop > 0:
-                        found = _micros(at + 1, stop - 1) if kind == TIME else _date(at + 1, stop - 1)
-                        if found == _UNSURE:
-                            break
-                        cells[member, 0, row], cells[member, 1, row] = found, 0
-                    else:
-                        break
-                elif here == 0x2D or 0x30 <= here <= 0x39:
-                    stop = number(at, end)
-                    if kind >= DECIMAL:
-                        stop = abs(stop)
-                        amount = decimal(at, stop)
-                        # Whether minus zero keeps its sign depends on how it is written.
-                        if not (amount > 0 or amount < 0 or (amount == 0 and here != 0x2D)):
-                            break
-                        # Rounding twice may give another number than rounding once.
-                        if kind == FLOAT and np.float32(amount) != amount:
-                            break
-                        decimals[member, row], cells[member, 1, row] = amount, 0
-                    elif stop > 0 and bounds[member, 1] > 0:
-                        count = _count(at, stop)
-                        if count < bounds[member, 0] or count > bounds[member, 1]:
-                            break
-                        cells[member, 0, row], cells[member, 1, row] = count * (_MICROS if kind == TIME else 1), 0
-                    else:
-                        break
-                else:
-                    stop = literal(at, end)
-                    if stop < 0:
-                        if kind != TRUTH:
-                            break
-                        stop = -stop
-                        cells[member, 0, row], cells[member, 1, row] = here == 0x74, 0
+                stop = _cell(data, at, end, kinds[member], bounds[member], cells[member, :, row], decimals[member], row)
             if stop <= 0:
                 break
-            at = space(stop, end, False)
-            if at >= end or (byte(at) != 0x2C and byte(at) != 0x7D):
+            at = space(data, stop, end, False)
+            if at >= end or (data[at] != 0x2C and data[at] != 0x7D):
                 break
-            if byte(at) == 0x7D:
+            if data[at] == 0x7D:
                 whole = True
-            at = at + 1 if whole else space(at + 1, end, False)
-        good[row] = whole and space(at, end, False) == end
+            at = at + 1 if whole else space(data, at + 1, end, False)
+        good[row] = whole and space(data, at, end, False) == end
+
+
+@uncounted
+def _member(data: Array, at: int, end: int, names: Array, text: Array) -> int:
+    """The member of this name; `NONE` if it is not wanted."""
+    for member in range(len(names)):
+        if names[member, 1] == end - at and equal(data, at, end, text, names[member, 0], end - at):
+            return member
+    return NONE
+
+
+@uncounted
+def _cell(data: Array, at: int, end: int, kind: int, bounds: Array, cell: Array, decimals: Array, row: int) -> int:
+    """Set a member's cell to the value at `at`; returns where it ends, 0 if unsure."""
+    here = data[at]
+    if here == 0x22:
+        stop = string(data, at + 1, end)
+        if kind == TEXT:
+            cell[0], cell[1] = at + 1, (abs(stop) - at - 2) | (ESCAPED if stop < 0 else 0)
+            return abs(stop)
+        if not (DATE <= kind <= TIME and stop > 0):
+            return 0
+        found = _micros(data, at + 1, stop - 1) if kind == TIME else _date(data, at + 1, stop - 1)
+        cell[0], cell[1] = found, 0
+        return 0 if found == _UNSURE else stop
+    if here == 0x2D or 0x30 <= here <= 0x39:
+        stop = number(data, at, end)
+        if kind >= DECIMAL:
+            stop = abs(stop)
+            amount = decimal(data, at, stop)
+            # Whether minus zero keeps its sign depends on how it is written.
+            if not (amount > 0 or amount < 0 or (amount == 0 and here != 0x2D)):
+                return 0
+            # Rounding twice may give another number than rounding once.
+            if kind == FLOAT and np.float32(amount) != amount:
+                return 0
+            decimals[row], cell[1] = amount, 0
+            return stop
+        if stop <= 0 or bounds[1] <= 0:
+            return 0
+        count = _count(data, at, stop)
+        if count < bounds[0] or count > bounds[1]:
+            return 0
+        cell[0], cell[1] = count * (_MICROS if kind == TIME else 1), 0
+        return stop
+    stop = literal(data, at, end)
+    if stop >= 0:
+        return stop
+    if kind != TRUTH:
+        return 0
+    cell[0], cell[1] = here == 0x74, 0
+    return -stop
 
 
 @compiled
@@ -146,43 +154,43 @@ def plain_rows(data: Array, offsets: Array, plain: Array) -> None:
                 break
 
 
-@compiled
-def skip(at: int, end: int) -> int:
+@uncounted
+def skip(data: Array, at: int, end: int) -> int:
     """Where the value at `at` ends, of any type; 0 if unsure."""
     depth, lists = 0, 0
     while at < end:
-        here = byte(at)
+        here = data[at]
         if here == 0x22:
-            at = abs(string(at + 1, end))
+            at = abs(string(data, at + 1, end))
         elif here == 0x2D or 0x30 <= here <= 0x39:
-            at = abs(number(at, end))
+            at = abs(number(data, at, end))
         elif here == 0x7B or here == 0x5B:
-            inner = space(at + 1, end, False)
+            inner = space(data, at + 1, end, False)
             if inner >= end or depth == DEPTH:
                 return 0
-            if byte(inner) == here + 2:
+            if data[inner] == here + 2:
                 at = inner + 1
             else:
                 depth, lists = depth + 1, lists << 1 | (here == 0x5B)
-                at = inner if here == 0x5B else _named(inner, end)
+                at = inner if here == 0x5B else _named(data, inner, end)
                 if at == 0:
                     return 0
                 continue
         else:
-            at = abs(literal(at, end))
+            at = abs(literal(data, at, end))
         if at == 0:
             return 0
         while depth > 0:
-            at = space(at, end, False)
+            at = space(data, at, end, False)
             if at >= end:
                 return 0
-            if byte(at) == 0x2C:
-                at = space(at + 1, end, False)
-                at = at if lists & 1 else _named(at, end)
+            if data[at] == 0x2C:
+                at = space(data, at + 1, end, False)
+                at = at if lists & 1 else _named(data, at, end)
                 if at == 0:
                     return 0
                 break
-            if byte(at) != (0x5D if lists & 1 else 0x7D):
+            if data[at] != (0x5D if lists & 1 else 0x7D):
                 return 0
             at, depth, lists = at + 1, depth - 1, lists >> 1
         if depth == 0:
@@ -190,68 +198,68 @@ def skip(at: int, end: int) -> int:
     return 0
 
 
-@compiled
-def _named(at: int, end: int) -> int:
+@uncounted
+def _named(data: Array, at: int, end: int) -> int:
     """Where the value after the name at `at` starts; 0 if unsure."""
-    if at >= end or byte(at) != 0x22:
+    if at >= end or data[at] != 0x22:
         return 0
-    stop = abs(string(at + 1, end))
-    return _value(stop, end) if stop > 0 else 0
+    stop = abs(string(data, at + 1, end))
+    return _value(data, stop, end) if stop > 0 else 0
 
 
-@compiled
-def _value(at: int, end: int) -> int:
+@uncounted
+def _value(data: Array, at: int, end: int) -> int:
     """Where the value after a name that ends at `at` starts; 0 if there is none."""
-    at = space(at, end, False)
-    if at >= end or byte(at) != 0x3A:
+    at = space(data, at, end, False)
+    if at >= end or data[at] != 0x3A:
         return 0
-    at = space(at + 1, end, False)
+    at = space(data, at + 1, end, False)
     return at if at < end else 0
 
 
-@compiled
-def _count(at: int, end: int) -> int:
+@uncounted
+def _count(data: Array, at: int, end: int) -> int:
     """The whole number of at most 18 digits."""
-    found, first = 0, at + 1 if byte(at) == 0x2D else at
+    found, first = 0, at + 1 if data[at] == 0x2D else at
     for i in range(first, end):
-        found = found * 10 + byte(i) - 0x30
+        found = found * 10 + data[i] - 0x30
     return -found if first > at else found
 
 
-@compiled
-def _date(at: int, end: int) -> int:
+@uncounted
+def _date(data: Array, at: int, end: int) -> int:
     """Days since 1970 of an ISO 8601 date; _UNSURE for anything else, and for a 29th of February."""
-    if end - at != 10 or byte(at + 4) != 0x2D or byte(at + 7) != 0x2D or pair(at) < 0 or pair(at + 2) < 0:
+    if end - at != 10 or data[at + 4] != 0x2D or data[at + 7] != 0x2D or pair(data, at) < 0 or pair(data, at + 2) < 0:
         return _UNSURE
-    year, month, day = pair(at) * 100 + pair(at + 2), pair(at + 5), pair(at + 8)
+    year, month, day = pair(data, at) * 100 + pair(data, at + 2), pair(data, at + 5), pair(data, at + 8)
     if year < 1 or month < 1 or month > 12 or day < 1 or day > DAYS[month]:
         return _UNSURE
     return _days(year, month, day)
 
 
-@compiled
-def _micros(at: int, end: int) -> int:
+@uncounted
+def _micros(data: Array, at: int, end: int) -> int:
     """Microseconds since 1970 of an RFC 3339 date-time; _UNSURE if it is not certainly one."""
-    if not is_time(at, end):
+    if not is_time(data, at, end):
         return _UNSURE
-    behind = digits(at + 20, end) if byte(at + 19) == 0x2E else at + 19
-    year = pair(at) * 100 + pair(at + 2)
+    behind = digits(data, at + 20, end) if data[at + 19] == 0x2E else at + 19
+    year = pair(data, at) * 100 + pair(data, at + 2)
     if year < 1 or behind > at + 26:
         return _UNSURE
     fraction = 0
     for i in range(at + 20, at + 26):
-        fraction = fraction * 10 + (byte(i) - 0x30 if i < behind else 0)
-    minutes = pair(at + 11) * 60 + pair(at + 14)
-    if byte(behind) != 0x5A:
-        ahead = pair(behind + 1) * 60 + pair(behind + 4)
+        fraction = fraction * 10 + (data[i] - 0x30 if i < behind else 0)
+    minutes = pair(data, at + 11) * 60 + pair(data, at + 14)
+    if data[behind] != 0x5A:
+        ahead = pair(data, behind + 1) * 60 + pair(data, behind + 4)
         if ahead > 18 * 60:
             return _UNSURE
-        minutes += ahead if byte(behind) == 0x2D else -ahead
-    seconds = (_days(year, pair(at + 5), pair(at + 8)) * 1440 + minutes) * 60 + pair(at + 17)
+        minutes += ahead if data[behind] == 0x2D else -ahead
+    seconds = (_days(year, pair(data, at + 5), pair(data, at + 8)) * 1440 + minutes) * 60 + pair(data, at + 17)
     return seconds * _MICROS + fraction
 
 
-@compiled
+@uncounted
 def _days(year: int, month: int, day: int) -> int:
     """Days since 1970 in the Gregorian calendar; the computation starts years in March."""
     if month <= 2:
@@ -263,32 +271,32 @@ def _days(year: int, month: int, day: int) -> int:
 @compiled
 def texts(data: Array, starts: Array, lengths: Array, ends: Array, out: Array) -> None:
     """Write a member's strings to `out` end to end, unescaped, while there is room; `ends` has one more entry."""
-    base, at = address(data), 0
+    at = 0
     for row in range(len(starts)):
         length = lengths[row]
         if length & (ESCAPED - 1) > len(out) - at and length > 0:
             return
         if length >= ESCAPED:
-            at = _plain(base + starts[row], base + starts[row] + length - ESCAPED, out, at)
+            at = _plain(data, starts[row], starts[row] + length - ESCAPED, out, at)
         elif length > 0:
             copy(out, at, data, starts[row], length)
             at += length
         ends[row + 1] = at
 
 
-@compiled
-def _plain(i: int, end: int, out: Array, at: int) -> int:
+@uncounted
+def _plain(data: Array, i: int, end: int, out: Array, at: int) -> int:
     """Write a valid string unescaped; returns where it ends in `out`."""
     while i < end:
-        here = byte(i)
+        here = data[i]
         i += 1
         if here == 0x5C:
-            here = byte(i)
+            here = data[i]
             i += 1
             if here == 0x75:
-                here, i = _unit(i), i + 4
+                here, i = _unit(data, i), i + 4
                 if 0xD800 <= here < 0xDC00:
-                    here = 0x10000 + ((here - 0xD800) << 10) + _unit(i + 2) - 0xDC00
+                    here = 0x10000 + ((here - 0xD800) << 10) + _unit(data, i + 2) - 0xDC00
                     i += 6
                 at = _utf8(here, out, at)
                 continue
@@ -307,17 +315,17 @@ def _plain(i: int, end: int, out: Array, at: int) -> int:
     return at
 
 
-@compiled
-def _unit(i: int) -> int:
+@uncounted
+def _unit(data: Array, i: int) -> int:
     """The number of four hexadecimal digits."""
     found = 0
     for k in range(i, i + 4):
-        digit = byte(k)
+        digit = data[k]
         found = found << 4 | (digit - 0x30 if digit <= 0x39 else (digit | 0x20) - 0x57)
     return found
 
 
-@compiled
+@uncounted
 def _utf8(point: int, out: Array, at: int) -> int:
     if point < 0x80:
         out[at] = point
