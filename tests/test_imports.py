@@ -46,6 +46,30 @@ SAME_NAMES = {
     # The root has only the base class; users catch the errors of the Kafka client as `penstock.wire.errors`.
     "errors",
 }
+# Modules of under 120 lines that one module of their folder imports, and why they are not part of it.
+SMALL = {
+    "cdc.span_read": "tasks load it, a plan of a batch does not",
+    "cli.segment_serve": "it loads a web server, which the other actions do not need",
+    "connect.heartbeat": "an idea of its own: events that say how far a connector is",
+    "connect.keystores": "an idea of its own: Java's keystores as PEM",
+    "connect.offsets": "an idea of its own: the connector's offsets as Kafka Connect stores them",
+    "connect.transforms.cast": "one transform",
+    "connect.transforms.header_transforms": "one kind of transforms",
+    "connect.transforms.predicates": "an idea of its own: which records a transform gets",
+    "connect.transforms.times": "one transform",
+    "connect.transforms.topic_routing": "one kind of transforms",
+    "cql.matching.id_match": "the public function",
+    "ingest.board": "an idea of its own: memory that outlives the process that wrote it",
+    "ingest.pixel": "an idea of its own: events as images",
+    "ingest.seats": "an idea of its own: the counts of several workers",
+    "kafka.kafka_records": "tasks load it, a plan of a batch does not",
+    "local.plugin": "an idea of its own: the plugin's jar, in the wheel or built",
+    "local.registry_server": "one service",
+    "local.repository": "an idea of its own: where jars come from",
+    "local.start": "an idea of its own: a service's process, until it answers",
+    "run.faults": "an idea of its own: which errors pass",
+    "segment.member_tables.set_expression": "an idea of its own: a language",
+}
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -53,6 +77,7 @@ def name_of(module: Path) -> str:
     return ".".join(module.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
+FILES = [module for module in MODULES if module.stem != "__init__"]
 NAMES = {name_of(module) for module in MODULES}
 
 
@@ -85,6 +110,34 @@ def test_imports_go_one_way(module: Path) -> None:
 def test_a_name_of_a_module_stands_once() -> None:
     names = Counter(module.stem for module in MODULES if module.stem != "__init__" and part(module) != "cli")
     assert {name for name, count in names.items() if count > 1} == SAME_NAMES
+
+
+def test_small_modules_have_a_reason() -> None:
+    users: dict[str, set[str]] = {name: set() for name in NAMES}
+    for module in FILES:
+        for name in imported(module):
+            users[name].add(name_of(module))
+    small = {
+        name.removeprefix("penstock.")
+        for name in map(name_of, (one for one in FILES if len(one.read_text().splitlines()) < 120))
+        if {user.rpartition(".")[0] for user in users[name]} == {name.rpartition(".")[0]} and len(users[name]) == 1
+    }
+    assert small == set(SMALL)
+
+
+def functions(module: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    nodes = ast.walk(ast.parse(module.read_text()))
+    return [node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(PACKAGE)))
+def test_functions_are_short(module: Path) -> None:
+    """At most 60 lines without the signature and the docstring; compiled ones have at most 10 arguments."""
+    for one in functions(module):
+        begin = one.body[1 if ast.get_docstring(one) and len(one.body) > 1 else 0].lineno
+        assert (one.end_lineno or begin) - begin < 60, one.name
+        if any(isinstance(mark, ast.Name) and mark.id in ("compiled", "uncounted") for mark in one.decorator_list):
+            assert len(one.args.args) + len(one.args.kwonlyargs) <= 10, one.name
 
 
 @pytest.mark.parametrize(
