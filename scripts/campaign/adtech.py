@@ -15,10 +15,10 @@ from campaign.world import World
 from penstock.errors import PenstockError
 from penstock_demo import child
 from penstock_demo.adtech import reads, site
-from penstock_demo.adtech.load import Status
 from penstock_demo.adtech.parts import Ingest
-from penstock_demo.adtech.run import TARGET, TASKS, Demo, Options, create
-from penstock_demo.parts import Load, Pipeline
+from penstock_demo.adtech.run import TARGET, TASKS, Demo, create
+from penstock_demo.parts import Pipeline
+from penstock_demo.stage import Options
 from penstock_demo.view import View
 
 TOPICS = dict(reads.TOPICS)
@@ -32,16 +32,11 @@ class AdtechRound(Breaking, Demo):
     def __init__(
         self, chosen: Round, world: World, folder: Path, struck: list[Struck], view: View, stack: ExitStack
     ) -> None:
-        super().__init__(Options(folder, 0, RATES["adtech"], (), keep=False), view, stack)
+        super().__init__(Options(folder, 0, str(RATES["adtech"]), (), keep=False), view, stack)
         self._round, self._world, self._folder = chosen, world, folder
         self._disks, self.struck = {}, struck
         self._kinds = {one.kind for one in chosen.breaks}
         reads.TOPICS.update(TOPICS)
-
-    @property
-    def _load(self) -> Load[Status]:
-        assert self._loading is not None
-        return self._loading
 
     def outcome(self) -> dict[str, Any]:
         """Run the round; returns its counts of acts, events and problems."""

@@ -26,7 +26,7 @@ from penstock.local.process import tail
 from penstock_demo import child
 from penstock_demo.generation import publish
 from penstock_demo.node import connect
-from penstock_demo.parts import Load, Pipeline
+from penstock_demo.parts import Pipeline
 from penstock_demo.stage import Stage
 
 WAIT = 600.0
@@ -151,7 +151,7 @@ class Clock:
         fresh.replace(self._file)
 
 
-class Breaking(Stage):
+class Breaking(Stage[Any]):
     """Does the breaks of a round one after the other while the load runs; each is undone before the next."""
 
     _world: World
@@ -161,10 +161,6 @@ class Breaking(Stage):
     _away = False
     _disks: dict[str, Disk]
     struck: list[Struck]
-
-    @property
-    def _load(self) -> Load[Any]:
-        raise NotImplementedError
 
     def _times(self) -> array[int]:
         """The time of each cause and the time of receipt of its result, alternating, in microseconds."""

@@ -26,11 +26,11 @@ from campaign.world import World
 from penstock.errors import PenstockError
 from penstock_demo import consume, journal, shop, watch
 from penstock_demo.journal import Expected
-from penstock_demo.load import Status
 from penstock_demo.node import connect
-from penstock_demo.parts import Load, Pipeline
+from penstock_demo.parts import Pipeline
 from penstock_demo.reconcile import Record, Report, reconcile
-from penstock_demo.run import Demo, Options
+from penstock_demo.run import Demo
+from penstock_demo.stage import Options
 from penstock_demo.verdict import examples
 from penstock_demo.view import View
 
@@ -121,11 +121,6 @@ class ShopRound(Breaking, Demo):
         self._grown: set[str] = set()
         self._kinds = {one.kind for one in chosen.breaks}
         self.tables = tuple(chosen.settings["tables"].split("+"))
-
-    @property
-    def _load(self) -> Load[Status]:
-        assert self._loading is not None
-        return self._loading
 
     def outcome(self) -> dict[str, Any]:
         """Run the round; returns its counts of writes, events and problems."""

@@ -1,16 +1,11 @@
-"""The demo from start to end: services, tables, pipeline, load, consumer, proof; then everything is stopped.
-
-Each step waits for a condition with a deadline, and checks meanwhile that all parts still run.
-"""
+"""The demo of the shop: services, tables, pipeline, load, consumer, proof; then everything is stopped."""
 
 from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.errors import PenstockError
 from penstock.local import services
 from penstock.local.process import uninterrupted
 from penstock_demo import breaks, consume, journal, shop
@@ -20,26 +15,13 @@ from penstock_demo.load import Status
 from penstock_demo.node import connect
 from penstock_demo.parts import Cpu, Load, Pipeline
 from penstock_demo.reconcile import reconcile
-from penstock_demo.stage import PATIENCE, START, TURN, WINDOW, Rates, Running, Stage, prepare, staged
-from penstock_demo.verdict import Verdict, examples, judge, percentile
+from penstock_demo.stage import TURN, Options, Running, Stage, prepare, staged
+from penstock_demo.verdict import Verdict, examples, judge
 from penstock_demo.view import Board, View
 
-WARM_DELAY = 3.0
-WARM_LONGEST = 30.0
 TARGET = f"{Path(__file__).with_name('pipelines.py')}:changes"
 PHASES = {"alter": "altering a table", "generation": "publishing new streams"}
 """The breaks that kill nothing."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the user asked for; `rate` is a number of writes per second or "max", `broken` the parts to kill."""
-
-    root: Path
-    seconds: float
-    rate: str
-    broken: tuple[str, ...]
-    keep: bool
 
 
 def demo(options: Options, view: View) -> Verdict:
@@ -51,37 +33,18 @@ def _environment(services: Running) -> dict[str, str]:
     return {"PENSTOCK_DEMO_CQL": services.cql, "PENSTOCK_DEMO_KAFKA": services.kafka}
 
 
-class Demo(Stage):
-    """The parts as they start, and the board with their numbers; subclasses use other servers and other breaks."""
+class Demo(Stage[Status]):
+    """The parts as they start, and the proof."""
 
     tables = tuple(shop.TABLES)
-    start, warm_longest, patience = START, WARM_LONGEST, PATIENCE
-    """Seconds for the first events, then until events come soon, and without progress at the end until it gives up."""
+    _reader: Reader
 
     def __init__(self, options: Options, view: View, stack: ExitStack) -> None:
-        super().__init__(options.root, view, Board())
-        self._options, self._stack = options, stack
-        self._rates = Rates()
+        super().__init__(options, view, Board(), stack)
         self._breaks: list[int] = []
-        self._lag = 0
-        self._flowing = 0.0
-        self._loading: Load[Status] | None = None
-
-    @property
-    def _load(self) -> Load[Status]:
-        assert self._loading is not None
-        return self._loading
 
     def run(self) -> Verdict:
-        self._start()
-        self._phase("warming up", load="warm-up rate")
-        self._until(self._warm, "the first events did not arrive in time", self.start)
-        self._load.go()
-        self._until(lambda: self._load.status.going, "the load does not answer")
-        self._lag, cpu = 0, self._cpu()
-        self._phase("running", load="writing")
-        self._run_load()
-        used = self._cpu().since(cpu)
+        used = self._to_the_load_s_end()
         self._phase("waiting for the last events", load="done")
         self._drain()
         return self._judge(used)
@@ -135,12 +98,9 @@ class Demo(Stage):
     def _cpu(self) -> Cpu:
         return Cpu.now(self._running.pids, self._pipeline.pid, self._load.status.cpu)
 
-    def _warm(self) -> bool:
-        """Whether events of all tables arrive soon after their writes; after `warm_longest` later ones are enough."""
-        if len(self._reader.tables) < len(self.tables):
-            return False
-        self._flowing = self._flowing or time.monotonic()
-        return 0 < self._board.delay_p99 < WARM_DELAY or time.monotonic() - self._flowing > self.warm_longest
+    def _first(self) -> bool:
+        """Whether events of all tables have arrived."""
+        return len(self._reader.tables) >= len(self.tables)
 
     def _run_load(self) -> None:
         parts = self._options.broken
@@ -191,21 +151,6 @@ class Demo(Stage):
         verdict.examples = examples(report, self._load.journal, self._running.kafka)
         return verdict
 
-    def _look(self) -> None:
-        self._pipeline.look()
-        if self._reader.fault:
-            raise PenstockError(f"the consumer ended: {self._reader.fault}", where=self._running.kafka)
-        if self._loading:
-            self._loading.look()
-            self._measure(self._loading.status)
-
-    def _measure(self, status: Status) -> None:
-        board = self._board
-        board.writes, board.events, board.retries = status.writes, len(self._reader.times) // 2, status.retries
-        board.writes_per_s, board.events_per_s = self._rates.of(board.writes, board.events)
-        recent = sorted(self._reader.recent(time.time_ns() // 1000 - int(WINDOW * 1e6)))
-        board.delay_p50, board.delay_p99 = percentile(recent, 0.5) / 1e6, percentile(recent, 0.99) / 1e6
-        board.lag = max(0, status.events - len(self._reader.records))
-        self._lag = max(self._lag, board.lag)
-        board.batch = self._pipeline.batch
-        board.parts["pipeline"] = f"pid {self._pipeline.pid}"
+    def _counts(self, status: Status) -> tuple[int, int, int, int]:
+        lag = max(0, status.events - len(self._reader.records))
+        return status.writes, len(self._reader.times) // 2, lag, status.retries

@@ -121,7 +121,8 @@ def _require_writable(file: Path) -> None:
 
 def _cdc(args: argparse.Namespace, root: Path, rate: str, console: Console) -> Any:
     from penstock_demo.consume import TOPICS
-    from penstock_demo.run import Options, demo
+    from penstock_demo.run import demo
+    from penstock_demo.stage import Options
     from penstock_demo.verdict import print_verdict
     from penstock_demo.view import view
 
@@ -135,12 +136,13 @@ def _cdc(args: argparse.Namespace, root: Path, rate: str, console: Console) -> A
 
 def _adtech(args: argparse.Namespace, root: Path, rate: str, console: Console) -> Any:
     from penstock_demo.adtech.reads import TOPICS
-    from penstock_demo.adtech.run import Options, demo
+    from penstock_demo.adtech.run import demo
     from penstock_demo.adtech.verdict import print_verdict
+    from penstock_demo.stage import Options
     from penstock_demo.view import view
 
     with view(console) as shown:
-        verdict = demo(Options(root, args.seconds, float(rate), tuple(args.broken), args.keep), shown)
+        verdict = demo(Options(root, args.seconds, str(float(rate)), tuple(args.broken), args.keep), shown)
     print_verdict(console, verdict)
     if args.keep:
         _tell_kept(root, "adtech", TOPICS)

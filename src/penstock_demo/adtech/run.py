@@ -1,7 +1,4 @@
-"""The demo from start to end: services, tables, ingest, pipeline, load, deliveries, proof; then all is stopped.
-
-Each step waits for a condition with a deadline, and checks meanwhile that all parts still run.
-"""
+"""The demo of ad-tech: services, tables, ingest, pipeline, load, deliveries, proof; then all is stopped."""
 
 from __future__ import annotations
 
@@ -11,13 +8,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from penstock.cql.matching import id_store
-from penstock.errors import PenstockError
 from penstock.local import services
 from penstock.local.process import uninterrupted
 from penstock.segment.member_tables.member_counts import counts
@@ -31,8 +26,7 @@ from penstock_demo.adtech.reconcile import Expected, Report
 from penstock_demo.adtech.verdict import Verdict
 from penstock_demo.node import connect
 from penstock_demo.parts import Cpu, Load, Pipeline
-from penstock_demo.stage import START, WINDOW, Rates, Running, Stage, prepare, staged
-from penstock_demo.verdict import percentile
+from penstock_demo.stage import START, Options, Running, Stage, prepare, staged
 from penstock_demo.view import Board, View
 
 TARGET = f"{Path(__file__).with_name('pipelines.py')}:adtech"
@@ -43,23 +37,10 @@ KILLED = ("kafka", "cassandra", "postgres")
 PARTS = ("ingest", "spark", "worker", *KILLED)
 WARM = 0.8
 """Visitors who may act, as a share of the events per second, before the load runs at its full rate."""
-WARM_DELAY = 4.0
-WARM_LONGEST = 20.0
 SYNCED = ("buyers", "interested")
 """Segments that are delivered: one whose members stay, and one whose members are gone at the end."""
 OVERDUE = 2_000
 """Milliseconds for which a row may outlast its membership: its TTL is in whole seconds."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the user asked for; `rate` is a number of actions per second, `broken` the parts to kill."""
-
-    root: Path
-    seconds: float
-    rate: float
-    broken: tuple[str, ...]
-    keep: bool
 
 
 def demo(options: Options, view: View) -> Verdict:
@@ -67,41 +48,26 @@ def demo(options: Options, view: View) -> Verdict:
     return staged(lambda stack: Demo(options, view, stack).run(), keep=options.keep)
 
 
-class Demo(Stage):
-    """The parts as they start, and the board with their numbers; subclasses use other servers and other breaks."""
+class Demo(Stage[Status]):
+    """The parts as they start, and the proof."""
 
-    start, warm_longest, patience = START, WARM_LONGEST, START
-    """Seconds for the first events, then until events come soon, and without progress at the end until it gives up."""
+    warm_longest, warm_delay, patience = 20.0, 4.0, START
+    warming, working = "signing in", "acting"
+    _reader: reads.Reader
 
     def __init__(self, options: Options, view: View, stack: ExitStack) -> None:
-        super().__init__(options.root, view, Board(names=("posted", "matched", "posted, not yet matched")))
-        self._options, self._stack = options, stack
-        self._rates = Rates()
+        super().__init__(options, view, Board(names=("posted", "matched", "posted, not yet matched")), stack)
         self._report = Report()
         self._receipts: dict[str, list[dict[str, Any]]] = {segment: [] for segment in SYNCED}
-        self._lag = 0
-        self._flowing = 0.0
-        self._loading: Load[Status] | None = None
-
-    @property
-    def _load(self) -> Load[Status]:
-        assert self._loading is not None
-        return self._loading
 
     def run(self) -> Verdict:
-        self._start()
-        self._phase("warming up", load="signing in")
-        self._until(self._warm, "the first visitors are not known in time", self.start)
-        self._deliver("full")
-        self._load.go()
-        self._until(lambda: self._load.status.going, "the load does not answer")
-        self._lag, cpu = 0, self._cpu()
-        self._phase("running", load="acting")
-        self._run_load()
-        used = self._cpu().since(cpu)
+        used = self._to_the_load_s_end()
         self._phase("waiting for what is due", load="done")
         wanted = self._drain()
         return self._judge(wanted, used)
+
+    def _before_load(self) -> None:
+        self._deliver("full")
 
     def _start(self) -> None:
         root = self._options.root
@@ -144,18 +110,15 @@ class Demo(Stage):
         return Pipeline(self._options.root, TARGET, environment, stay=stay, cores=TASKS)
 
     def _load_arguments(self) -> list[str]:
-        pace = ["--rate", str(self._options.rate), "--seconds", str(self._options.seconds)]
+        pace = ["--rate", self._options.rate, "--seconds", str(self._options.seconds)]
         return ["--address", self._ingest.address, "--kafka", self._running.kafka, *pace]
 
     def _cpu(self) -> Cpu:
         return Cpu.now(self._running.pids | {"ingest": self._ingest.pid}, self._pipeline.pid, self._load.status.cpu)
 
-    def _warm(self) -> bool:
-        """Whether enough visitors may act, and changes follow soon; after `warm_longest` later ones are enough."""
-        if self._load.status.able < WARM * self._options.rate or not self._reader.times:
-            return False
-        self._flowing = self._flowing or time.monotonic()
-        return 0 < self._board.delay_p99 < WARM_DELAY or time.monotonic() - self._flowing > self.warm_longest
+    def _first(self) -> bool:
+        """Whether enough visitors may act, and the first changes have arrived."""
+        return self._load.status.able >= WARM * float(self._options.rate) and bool(self._reader.times)
 
     def _run_load(self) -> None:
         parts, seconds = self._options.broken, self._options.seconds
@@ -261,23 +224,14 @@ class Demo(Stage):
 
     def _look(self) -> None:
         self._ingest.look()
-        self._pipeline.look()
-        if self._reader.fault:
-            raise PenstockError(f"the consumer ended: {self._reader.fault}", where=self._running.kafka)
-        if self._loading:
-            self._loading.look()
-            self._measure(self._loading.status)
+        super()._look()
 
     def _measure(self, status: Status) -> None:
-        board = self._board
-        board.writes, board.events, board.retries = status.events, self._reader.visits, status.retries
-        board.writes_per_s, board.events_per_s = self._rates.of(board.writes, board.events)
-        recent = sorted(self._reader.recent(time.time_ns() // 1000 - int(WINDOW * 1e6)))
-        board.delay_p50, board.delay_p99 = percentile(recent, 0.5) / 1e6, percentile(recent, 0.99) / 1e6
-        board.lag = max(0, status.events - self._reader.visits)
-        self._lag = max(self._lag, board.lag)
-        board.batch = self._pipeline.batch
-        board.parts |= {"pipeline": f"pid {self._pipeline.pid}", "ingest": self._ingest.address}
+        super()._measure(status)
+        self._board.parts["ingest"] = self._ingest.address
+
+    def _counts(self, status: Status) -> tuple[int, int, int, int]:
+        return status.events, self._reader.visits, max(0, status.events - self._reader.visits), status.retries
 
 
 def create(running: Running, *, copies: int = 1, config: Mapping[str, str] | None = None) -> None:
