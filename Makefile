@@ -1,4 +1,4 @@
-# make setup   a virtual environment with everything, the jars and the plugin; make demo, test, check and bench do it first
+# make setup   a virtual environment with everything, the jars and the plugin; make test, check and bench do it first
 # make demo    ARGS="--seconds 60 --rate 3000"
 # make test    ARGS="tests/local -k jars"
 # make fuzz    ARGS="--minutes 30"   every decoder of bytes from outside under random and damaged input
@@ -10,11 +10,13 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 PLUGIN := src/penstock/local/penstock-cassandra.jar
 LOCKS := $(wildcard src/penstock/local/locks/*.lock)
-FETCH := from penstock.local import jars; [jars.fetch(name, print) for name in ("kafka", "kafka-tools", "cassandra", "spark", "registry")]
+FETCH = $(BIN)/python -c 'import sys; from penstock.local import jars; [jars.fetch(name, print) for name in sys.argv[1:]]'
+# What does not depend on each other is fetched, compiled and built at the same time.
+MAKEFLAGS += --jobs=3
 
 .PHONY: setup demo test check fuzz bench bench-wire
 
-setup: .venv/installed .venv/fetched $(PLUGIN)
+setup: .venv/fetched .venv/compiled $(PLUGIN)
 
 .venv/installed: pyproject.toml requirements/build.txt requirements/dev.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed; set PYTHON to one"; exit 1; }
@@ -22,8 +24,19 @@ setup: .venv/installed .venv/fetched $(PLUGIN)
 	$(BIN)/python scripts/install.py
 	@touch $@
 
-.venv/fetched: .venv/installed $(LOCKS)
-	$(BIN)/python -c '$(FETCH)'
+.venv/fetched-for-demo: .venv/installed $(LOCKS)
+	$(FETCH) kafka cassandra spark
+	@touch $@
+
+.venv/compiled-for-demo: .venv/installed
+	$(BIN)/penstock compile kafka-client change-logs
+	@touch $@
+
+.venv/fetched: .venv/fetched-for-demo
+	$(FETCH) kafka-tools registry
+	@touch $@
+
+.venv/compiled: .venv/compiled-for-demo .venv/fetched-for-demo
 	$(BIN)/penstock compile
 	@touch $@
 
@@ -31,7 +44,7 @@ $(PLUGIN): .venv/installed $(shell find cassandra -type f)
 	$(BIN)/python cassandra/build.py
 	@touch $@
 
-demo: setup
+demo: .venv/fetched-for-demo .venv/compiled-for-demo $(PLUGIN)
 	$(BIN)/penstock demo $(ARGS)
 
 test: setup

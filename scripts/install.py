@@ -1,12 +1,15 @@
 """Installs this checkout and its dependencies into the environment of the running Python; `make setup` calls it.
 
-Packages come from `requirements/*.txt`, checked by SHA-256. If these do not fit, with another Python release or on a
-machine without matching wheels, it prints a message and installs versions that pyproject.toml allows. A wrong checksum
-ends the installation.
+Packages come from `requirements/*.txt`, checked by SHA-256: those of `build.txt` by pip, and then all others by uv,
+which is one of them and says what it does. uv takes pip's settings of the package index. If the files do not fit, with
+another Python release or on a machine without matching wheels, pip installs versions that pyproject.toml allows, after
+a message. A wrong checksum ends the installation.
 """
 
 from __future__ import annotations
 
+import ast
+import os
 import platform
 import subprocess
 import sys
@@ -16,12 +19,24 @@ ROOT = Path(__file__).parents[1]
 PYTHONS = ((3, 11), (3, 12), (3, 13))
 MACHINES = {("Linux", "x86_64"), ("Linux", "aarch64"), ("Darwin", "x86_64"), ("Darwin", "arm64")}
 HASHED = ("--require-hashes", "--requirement")
-WRONG_HASH = "DO NOT MATCH THE HASHES"
+WRONG_HASHES = ("DO NOT MATCH THE HASHES", "Hash mismatch")
+PIP = (sys.executable, "-m", "pip", "install", "--quiet")
+UV = (sys.executable, "-m", "uv", "pip", "install", "--python", sys.executable)
 STEPS = (
-    (*HASHED, "requirements/build.txt"),
-    ("--no-build-isolation", *HASHED, "requirements/dev.txt"),
-    ("--no-build-isolation", "--no-deps", "--editable", "."),
+    (*PIP, *HASHED, "requirements/build.txt"),
+    (*UV, "--no-build-isolation", *HASHED, "requirements/dev.txt"),
+    (*UV, "--no-build-isolation", "--no-deps", "--editable", "."),
 )
+SETTINGS = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "trusted-host": "UV_INSECURE_HOST",
+    "cert": "SSL_CERT_FILE",
+    "timeout": "UV_HTTP_TIMEOUT",
+    "default-timeout": "UV_HTTP_TIMEOUT",
+}
+"""pip's settings that uv needs, and its variables for them."""
 
 
 def unserved() -> str:
@@ -32,29 +47,45 @@ def unserved() -> str:
     return "" if machine in MACHINES else f"they are not for {' '.join(machine)}"
 
 
-def install(*options: str) -> str:
-    """Run pip install; returns its error output if it failed, else an empty string."""
-    command = [sys.executable, "-m", "pip", "install", "--quiet", *options]
-    done = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, check=False)
-    return (done.stderr or f"exit code {done.returncode}") if done.returncode else ""
+def environment() -> dict[str, str]:
+    """This environment, with pip's settings of the package index for uv; variables of uv's own come first."""
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
+    )
+    found: dict[str, str] = {}
+    for line in listed.stdout.splitlines():
+        name, _, value = line.partition("=")
+        if variable := SETTINGS.get(name.rpartition(".")[2]):
+            found[variable] = " ".join(str(ast.literal_eval(value)).split())
+    return found | os.environ
+
+
+def install(*command: str) -> str:
+    """Run a command; returns what it said if it failed, else an empty string."""
+    with subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr
+        said = list(map(_shown, running.stderr))
+    return ("".join(said) or f"exit code {running.returncode}") if running.returncode else ""
+
+
+def _shown(line: str) -> str:
+    print(line, end="", file=sys.stderr, flush=True)
+    return line
 
 
 def main() -> int:
     reason = unserved()
-    for options in () if reason else STEPS:
-        if failure := install(*options):
-            if WRONG_HASH in failure:
-                print(failure, file=sys.stderr)
+    for step in () if reason else STEPS:
+        if failure := install(*step):
+            if any(wrong in failure for wrong in WRONG_HASHES):
                 return 1
-            reason = f"pip said: {failure.strip().splitlines()[-1]}"
+            reason = f"{step[2]} said: {failure.strip().splitlines()[-1]}"
             break
     if not reason:
         return 0
     print(f"requirements/*.txt do not work with Python {platform.python_version()} here: {reason}.", file=sys.stderr)
     print("Installing versions that pyproject.toml allows instead, without checksums.", file=sys.stderr)
-    failure = install("--editable", ".[dev]")
-    print(failure, end="", file=sys.stderr)
-    return int(bool(failure))
+    return int(bool(install(*PIP, "--editable", ".[dev]")))
 
 
 if __name__ == "__main__":

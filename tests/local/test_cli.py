@@ -86,6 +86,13 @@ def test_a_root_that_cannot_be_made_is_told(tmp_path: Path, capsys: pytest.Captu
     assert "penstock: the folder cannot be used: " in capsys.readouterr().err
 
 
+def test_compile_takes_the_names_of_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", "tables"]) == 0
+    assert re.fullmatch(r"compiling tables \.\.\.\ncompiled tables in [0-9.]+ s\n", capsys.readouterr().out)
+    assert main(["compile", "tables", "table"]) == 1
+    assert capsys.readouterr().err.startswith("penstock: there is nothing to compile for table. Next: use kafka-client")
+
+
 def test_compile_leaves_no_file_of_loops_out() -> None:
     code = """
 import sys
@@ -94,7 +101,8 @@ main(["compile"])
 print(*sys.modules, file=sys.stderr)
 """
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert [line.partition(":")[0] for line in answer.stdout.splitlines()] == list(PARTS)
+    compiled = [line.split()[1] for line in answer.stdout.splitlines() if line.startswith("compiled ")]
+    assert compiled == list(PARTS)
     source = Path(__file__).parents[2] / "src"
-    files = (file for file in source.rglob("*.py") if "\n@compiled\n" in file.read_text())
+    files = (file for file in source.rglob("*.py") if re.search(r"\n@(compiled|uncounted)\n", file.read_text()))
     assert {".".join(file.relative_to(source).with_suffix("").parts) for file in files} <= set(answer.stderr.split())

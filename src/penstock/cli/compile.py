@@ -6,25 +6,30 @@ import argparse
 import time
 from importlib import import_module
 
+from penstock.errors import PenstockError
+
 PARTS = {
-    "the Kafka client": "penstock.wire.wire_warm",
-    "JSON of topics": "penstock.kafka.json_columns",
-    "bodies of HTTP ingest": "penstock.ingest.events",
-    "change logs": "penstock.cdc.cdc_warm",
-    "tables in memory": "penstock.keyed_state.byte_index",
+    "kafka-client": "penstock.wire.wire_warm",
+    "json": "penstock.kafka.json_columns",
+    "ingest": "penstock.ingest.events",
+    "change-logs": "penstock.cdc.cdc_warm",
+    "tables": "penstock.keyed_state.byte_index",
     "segments": "penstock.segment.segment_warm",
-    "classes of Spark": "penstock.session_warm",
+    "spark-classes": "penstock.session_warm",
 }
 """What is slow on its first use, and the module whose function `warm` prepares it."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """No options: it compiles all parts."""
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (default: all of them)")
 
 
 def run(args: argparse.Namespace) -> int:
-    for part, module in PARTS.items():
+    if unknown := [part for part in args.parts if part not in PARTS]:
+        raise PenstockError(f"there is nothing to compile for {', '.join(unknown)}", next=f"use {', '.join(PARTS)}")
+    for part in args.parts or PARTS:
         began = time.monotonic()
-        import_module(module).warm()
-        print(f"{part}: {time.monotonic() - began:.1f} s", flush=True)
+        print(f"compiling {part} ...", flush=True)
+        import_module(PARTS[part]).warm()
+        print(f"compiled {part} in {time.monotonic() - began:.1f} s", flush=True)
     return 0
