@@ -36,9 +36,9 @@ MOST_KEY = 10_000
 QUERY = frozenset({"key", "partial", "api_key"})
 
 SCANNED = 256 << 10
-"""Most bytes of a body that the compiled loop scans on the event loop, which takes less than a millisecond."""
+"""Most bytes of a body that is decoded as its type on the event loop, which takes about a millisecond."""
 EXAMINED = 32 << 10
-"""Most bytes of a body that is decoded on the event loop; a larger one may take a second, and goes to a thread."""
+"""Most bytes of a body that is validated on the event loop; a larger one may take a second, and goes to a thread."""
 UNPACKED = 4 << 10
 """Most bytes of gzip that are unpacked on the event loop; they may grow a thousandfold."""
 
@@ -195,17 +195,18 @@ class App:
 
     def _read_at_once(self, request: Request, body: bytes) -> Found | None:
         """The events of a body that is read quickly; None if it is not."""
-        asked = request.asked
-        if asked is None or b"content-encoding" in request.headers:
+        if b"content-encoding" in request.headers:
             return None
-        if len(body) <= SCANNED and (events := self.scan(request.topic, asked, body)):
+        return self._read_quickly(request.topic, request.asked, body)
+
+    def _read_quickly(self, topic: str, asked: Asked, body: bytes) -> Found | None:
+        if len(body) <= SCANNED and (events := self.scan(topic, asked, body)):
             return events, ()
-        return self.examine(request.topic, asked, body) if len(body) <= EXAMINED else None
+        return self.examine(topic, asked, body) if len(body) <= EXAMINED else None
 
     async def _read(self, request: Request, body: bytes) -> Found:
-        """The events of a body that is unpacked first, or examined in the thread."""
+        """The events of a body that is unpacked first, or read in the thread."""
         topic, asked, most = request.topic, request.asked, self.limits.body
-        assert asked is not None
         if coding := request.headers.get(b"content-encoding"):
             packed = body
             if len(packed) <= UNPACKED:
@@ -213,11 +214,10 @@ class App:
             else:
                 body = await self.aside(lambda: unpack(packed, coding, most=most))
             request.take(len(body))
-        if len(body) <= SCANNED and (events := self.scan(topic, asked, body)):
-            return events, ()
-        if len(body) <= EXAMINED:
-            return self.examine(topic, asked, body)
-        return await self.aside(lambda: self.read(topic, asked, body))
+            if found := self._read_quickly(topic, asked, body):
+                return found
+        work = self.examine if len(body) <= SCANNED else self.read
+        return await self.aside(lambda: work(topic, asked, body))
 
     def admit(self, topic: str, headers: Mapping[bytes, bytes], query_string: bytes) -> Asked:
         """What the head of a request asks for; raises Refused if it is not admitted."""
@@ -249,7 +249,7 @@ class App:
         return asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def scan(self, topic: str, asked: Asked, body: bytes) -> Events | None:
-        """The events to store, if the compiled loop is sure that all are good; else None."""
+        """The events to store, if all are surely good; else None."""
         return self.readings[topic].scan(body, lines=asked.lines, key=asked.key)
 
     def examine(self, topic: str, asked: Asked, body: bytes) -> Found:
@@ -263,7 +263,7 @@ class App:
         return events, problems
 
     def read(self, topic: str, asked: Asked, body: bytes) -> Found:
-        """As `examine`, but tries the compiled loop first."""
+        """As `examine`, but tries `scan` first."""
         events = self.scan(topic, asked, body)
         return (events, ()) if events else self.examine(topic, asked, body)
 

@@ -40,7 +40,7 @@ class Request:
         """`most` is the largest number of bytes of the body; `url` is as in the head."""
         self.method, self.url, self.headers = method, url, headers
         self.topic, self.image = "", False
-        self.asked: Asked | None = None
+        self.asked = Asked(lines=False, key=None, partial=False)
         self.shared: Headers = []
         self.keep_alive = self.expects_continue = False
         self.begun = self.complete = self.answered = False
