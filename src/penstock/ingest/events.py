@@ -102,20 +102,26 @@ class EventFormat:
             return None
         try:
             values = _cut_lines(body, self.most) if lines else split(body, self.most)
-            if not 0 < len(values) <= self.most or max(map(len, values)) > self.largest:
+            sizes = np.fromiter(map(len, values), np.int64, len(values))
+            if not 0 < len(values) <= self.most or sizes.max() > self.largest:
                 return None
             groups = [(0, len(values))] if len(body) <= GROUP else _groups(values)
             decoded = (list(map(decoder.decode, values[start:end])) for start, end in groups)
-            keys = [one for events in decoded for one in self._keys(events)]
+            keys = [one for events in decoded for one in self._keys(events, key)]
         except (*_WRONG, Refused):
             return None
-        return Events.of(values, key if key is not None or not self.key else keys, len(body))
+        # Mostly one line feed is after each event, and the body is used as it is.
+        whole = lines and int(sizes.sum()) + len(values) == len(body) + (body[-1:] != b"\n")
+        texts = Texts.lines(body, sizes) if whole else Texts.joined(values, sizes)
+        return Events(texts, Texts.of(keys) if keys else key, len(body))
 
-    def _keys(self, events: list[Any]) -> list[bytes | None]:
-        """The keys of typed events."""
+    def _keys(self, events: list[Any], given: bytes | None) -> list[bytes | None]:
+        """The keys of typed events; empty if there is a `given` one for all, or no path to a key."""
+        if given is not None or not self.key:
+            return []
         for _ in self.key:
             events = [getattr(one, KEY, None) for one in events]
-        return list(map(_key, events)) if self.key else []
+        return list(map(_key, events))
 
     def examine(self, body: bytes, *, lines: bool, key: bytes | None) -> tuple[Events, list[Problem]]:
         """As `read`, by decoding and validating, which takes ten times as long and says what is wrong."""
