@@ -101,19 +101,22 @@ class EventFormat:
         if decoder is None or not _is_text(body):
             return None
         try:
-            values = _cut_lines(body, self.most) if lines else split(body, self.most)
-            sizes = np.fromiter(map(len, values), np.int64, len(values))
-            if not 0 < len(values) <= self.most or sizes.max() > self.largest:
-                return None
-            groups = [(0, len(values))] if len(body) <= GROUP else _groups(values)
-            decoded = (list(map(decoder.decode, values[start:end])) for start, end in groups)
-            keys = [one for events in decoded for one in self._keys(events, key)]
+            if lines and len(body) <= GROUP and (found := _whole_lines(body)):
+                events = decoder.decode_lines(body)
+                if len(events) != len(found.starts):
+                    return None
+                keys = self._keys(events, key)
+            else:
+                values = _cut_lines(body, self.most) if lines else split(body, self.most)
+                groups = [(0, len(values))] if len(body) <= GROUP else _groups(values)
+                decoded = (list(map(decoder.decode, values[start:end])) for start, end in groups)
+                keys = [one for events in decoded for one in self._keys(events, key)]
+                found = Texts.of(values)
         except (*_WRONG, Refused):
             return None
-        # Mostly one line feed is after each event, and the body is used as it is.
-        whole = lines and int(sizes.sum()) + len(values) == len(body) + (body[-1:] != b"\n")
-        texts = Texts.lines(body, sizes) if whole else Texts.joined(values, sizes)
-        return Events(texts, Texts.of(keys) if keys else key, len(body))
+        if not 0 < len(found.starts) <= self.most or found.lengths.max() > self.largest:
+            return None
+        return Events(found, Texts.of(keys) if keys else key, len(body))
 
     def _keys(self, events: list[Any], given: bytes | None) -> list[bytes | None]:
         """The keys of typed events; empty if there is a `given` one for all, or no path to a key."""
@@ -193,6 +196,22 @@ def _is_text(body: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def _whole_lines(body: bytes) -> Texts | None:
+    """The lines of a body, none of which is empty; None if a line does not begin with { and end with }.
+
+    So no object is on several lines: in JSON, no object follows another without a comma. If there are as many objects
+    as lines, each line is one.
+    """
+    data = np.frombuffer(body, np.uint8)
+    size = len(body) - body.endswith(b"\n")
+    ends = np.append(np.flatnonzero(data[:size] == 0x0A), size)
+    starts = np.empty_like(ends)
+    starts[0], starts[1:] = 0, ends[:-1] + 1
+    if size == 0 or (data[starts] != 0x7B).any() or (data[ends - 1] != 0x7D).any():
+        return None
+    return Texts(body, starts, ends - starts)
 
 
 def _cut_lines(body: bytes, most: int) -> list[bytes]:

@@ -26,16 +26,6 @@ class Texts(NamedTuple):
         return cls(b"".join(filter(None, texts)), ends - np.maximum(lengths, 0), lengths)
 
     @classmethod
-    def joined(cls, texts: Sequence[bytes], lengths: Array) -> Texts:
-        """As `of`, with known lengths."""
-        return cls(b"".join(texts), np.cumsum(lengths) - lengths, lengths)
-
-    @classmethod
-    def lines(cls, data: bytes, lengths: Array) -> Texts:
-        """Byte strings of these lengths that follow one another in `data`, with one byte between two of them."""
-        return cls(data, np.cumsum(lengths + 1) - lengths - 1, lengths)
-
-    @classmethod
     def same(cls, text: bytes | None, count: int) -> Texts:
         """The same byte string `count` times."""
         return cls(text or b"", np.zeros(count, np.int64), np.full(count, -1 if text is None else len(text), np.int64))
