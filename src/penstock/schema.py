@@ -193,6 +193,8 @@ def _parse(tokens: list[str], udts: Udts, text: str) -> tuple[CqlType, list[str]
     size = 0
     while rest[0] != ">":
         if name.lower() == "vector" and args:
+            if len(rest) < 3 or not rest[1].isdecimal():
+                raise PenstockError(f"cannot read the CQL type {text!r}", where="the vector's dimension is missing")
             size, rest = int(rest[1]), rest[2:]
             continue
         arg, rest = _parse(rest[1:], udts, text)

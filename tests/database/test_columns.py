@@ -76,6 +76,15 @@ def test_empty_text_is_not_null() -> None:
     assert decoded(CqlType("text"), [b"", None]).to_pylist() == ["", None]
 
 
+CUT = ["", "list<int", "vector<int", "vector<int,", "vector<int, 3", "vector<int, x>", "int>"]
+
+
+@pytest.mark.parametrize("text", CUT)
+def test_a_type_that_is_cut_short_is_refused(text: str) -> None:
+    with pytest.raises(PenstockError, match="cannot read the CQL type"):
+        parse_type(text, {})
+
+
 def test_a_user_type_that_has_grown_reads_old_values() -> None:
     kind = parse_type("u", {"u": (("a", "b"), ("int", "text"))})
     old = to_bytes(CqlType("tuple", (CqlType("int"),), True), (1,))

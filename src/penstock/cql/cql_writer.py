@@ -124,7 +124,7 @@ class _Rows:
             raise PenstockError(
                 f"a TTL is {bounds['min'] if bounds['min'] < 0 else bounds['max']} seconds",
                 where=self.table.full_name,
-                next="use null (no TTL) or 1 second to 20 years",
+                next="use null or 0 (no TTL), or at most 20 years",
             )
         return as_bytes(encode(_INT, seconds))
 
