@@ -65,6 +65,8 @@ def _settings(app: str, cores: int, memory: str) -> dict[str, str]:
         "spark.python.worker.reuse": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # A reused shuffle hides the watermark from a stage with state: see `keyed_state.buckets`.
+        "spark.sql.exchange.reuse": "false",
         # Few readers besides Spark know the default (96 bits without a zone).
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.session.timeZone": "UTC",

@@ -11,6 +11,7 @@ from drawn import same
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from penstock import table, window
+from penstock.keyed_state.buckets import REUSE
 from penstock.table import Table
 
 BASE = 1_709_208_000
@@ -71,3 +72,26 @@ def test_windows_and_totals_go_on_after_a_restart(spark: SparkSession, tmp_path:
         | w  | a | 1 | 4     | true  |
         """,
     )
+
+
+def test_two_windows_of_the_same_rows_both_end(spark: SparkSession, tmp_path: Path) -> None:
+    """With one shuffle for both, the second had no watermark: it gave no row, ever."""
+    source = tmp_path / "in"
+    source.mkdir()
+    arrive(source, 1, [(1, "a", 0, 5), (2, "b", 5, 6)])
+    arrive(source, 2, [(3, "a", 100, 1)])
+    arrive(source, 3, [(4, "a", 10, 1), (5, "c", 300, 1)])
+    spark.conf.set(REUSE, "true")
+    rows = stream(spark, source)
+    first, second = (
+        rows.transform(window.tumbling, "1 minute", at="at", key="k", name=name, n="count(*)").select(
+            F.lit(name).alias("of"), "k", "n", "late"
+        )
+        for name in ("first", "second")
+    )
+    found = run(first.unionByName(second.where("late OR n > 0")), tmp_path)
+    each = {
+        name: sorted((row["k"], row["n"], row["late"]) for row in found if row["of"] == name)
+        for name in ("first", "second")
+    }
+    assert each["first"] == each["second"] == [("a", 1, False), ("a", 1, False), ("a", 1, True), ("b", 1, False)]

@@ -38,6 +38,9 @@ _VERSION, _COPY, _TOKEN = 1, 2, slice(3, 5)
 """Positions in the notes of a slot."""
 _SPARE = 8
 """A copy gets an eighth more room than it needs, and a new array when it needs less than an eighth of its room."""
+REUSE = "spark.sql.exchange.reuse"
+"""Off for streams with state: Spark (4.2) finds no watermark below a shuffle that it reuses. Of two stages with the
+same input, the second would wait forever for the end of its windows, and never say so."""
 BUCKETS = 32
 """The number of buckets; fixed at the first start of a query. A stage runs on at most this many cores."""
 BUCKET, BLOB, GONE = "_bucket", "_blob", "_gone"
@@ -103,6 +106,7 @@ def stateful(
     if not frame.isStreaming:
         rows = blobs.groupBy(BUCKET).applyInArrow(_once(logic), f"{BLOB} binary")
         return rows.mapInArrow(_Unpack(arrow_schema(output)), output)
+    frame.sparkSession.conf.set(REUSE, "false")
     made = blobs.groupBy(BUCKET).transformWithState(
         Bucket(logic, name, key), f"{BLOB} binary", "append", "eventTime" if timed else "none"
     )

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, functions as F
 
 from penstock.config import duration
 from penstock.errors import PenstockError, SchemaChanged
-from penstock.keyed_state.buckets import require_name
+from penstock.keyed_state.buckets import REUSE, require_name
 from penstock.keyed_state.event_time import require_no_window
 from penstock.segment import event_packing, membership_events, processor
 from penstock.segment.predicate_index import index
@@ -31,6 +31,7 @@ STATE = {
     ),
     # A batch uploads its changes, not the files of the store.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    REUSE: "false",
 }
 
 
