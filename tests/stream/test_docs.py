@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 import pytest
+import streams_page
 from drawn import same
 from pyspark.sql import DataFrame, SparkSession, functions as F
+from streams_page import LINES
 
-from penstock import join, kafka, table, window
 from penstock.table import Table
 
-PAGE = (Path(__file__).parents[2] / "docs/streams.md").read_text()
-LINES = re.findall(r"^\| (.+?) \| `([^`]+)` \|$", PAGE.split("| Kafka Streams | here |")[1].split("\n\n")[0], re.M)
 GROUPED = "`groupByKey`, `groupBy`"
 """Returns rows that can be counted, not a frame."""
 EXPECTED = {
@@ -90,19 +87,7 @@ def names(spark: SparkSession) -> Iterator[dict[str, Any]]:
     places = spark.sql("SELECT 'rome' AS name, 'it' AS country, 1L AS cv")
     orders = spark.sql("SELECT 'ann' AS user, 7 AS order, timestamp_seconds(1709208030) AS ordered")
 
-    def plus(total: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-        return {"total": total["total"] + row["balance"]}
-
-    def minus(total: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-        return {"total": total["total"] - row["balance"]}
-
-    yield {
-        **{"F": F, "join": join, "kafka": kafka, "table": table, "window": window, "Table": Table},
-        **{"clicks": clicks, "orders": orders, "plus": plus, "minus": minus},
-        "users": Table(people, key=("user",), version="v"),
-        "phones": Table(phones, key=("user",), version="pv"),
-        "cities": Table(places, key=("name",), version="cv"),
-    }
+    yield streams_page.names(clicks, people, phones, places, orders)
 
 
 @pytest.fixture(scope="module")
