@@ -42,7 +42,7 @@ CASES: dict[str, Wrong] = {
     "legacy place": (
         {"cdc.output.format": "legacy", "cdc.include.primary-key.placement": "kafka-key"},
         "cdc.include.primary-key.placement",
-        "kafka-key.*legacy.*leave it out",
+        "kafka-key.*legacy.*omit it",
     ),
     "advanced preimages": (
         {"experimental.preimages.enabled": "true"},
