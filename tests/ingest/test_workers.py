@@ -19,10 +19,9 @@ from kafka_topics import new_topic, stored
 from waiting import until
 
 from penstock.cli.main import main
-from penstock.ingest.board import Board
 from penstock.ingest.events import Events
-from penstock.ingest.ingest_metrics import Family, Report, Sample, merged
 from penstock.ingest.spool_files import SpoolFolder, frame
+from penstock.ingest.worker_reports import Family, Report, Sample, Slots, merged
 from penstock.local.services import Services
 from penstock_demo.child import below, listed
 
@@ -188,15 +187,15 @@ def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> Non
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in capsys.readouterr().err
 
 
-def test_what_is_on_the_board_is_the_last_whole_text() -> None:
-    board = Board(2, 100)
-    assert (board.read(0), board.read(1)) == (b"", b"")
+def test_a_slot_has_the_last_whole_text() -> None:
+    slots = Slots(2, 100)
+    assert (slots.read(0), slots.read(1)) == (b"", b"")
     for text in (b"a" * 100, b"", b"b"):
-        board.write(1, text)
-        assert (board.read(0), board.read(1)) == (b"", text)
+        slots.write(1, text)
+        assert (slots.read(0), slots.read(1)) == (b"", text)
     with pytest.raises(ValueError, match="101 bytes do not fit; there is room for 100"):
-        board.write(1, b"c" * 101)
-    assert board.read(1) == b"b"
+        slots.write(1, b"c" * 101)
+    assert slots.read(1) == b"b"
 
 
 def test_reports_are_added_and_a_dead_one_keeps_its_counts_only() -> None:

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 
-import msgspec
-from prometheus_client import generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from penstock.ingest.body import InFlight
 from penstock.ingest.kafka_store import EventStore, Facts
 from penstock.ingest.listener import Listener
+from penstock.ingest.worker_reports import Family, Report, deaths
 from penstock.wire import Producer
 from penstock.wire.prometheus import ProducerCollector
 
-LASTING = ("counter", "histogram")
-"""Kinds of metrics that continue when another process replaces one that died; the others end with it."""
-
-Sample = tuple[str, dict[str, str], float]
-"""Name, labels and value."""
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the buckets of answer times, in seconds."""
 TYPE = b"text/plain; version=0.0.4; charset=utf-8"
@@ -80,12 +73,6 @@ def _by_topic(name: str, text: str, counts: Mapping[str, int]) -> Metric:
     return made
 
 
-def deaths(number: int) -> Metric:
-    return CounterMetricFamily(
-        "penstock_ingest_worker_deaths", "Workers that ended without being stopped", value=number
-    )
-
-
 class Reporter:
     """Creates the reports of this process."""
 
@@ -118,97 +105,3 @@ class Reporter:
 
 def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(f"penstock_ingest_{name}", text, value=value)
-
-
-# The report of a process, and how those of several are merged for /metrics and /health.
-
-
-class Family(msgspec.Struct, array_like=True, frozen=True):
-    """A metric with its samples."""
-
-    name: str
-    text: str
-    kind: str
-    samples: list[Sample]
-
-    @staticmethod
-    def of(metric: Metric) -> Family:
-        samples = [(one.name, one.labels, float(one.value)) for one in metric.samples]
-        return Family(metric.name, metric.documentation, metric.type, samples)
-
-    def metric(self) -> Metric:
-        made = Metric(self.name, self.text, self.kind)
-        for sample in self.samples:
-            made.add_sample(*sample)
-        return made
-
-
-class Report(msgspec.Struct, array_like=True, frozen=True):
-    """`at` is in seconds of the monotonic clock, `in_flight` in bytes; `facts` is None if the process died."""
-
-    at: float
-    families: list[Family]
-    facts: Facts | None
-    in_flight: int
-
-    def over(self, before: Iterable[Family]) -> Report:
-        """This report, plus what earlier processes counted."""
-        return msgspec.structs.replace(self, families=merged([before, self.families]))
-
-    def left(self) -> Report:
-        """What remains after the process has died."""
-        return Report(self.at, [one for one in self.families if one.kind in LASTING], None, 0)
-
-
-def merged(parts: Iterable[Iterable[Family]]) -> list[Family]:
-    """Samples with the same name and labels added; of quantiles, which have no sum, the largest."""
-    families: dict[str, Family] = {}
-    values: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
-    for family in (family for part in parts for family in part):
-        families.setdefault(family.name, family)
-        found = values.setdefault(family.name, {})
-        for name, labels, value in family.samples:
-            key = name, tuple(labels.items())
-            found[key] = max(found.get(key, value), value) if "quantile" in labels else found.get(key, 0.0) + value
-    samples = {
-        family: [(name, dict(labels), value) for (name, labels), value in found.items()]
-        for family, found in values.items()
-    }
-    return [Family(one.name, one.text, one.kind, samples[one.name]) for one in families.values()]
-
-
-def exposition(reports: Iterable[Report]) -> bytes:
-    """The text of a scrape."""
-    return generate_latest(_Merged(merged(one.families for one in reports)))
-
-
-class _Merged(Collector):
-    def __init__(self, families: list[Family]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterator[Metric]:
-        return (one.metric() for one in self._families)
-
-
-def health(reports: Iterable[Report], now: float, silent: float) -> tuple[bool, dict[str, Any]]:
-    """Whether all live processes take events, and the fields of /health: the worst process's, with sizes added up.
-
-    A process that has reported nothing for `silent` seconds counts as taking none.
-    """
-    living = [(one, one.facts) for one in reports if one.facts]
-    late = [f"a worker has been stuck for {now - one.at:.0f} s" for one, _ in living if now - one.at > silent]
-    problems = late + [facts.problem for _, facts in living if facts.problem]
-    takes = not late and all(facts.takes for _, facts in living)
-    told: dict[str, Any] = {
-        "status": "ok" if takes else "unavailable",
-        "kafka": "ok" if all(facts.kafka == "ok" for _, facts in living) else "away",
-        "problem": problems[0] if problems else "",
-        "workers": len(living),
-        "in_flight": sum(one.in_flight for one, _ in living),
-    }
-    spools = [facts.spool for _, facts in living if facts.spool is not None]
-    waiting: Counter[str] = Counter()
-    for _, facts in living:
-        waiting.update(facts.waiting)
-    more = ({"spool": sum(spools)} if spools else {}) | ({"waiting": waiting} if waiting else {})
-    return takes, told | more

@@ -24,16 +24,16 @@ from penstock.ingest.body import InFlight
 from penstock.ingest.event_schema import load
 from penstock.ingest.events import EventFormat
 from penstock.ingest.http_connection import HttpConnection, watch
-from penstock.ingest.ingest_metrics import TYPE, IngestCounts, Report, Reporter, exposition, health
+from penstock.ingest.ingest_metrics import TYPE, IngestCounts, Reporter
 from penstock.ingest.ingest_settings import IngestSettings, Tls
 from penstock.ingest.kafka_store import EventStore, KafkaStore
 from penstock.ingest.listener import Listener, room
 from penstock.ingest.openapi import document, page
 from penstock.ingest.responses import PLAIN
-from penstock.ingest.seats import Alone, Seat, Seats
 from penstock.ingest.spool import Spool
 from penstock.ingest.spool_files import folders
 from penstock.ingest.supervisor import STOPS, Workers
+from penstock.ingest.worker_reports import OnlyReport, Report, WorkerReport, WorkerReports, exposition, health
 from penstock.wire import Producer, Reader
 
 MARGIN = 10
@@ -47,7 +47,7 @@ KEPT = 32 << 20
 SILENT = 5.0
 """Seconds after which a worker that has reported nothing counts as stuck."""
 
-Sit = Callable[[Reporter], Alone | Seat]
+Reporting = Callable[[Callable[[], Report]], OnlyReport | WorkerReport]
 
 
 class IngestServer:
@@ -152,25 +152,27 @@ def run(site: Site, connect: Callable[[], Clients], ready: Callable[[], None]) -
     """Serve until SIGTERM or Ctrl-C; then answer the requests under way, and send Kafka what it does not have yet."""
     count = site.settings.workers
     if count == 1:
-        _run(site, 0, connect, Alone, ready)
+        _run(site, 0, connect, OnlyReport, ready)
         return
-    seats = Seats(count, len(site.readings))
+    reports = WorkerReports(count, len(site.readings))
     shared = replace(site, settings=site.settings.share())
 
     def work(number: int, ready: Callable[[], None]) -> None:
-        _run(shared, number, connect, partial(Seat, seats, number), ready)
+        _run(shared, number, connect, partial(WorkerReport, reports, number), ready)
 
-    Workers(count, work, site.bound, seats.died).run(ready)
+    Workers(count, work, site.bound, reports.died).run(ready)
 
 
-def _run(site: Site, number: int, connect: Callable[[], Clients], sit: Sit, ready: Callable[[], None]) -> None:
+def _run(
+    site: Site, number: int, connect: Callable[[], Clients], reporting: Reporting, ready: Callable[[], None]
+) -> None:
     """Run the only process, or the worker of this number."""
     _keep_memory()
     server = IngestServer(site)
     for one in STOPS:
         signal.signal(one, lambda number, frame: server.stop())
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(site, number, connect, sit, server, ready))
+        runner.run(_serve(site, number, connect, reporting, server, ready))
 
 
 def _keep_memory() -> None:
@@ -185,23 +187,23 @@ async def _serve(
     site: Site,
     number: int,
     connect: Callable[[], Clients],
-    sit: Sit,
+    reporting: Reporting,
     server: IngestServer,
     ready: Callable[[], None],
 ) -> None:
     settings, clients = site.settings, connect()
     async with _store(settings, number, clients) as store:
         counts, in_flight = IngestCounts(), InFlight(settings.limits.in_flight)
-        seat = sit(Reporter(counts, in_flight, store, clients.producer, server.listener))
-        pages = _pages(site, store, seat.reports)
+        reports = reporting(Reporter(counts, in_flight, store, clients.producer, server.listener).report)
+        pages = _pages(site, store, reports.reports)
         app = App(site.readings, store, settings, counts, in_flight, pages)
-        telling = asyncio.create_task(seat.keep_telling())
+        writing = asyncio.create_task(reports.keep_writing())
         # The garbage collector then looks only at objects made from here on.
         gc.collect()
         gc.freeze()
         ready()
         await server.serve(app)
-        telling.cancel()
+        writing.cancel()
 
 
 @asynccontextmanager
