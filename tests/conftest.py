@@ -1,5 +1,8 @@
 """Shared fixtures: one Kafka, one Cassandra and one Spark session for the whole run, started at first use.
 
+`make test` runs two processes, each with servers and a session of its own; a file's tests are in one of them. Tests are
+marked `unit`, `services` or `kill`, in this order.
+
 PENSTOCK_TEST_SERVICES=<root> uses the services of that root and leaves them running, which is fast for repeated runs.
 Property tests draw the same examples each time, so that a failure comes from a change; `--hypothesis-profile explore`
 draws other and more examples.
@@ -30,6 +33,20 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=1000, deadline=None)
 settings.load_profile("repeatable")
+
+
+SERVERS = {"services", "spark", "postgres", "running_cluster"}
+"""Fixtures of servers and sessions."""
+MARKS = ("unit", "services", "kill")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests, and put those that fail fast first."""
+    for item in items:
+        if not any(item.get_closest_marker(mark) for mark in MARKS):
+            used = SERVERS.intersection(getattr(item, "fixturenames", ()))
+            item.add_marker("services" if used else "unit")
+    items.sort(key=lambda item: next(at for at, mark in enumerate(MARKS) if item.get_closest_marker(mark)))
 
 
 @pytest.fixture(scope="session")

@@ -24,14 +24,14 @@ LAYERS = (
     "table",
     "cdc kafka cql postgres files",
     "window join segment",
-    "session session_warm workers",
+    "session workers",
     "run state ingest",
-    "connect",
+    "connect warm",
     "cli __main__",
 )
 RANK = {part: rank for rank, line in enumerate(LAYERS) for part in line.split()}
 # Parts in the same line where one imports the other.
-BESIDE = {("markers", "query"), ("upsert", "query"), ("cql", "cdc"), ("session_warm", "session"), ("__main__", "cli")}
+BESIDE = {("markers", "query"), ("upsert", "query"), ("cql", "cdc"), ("__main__", "cli")}
 # Modules that import a part of a higher layer, and why.
 ABOVE = {
     # It checks whether servers are set, under the names of the settings that all Kafka clients share.

@@ -12,8 +12,8 @@ from ingest_server import PARTITIONS, Site, ingest
 from kafka_topics import new_topic
 
 from penstock.ingest.api_keys import new_key
-from penstock.ingest.events import warm
 from penstock.local.services import Services
+from penstock.warm import PARTS
 
 CLICK = {
     "type": "object",
@@ -50,7 +50,7 @@ body = "1 second"
 @pytest.fixture(scope="session", autouse=True)
 def compiled() -> None:
     """Compile the loops over bodies first, so that no test waits for the compiler."""
-    warm()
+    PARTS["ingest"]()
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from penstock import __version__
-from penstock.cli.compile import PARTS
 from penstock.cli.main import COMMANDS, main
+from penstock.warm import PARTS
 
 
 def penstock(*arguments: object) -> subprocess.CompletedProcess[str]:

@@ -15,14 +15,14 @@ from penstock.cli import place
 from penstock.cli.arguments import add_allow_host
 from penstock.errors import PenstockError
 from penstock.hosts import warn_if_open
-from penstock.ingest import events, ingest_server
+from penstock.ingest import ingest_server
 from penstock.ingest.api_keys import new_key
 from penstock.ingest.ingest_settings import Given, IngestSettings, NoServers, read
 from penstock.kafka.client_options import Options
+from penstock.warm import PARTS
 from penstock.wire import Reader
 from penstock.wire.admin import Admin
 from penstock.wire.errors import KafkaError
-from penstock.wire.wire_warm import warm
 
 FOREVER = timedelta(days=3650)
 """Kafka's delivery timeout with a spool, which has its own retries."""
@@ -74,8 +74,8 @@ def run(args: Namespace) -> int:
     options = _options(settings)
     readings, tls = ingest_server.readings(settings), ingest_server.tls(settings.tls) if settings.tls else None
     with ingest_server.bind(settings.host, settings.port) as bound:
-        warm()
-        events.warm()
+        PARTS["kafka-client"]()
+        PARTS["ingest"]()
         asyncio.run(_greet(settings, options))
         host, port = bound.getsockname()[:2]
         url = f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"

@@ -355,11 +355,3 @@ def table(lot: Sequence[Events], times: Sequence[int] | None = None) -> pa.Recor
     if times is not None:
         columns["timestamp"] = pa.array(np.repeat(times, [events.count for events in lot]), pa.int64())
     return pa.record_batch(columns)
-
-
-def warm() -> None:
-    """Compile the loops from a body to columns, or load them from disk."""
-    reading = EventFormat(None, ("k",), 100, 1)
-    events, _ = reading.read(b'[{"k":"v"}]', lines=False, key=None)
-    table([events])
-    elements(np.zeros(1, np.uint8), 1)

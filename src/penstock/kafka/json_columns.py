@@ -90,13 +90,6 @@ def columns(values: pa.BinaryArray, wanted: Members) -> tuple[pa.BooleanArray, l
     return pa.array(good), made
 
 
-def warm() -> None:
-    """Compile, or load, the loops, so that the first batch of a query need not wait for it."""
-    wanted = members(st.StructType().add("a", st.StringType()))
-    assert wanted
-    columns(pa.array([b'{"a": "\\n"}']), wanted)
-
-
 def _readable(field: st.StructField) -> bool:
     # A string with a collation is another type.
     plain = type(field.dataType) in _KINDS and field.dataType == type(field.dataType)()

@@ -72,13 +72,6 @@ class KeyIndex:
             _place(self._slots, self._hashes, self._count)
 
 
-def warm() -> None:
-    """Compile or load the loops."""
-    keys, index = pa.array(["a"]), KeyIndex()
-    index.add(keys)
-    index.find(keys)
-
-
 def _cells(keys: pa.Array) -> tuple[Array, Array, Array]:
     """Where each key begins (and the last one ends), all bytes, and a mask of the keys that are not null."""
     if not len(keys):
