@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
@@ -93,7 +94,7 @@ class KafkaStore:
         return self._out[topic].put((topic, events), events.size)
 
     def require_ready(self) -> None:
-        now = asyncio.get_running_loop().time()
+        now = time.monotonic()
         if now > self._looked_at + LOOK:
             self._looked_at, self._found = now, self.problem()
         if problem := self._problem or self._found:
