@@ -1,6 +1,6 @@
 # make setup   a virtual environment with everything, the jars and the plugin; make test, check and bench do it first
 # make demo    ARGS="--seconds 60 --rate 3000"
-# make test    ARGS="tests/local -k jars"
+# make test    ARGS="tests/local -k jars"; make test-all also kills servers, in minutes
 # make fuzz    ARGS="--minutes 30"   every decoder of bytes from outside under random and damaged input
 # make bench   ARGS="--json results.json"
 # make bench-wire   the Kafka client in the table that the authors of Seastar's published, measured here
@@ -11,10 +11,12 @@ BIN := .venv/bin
 PLUGIN := src/penstock/local/penstock-cassandra.jar
 LOCKS := $(wildcard src/penstock/local/locks/*.lock)
 FETCH = $(BIN)/python -c 'import sys; from penstock.local import jars; [jars.fetch(name, print) for name in sys.argv[1:]]'
+# Two processes with servers of their own: one of them waits for a third of the time.
+PYTEST = $(BIN)/pytest --numprocesses=2 --dist=loadfile
 # What does not depend on each other is fetched, compiled and built at the same time.
 MAKEFLAGS += --jobs=3
 
-.PHONY: setup demo test check fuzz bench bench-wire
+.PHONY: setup demo test test-all check fuzz bench bench-wire
 
 setup: .venv/fetched .venv/compiled $(PLUGIN)
 
@@ -48,7 +50,10 @@ demo: .venv/fetched-for-demo .venv/compiled-for-demo $(PLUGIN)
 	$(BIN)/penstock demo $(ARGS)
 
 test: setup
-	$(BIN)/pytest $(ARGS)
+	$(PYTEST) -m "not kill" $(ARGS)
+
+test-all: setup
+	$(PYTEST) $(ARGS)
 
 check: setup
 	$(BIN)/ruff check

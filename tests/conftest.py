@@ -40,6 +40,7 @@ SERVERS = {"services", "spark", "postgres", "running_cluster"}
 MARKS = ("unit", "services", "kill")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests, and put those that fail fast first."""
     for item in items:

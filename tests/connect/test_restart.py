@@ -19,6 +19,8 @@ from waiting import until
 
 from penstock.local.services import Services
 
+pytestmark = pytest.mark.kill
+
 CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
 PARTITIONS = 4  # the broker's default
 

@@ -21,6 +21,8 @@ from penstock.database.access import Access
 from penstock.database.cql_connection import close, connection
 from penstock.local.services import down, up
 
+pytestmark = pytest.mark.kill
+
 KINDS = ("cookie", "email_hash")
 PER_BATCH = 300
 RECOVERED = 60  # seconds from the node's return until the next batch is done, on a busy machine

@@ -16,6 +16,8 @@ from kafka_cluster import KafkaCluster, kafka_cluster
 from kafka_topics import create_topics, stored
 from waiting import until
 
+pytestmark = pytest.mark.kill
+
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:

@@ -162,6 +162,7 @@ endless(spark(), SimpleNamespace(kafka=sys.argv[1]), sys.argv[2], Path(sys.argv[
 """
 
 
+@pytest.mark.kill
 def test_a_driver_killed_in_the_middle_writes_nothing_twice(
     spark: SparkSession, services: Services, topic: str, tmp_path: Path
 ) -> None:

@@ -14,7 +14,10 @@ import pytest
 from demo_process import PATIENCE, finish, left, start
 from waiting import until
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds what is left behind through /proc")
+pytestmark = [
+    pytest.mark.kill,
+    pytest.mark.skipif(sys.platform != "linux", reason="finds what is left behind through /proc"),
+]
 
 COUNTS = ("lost", "duplicated", "misordered", "wrong")
 

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds what is l
 COUNTS = ("lost", "duplicated", "wrong")
 
 
+@pytest.mark.kill
 def test_parts_killed_in_the_middle(tmp_path: Path) -> None:
     root, result = tmp_path / "root", tmp_path / "demo.json"
     breaks = ("--break", "ingest", "--break", "worker")

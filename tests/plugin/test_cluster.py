@@ -24,6 +24,8 @@ from penstock.cdc.cdc_options import settings
 from penstock.cdc.generations import Generations, Span
 from penstock.cdc.log_pages import span_queries
 
+pytestmark = pytest.mark.kill
+
 KEYSPACE = "three"
 TABLE = (
     f"CREATE TABLE {KEYSPACE}.t (k int, c int, v int, PRIMARY KEY (k, c))"

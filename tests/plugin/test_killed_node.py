@@ -19,6 +19,8 @@ from cql_cluster import LOST
 
 from penstock.local.services import Services, down, up
 
+pytestmark = pytest.mark.kill
+
 KEYSPACE = "killed"
 WRITERS = 4
 ACKNOWLEDGED_BEFORE = 1500  # writes of one writer before the kill

@@ -15,10 +15,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+import pytest
 from postgres_server import execute, query, require_postgres
 from waiting import until
 
 from penstock.local import services
+
+pytestmark = pytest.mark.kill
 
 FILE = Path(__file__).parent / "files" / "both.py"
 FEW, MANY = 100, 50_000

@@ -125,6 +125,7 @@ def test_a_run_survives_a_changed_schema_and_stops_after_the_batch_in_flight(run
     assert group(process.pid) == []
 
 
+@pytest.mark.kill
 def test_a_killed_run_leaves_no_process_and_loses_nothing(runs: Runs) -> None:
     process = runs.start(hold_at=25)
     runs.hold(process)

@@ -103,6 +103,7 @@ def descends(pid: int, commands: dict[int, tuple[int, bytes]]) -> bool:
     return pid == os.getpid()
 
 
+@pytest.mark.kill
 def test_restarts_repeats_and_killed_workers_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
     source, batches = tmp_path / "in", [rows(0), rows(100), rows(200)]
     frame = segment.match(stream(spark, source), RULES, key="person", name="s", at="at", clock="events", buckets=4)

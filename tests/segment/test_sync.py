@@ -106,6 +106,7 @@ def test_a_member_whose_time_is_over_is_none_though_its_row_is_there(
     assert told == [("late", "add"), ("late", "add"), ("soon", "add"), ("soon", "remove")]
 
 
+@pytest.mark.kill
 def test_a_killed_delivery_goes_on_where_it_was(services: Services, cql: Session, keyspace: str, topic: str) -> None:
     insert = cql.prepare(
         f"INSERT INTO {keyspace}.members (segment, bucket, person, until) VALUES ('killed', ?, ?, ?) USING TTL 3600"

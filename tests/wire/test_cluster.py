@@ -20,6 +20,8 @@ from penstock.wire.errors import DeliveryTimeout
 from penstock.wire.producer.producer import Producer
 from penstock.wire.records.partitioner import partition_for
 
+pytestmark = pytest.mark.kill
+
 SOON = timedelta(milliseconds=1)
 
 

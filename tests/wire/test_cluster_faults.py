@@ -18,6 +18,8 @@ from penstock.wire.consumer.topic_records import Reader
 from penstock.wire.errors import DeliveryTimeout, KafkaError
 from penstock.wire.producer.producer import Producer
 
+pytestmark = pytest.mark.kill
+
 PARTITIONS, STEP = 6, 50_000
 ROWS = 5_000_000
 
