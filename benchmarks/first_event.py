@@ -18,18 +18,20 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.local.services import down, up
 from penstock_demo.node import connect
 
 README = Path(__file__).parents[1] / "README.md"
 PATIENCE = 300.0
+TOPIC = "shop.shop.orders"
 PAUSE = 0.1
 """Seconds between two rows."""
 TABLE = """CREATE TABLE shop.orders (customer text, id int, total decimal, paid boolean, PRIMARY KEY (customer, id))
@@ -72,8 +74,7 @@ def run(folder: Path, kafka: str, cql: str) -> float:
     """Seconds from `penstock run` to the first record."""
     file = folder / "shop.py"
     file.write_text(pipeline(kafka, cql))
-    reader = Consumer({"bootstrap.servers": kafka, "group.id": str(folder), "auto.offset.reset": "earliest"})
-    reader.subscribe(["^shop\\.shop\\.orders$"])
+    reader = at_the_end(kafka)
     with written(cql), (folder / "log").open("wb") as log:
         command = [sys.executable, "-m", "penstock", "run", f"{file}:orders", "--checkpoints", str(folder / "c")]
         began = time.monotonic()
@@ -83,6 +84,19 @@ def run(folder: Path, kafka: str, cql: str) -> float:
             finally:
                 process.terminate()
                 reader.close()
+
+
+def at_the_end(kafka: str) -> Consumer:
+    """A consumer that has all records of the topic behind it."""
+    reader = Consumer({"bootstrap.servers": kafka, "group.id": "first"})
+    admin = AdminClient({"bootstrap.servers": kafka})
+    try:
+        admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
+        end = 0
+    except KafkaException:  # it is there since the round before
+        _, end = reader.get_watermark_offsets(TopicPartition(TOPIC, 0))
+    reader.assign([TopicPartition(TOPIC, 0, end)])
+    return reader
 
 
 def await_record(reader: Consumer, process: subprocess.Popen[bytes], began: float) -> float:
@@ -116,17 +130,19 @@ def row(case: str, seconds: list[float], target: float) -> dict[str, Any]:
     return {"case": case, "seconds": round(median, 1), **spread, "target_s": target, "ratio": round(median / target, 2)}
 
 
-def measured(rounds: int, folder: Path) -> Iterator[dict[str, Any]]:
+def runs(rounds: int, folder: Path) -> Iterator[dict[str, Any]]:
     services = up(folder / "services")
     try:
         times = [run(made(folder / f"run{number}"), services.kafka, services.cql) for number in range(rounds)]
     finally:
         down(folder / "services")
     yield row("penstock run: first event", times, 12)
-    demos = [demo(folder / f"demo{number}") for number in range(rounds)]
-    names: dict[str, Callable[[tuple[float, float]], float]] = {"first events": min, "full rate": max}
-    for name, chosen in names.items():
-        yield row(f"penstock demo: {name}", list(map(chosen, demos)), 30)
+
+
+def demos(rounds: int, folder: Path) -> Iterator[dict[str, Any]]:
+    found = [demo(folder / f"demo{number}") for number in range(rounds)]
+    yield row("penstock demo: first events", [first for first, _ in found], 30)
+    yield row("penstock demo: full rate", [full for _, full in found], 30)
 
 
 def made(folder: Path) -> Path:
@@ -137,10 +153,12 @@ def made(folder: Path) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3, help="(default: %(default)s)")
+    parser.add_argument("--only", choices=["run", "demo"], help="measure only this command")
     parser.add_argument("--json", type=Path, help="write the results to this file")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = list(measured(args.rounds, Path(folder)))
+        chosen = [measure for name, measure in (("run", runs), ("demo", demos)) if args.only in (None, name)]
+        found = [row for measure in chosen for row in measure(args.rounds, Path(folder))]
     for one in found:
         print(json.dumps(one))
     if args.json:
