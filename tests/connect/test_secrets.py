@@ -101,7 +101,8 @@ def errors(answer: Any) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize(
-    "name", HIDDEN.keys() - {"scylla.user", "value.converter", "value.converter.schema.registry.url", "jdbc.url"}
+    "name",
+    sorted(HIDDEN.keys() - {"scylla.user", "value.converter", "value.converter.schema.registry.url", "jdbc.url"}),
 )
 def test_a_property_is_secret_by_its_name(name: str) -> None:
     assert is_secret(name)
