@@ -36,7 +36,8 @@ WAYS = {
     ),
     "3. HTTP event → `penstock ingest` → Kafka": (
         (
-            "penstock.ingest.app:App.__call__",
+            "penstock.ingest.app:App.begin",
+            "penstock.ingest.app:App.take",
             "penstock.ingest.http_connection:HttpConnection.data_received",
             "penstock.ingest.kafka_store:KafkaStore.put",
         ),
