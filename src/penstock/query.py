@@ -206,16 +206,21 @@ def batch_offsets(spark: SparkSession, query: str, number: int) -> tuple[str, st
     return _text(log, number - 1) if number else "", end
 
 
-def offsets_in_checkpoint(checkpoint: str, number: int) -> tuple[str, str]:
-    """The start and end offsets from the files of a checkpoint; "" if it is not a folder on this machine."""
+def newest_in_checkpoint(checkpoint: str) -> tuple[int, str, str]:
+    """The newest batch in the files of a checkpoint, with its start and end offsets.
+
+    The number is -1 if there is no batch, or the checkpoint is not a folder on this machine; offsets that cannot be
+    read are "".
+    """
     address = urlsplit(checkpoint)
-    if not checkpoint or address.scheme not in ("", "file"):
-        return "", ""
     folder = Path(unquote(address.path) if address.scheme else checkpoint) / "offsets"
+    if not checkpoint or address.scheme not in ("", "file") or not folder.is_dir():
+        return -1, "", ""
+    number = max((int(path.name) for path in folder.iterdir() if path.name.isdigit()), default=-1)
     end, millis = _of_file(folder / str(number))
     if COUNTS_ONLY in end:
         end = _planned(end, millis)
-    return _of_file(folder / str(number - 1))[0] if number else "", end
+    return number, _of_file(folder / str(number - 1))[0] if number > 0 else "", end
 
 
 def batch_millis(spark: SparkSession, query: str, number: int) -> int | None:

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from checkpoints import forget_last_commit
-from confluent_kafka import Message
+from checkpoints import forget_last_commit, write_batches
+from confluent_kafka import ConsumerGroupTopicPartitions, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka_topics import messages, new_topic
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql.datasource import DataSourceStreamArrowWriter
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.errors import PenstockError
-from penstock.kafka.exactly_once import MARKERS, PenstockKafka
+from penstock.kafka.exactly_once import BATCH, MARKERS, QUERY, PenstockKafka
 from penstock.local.services import Services
+from penstock.markers import Marker
+from penstock.query import Batch, newest_in_checkpoint
 from penstock.wire.records.compression import CODECS
 
 PARTITIONS = 2
@@ -138,6 +145,61 @@ def test_a_task_that_failed_beside_one_that_committed(
     healed.touch()
     run(frame, services, topic, checkpoint)
     assert numbers(services.kafka, topic) == Counter(range(600))
+
+
+def test_the_marker_of_each_batch_has_its_own_offsets(
+    spark: SparkSession, services: Services, topic: str, tmp_path: Path
+) -> None:
+    data, checkpoint = tmp_path / "data", tmp_path / "checkpoint"
+    for first in range(0, 600, 100):
+        files(spark, data, first, 100)
+    run(stream(spark, data), services, topic, checkpoint)
+    assert has_begun(checkpoint, 2)
+    query = json.loads((checkpoint / "metadata").read_text())["id"]
+    wanted = ConsumerGroupTopicPartitions(f"penstock-{query}", [TopicPartition(MARKERS, 0)])
+    admin = AdminClient({"bootstrap.servers": services.kafka})
+    (found,) = admin.list_consumer_group_offsets([wanted]).values()
+    (marker,) = found.result(timeout=30).topic_partitions
+    number, *offsets = newest_in_checkpoint(str(checkpoint))
+    assert (number, marker.offset) == (2, 3)
+    assert marker.metadata == Marker.for_batch(Batch(query, number, *offsets)).text()
+
+
+def test_a_task_that_outlives_its_query_takes_no_offsets_of_a_restored_checkpoint(
+    spark: SparkSession, services: Services, topic: str, tmp_path: Path
+) -> None:
+    settings = {"servers": services.kafka, "topic": topic, "checkpointLocation": str(tmp_path / "checkpoint")}
+    frame = spark.createDataFrame([(b"0",), (b"1",)], "value binary").repartition(2)
+
+    def planned(offset: str) -> DataSourceStreamArrowWriter:
+        """What Spark makes for batch 1 when the checkpoint has these offsets for it."""
+        shutil.rmtree(tmp_path / "checkpoint", ignore_errors=True)
+        write_batches(tmp_path / "checkpoint", ["1", offset], committed=0)
+        return PenstockKafka(settings).streamWriter(frame.schema, overwrite=False)
+
+    def run_tasks(writer: DataSourceStreamArrowWriter, frame: DataFrame) -> None:
+        def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            writer.write(batches)
+            return iter(())
+
+        context = spark.sparkContext
+        for name, value in properties.items():
+            context.setLocalProperty(name, value)
+        try:
+            frame.mapInArrow(write, "rows bigint").collect()
+        finally:
+            for name in properties:
+                context.setLocalProperty(name, None)  # type: ignore[arg-type]
+
+    properties = {QUERY: uuid.uuid4().hex, BATCH: "1"}
+    of_query = planned("2")
+    outlived = planned("9")
+    # The checkpoint is put back; the query writes the batch in one task, and then the late tasks of the other begin.
+    planned("2")
+    run_tasks(of_query, frame.coalesce(1))
+    with pytest.raises(PySparkException, match="has another batch 1 of this query"):
+        run_tasks(outlived, frame)
+    assert numbers(services.kafka, topic) == Counter(range(2))
 
 
 def endless(spark: SparkSession, services: Services, topic: str, checkpoint: Path) -> StreamingQuery:

@@ -15,7 +15,7 @@ import pytest
 from penstock.errors import PenstockError
 from penstock.kafka import exactly_once
 from penstock.markers import Marker, is_written, require_next
-from penstock.query import Batch, offsets_in_checkpoint
+from penstock.query import Batch, newest_in_checkpoint
 from penstock.wire.producer.transactions import Committed, Transactions
 
 BATCH = Batch("q", 5, '[{"clicks":{"0":100}}]', '[{"clicks":{"0":150}}]')
@@ -82,18 +82,19 @@ def test_a_marker_is_read_back_and_what_is_none_is_a_number_only() -> None:
         assert Marker.read(5, text) == Marker(5)
 
 
-def test_offsets_are_read_from_a_checkpoint(tmp_path: Path) -> None:
+def test_the_newest_batch_is_read_from_a_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "offsets").mkdir()
-    for number, line in enumerate(['{"clicks":{"0":100}}\n-', '{"clicks":{"0":150}}\n{"logOffset":1}']):
-        settings = json.dumps({"batchTimestampMs": 7})
-        (tmp_path / "offsets" / str(number)).write_text(f"v1\n{settings}\n{line}")
-    (tmp_path / "offsets" / "2").write_text("v1")
+    assert newest_in_checkpoint(str(tmp_path)) == (-1, "", "")
     first, second = '[{"clicks":{"0":100}}, -]', '[{"clicks":{"0":150}}, {"logOffset":1}]'
-    assert offsets_in_checkpoint(str(tmp_path), 0) == ("", first)
-    assert offsets_in_checkpoint(tmp_path.as_uri(), 1) == (first, f"{second} planned at 7 ms")
-    assert offsets_in_checkpoint(str(tmp_path), 2) == (second, "")
+    found = []
+    settings = json.dumps({"batchTimestampMs": 7})
+    lines = '{"clicks":{"0":100}}\n-', '{"clicks":{"0":150}}\n{"logOffset":1}'
+    for number, text in enumerate([f"v1\n{settings}\n{lines[0]}", f"v1\n{settings}\n{lines[1]}", "v1"]):
+        (tmp_path / "offsets" / str(number)).write_text(text)
+        found.append(newest_in_checkpoint(tmp_path.as_uri() if number else str(tmp_path)))
+    assert found == [(0, "", first), (1, first, f"{second} planned at 7 ms"), (2, second, "")]
     for nowhere in ("", "hdfs://host/a", str(tmp_path / "none")):
-        assert offsets_in_checkpoint(nowhere, 1) == ("", "")
+        assert newest_in_checkpoint(nowhere) == (-1, "", "")
 
 
 class Offsets:

@@ -31,7 +31,7 @@ from pyspark.sql.types import StructType
 from penstock.delivery import AT_LEAST_ONCE, EXACTLY_ONCE
 from penstock.kafka.client_options import Options, wrong
 from penstock.markers import Marker, is_written
-from penstock.query import Batch, offsets_in_checkpoint
+from penstock.query import Batch, newest_in_checkpoint
 from penstock.wire.producer.table_receipts import by_topic
 from penstock.wire.producer.transactions import Committed, Transactions
 from penstock.wire.records.record_encoder import COLUMNS
@@ -76,10 +76,15 @@ def check(schema: StructType, options: Options) -> None:
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes one task's part of a micro-batch; `checkpoint` is the folder with its query's offsets."""
+    """Writes one task's part of a micro-batch; `checkpoint` is the folder with its query's offsets.
+
+    Spark makes a writer for each batch, after it has stored the batch's offsets. They are read here and not in the
+    tasks: a task can outlive its query, and would find the offsets of another batch in a checkpoint that was restored.
+    """
 
     def __init__(self, options: Options, checkpoint: str) -> None:
-        self.options, self.checkpoint = options, checkpoint
+        self.options = options
+        self.number, self.start, self.end = newest_in_checkpoint(checkpoint)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         task = TaskContext.get()
@@ -89,7 +94,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
             asyncio.run(_write(self.options, iterator))
         else:
             number = int(batch)
-            write_once(self.options, iterator, Batch(query, number, *offsets_in_checkpoint(self.checkpoint, number)))
+            offsets = (self.start, self.end) if number == self.number else ("", "")
+            write_once(self.options, iterator, Batch(query, number, *offsets))
         return WriterCommitMessage()
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
