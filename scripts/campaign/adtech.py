@@ -16,7 +16,7 @@ from penstock.errors import PenstockError
 from penstock_demo import child
 from penstock_demo.adtech import reads, site
 from penstock_demo.adtech.parts import Ingest
-from penstock_demo.adtech.run import TARGET, TASKS, Demo, create
+from penstock_demo.adtech.run import Demo, create
 from penstock_demo.parts import Pipeline
 from penstock_demo.stage import Options
 from penstock_demo.view import View
@@ -82,7 +82,7 @@ class AdtechRound(Breaking, Demo):
             "PENSTOCK_DEMO_KAFKA": self._kafka(),
             "PENSTOCK_DEMO_POSTGRES": self._world.reached("postgres", self._kinds),
         }
-        return Pipeline(self._folder, TARGET, environment, stay=False, cores=TASKS)
+        return Pipeline(self._folder, self.target, environment, stay=False, cores=self.cores)
 
     def _load_arguments(self) -> list[str]:
         address = self._ingest.address

@@ -24,8 +24,7 @@ from campaign.world import World
 from penstock.errors import PenstockError
 from penstock.local.process import tail
 from penstock_demo import child
-from penstock_demo.generation import publish
-from penstock_demo.node import connect
+from penstock_demo.node import connect, publish
 from penstock_demo.parts import Pipeline
 from penstock_demo.stage import Stage
 
@@ -151,7 +150,7 @@ class Clock:
         fresh.replace(self._file)
 
 
-class Breaking(Stage[Any]):
+class Breaking(Stage[Any, Any]):
     """Does the breaks of a round one after the other while the load runs; each is undone before the next."""
 
     _world: World

@@ -4,6 +4,7 @@ needs."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from itertools import product
 from typing import Any
 
@@ -71,17 +72,21 @@ def record_of(
     table: str, key: tuple[Any, ...], value: bytes | None, partition: int, offset: int, appended: int
 ) -> Record:
     """What the proof needs; a value that is not an event of this table gets an op that is never expected."""
-    if value is None:
-        return Record(table, key, 0, "", 0, partition, offset, appended)
+    stamp, op, content = (0, "", 0) if value is None else _event_of(table, value) or (0, "?", 0)
+    return Record(table, key, stamp, op, content, partition, offset, appended)
+
+
+def _event_of(table: str, value: bytes) -> tuple[int, str, int] | None:
+    """Time, op and digest of an event; None if it is not an event of this table."""
     try:
         event = orjson.loads(value)
         source = event["source"]
         if (source["name"], source["keyspace_name"], source["table_name"]) != (PREFIX, KEYSPACE, table):
-            return Record(table, key, 0, "?", 0, partition, offset, appended)
+            return None
         content = digest(TABLES[table], _known(event["before"]), _known(event["after"]), event.get("range"))
-        return Record(table, key, source["ts_us"], event["op"], content, partition, offset, appended)
+        return source["ts_us"], event["op"], content
     except (orjson.JSONDecodeError, KeyError, TypeError):
-        return Record(table, key, 0, "?", 0, partition, offset, appended)
+        return None
 
 
 def _known(image: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -93,25 +98,27 @@ def _known(image: dict[str, Any] | None) -> dict[str, Any] | None:
 
 def ends(servers: str) -> dict[tuple[str, int], int]:
     """The current end offsets of the topics, by topic and partition."""
-    # A client of its own: through the reading client, answers have waited for minutes behind its polls.
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "penstock-demo-look", "log_level": 0})
-    found = {}
-    for topic, partition in product(TOPICS, range(PARTITIONS)):
-        _, found[topic, partition] = consumer.get_watermark_offsets(
-            TopicPartition(topic, partition), timeout=watch.PATIENCE
-        )
-    consumer.close()
-    return found
+    with _looking(servers) as consumer:
+        return {
+            (topic, partition): consumer.get_watermark_offsets(
+                TopicPartition(topic, partition), timeout=watch.PATIENCE
+            )[1]
+            for topic, partition in product(TOPICS, range(PARTITIONS))
+        }
 
 
 def fetch(servers: str, records: Iterable[Record]) -> list[str]:
     """Read the values of these records again."""
     topics = {table: topic for topic, table in TOPICS.items()}
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "penstock-demo-look", "log_level": 0})
     texts = []
-    for record in records:
-        consumer.assign([TopicPartition(topics[record.table], record.partition, record.offset)])
-        message = consumer.poll(watch.PATIENCE)
-        texts.append(str(message and message.value()))
-    consumer.close()
+    with _looking(servers) as consumer:
+        for record in records:
+            consumer.assign([TopicPartition(topics[record.table], record.partition, record.offset)])
+            message = consumer.poll(watch.PATIENCE)
+            texts.append(str(message and message.value()))
     return texts
+
+
+def _looking(servers: str) -> closing[Consumer]:
+    # A client of its own: through the reading client, answers have waited for minutes behind its polls.
+    return closing(Consumer({"bootstrap.servers": servers, "group.id": "penstock-demo-look", "log_level": 0}))

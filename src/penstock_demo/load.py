@@ -6,32 +6,28 @@ node died, a timeout) is sent again until it is acknowledged, with a NEW timesta
 and an old timestamp could land behind a reader that has already passed it. The journal has the timestamps of all
 attempts.
 
-Commands come on standard input (`go`: change from the warm-up rate to the full rate; `stop`, or end of input: finish).
-Status goes to standard output, one JSON object per line.
+The demo commands it as `parts` says.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import sys
-import threading
 import time
 from collections import deque
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any, BinaryIO
 
-import orjson
-
 from penstock_demo import journal
 from penstock_demo.mix import Mix, statements
 from penstock_demo.model import Event
 from penstock_demo.node import connect
 from penstock_demo.operations import Write
+from penstock_demo.parts import LoadStatus, commands
 from penstock_demo.shop import KEYSPACE, TABLES
 
 TICK = 0.002
@@ -54,23 +50,14 @@ class Request:
 
 
 @dataclass
-class Status:
-    """What the load has done so far; `going` at the full rate, which has lasted `seconds` since `started_us`.
-
-    `cpu` is the process's CPU time in seconds.
-    """
+class Status(LoadStatus):
+    """What the load has done so far."""
 
     writes: int = 0
     events: int = 0
-    retries: int = 0
     late: int = 0
     in_flight: int = 0
     warm_up_writes: int = 0
-    going: bool = False
-    started_us: int = 0
-    seconds: float = 0.0
-    cpu: float = 0.0
-    finished: bool = False
 
 
 class Pace:
@@ -190,22 +177,9 @@ class Load:
             return
 
 
-def _listen(go: threading.Event, stop: threading.Event) -> None:
-    for command in sys.stdin:
-        (go if command.strip() == "go" else stop).set()
-    stop.set()
-
-
-def _report(status: Status) -> None:
-    status.cpu = time.process_time()
-    sys.stdout.buffer.write(orjson.dumps(asdict(status), option=orjson.OPT_APPEND_NEWLINE))
-    sys.stdout.buffer.flush()
-
-
 def run(load: Load, *, warm_rate: float, rate: float | None, seconds: float) -> None:
     """Warm up until `go`, keep the rate for `seconds` or until `stop`, then wait for the last answers."""
-    go, stop = threading.Event(), threading.Event()
-    threading.Thread(target=_listen, args=(go, stop), daemon=True).start()
+    go, stop = commands()
     pace, until, reported = Pace(warm_rate), float("inf"), 0.0
     while not (load.idle() and load.status.finished):
         now = time.perf_counter()
@@ -219,9 +193,9 @@ def run(load: Load, *, warm_rate: float, rate: float | None, seconds: float) -> 
         load.turn(pace, new=not load.status.finished)
         if now - reported >= STATUS_EVERY:
             reported = now
-            _report(load.status)
+            load.status.report()
         time.sleep(TICK)
-    _report(load.status)
+    load.status.report()
 
 
 def main() -> None:
@@ -250,6 +224,7 @@ def main() -> None:
         first=given.first,
         partitions=given.partitions,
         tables=given.tables,
+        appends=not given.no_appends,
     )
     with connect(given.hosts) as session, given.journal.open("wb") as file:
         load = Load(session, mix, file, in_flight=given.in_flight, late=given.late)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from random import Random
 
-from penstock_demo import operations as op, ranges
+from penstock_demo import operations as op
 from penstock_demo.model import Partition
-from penstock_demo.operations import Operation, Statement, Target, Write
+from penstock_demo.operations import Operation, Statement, Write
 from penstock_demo.shop import ADDRESS, CARTS, ORDERS, PRODUCTS, TABLES, VISITS
 from penstock_demo.values import draw, partition_keys
 
@@ -31,10 +32,10 @@ WEIGHTS: dict[str, Weighted] = {
         (op.set_field(ORDERS, "address", ADDRESS, "zip"), 2),
         (op.update_static(ORDERS, "tier"), 3),
         (op.delete_row(ORDERS), 5),
-        (ranges.delete_between(ORDERS), 2),
-        (ranges.delete_after(ORDERS), 1),
+        (op.delete_between(ORDERS), 2),
+        (op.delete_after(ORDERS), 1),
         (op.delete_partition(ORDERS), 1),
-        (ranges.batch(ORDERS, "total", "status"), 4),
+        (op.batch(ORDERS, "total", "status"), 4),
     ],
     "carts": [
         (op.insert(CARTS, ("quantity", "price", "gift", "options")), 12),
@@ -43,19 +44,19 @@ WEIGHTS: dict[str, Weighted] = {
         (op.update(CARTS, ("options", "gift"), ttl=True), 4),
         (op.update_static(CARTS, "coupon"), 3),
         (op.delete_row(CARTS), 7),
-        (ranges.delete_between(CARTS), 2),
-        (ranges.delete_after(CARTS), 1),
+        (op.delete_between(CARTS), 2),
+        (op.delete_after(CARTS), 1),
         (op.delete_partition(CARTS), 2),
-        (ranges.batch(CARTS, "quantity", "options"), 3),
+        (op.batch(CARTS, "quantity", "options"), 3),
     ],
     "visits": [
         (op.insert(VISITS, ("page", "seconds", "score")), 30),
         (op.update(VISITS, ("seconds", "score")), 12),
         (op.delete_row(VISITS), 2),
-        (ranges.delete_prefix(VISITS), 2),
-        (ranges.delete_descending(VISITS), 2),
+        (op.delete_prefix(VISITS), 2),
+        (op.delete_descending(VISITS), 2),
         (op.delete_partition(VISITS), 1),
-        (ranges.batch(VISITS, "page", "seconds"), 3),
+        (op.batch(VISITS, "page", "seconds"), 3),
     ],
     "products": [
         (op.insert(PRODUCTS, ("title", "cost", "stock", "labels", "attributes")), 8),
@@ -93,26 +94,20 @@ class Mix:
             for _ in range(n)
             if appends or _tried(name, operation).appends_to is None
         ]
-        self._targets = {
-            name: [
-                Target(key.bound, Partition(TABLES[name], key.image)) for key in partition_keys(name, first, partitions)
-            ]
-            for name in self.tables
-        }
+        self._partitions = {name: _partitions(name, first, partitions) for name in self.tables}
 
     def next(self) -> Write:
         """A write to a free partition, which is then busy until its `busy` is reset. One must be free."""
         while True:
             name, operation = draw(self._rng, self._choices)
-            target = draw(self._rng, self._targets[name])
-            if not target.partition.busy:
-                target.partition.busy = True
-                return operation(self._rng, target)
+            partition = draw(self._rng, self._partitions[name])
+            if not partition.busy:
+                partition.busy = True
+                return operation(self._rng, partition)
 
-    def partitions(self) -> Iterable[tuple[tuple[object, ...], Partition]]:
-        """Every partition with its key as the driver binds it."""
-        for targets in self._targets.values():
-            yield from targets
+    def partitions(self) -> Iterable[Partition]:
+        """Every partition."""
+        return chain.from_iterable(self._partitions.values())
 
 
 def statements(tables: Iterable[str] = tuple(TABLES)) -> Iterable[Statement]:
@@ -124,5 +119,8 @@ def statements(tables: Iterable[str] = tuple(TABLES)) -> Iterable[Statement]:
 
 def _tried(name: str, operation: Operation) -> Write:
     """A write of this kind to a temporary partition."""
-    key = partition_keys(name, 0, 1)[0]
-    return operation(Random(0), Target(key.bound, Partition(TABLES[name], key.image)))
+    return operation(Random(0), *_partitions(name, 0, 1))
+
+
+def _partitions(name: str, first: int, count: int) -> list[Partition]:
+    return [Partition(TABLES[name], key.image, key.bound) for key in partition_keys(name, first, count)]

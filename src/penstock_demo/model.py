@@ -42,12 +42,12 @@ class Bound:
 
 
 class Partition:
-    """The rows of one partition, with the client timestamp of its newest write."""
+    """The rows of one partition, with the client timestamp of its newest write; `bound` is its key for the driver."""
 
-    __slots__ = ("busy", "key", "newest", "rows", "static", "table")
+    __slots__ = ("bound", "busy", "key", "newest", "rows", "static", "table")
 
-    def __init__(self, table: Table, key: tuple[Any, ...]) -> None:
-        self.table, self.key = table, key
+    def __init__(self, table: Table, key: tuple[Any, ...], bound: tuple[Any, ...]) -> None:
+        self.table, self.key, self.bound = table, key, bound
         self.rows: dict[Clustering, Row] = {}
         self.static: Image | None = None
         self.newest = 0

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
 
-from penstock_demo.model import Event, Image, Partition
+from penstock_demo.model import Bound, Event, Image, Partition
 from penstock_demo.shop import KEYSPACE, Table
 from penstock_demo.values import CLUSTERING, ELEMENTS, FIELDS, POOLS, Pair, draw, entries
 
@@ -40,14 +40,8 @@ class Write(NamedTuple):
     """The list column to which a second run of this statement appends again."""
 
 
-class Target(NamedTuple):
-    """A partition of the load, with its key as the driver binds it."""
-
-    key: tuple[Any, ...]
-    partition: Partition
-
-
-Operation = Callable[[Random, Target], Write]
+Operation = Callable[[Random, Partition], Write]
+"""Draws a write to a partition, and changes the partition as the write will."""
 
 
 def _name(table: Table) -> str:
@@ -80,13 +74,13 @@ def insert(table: Table, columns: tuple[str, ...], *, ttl: bool = False) -> Oper
         f"INSERT INTO {_name(table)} ({', '.join(names)}) VALUES ({markers}) USING TIMESTAMP ?{lifetime}"
     )
 
-    def write(rng: Random, target: Target) -> Write:
+    def write(rng: Random, partition: Partition) -> Write:
         ck = draw(rng, CLUSTERING[table.name])
         bound, image = _columns(rng, columns)
         statics = {column: image.pop(column) for column in table.statics if column in image}
-        events = [target.partition.update_static(statics)] if statics else []
-        events.append(target.partition.insert(ck.image, image))
-        return Write(statement, statement.values(*target.key, *ck.bound, *bound), events, target.partition)
+        events = [partition.update_static(statics)] if statics else []
+        events.append(partition.insert(ck.image, image))
+        return Write(statement, statement.values(*partition.bound, *ck.bound, *bound), events, partition)
 
     return write
 
@@ -96,11 +90,11 @@ def update(table: Table, columns: tuple[str, ...], *, ttl: bool = False) -> Oper
     assignments = ", ".join(f"{column} = ?" for column in columns)
     statement = Statement(f"UPDATE {_name(table)} USING TIMESTAMP ?{lifetime} SET {assignments} {_where(table.key)}")
 
-    def write(rng: Random, target: Target) -> Write:
-        ck = _live(rng, target.partition)
+    def write(rng: Random, partition: Partition) -> Write:
+        ck = _live(rng, partition)
         bound, image = _columns(rng, columns)
-        event = target.partition.update(ck.image, image)
-        return Write(statement, statement.values(*bound, *target.key, *ck.bound), [event], target.partition)
+        event = partition.update(ck.image, image)
+        return Write(statement, statement.values(*bound, *partition.bound, *ck.bound), [event], partition)
 
     return write
 
@@ -108,10 +102,10 @@ def update(table: Table, columns: tuple[str, ...], *, ttl: bool = False) -> Oper
 def update_static(table: Table, column: str) -> Operation:
     statement = Statement(f"UPDATE {_name(table)} USING TIMESTAMP ? SET {column} = ? {_where(table.partition)}")
 
-    def write(rng: Random, target: Target) -> Write:
+    def write(rng: Random, partition: Partition) -> Write:
         bound, image = _columns(rng, (column,))
-        event = target.partition.update_static(image)
-        return Write(statement, statement.values(*bound, *target.key), [event], target.partition)
+        event = partition.update_static(image)
+        return Write(statement, statement.values(*bound, *partition.bound), [event], partition)
 
     return write
 
@@ -122,13 +116,13 @@ def _one_column(
     """An update of one collection or UDT: `change` returns the values to bind and the column's new image."""
     appends = column if "+ ?" in statement.cql and column not in table.unordered else None
 
-    def write(rng: Random, target: Target) -> Write:
-        ck = _live(rng, target.partition)
-        row = target.partition.rows.get(ck.image)
+    def write(rng: Random, partition: Partition) -> Write:
+        ck = _live(rng, partition)
+        row = partition.rows.get(ck.image)
         bound, image = change(rng, row.image[column] if row else None)
-        event = target.partition.update(ck.image, {column: image or None})
-        values = statement.values(*bound, *target.key, *ck.bound)
-        return Write(statement, values, [event], target.partition, appends)
+        event = partition.update(ck.image, {column: image or None})
+        values = statement.values(*bound, *partition.bound, *ck.bound)
+        return Write(statement, values, [event], partition, appends)
 
     return write
 
@@ -190,10 +184,10 @@ def set_field(table: Table, column: str, fields: tuple[str, ...], field: str) ->
 def delete_row(table: Table) -> Operation:
     statement = Statement(f"DELETE FROM {_name(table)} USING TIMESTAMP ? {_where(table.key)}")
 
-    def write(rng: Random, target: Target) -> Write:
-        ck = _live(rng, target.partition)
-        event = target.partition.delete_row(ck.image)
-        return Write(statement, statement.values(*target.key, *ck.bound), [event], target.partition)
+    def write(rng: Random, partition: Partition) -> Write:
+        ck = _live(rng, partition)
+        event = partition.delete_row(ck.image)
+        return Write(statement, statement.values(*partition.bound, *ck.bound), [event], partition)
 
     return write
 
@@ -201,8 +195,106 @@ def delete_row(table: Table) -> Operation:
 def delete_partition(table: Table) -> Operation:
     statement = Statement(f"DELETE FROM {_name(table)} USING TIMESTAMP ? {_where(table.partition)}")
 
-    def write(rng: Random, target: Target) -> Write:
-        event = target.partition.delete_partition()
-        return Write(statement, statement.values(*target.key), [event], target.partition)
+    def write(rng: Random, partition: Partition) -> Write:
+        event = partition.delete_partition()
+        return Write(statement, statement.values(*partition.bound), [event], partition)
+
+    return write
+
+
+Choice = tuple[Bound, Bound, int, int, list[Any]]
+"""Start and end of a range, its indexes in the pool of clustering keys (from, to), and the values to bind."""
+
+
+def _delete_range(table: Table, condition: str, choose: Callable[[Random, list[Pair]], Choice]) -> Operation:
+    statement = Statement(f"DELETE FROM {_name(table)} USING TIMESTAMP ? {_where(table.partition)} AND {condition}")
+    pool = CLUSTERING[table.name]
+    place = {ck.image: number for number, ck in enumerate(pool)}
+
+    def write(rng: Random, partition: Partition) -> Write:
+        start, end, first, last, bound = choose(rng, pool)
+        event = partition.delete_range(start, end, lambda ck: first <= place[ck] < last)
+        return Write(statement, statement.values(*partition.bound, *bound), [event], partition)
+
+    return write
+
+
+def _two(rng: Random, count: int) -> tuple[int, int]:
+    first = int(rng.random() * (count - 1))
+    return first, first + 1 + int(rng.random() * min(3, count - 1 - first))
+
+
+def delete_between(table: Table) -> Operation:
+    """`ck >= a AND ck < b` on the only clustering column."""
+
+    def choose(rng: Random, pool: list[Pair]) -> Choice:
+        first, last = _two(rng, len(pool))
+        a, b = pool[first], pool[last]
+        return Bound(a.image), Bound(b.image, inclusive=False), first, last, [*a.bound, *b.bound]
+
+    column = table.clustering[0]
+    return _delete_range(table, f"{column} >= ? AND {column} < ?", choose)
+
+
+def delete_after(table: Table) -> Operation:
+    """`ck > a` on the only clustering column: the range has no end."""
+
+    def choose(rng: Random, pool: list[Pair]) -> Choice:
+        first = len(pool) - 1 - int(rng.random() * 3)
+        a = pool[first]
+        return Bound(a.image, inclusive=False), Bound(()), first + 1, len(pool), [*a.bound]
+
+    return _delete_range(table, f"{table.clustering[0]} > ?", choose)
+
+
+def delete_prefix(table: Table) -> Operation:
+    """Equality on the first of two clustering columns: both bounds are that prefix."""
+
+    def choose(rng: Random, pool: list[Pair]) -> Choice:
+        a = draw(rng, pool)
+        inside = [place for place, ck in enumerate(pool) if ck.image[0] == a.image[0]]
+        bound = Bound(a.image[:1])
+        return bound, bound, inside[0], inside[-1] + 1, [a.bound[0]]
+
+    return _delete_range(table, f"{table.clustering[0]} = ?", choose)
+
+
+def delete_descending(table: Table) -> Operation:
+    """`ck > a AND ck <= b` on a first clustering column in descending order: the range starts at the greater value."""
+
+    def choose(rng: Random, pool: list[Pair]) -> Choice:
+        firsts = sorted({(ck.image[0], ck.bound[0]) for ck in pool}, reverse=True)
+        high, low = _two(rng, len(firsts))
+        start, end = Bound((firsts[high][0],)), Bound((firsts[low][0],), inclusive=False)
+        inside = [place for place, ck in enumerate(pool) if firsts[low][0] < ck.image[0] <= firsts[high][0]]
+        return start, end, inside[0], inside[-1] + 1, [firsts[low][1], firsts[high][1]]
+
+    column = table.clustering[0]
+    return _delete_range(table, f"{column} > ? AND {column} <= ?", choose)
+
+
+def batch(table: Table, inserted: str, updated: str) -> Operation:
+    """Three rows of a partition in one request: an insert, an update and a delete."""
+    name, where = _name(table), _where(table.key)
+    markers = ", ".join("?" for _ in (*table.key, inserted))
+    statement = Statement(
+        "BEGIN UNLOGGED BATCH USING TIMESTAMP ? "
+        f"INSERT INTO {name} ({', '.join(table.key)}, {inserted}) VALUES ({markers}); "
+        f"UPDATE {name} SET {updated} = ? {where}; DELETE FROM {name} {where}; APPLY BATCH"
+    )
+
+    def write(rng: Random, partition: Partition) -> Write:
+        new, changed, gone = rng.sample(CLUSTERING[table.name], 3)
+        one, other = draw(rng, POOLS[inserted]), draw(rng, POOLS[updated])
+        events = [
+            partition.insert(new.image, {inserted: one.image}),
+            partition.update(changed.image, {updated: other.image}),
+            partition.delete_row(gone.image),
+        ]
+        key = partition.bound
+        inserts = [*key, *new.bound, one.bound]
+        updates = [other.bound, *key, *changed.bound]
+        values = statement.values(*inserts, *updates, *key, *gone.bound)
+        return Write(statement, values, events, partition)
 
     return write

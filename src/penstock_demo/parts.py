@@ -1,4 +1,8 @@
-"""The two processes of every demo: the pipeline, which is `penstock run`, and the load."""
+"""The two processes of every demo: the pipeline, which is `penstock run`, and the load, which the demo commands.
+
+Commands come on the load's standard input (`go`: change from the warm-up to the full rate; `stop`, or end of input:
+finish). Its status goes to standard output, one JSON object per line.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +12,62 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
 import orjson
 
 from penstock.errors import PenstockError
-from penstock.local.process import tail, uninterrupted
+from penstock.local.process import POLL, tail, uninterrupted
+from penstock.run.checkpoint import holder
 from penstock_demo import child
 
 PATIENCE = 60.0
 BATCH = re.compile(rb"batch \d+: (\d+) rows in ([\d.]+) s")
 WORKER = "penstock.workers"
+INGEST = "ingest.toml"
+"""The configuration of `penstock ingest`, below the root of a demo that has it."""
 
-S = TypeVar("S")
+
+@dataclass
+class LoadStatus:
+    """What every load reports; `going` at the full rate, which has lasted `seconds` since `started_us`.
+
+    `cpu` is the process's CPU time in seconds.
+    """
+
+    retries: int = 0
+    going: bool = False
+    started_us: int = 0
+    seconds: float = 0.0
+    cpu: float = 0.0
+    finished: bool = False
+
+    def report(self) -> None:
+        """Write it to standard output; called in the load's process."""
+        self.cpu = time.process_time()
+        sys.stdout.buffer.write(orjson.dumps(asdict(self), option=orjson.OPT_APPEND_NEWLINE))
+        sys.stdout.buffer.flush()
+
+
+def commands() -> tuple[threading.Event, threading.Event]:
+    """Listen to standard input, in the load's process: an event for `go`, and one for `stop` or the end of input."""
+    go, stop = threading.Event(), threading.Event()
+
+    def listen() -> None:
+        for command in sys.stdin:
+            (go if command.strip() == "go" else stop).set()
+        stop.set()
+
+    threading.Thread(target=listen, daemon=True).start()
+    return go, stop
+
+
+S = TypeVar("S", bound=LoadStatus)
 """The status that a load reports."""
 
 
@@ -183,6 +226,29 @@ def require_running(name: str, process: subprocess.Popen[bytes], log: Path) -> N
             f"the {name} ended by itself with code {process.returncode}; its log ends with\n{tail(log)}\n",
             where=str(log),
         )
+
+
+def kept(root: Path) -> list[tuple[str, int]]:
+    """The names and process ids of what an earlier demo with `--keep` has left running under this root."""
+    holders = [holder(lock.with_suffix("")) for lock in (root / "checkpoints").glob("*.lock")]
+    servers = [one.pid for one in child.listed() if one.command.endswith(f"ingest {root / INGEST}")]
+    return [("pipeline", pid) for pid in holders if pid is not None] + [("ingest", pid) for pid in servers]
+
+
+def stop_kept(root: Path) -> None:
+    """Stop what an earlier demo has left running under this root, and wait until it is gone."""
+    for _, pid in kept(root):
+        os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + PATIENCE
+    while left := kept(root):
+        name, pid = left[0]
+        if time.monotonic() > deadline:
+            raise PenstockError(
+                f"the {name} of an earlier demo does not stop (pid {pid})",
+                where=str(root),
+                next=f"end it with: kill -9 {pid}",
+            )
+        time.sleep(POLL)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ list decides everything:
 
 - no record at a position: lost;     - a record without a position, or with other content: wrong;
 - a first delivery after a later position of its key: misordered;
-- a further delivery: replayed if it belongs to a replay (see `replays`), else duplicated.
+- a further delivery: replayed if it belongs to a replay (see `_replays`), else duplicated.
 
 Order is checked only within a Kafka key. Kafka keeps no more: the delete of a range or a partition has another key than
 the rows it removes, hence perhaps another Kafka partition; a consumer compares `source.ts_us` across keys.
@@ -15,12 +15,11 @@ the rows it removes, hence perhaps another Kafka partition; a consumer compares 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from penstock_demo.journal import Expected
-from penstock_demo.replays import replays
 
 Key = tuple[str, tuple[Any, ...]]
 """Table and primary key: a Kafka key in a topic."""
@@ -220,7 +219,7 @@ def _check_partition(report: Report, deliveries: list[tuple[Key, _Delivery]], br
     places = [
         (key, -index if delivery.place is None else delivery.place) for index, (key, delivery) in enumerate(deliveries)
     ]
-    found = replays(places, [delivery.record.appended for _, delivery in deliveries], breaks)
+    found = _replays(places, [delivery.record.appended for _, delivery in deliveries], breaks)
     start, highest = 0, dict[Key, int]()
     for index, (key, (record, place, again)) in enumerate(deliveries):
         if found.get(index, start) != start:
@@ -234,3 +233,40 @@ def _check_partition(report: Report, deliveries: list[tuple[Key, _Delivery]], br
             if place < highest.get(key, -1):
                 report.add("misordered", *key, None, record)
         highest[key] = max(place, highest.get(key, -1))
+
+
+def _replays(places: Sequence[Hashable], appended: Sequence[int], breaks: Sequence[int]) -> dict[int, int]:
+    """What at-least-once delivery may repeat after a break: the indexes of the records, each with its replay's start.
+
+    An interrupted batch is written again as a whole. In each Kafka partition its records were the last ones before the
+    break, so a replay repeats, without a gap, the records from some position up to the break; records that the second
+    run writes for the first time may be between the repeated ones. Anything else is a duplicate.
+
+    `places` says which expected record each one is, `appended` when Kafka took it, `breaks` when a part was killed.
+    """
+    if not breaks:
+        return {}
+    first_break = min(breaks)
+    found: dict[int, int] = {}
+    for run in _runs(places):
+        start, originals = min(run), sorted(run.values())
+        without_gap = originals[-1] - originals[0] == len(originals) - 1
+        if without_gap and appended[start] >= first_break:
+            found |= dict.fromkeys(run, start)
+    return found
+
+
+def _runs(places: Sequence[Hashable]) -> list[dict[int, int]]:
+    """Repeats, as index -> index of the previous delivery; a repeat of a record of the same run starts a new run."""
+    latest: dict[Hashable, int] = {}
+    runs: list[dict[int, int]] = []
+    start = 0
+    for index, place in enumerate(places):
+        before = latest.get(place)
+        if before is not None:
+            if not runs or before >= start:
+                runs.append({})
+                start = index
+            runs[-1][index] = before
+        latest[place] = index
+    return runs

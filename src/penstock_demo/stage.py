@@ -1,4 +1,4 @@
-"""What every demo needs to run: parts that are always stopped again, steps with a deadline, numbers to show.
+"""What every demo does: starts its parts, runs the load while it breaks parts, compares the results, stops all parts.
 
 Started parts are put on a stack and stopped in reverse order; meanwhile, signals are ignored.
 """
@@ -6,28 +6,31 @@ Started parts are put on a stack and stopped in reverse order; meanwhile, signal
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from penstock.errors import PenstockError
+from penstock.local import services
+from penstock.local.process import uninterrupted
 from penstock.paths import usable
-from penstock_demo import kept
-from penstock_demo.parts import Cpu, Load, Pipeline
-from penstock_demo.verdict import percentile
+from penstock_demo.parts import Cpu, Load, LoadStatus, Part, Pipeline, stop_kept
 from penstock_demo.view import Board, View
+from penstock_demo.watch import Watch, percentile
 
 TURN = 0.2
 WINDOW = 3.0
 """Seconds over which the view's numbers are computed."""
 START = 240.0
 PATIENCE = 90.0
+SIGNALS = signal.SIGINT, signal.SIGTERM
 
 T = TypeVar("T")
 
@@ -54,7 +57,7 @@ class Interrupted(KeyboardInterrupt):
 
 def staged(run: Callable[[ExitStack], T], *, keep: bool) -> T:
     """Call `run`; on return, and on any exception, all parts are stopped, unless they are to be kept."""
-    before = [signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)]
+    before = [signal.signal(number, _interrupt) for number in SIGNALS]
     try:
         with ExitStack() as stack:
             try:
@@ -65,19 +68,8 @@ def staged(run: Callable[[ExitStack], T], *, keep: bool) -> T:
             finally:
                 _hear_nothing()
     finally:
-        for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+        for number, handler in zip(SIGNALS, before, strict=True):
             signal.signal(number, handler)
-
-
-def prepare(root: Path, *logs: str) -> None:
-    """Stop the pipeline that an earlier run has left under this root, and delete its checkpoints and logs."""
-    kept.stop(root / "checkpoints")
-    with usable(root):
-        root.mkdir(parents=True, exist_ok=True)
-    for old in ("checkpoints", "pipeline.log", *logs):
-        kept.remove(root / old)
-    # In a run of minutes the JVM's optimising compiler uses more CPU than it saves: half of Spark's on two cores.
-    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -86,8 +78,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _hear_nothing() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 class Rates:
@@ -118,47 +110,52 @@ class Options:
     keep: bool
 
 
-class LoadStatus(Protocol):
-    """What every load reports; `going`: at the full rate."""
-
-    going: bool
-    seconds: float
-    cpu: float
-
-
-class Reading(Protocol):
-    """A consumer of the results; `fault` is why it ended."""
-
-    @property
-    def fault(self) -> Any: ...
-
-    def recent(self, since: int) -> Iterable[int]: ...
-
-
 S = TypeVar("S", bound=LoadStatus)
-"""The status that a load reports."""
+"""The status that a demo's load reports."""
+V = TypeVar("V")
+"""The verdict of a demo."""
 
 
-class Stage(Generic[S]):
-    """A demo from start to end: the board with the numbers, and steps that wait.
+class Stage(Generic[S, V]):
+    """A demo from start to end: the parts, the board with the numbers, and steps that wait.
 
     Each step waits for a condition with a deadline, and checks meanwhile that all parts still run. Subclasses say which
     parts there are, and use other servers and other breaks.
     """
 
+    target: str
+    """The pipeline, as `penstock run` takes it."""
+    load_module: str
+    load_status: type[S]
+    topics: tuple[str, ...]
+    """The topics of the results, for users who look at them."""
+    also: tuple[str, ...] = ()
+    """Services besides Kafka and Cassandra."""
+    parts: tuple[str, ...] = ("pipeline",)
+    """The processes that start before the load."""
+    logs: tuple[str, ...] = ("pipeline.log",)
+    starting, draining = "starting the pipeline", "waiting for the last events"
+    warming, working = "warm-up rate", "writing"
+    """What the load does before and after the change to the full rate."""
+    judging = "comparing every write with every event"
+    cores = 2
+    """Tasks of the pipeline that run at the same time."""
     start, warm_longest, patience = START, 30.0, PATIENCE
     """Seconds for the first events, then until events come soon, and without progress at the end until it gives up."""
     warm_delay = 3.0
     """Seconds; with a smaller delay the load runs at its full rate."""
-    warming, working = "warm-up rate", "writing"
-    """What the load does before and after that."""
-    _reader: Reading
+    _reader: Watch
     _pipeline: Pipeline
+    _running: Running
 
     def __init__(self, options: Options, view: View, board: Board, stack: ExitStack) -> None:
         self._options, self._root, self._view, self._board, self._stack = options, options.root, view, board, stack
         self._began, self._flowing = time.monotonic(), 0.0
         self._rates, self._lag = Rates(), 0
+        self._processes: dict[str, Part] = {}
+        """The running parts by the names that breaks have for them."""
+        self._breaks: list[int] = []
+        """When parts were broken, in microseconds."""
         self._loading: Load[S] | None = None
 
     @property
@@ -166,22 +163,85 @@ class Stage(Generic[S]):
         assert self._loading is not None
         return self._loading
 
-    def _to_the_load_s_end(self) -> dict[str, float]:
-        """Start all parts, warm up, and run the load; returns the CPU seconds of each part under load."""
+    def run(self) -> V:
+        """Start all parts, warm up, run the load, wait for its results, and judge them."""
         self._start()
         self._phase("warming up", load=self.warming)
         self._until(self._warm, "the first events did not arrive in time", self.start)
         self._before_load()
         self._load.go()
         self._until(lambda: self._load.status.going, "the load does not answer")
-        self._lag, cpu = 0, self._cpu()
+        self._lag, before = 0, self._cpu()
         self._phase("running", load=self.working)
         self._run_load()
-        return self._cpu().since(cpu)
+        used = self._cpu().since(before)
+        self._phase(self.draining, load="done")
+        self._drain()
+        self._phase(self.judging)
+        return self._judge(used)
 
     def _start(self) -> None:
-        """Start all parts, the load last."""
+        self._phase("starting", **dict.fromkeys(("cassandra", "kafka", *self.also), "starting"))
+        self._prepare()
+        self._running = running = self._serve()
+        addresses = {"postgres": running.postgres} if "postgres" in self.also else {}
+        self._phase("creating tables and topics", cassandra=running.cql, kafka=running.kafka, **addresses)
+        self._create()
+        self._reader = self._read()
+        self._reader.start()
+        self._stack.callback(self._reader.close)
+        self._phase(self.starting, **dict.fromkeys(self.parts, "starting"))
+        with uninterrupted():
+            self._start_parts()
+        self._await_parts()
+        with uninterrupted():
+            self._loading = Load(self._root, self.load_module, self._load_arguments(), self.load_status)
+            self._stack.callback(self._loading.close)
+
+    def _prepare(self) -> None:
+        """Stop the pipeline that an earlier run has left under this root, and delete its checkpoints and logs."""
+        stop_kept(self._root)
+        with usable(self._root):
+            self._root.mkdir(parents=True, exist_ok=True)
+        if (checkpoints := self._root / "checkpoints").exists():
+            shutil.rmtree(checkpoints)
+        for log in self.logs:
+            (self._root / log).unlink(missing_ok=True)
+        # In a run of minutes the JVM's optimising compiler uses more CPU than it saves: half of Spark's on two cores.
+        os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+    def _serve(self) -> Running:
+        """Start the servers."""
+        self._stack.callback(services.down, self._root)
+        return services.up(self._root, clean=True, also=self.also, say=self._view.say)
+
+    def _create(self) -> None:
+        """Create tables and topics."""
         raise NotImplementedError
+
+    def _read(self) -> Watch:
+        """The consumer of the results."""
+        raise NotImplementedError
+
+    def _start_parts(self) -> None:
+        """Start the processes besides the load."""
+        self._pipeline = self._processes["spark"] = self._pipe()
+        self._stack.callback(self._pipeline.close)
+
+    def _pipe(self) -> Pipeline:
+        running = self._running
+        environment = {"PENSTOCK_DEMO_CQL": running.cql, "PENSTOCK_DEMO_KAFKA": running.kafka}
+        if "postgres" in self.also:
+            environment["PENSTOCK_DEMO_POSTGRES"] = running.postgres
+        return Pipeline(self._root, self.target, environment, stay=self._options.keep, cores=self.cores)
+
+    def _await_parts(self) -> None:
+        """Wait until the load may start."""
+        raise NotImplementedError
+
+    def _load_arguments(self) -> list[str]:
+        """The load's options: where it writes, and how fast."""
+        return ["--rate", self._options.rate, "--seconds", str(self._options.seconds)]
 
     def _first(self) -> bool:
         """Whether the first events have arrived."""
@@ -191,9 +251,43 @@ class Stage(Generic[S]):
         """What is done when events arrive soon."""
 
     def _run_load(self) -> None:
-        raise NotImplementedError
+        parts, seconds = self._options.broken, self._options.seconds
+        for number, part in enumerate(parts, 1):
+            self._await_load(seconds * number / (len(parts) + 1))
+            self._break(part, number)
+        self._until(lambda: self._load.done, "the load does not end", seconds)
+
+    def _await_load(self, seconds: float) -> None:
+        """Wait until the load has run for this time at its full rate."""
+        self._until(lambda: self._load.status.seconds >= seconds, "the load makes no progress", seconds)
+
+    def _break(self, part: str, number: int) -> None:
+        """Kill a part with kill -9 and start it again at the same address; Spark restarts a worker itself."""
+        self._phase(f"killing {part}")
+        self._breaks.append(time.time_ns() // 1000)
+        if part in self._processes:
+            self._processes[part].kill()
+        elif part == "worker":
+            self._pipeline.kill_worker()
+        else:
+            os.kill(self._running.pids[part], signal.SIGKILL)
+        self._view.say(f"killed {part} with kill -9")
+        if part in self._processes:
+            self._processes[part].start_again()
+        elif part != "worker":
+            self._running = services.up(self._root, only=[part])
+        self._phase("running after the break")
 
     def _cpu(self) -> Cpu:
+        processes = {name: part.pid for name, part in self._processes.items() if part is not self._pipeline}
+        return Cpu.now(self._running.pids | processes, self._pipeline.pid, self._load.status.cpu)
+
+    def _drain(self) -> None:
+        """Wait for all results of the load, while there is progress."""
+        raise NotImplementedError
+
+    def _judge(self, cpu: dict[str, float]) -> V:
+        """Compare; `cpu` has the CPU seconds of each part under load."""
         raise NotImplementedError
 
     def _warm(self) -> bool:
@@ -206,7 +300,8 @@ class Stage(Generic[S]):
 
     def _look(self) -> None:
         """Measure; raises PenstockError if a part has ended."""
-        self._pipeline.look()
+        for part in self._processes.values():
+            part.look()
         if self._reader.fault:
             raise PenstockError(f"the consumer ended: {self._reader.fault}", where=str(self._root))
         if self._loading:
@@ -215,16 +310,17 @@ class Stage(Generic[S]):
 
     def _measure(self, status: S) -> None:
         board = self._board
-        board.writes, board.events, board.lag, board.retries = self._counts(status)
+        board.retries = status.retries
+        board.writes, board.events, board.lag = self._counts(status)
         board.writes_per_s, board.events_per_s = self._rates.of(board.writes, board.events)
-        recent = sorted(self._reader.recent(time.time_ns() // 1000 - int(WINDOW * 1e6)))
-        board.delay_p50, board.delay_p99 = percentile(recent, 0.5) / 1e6, percentile(recent, 0.99) / 1e6
+        recent = self._reader.recent(time.time_ns() // 1000 - int(WINDOW * 1e6))
+        board.delay_p50, board.delay_p99 = percentile(recent, 0.5), percentile(recent, 0.99)
         self._lag = max(self._lag, board.lag)
         board.batch = self._pipeline.batch
         board.parts["pipeline"] = f"pid {self._pipeline.pid}"
 
-    def _counts(self, status: S) -> tuple[int, int, int, int]:
-        """Writes, events, events that are still to come, and repeated writes."""
+    def _counts(self, status: S) -> tuple[int, int, int]:
+        """Writes, events, and events that are still to come."""
         raise NotImplementedError
 
     def _until(self, condition: Callable[[], bool], failure: str, extra: float = 0.0) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from array import array
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ from rich.table import Table
 from penstock_demo import consume, journal
 from penstock_demo.load import Status
 from penstock_demo.reconcile import Report
+from penstock_demo.watch import Watch, percentile
 
 PROBLEMS = ("lost", "duplicated", "misordered", "wrong")
 
@@ -54,14 +52,11 @@ class Verdict:
     def ok(self) -> bool:
         return not (self.lost or self.duplicated or self.misordered or self.wrong)
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
-
-def judge(report: Report, status: Status, times: array[int], cpu: dict[str, float]) -> Verdict:
-    """Put a report and the measured times, pairs (written, received) in microseconds, into one object."""
-    measured = delays(times, status.started_us)
-    last = max(times[1::2], default=0)
+def judge(report: Report, status: Status, reader: Watch, cpu: dict[str, float]) -> Verdict:
+    """Put a report and the measured times into one object."""
+    measured = reader.delays(status.started_us)
+    last = max(reader.times[1::2], default=0)
     took = max(last - status.started_us, 1) / 1e6
     return Verdict(
         writes=status.writes,
@@ -72,9 +67,9 @@ def judge(report: Report, status: Status, times: array[int], cpu: dict[str, floa
         wrong=report.wrong,
         replayed=report.replayed,
         tombstones=report.tombstones,
-        delay_p50_s=percentile(measured, 0.5) / 1e6,
-        delay_p99_s=percentile(measured, 0.99) / 1e6,
-        delay_max_s=percentile(measured, 1.0) / 1e6,
+        delay_p50_s=percentile(measured, 0.5),
+        delay_p99_s=percentile(measured, 0.99),
+        delay_max_s=percentile(measured, 1.0),
         rate_per_s=round((status.writes - status.warm_up_writes) / max(status.seconds, 1e-3), 1),
         events_per_s=round(len(measured) / took, 1),
         seconds=round(status.seconds, 2),
@@ -83,18 +78,6 @@ def judge(report: Report, status: Status, times: array[int], cpu: dict[str, floa
         late=status.late,
         cpu_s=cpu,
     )
-
-
-def delays(times: array[int], since: int) -> list[int]:
-    """The sorted delays, in microseconds, of the events written since then."""
-    return sorted(
-        received - written for written, received in zip(times[::2], times[1::2], strict=False) if written >= since
-    )
-
-
-def percentile(ordered: Sequence[int], share: float) -> int:
-    """The smallest value that at least this share of the values does not exceed; 0 if there are no values."""
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0
 
 
 def examples(report: Report, written: Path, servers: str) -> list[dict[str, Any]]:

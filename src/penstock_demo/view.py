@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from rich.console import Console
 from rich.live import Live
@@ -37,51 +36,43 @@ class Board:
     names: tuple[str, str, str] = ("writes", "events", "written, not yet seen")
 
 
-class View(Protocol):
-    def show(self, board: Board) -> None:
-        """Show these numbers now."""
+class View:
+    """Shows numbers in place if it has a `live` display, else as lines."""
 
-    def say(self, line: str) -> None:
-        """Add a permanent line."""
-
-
-class _Plain:
-    def __init__(self, console: Console) -> None:
-        self._console, self._shown, self._phase = console, 0.0, ""
+    def __init__(self, console: Console, live: Live | None) -> None:
+        self._console, self._live, self._shown, self._phase = console, live, 0.0, ""
 
     def show(self, board: Board) -> None:
+        """Show these numbers now; as a line only if the phase is new, or some seconds after the last line."""
+        if self._live:
+            self._live.update(_table(board), refresh=True)
+            return
         now = time.monotonic()
         if now - self._shown < PLAIN_EVERY and board.phase == self._phase:
             return
         self._shown, self._phase = now, board.phase
-        batch = f"{board.batch[0]} rows in {board.batch[1]:.2f} s" if board.batch else "none yet"
-        rates = f"{board.writes_per_s:.0f} {board.names[0]}/s, {board.events_per_s:.0f} {board.names[1]}/s"
-        delay = f"delay P50 {board.delay_p50:.2f} s P99 {board.delay_p99:.2f} s"
-        self.say(f"{board.elapsed:6.1f} s  {board.phase}: {rates}, {delay}, lag {board.lag}, batch {batch}")
+        self.say(_line(board))
 
     def say(self, line: str) -> None:
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-class _Terminal:
-    def __init__(self, live: Live) -> None:
-        self._live = live
-
-    def show(self, board: Board) -> None:
-        self._live.update(_table(board), refresh=True)
-
-    def say(self, line: str) -> None:
-        self._live.console.print(line, highlight=False, markup=False)
+        """Add a permanent line."""
+        self._console.print(line, highlight=False, markup=False, soft_wrap=self._live is None)
 
 
 @contextmanager
 def view(console: Console) -> Iterator[View]:
     """The view for this console: live on a terminal, else plain lines."""
     if not console.is_terminal:
-        yield _Plain(console)
+        yield View(console, None)
         return
     with Live(console=console, auto_refresh=False, transient=True) as live:
-        yield _Terminal(live)
+        yield View(console, live)
+
+
+def _line(board: Board) -> str:
+    batch = f"{board.batch[0]} rows in {board.batch[1]:.2f} s" if board.batch else "none yet"
+    rates = f"{board.writes_per_s:.0f} {board.names[0]}/s, {board.events_per_s:.0f} {board.names[1]}/s"
+    delay = f"delay P50 {board.delay_p50:.2f} s P99 {board.delay_p99:.2f} s"
+    return f"{board.elapsed:6.1f} s  {board.phase}: {rates}, {delay}, lag {board.lag}, batch {batch}"
 
 
 def _table(board: Board) -> Table:

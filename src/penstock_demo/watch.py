@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from array import array
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -50,8 +51,13 @@ class Watch(threading.Thread):
         self.join()
 
     def recent(self, since: int) -> list[int]:
-        """The delays, in microseconds, of the kept records that were received since then."""
-        return [received - caused for caused, received in list(self._recent) if received >= since]
+        """The sorted delays, in microseconds, of the kept records that were received since then."""
+        return sorted(received - caused for caused, received in list(self._recent) if received >= since)
+
+    def delays(self, since: int) -> list[int]:
+        """The sorted delays, in microseconds, of all records that were caused since then."""
+        pairs = zip(self.times[::2], self.times[1::2], strict=False)
+        return sorted(received - caused for caused, received in pairs if caused >= since)
 
     def _take(self, message: Message, now: int) -> None:
         """Keep what is needed of a record; `now` is its receipt in microseconds."""
@@ -68,13 +74,19 @@ class Watch(threading.Thread):
         self._recent.append((caused, received))
 
 
+def percentile(ordered: Sequence[int], share: float) -> float:
+    """The smallest delay, in seconds, that at least this share of the delays does not exceed; 0 if there are none."""
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] / 1e6 if ordered else 0.0
+
+
 def consumer(servers: str, topics: Mapping[str, int], **more: Any) -> Consumer:
-    """A client that reads all partitions of these topics from the beginning; `topics` has the number of partitions."""
+    """A client that reads the committed records of these topics from the beginning; `topics` has their partitions."""
     made = Consumer(
         {
             "bootstrap.servers": servers,
             "group.id": "penstock-demo",
             "enable.auto.commit": False,
+            "isolation.level": "read_committed",
             "fetch.wait.max.ms": 100,
             "reconnect.backoff.max.ms": 500,
             # The demo itself stops brokers; the records show the result.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock_demo.adtech.answers import MARGIN, Progress
+from penstock_demo.adtech.load import MARGIN, Progress
 from penstock_demo.adtech.site import FRESH, KINDS, SIGN_IN
 from penstock_demo.adtech.traffic import Event, Traffic
 

@@ -13,8 +13,7 @@ from segment_model import Event
 from penstock.segment.record_store import Changes, RecordStore
 from penstock.segment.rule_plan import plan
 from penstock_demo.adtech import model
-from penstock_demo.adtech.model import Act, Change
-from penstock_demo.adtech.persons import Persons, names_of
+from penstock_demo.adtech.model import Act, Change, Persons, names_of
 from penstock_demo.adtech.rules import RULES
 from penstock_demo.adtech.site import ACTIONS
 

@@ -87,7 +87,7 @@ def image_of(table: Table, row: Mapping[str, Any]) -> Image:
 def test_the_model_is_what_the_table_holds(table: Table, load: tuple[Mix, Path], rows: Rows) -> None:
     found = [image_of(table, row) for row in rows(f"SELECT * FROM {KEYSPACE}.{table.name}")]
     assert found
-    model = [partition for _, partition in load[0].partitions() if partition.table is table]
+    model = [partition for partition in load[0].partitions() if partition.table is table]
     expected = [row.image | _statics(table, partition.static) for partition in model for row in partition.rows.values()]
     expected += [partition.static for partition in model if partition.static and not partition.rows]
     by_key = lambda image: str([image[column] for column in table.key])  # noqa: E731

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
 from penstock.paths import usable
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 NEEDED = {"cassandra": "cassandra-driver", "confluent_kafka": "confluent-kafka", "orjson": "orjson", "rich": "rich"}
 NEEDED_BY_ADTECH = {
@@ -23,14 +21,13 @@ NEEDED_BY_ADTECH = {
     "msgspec": "msgspec",
     "jsonschema_rs": "jsonschema-rs",
 }
-PARTS = ("spark", "worker", "kafka", "cassandra", "alter", "generation")
-ADTECH_PARTS = ("ingest", "spark", "worker", "kafka", "cassandra", "postgres")
 
 
 @dataclass(frozen=True)
 class Application:
-    """A demo: its default rate, the parts it can break, the packages it needs, and the extras that contain them."""
+    """A demo: its package, its default rate, the parts it can break, the packages it needs, and their extras."""
 
+    package: str
     rate: str
     root: Path
     parts: tuple[str, ...]
@@ -38,16 +35,23 @@ class Application:
     extras: str
 
 
-APPLICATIONS = {
-    "cdc": Application("3000", Path(".penstock/demo"), PARTS, NEEDED, "penstock[demo]"),
-    "adtech": Application(
-        "500",
-        Path(".penstock/adtech"),
-        ADTECH_PARTS,
-        NEEDED | NEEDED_BY_ADTECH,
-        "penstock[demo,segments,postgres,ingest]",
-    ),
-}
+CDC = Application(
+    "penstock_demo",
+    "3000",
+    Path(".penstock/demo"),
+    ("spark", "worker", "kafka", "cassandra", "alter", "generation"),
+    NEEDED,
+    "penstock[demo]",
+)
+ADTECH = Application(
+    "penstock_demo.adtech",
+    "500",
+    Path(".penstock/adtech"),
+    ("ingest", "spark", "worker", "kafka", "cassandra", "postgres"),
+    NEEDED | NEEDED_BY_ADTECH,
+    "penstock[demo,segments,postgres,ingest]",
+)
+APPLICATIONS = {"cdc": CDC, "adtech": ADTECH}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -71,13 +75,14 @@ def add(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="PART",
         help="break a part in the middle of the run, and start it again if it was killed; repeat for several, one "
-        f"after the other. cdc: {', '.join(PARTS)} (kill -9, alter a table, publish new streams); adtech: "
-        f"{', '.join(ADTECH_PARTS)}",
+        f"after the other. cdc: {', '.join(CDC.parts)} (kill -9, alter a table, publish new streams); adtech: "
+        f"{', '.join(ADTECH.parts)}",
     )
     parser.add_argument("--keep", action="store_true", help="leave the services and the pipeline running")
     parser.add_argument(
         "--root", type=Path, metavar="DIR", help="folder (default: .penstock/demo, for adtech .penstock/adtech)"
     )
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -86,11 +91,19 @@ def run(args: argparse.Namespace) -> int:
     _check(args, application)
     from rich.console import Console
 
-    root = (args.root or application.root).absolute()
-    console = Console()
-    verdict = (_adtech if args.application == "adtech" else _cdc)(args, root, args.rate or application.rate, console)
+    from penstock_demo.stage import Options, staged
+    from penstock_demo.view import view
+
+    root, rate, console = (args.root or application.root).absolute(), args.rate or application.rate, Console()
+    chosen = import_module(f"{application.package}.run")
+    options = Options(root, args.seconds, rate, tuple(args.broken), args.keep)
+    with view(console) as shown:
+        verdict = staged(lambda stack: chosen.Demo(options, shown, stack).run(), keep=args.keep)
+    import_module(f"{application.package}.verdict").print_verdict(console, verdict)
+    if args.keep:
+        _tell_kept(root, chosen.Demo.topics)
     if args.json:
-        args.json.write_text(json.dumps(verdict.as_json(), indent=1, default=str) + "\n")
+        args.json.write_text(json.dumps(asdict(verdict), indent=1, default=str) + "\n")
     return 0 if verdict.ok else 1
 
 
@@ -119,47 +132,12 @@ def _require_writable(file: Path) -> None:
         file.open("a").close()
 
 
-def _cdc(args: argparse.Namespace, root: Path, rate: str, console: Console) -> Any:
-    from penstock_demo.consume import TOPICS
-    from penstock_demo.run import demo
-    from penstock_demo.stage import Options
-    from penstock_demo.verdict import print_verdict
-    from penstock_demo.view import view
+def _tell_kept(root: Path, topics: Iterable[str]) -> None:
+    from penstock_demo.parts import kept
 
-    with view(console) as shown:
-        verdict = demo(Options(root, args.seconds, rate, tuple(args.broken), args.keep), shown)
-    print_verdict(console, verdict)
-    if args.keep:
-        _tell_kept(root, "changes", TOPICS)
-    return verdict
-
-
-def _adtech(args: argparse.Namespace, root: Path, rate: str, console: Console) -> Any:
-    from penstock_demo.adtech.reads import TOPICS
-    from penstock_demo.adtech.run import demo
-    from penstock_demo.adtech.verdict import print_verdict
-    from penstock_demo.stage import Options
-    from penstock_demo.view import view
-
-    with view(console) as shown:
-        verdict = demo(Options(root, args.seconds, str(float(rate)), tuple(args.broken), args.keep), shown)
-    print_verdict(console, verdict)
-    if args.keep:
-        _tell_kept(root, "adtech", TOPICS)
-    return verdict
-
-
-def _tell_kept(root: Path, pipeline: str, topics: Any) -> None:
-    from penstock_demo import kept
-
-    pids = [kept.pid(root / "checkpoints" / f"{pipeline}.lock")]
-    if pipeline == "adtech":
-        from penstock_demo.adtech.parts import kept_ingest
-
-        pids += kept_ingest(root)
     print(f"The services and the pipeline keep running. Topics: {', '.join(topics)}")
     print(f"Addresses: penstock status --root {root}")
-    print(f"Stop: kill {' '.join(map(str, pids))}; penstock down --root {root}")
+    print(f"Stop: kill {' '.join(str(pid) for _, pid in kept(root))}; penstock down --root {root}")
 
 
 def _seconds(text: str) -> float:

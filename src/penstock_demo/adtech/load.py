@@ -4,8 +4,8 @@ Every event has the time of the request that carries it. A request without a goo
 time, until it has one: so an event may be stored more than once, always with the same id. Acknowledged requests are
 journalled, one per line: `{"stamps": [...], "events": [...]}`, with the times of all attempts in milliseconds.
 
-Commands come on standard input (`go`: change from the warm-up to the full rate; end of input: finish). Status goes to
-standard output, one JSON object per line.
+The load learns from the pipeline's output which persons are known and which batches are finished. The demo commands it
+as `penstock_demo.parts` says.
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import sys
 import threading
 import time
-from dataclasses import asdict, dataclass
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from queue import SimpleQueue
 from typing import BinaryIO
 
 import orjson
+from confluent_kafka import Message
 
+from penstock_demo import watch
 from penstock_demo.adtech import site
-from penstock_demo.adtech.answers import Answers, Progress, now
 from penstock_demo.adtech.traffic import Event, Traffic
+from penstock_demo.parts import LoadStatus, commands
 
 TRACKERS = 4
 EVERY = 0.2
@@ -40,27 +43,22 @@ PATIENCE = site.LATE / 1000 * 0.75
 BAD_EVERY = 40
 """One in this many requests is first sent with a bad event: it must be refused, and none of it stored."""
 HEADERS = {"Content-Type": "application/x-ndjson"}
+MARGIN = 500
+"""Milliseconds, because the ends of a topic's partitions are not read at the same moment."""
 
 
 @dataclass
-class Status:
+class Status(LoadStatus):
     """What the load has done: events acknowledged, requests sent again, requests refused as they should be.
 
-    `acts` are the events besides sign-ins, `warm_up_acts` those before `go`, from which `seconds` and `started_us`
-    count; `able` visitors may act; `cpu` is this process's CPU time in seconds.
+    `acts` are the events besides sign-ins, `warm_up_acts` those before `go`; `able` visitors may act.
     """
 
     events: int = 0
     acts: int = 0
     warm_up_acts: int = 0
-    retries: int = 0
     refused: int = 0
     able: int = 0
-    going: bool = False
-    started_us: int = 0
-    seconds: float = 0.0
-    cpu: float = 0.0
-    finished: bool = False
 
 
 class Journal:
@@ -80,6 +78,42 @@ class Journal:
     def count(self, name: str) -> None:
         with self._lock:
             setattr(self.status, name, getattr(self.status, name) + 1)
+
+
+class Progress:
+    """The progress of the segments query, from the changes that it writes.
+
+    A batch has everything that Kafka had when it was planned. So a batch with the change of an event has all events
+    that were acknowledged before that event. And it is finished, and does not run again, when a later change follows
+    an event that was posted after the batch's changes were seen.
+    """
+
+    def __init__(self) -> None:
+        self.passed = 0
+        """Events that were acknowledged before this time, in milliseconds, are in finished batches."""
+        self._told: deque[tuple[int, int]] = deque()
+
+    def saw(self, at: int, now: int) -> None:
+        """Call this when a change is seen that follows an event of the time `at`."""
+        while self._told and self._told[0][0] < at:
+            self.passed = max(self.passed, self._told.popleft()[1])
+        if not self._told or now > self._told[-1][0]:
+            self._told.append((now, at - MARGIN))
+
+
+class Answers(watch.Watch):
+    """Reads the pipeline's output: the known persons, for their trackers, and the pipeline's progress."""
+
+    def __init__(self, servers: str, trackers: Mapping[str, SimpleQueue[str]], progress: Progress) -> None:
+        super().__init__(watch.consumer(servers, dict.fromkeys((site.VISITS, *site.CHANGES), site.PARTITIONS)))
+        self._trackers, self._progress = trackers, progress
+
+    def _take(self, message: Message, now: int) -> None:
+        told = orjson.loads(message.value())
+        if message.topic() == site.VISITS:
+            self._trackers[told["id"].partition("-")[0]].put(told["id"])
+        elif told["event"] in site.AT_ONCE and told["segment"] != site.BY_TIME:
+            self._progress.saw(told["at"], now // 1000)
 
 
 class Tracker(threading.Thread):
@@ -166,57 +200,57 @@ class Tracker(threading.Thread):
         return HTTPConnection(self._address, timeout=PATIENCE)
 
 
-def run(journal: Journal, trackers: dict[str, Tracker], seconds: float) -> None:
+def run(status: Status, trackers: Sequence[Tracker], answers: Answers, seconds: float) -> None:
     """Warm up until `go`, then act for `seconds` or until the end of standard input; then wait for the last answers."""
-    go, stop = threading.Event(), threading.Event()
-    threading.Thread(target=_listen, args=(go, stop), daemon=True).start()
-    status, until = journal.status, float("inf")
+    go, stop = commands()
+
+    threads: list[Tracker | Answers] = [*trackers, answers]
+
+    def report() -> None:
+        for thread in threads:
+            if thread.fault:
+                raise thread.fault
+        status.able = sum(tracker.able for tracker in trackers)
+        status.report()
+
+    until = float("inf")
     while not stop.is_set() and time.monotonic() < until:
         if go.is_set() and not status.going:
             status.going, status.started_us, status.warm_up_acts = True, time.time_ns() // 1000, status.acts
             until = time.monotonic() + seconds
-            for tracker in trackers.values():
+            for tracker in trackers:
                 tracker.going.set()
-        _report(status, trackers, max(0.0, seconds - (until - time.monotonic())) if status.going else 0.0)
+        status.seconds = max(0.0, seconds - (until - time.monotonic())) if status.going else 0.0
+        report()
         stop.wait(min(STATUS_EVERY, max(0.0, until - time.monotonic())))
-    for tracker in trackers.values():
+    status.seconds = seconds
+    for tracker in trackers:
         tracker.ending.set()
-    for tracker in trackers.values():
+    for tracker in trackers:
         while tracker.is_alive():
             tracker.join(STATUS_EVERY)
-            _report(status, trackers, seconds)
+            report()
     status.finished = True
-    _report(status, trackers, seconds)
+    report()
 
 
-def _listen(go: threading.Event, stop: threading.Event) -> None:
-    for command in sys.stdin:
-        (go if command.strip() == "go" else stop).set()
-    stop.set()
-
-
-def _report(status: Status, trackers: dict[str, Tracker], seconds: float) -> None:
-    for tracker in trackers.values():
-        if tracker.fault:
-            raise tracker.fault
-    status.able, status.seconds = sum(tracker.able for tracker in trackers.values()), seconds
-    status.cpu = time.process_time()
-    sys.stdout.buffer.write(orjson.dumps(asdict(status), option=orjson.OPT_APPEND_NEWLINE))
-    sys.stdout.buffer.flush()
-
-
-def _started(journal: Journal, given: argparse.Namespace) -> dict[str, Tracker]:
+def _started(journal: Journal, given: argparse.Namespace) -> tuple[list[Tracker], Answers]:
     size = max(1, round(given.rate * EVERY / TRACKERS))
-    trackers: dict[str, Tracker] = {}
     progress = Progress()
+    trackers = []
     for number in range(TRACKERS):
         name = f"t{number}"
         traffic = Traffic(name, given.seed + number, visitors(given.rate))
-        trackers[name] = Tracker(name, traffic, given.address, journal, size, progress)
-    Answers(given.kafka, {name: one.known for name, one in trackers.items()}, progress).start()
-    for tracker in trackers.values():
-        tracker.start()
-    return trackers
+        trackers.append(Tracker(name, traffic, given.address, journal, size, progress))
+    answers = Answers(given.kafka, {one.name: one.known for one in trackers}, progress)
+    for thread in (answers, *trackers):
+        thread.start()
+    return trackers, answers
+
+
+def now() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 def visitors(rate: float) -> int:
@@ -237,7 +271,7 @@ def main() -> None:
     os.nice(10)
     with given.journal.open("wb") as file:
         journal = Journal(file)
-        run(journal, _started(journal, given), given.seconds)
+        run(journal.status, *_started(journal, given), given.seconds)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterable
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -15,14 +12,13 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.local import ports
-from penstock.local.process import POLL, tail, uninterrupted
+from penstock.local.process import tail, uninterrupted
 from penstock_demo import child
 from penstock_demo.adtech import site
-from penstock_demo.parts import Part
+from penstock_demo.parts import INGEST, Part
 from penstock_demo.stage import Running
 
 PATIENCE = 30.0
-CONFIG = "ingest.toml"
 TEXT = """\
 servers = "{servers}"
 listen = "{address}"
@@ -46,10 +42,10 @@ class Ingest(Part):
         (root / "schemas" / f"{site.EVENTS}.json").write_text(json.dumps(site.SCHEMA))
         # Half of the time that the rules wait: a request that reaches Kafka after it would be late.
         patience = site.LATE // 2000
-        (root / CONFIG).write_text(
+        (root / INGEST).write_text(
             TEXT.format(servers=servers, address=self.address, topic=site.EVENTS, patience=patience, workers=workers)
         )
-        command = ["ingest", str(root / CONFIG)]
+        command = ["ingest", str(root / INGEST)]
         super().__init__("ingest", command, {}, root / "ingest.log", stay=stay, patience=PATIENCE)
 
     @property
@@ -62,26 +58,6 @@ class Ingest(Part):
             return False
         finally:
             connection.close()
-
-
-def kept_ingest(root: Path) -> list[int]:
-    """The ids of the ingest processes that run under this root."""
-    return [one.pid for one in child.listed() if one.command.endswith(f"ingest {root / CONFIG}")]
-
-
-def stop_kept(root: Path) -> None:
-    """Stop the ingest that an earlier demo has left running under this root."""
-    for pid in kept_ingest(root):
-        os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + PATIENCE
-    while left := kept_ingest(root):
-        if time.monotonic() > deadline:
-            raise PenstockError(
-                f"the ingest of an earlier demo does not stop (pid {left[0]})",
-                where=str(root),
-                next=f"end it with: kill -9 {left[0]}",
-            )
-        time.sleep(POLL)
 
 
 class Delivery:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import closing
 from datetime import UTC
-from typing import Any
 
 import orjson
 from adbc_driver_postgresql import dbapi
-from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import KafkaError, Message
 from confluent_kafka.admin import NewTopic
 
 from penstock_demo import watch
@@ -37,7 +36,7 @@ class Reader(watch.Watch):
     """Counts the matched events, and keeps the membership events."""
 
     def __init__(self, servers: str) -> None:
-        super().__init__(_consumer(servers, site.VISITS, *site.CHANGES))
+        super().__init__(watch.consumer(servers, dict.fromkeys((site.VISITS, *site.CHANGES), site.PARTITIONS)))
         self.visits = 0
         self.changes: list[Change] = []
 
@@ -63,8 +62,9 @@ def visit_of(value: bytes) -> Visit:
 
 def stored(servers: str, *topics: str) -> list[Stored]:
     """All records of these topics up to their current ends; in order within a partition."""
+    partitions = {topic: TOPICS[topic] for topic in topics}
     found, left = [], {(topic, partition) for topic in topics for partition in range(TOPICS[topic])}
-    with closing(_consumer(servers, *topics, **{"enable.partition.eof": True})) as consumer:
+    with closing(watch.consumer(servers, partitions, **{"enable.partition.eof": True})) as consumer:
         while left:
             for message in consumer.consume(watch.BATCH, watch.WAIT):
                 if not watch.is_fault(message):
@@ -73,13 +73,6 @@ def stored(servers: str, *topics: str) -> list[Stored]:
                 elif message.error().code() == KafkaError._PARTITION_EOF:
                     left.discard((message.topic(), message.partition()))
     return found
-
-
-def _consumer(servers: str, *topics: str, **more: Any) -> Consumer:
-    """A consumer of committed records."""
-    return watch.consumer(
-        servers, {topic: TOPICS[topic] for topic in topics}, **{"isolation.level": "read_committed"}, **more
-    )
 
 
 def members(hosts: str) -> dict[tuple[str, str], int]:

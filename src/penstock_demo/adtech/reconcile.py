@@ -25,8 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 import orjson
 
 from penstock_demo.adtech import model
-from penstock_demo.adtech.model import Act, Change
-from penstock_demo.adtech.persons import Persons, names_of
+from penstock_demo.adtech.model import Act, Change, Persons, names_of
 from penstock_demo.adtech.site import LATE, SIGN_IN
 
 K = TypeVar("K", bound=Hashable)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from array import array
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from penstock_demo.adtech.load import Status
 from penstock_demo.adtech.reconcile import PROBLEMS, STAGES, Report
 from penstock_demo.adtech.site import LATE
-from penstock_demo.verdict import delays, percentile
 
 
 @dataclass
@@ -51,9 +48,6 @@ class Verdict:
     def ok(self) -> bool:
         return not (self.lost or self.duplicated or self.wrong)
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def stages(report: Report) -> dict[str, dict[str, int]]:
     """What was compared in each stage, and the problems."""
@@ -61,13 +55,6 @@ def stages(report: Report) -> dict[str, dict[str, int]]:
         stage: {"compared": report.compared[stage], **{name: report.problems[stage][name] for name in PROBLEMS}}
         for stage in STAGES
     }
-
-
-def delay_numbers(times: array[int], status: Status) -> dict[str, float]:
-    """The delays of the changes in seconds."""
-    measured = delays(times, status.started_us)
-    shares = {"p50": 0.5, "p99": 0.99, "max": 1.0}
-    return {name: percentile(measured, share) / 1e6 for name, share in shares.items()}
 
 
 def print_verdict(console: Console, verdict: Verdict) -> None:
