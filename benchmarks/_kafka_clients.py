@@ -27,7 +27,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 
 from _measure import Run
-from penstock.local import kafka_tools
+from penstock.local import kafka_broker
 from penstock.wire.net.broker_connection import BrokerConnection, Link
 from penstock.wire.net.cluster import Cluster
 from penstock.wire.producer.producer import Producer
@@ -174,7 +174,7 @@ def java(case: Case) -> Run:
         what = ["--topic", TOPIC, "--num-records", str(case.count), "--payload-file", payload.name]
         what += ["--throughput", "-1", "--bootstrap-server", case.servers]
         what += [word for name, value in properties.items() for word in ("--command-property", f"{name}={value}")]
-        said, cpu = _elsewhere(kafka_tools.command("ProducerPerformance", *what))
+        said, cpu = _elsewhere(kafka_broker.tool("ProducerPerformance", *what))
     rate = re.findall(rf"{case.count} records sent, ([0-9.]+) records/sec", said)
     return Run(case.count, case.count / float(rate[-1]), cpu)
 

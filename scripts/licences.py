@@ -16,7 +16,7 @@ from urllib.request import urlopen
 from xml.etree import ElementTree
 
 from penstock.local import jars
-from penstock.local.repository import default_root
+from penstock.local.jars import default_root
 
 ROOT = Path(__file__).parents[1]
 LOCKS = ROOT / "src/penstock/local/locks"

@@ -49,7 +49,6 @@ SAME_NAMES = {
 # Modules of under 120 lines that one module of their folder imports, and why they are not part of it.
 SMALL = {
     "cdc.span_read": "tasks load it, a plan of a batch does not",
-    "cli.segment_serve": "it loads a web server, which the other actions do not need",
     "connect.heartbeat": "an idea of its own: events that say how far a connector is",
     "connect.keystores": "an idea of its own: Java's keystores as PEM",
     "connect.offsets": "an idea of its own: the connector's offsets as Kafka Connect stores them",
@@ -61,10 +60,7 @@ SMALL = {
     "cql.matching.id_match": "the public function",
     "ingest.pixel": "an idea of its own: events as images",
     "kafka.kafka_records": "tasks load it, a plan of a batch does not",
-    "local.plugin": "an idea of its own: the plugin's jar, in the wheel or built",
     "local.registry_server": "one service",
-    "local.repository": "an idea of its own: where jars come from",
-    "local.start": "an idea of its own: a service's process, until it answers",
     "run.faults": "an idea of its own: which errors pass",
     "segment.member_tables.set_expression": "an idea of its own: a language",
 }

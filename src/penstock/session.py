@@ -1,12 +1,20 @@
-"""Penstock's Spark session: local, quiet, on the loopback address, with the Kafka connector from the lock file."""
+"""Penstock's Spark session: local, quiet, on the loopback address, with the Kafka connector from the lock file.
+
+A program that runs queries also ends its session's JVM, which must not outlive it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
+import subprocess
 import sys
 from importlib.resources import files
 from importlib.util import find_spec
+from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from penstock.codec import avro_limits
@@ -79,3 +87,30 @@ def _settings(app: str, cores: int, memory: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
+
+
+def session_of_program(name: str, cores: int, verbose: bool) -> SparkSession:
+    """The session of a command; without `verbose` Spark and py4j log nothing."""
+    session = spark(name, cores=cores)
+    # Penstock reports failures itself; Spark's log repeats them with a hundred lines of stack.
+    session.sparkContext.setLogLevel("WARN" if verbose else "OFF")
+    if not verbose:
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    return session
+
+
+def jvm_process(session: SparkSession) -> subprocess.Popen[bytes]:
+    """The JVM that PySpark started; it ends when its standard input closes, also if this process is killed."""
+    gateway: Any = session.sparkContext._gateway
+    process: subprocess.Popen[bytes] = gateway.proc
+    return process
+
+
+def end(session: SparkSession) -> None:
+    """Stop Spark; its JVM and its Python workers have ended when this returns."""
+    jvm = jvm_process(session)
+    with contextlib.suppress(Py4JError, OSError):
+        session.stop()
+    if jvm.stdin:
+        jvm.stdin.close()
+    jvm.wait()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.local import jars, repository
+from penstock.local import jars
 from penstock.local.jars import Artifact
 
 CONTENT = bytes(range(256)) * 400
@@ -194,12 +194,12 @@ def test_lock_files_name_each_jar_once(name: str) -> None:
 
 
 def test_the_repository_is_the_one_that_spark_resolves_from() -> None:
-    root = repository.default_root()
+    root = jars.default_root()
     assert root.startswith("https://")
     assert root.endswith("/")
 
 
 def test_without_sparks_jars_the_error_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repository, "find_spec", lambda name: None)
+    monkeypatch.setattr(jars, "find_spec", lambda name: None)
     with pytest.raises(PenstockError, match="Next: set PENSTOCK_MIRROR"):
-        repository.default_root()
+        jars.default_root()

@@ -9,7 +9,7 @@ from typing import Any
 from java_kafka import jvm_of
 from peer_records import Part, Record
 
-from penstock.local import kafka_tools
+from penstock.local import kafka_broker
 
 # Separators in the console consumer's output; no record contains them.
 COLUMN, HEADER, LINE, NULL = b"<column>", b"<header>", b"<line>", b"<null>"
@@ -24,7 +24,7 @@ def read(servers: str, topic: str, count: int) -> list[Record]:
     options = ["--bootstrap-server", servers, "--topic", topic, "--from-beginning", "--max-messages", str(count)]
     options += ["--isolation-level", "read_committed", "--timeout-ms", "20000"]
     options += [word for each in properties for word in ("--formatter-property", each)]
-    command = kafka_tools.command("consumer.ConsoleConsumer", *options)
+    command = kafka_broker.tool("consumer.ConsoleConsumer", *options)
     done = subprocess.run(command, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr.decode()
     return [_printed(line) for line in done.stdout.split(LINE)[:-1]]

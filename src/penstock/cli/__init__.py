@@ -1,1 +1,1 @@
-"""The command line: one module per command; `add(parser)` adds its options, `run(args)` runs it."""
+"""The command line: a function per command adds its options to a parser, and sets the function `run` that runs it."""

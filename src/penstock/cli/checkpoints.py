@@ -36,6 +36,7 @@ def add(parser: ArgumentParser) -> None:
     )
     for one in (showing, resetting, setting, adopting):
         one.add_argument("name", metavar="NAME", help="PIPELINE or PIPELINE/QUERY, as shown by `list`")
+    parser.set_defaults(run=run)
 
 
 def run(args: Namespace) -> int:

@@ -11,6 +11,7 @@ from penstock.warm import PARTS
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (default: all of them)")
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

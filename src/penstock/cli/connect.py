@@ -9,7 +9,7 @@ import threading
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from penstock.cli import place
+from penstock.cli import services
 from penstock.cli.arguments import add_allow_host, positive, servers
 from penstock.connect import worker_settings
 from penstock.connect.api import application
@@ -21,8 +21,8 @@ from penstock.connect.worker import ConnectWorker
 from penstock.errors import PenstockError
 from penstock.hosts import Hosts, warn_if_open
 from penstock.run.checkpoint import lock
-from penstock.run.host import end, jvm_process, session
 from penstock.run.supervise import Stop
+from penstock.session import end, jvm_process, session_of_program
 from penstock.signals import listen
 
 LOOK = 0.5
@@ -45,11 +45,12 @@ def add(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--cores", type=positive, default=2, metavar="N", help="cores for Spark (default: %(default)s)")
     parser.add_argument("--verbose", action="store_true", help="log Spark's warnings and each request")
-    place.add(parser)
+    services.add_root(parser)
+    parser.set_defaults(run=run)
 
 
 def run(args: Namespace) -> int:
-    brokers = args.servers or (None if args.file else place.kafka(args.root))
+    brokers = args.servers or (None if args.file else services.kafka(args.root))
     chosen = worker_settings.read(args.file, brokers, args.listen)
     secrets, lines = Secrets(chosen.secrets), logging.StreamHandler()
     lines.setFormatter(HidingFormatter("%(asctime)s %(message)s", secrets))
@@ -60,7 +61,7 @@ def run(args: Namespace) -> int:
     listen(stop.gently, stop.now)
     data = args.data.resolve()
     with lock(data / "worker") as note_jvm, bind(chosen.host, chosen.port) as bound:
-        spark = session("penstock-connect", args.cores, args.verbose)
+        spark = session_of_program("penstock-connect", args.cores, args.verbose)
         # Spark's own handler of Ctrl-C would cancel jobs and raise anywhere in the code.
         listen(stop.gently, stop.now)
         jvm = jvm_process(spark)
@@ -73,7 +74,7 @@ def run(args: Namespace) -> int:
             warn_if_open(chosen.host, "run connectors with the rights of this worker")
             _serve(worker, bound, hosts, stop, jvm)
         finally:
-            end(spark, jvm)
+            end(spark)
     return 0
 
 

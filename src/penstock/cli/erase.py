@@ -24,6 +24,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--servers", type=servers, metavar="HOST:PORT,...", help="Kafka, to notify destinations that got the person"
     )
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from penstock.cli import place
+from penstock.cli import services
 from penstock.cli.arguments import add_allow_host
 from penstock.errors import PenstockError
 from penstock.hosts import warn_if_open
@@ -60,7 +60,8 @@ def add(parser: ArgumentParser) -> None:
         help="with --new-key: make a key that web pages may contain, for --topics and pages of --allow-origin",
     )
     parser.add_argument("--verbose", action="store_true", help="log what the server does")
-    place.add(parser)
+    services.add_root(parser)
+    parser.set_defaults(run=run)
 
 
 def run(args: Namespace) -> int:
@@ -106,7 +107,7 @@ def _settings(args: Namespace) -> IngestSettings:
     try:
         return read(args.file, given)
     except NoServers:
-        return read(args.file, replace(given, servers=place.kafka(args.root)))
+        return read(args.file, replace(given, servers=services.kafka(args.root)))
 
 
 def _options(settings: IngestSettings) -> Options:

@@ -11,20 +11,21 @@ from penstock import __version__
 from penstock.errors import PenstockError
 
 COMMANDS = {
-    "up": ("penstock.cli.up", "start a Kafka broker and a CQL database on this machine"),
-    "down": ("penstock.cli.down", "stop the services that `up` started"),
-    "status": ("penstock.cli.status", "show the services, their addresses and memory"),
-    "run": ("penstock.cli.run", "run a pipeline from a Python file"),
-    "checkpoints": ("penstock.cli.checkpoints", "show the positions of pipelines, reset them or set them to a time"),
-    "connect": ("penstock.cli.connect", "serve Kafka Connect's REST API and run the CDC connector"),
-    "state": ("penstock.cli.state", "show the state of queries: windows, tables, counts"),
-    "ingest": ("penstock.cli.ingest", "take events by HTTP, validate them and write them to Kafka"),
-    "topics": ("penstock.cli.topics", "list Kafka's topics, count or show their records"),
-    "erase": ("penstock.cli.erase", "delete a person from the tables of matching, and verify that nothing is left"),
-    "segment": ("penstock.cli.segment", "count the members of segments, and deliver them to a topic"),
-    "compile": ("penstock.cli.compile", "compile ahead of the first use, for example for an image"),
-    "demo": ("penstock.cli.demo", "show changes becoming Kafka events, and prove that none was lost"),
+    "up": ("services.up", "start a Kafka broker and a CQL database on this machine"),
+    "down": ("services.down", "stop the services that `up` started"),
+    "status": ("services.status", "show the services, their addresses and memory"),
+    "run": ("run.add", "run a pipeline from a Python file"),
+    "checkpoints": ("checkpoints.add", "show the positions of pipelines, reset them or set them to a time"),
+    "connect": ("connect.add", "serve Kafka Connect's REST API and run the CDC connector"),
+    "state": ("state.add", "show the state of queries: windows, tables, counts"),
+    "ingest": ("ingest.add", "take events by HTTP, validate them and write them to Kafka"),
+    "topics": ("topics.add", "list Kafka's topics, count or show their records"),
+    "erase": ("erase.add", "delete a person from the tables of matching, and verify that nothing is left"),
+    "segment": ("segment.add", "count the members of segments, and deliver them to a topic"),
+    "compile": ("compile.add", "compile ahead of the first use, for example for an image"),
+    "demo": ("demo.add", "show changes becoming Kafka events, and prove that none was lost"),
 }
+"""The function of `penstock.cli` that adds the command's options, and the command's line in the help."""
 
 INTERRUPTED = 130  # what shells report for a program ended by Ctrl-C
 
@@ -47,10 +48,9 @@ def _parser(chosen: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="penstock", description="Event streaming for CQL databases, Kafka and Spark.")
     parser.add_argument("--version", action="version", version=f"penstock {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, (module, line) in COMMANDS.items():
+    for name, (function, line) in COMMANDS.items():
         command = commands.add_parser(name, help=line, description=f"{line[0].upper()}{line[1:]}.")
         if name == chosen:
-            implementation = import_module(module)
-            implementation.add(command)
-            command.set_defaults(run=implementation.run)
+            module, _, add = function.partition(".")
+            getattr(import_module(f"penstock.cli.{module}"), add)(command)
     return parser

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
 import sys
 import threading
 from argparse import ArgumentParser, Namespace
@@ -17,11 +18,10 @@ from pyspark import cloudpickle
 from penstock.cli.arguments import add_checkpoints, positive
 from penstock.errors import PenstockError
 from penstock.paths import is_file
-from penstock.run.blame import blame
 from penstock.run.checkpoint import lock
-from penstock.run.host import end, explain, jvm_process, session
-from penstock.run.pipeline import Pipeline
+from penstock.run.pipeline import Pipeline, blame
 from penstock.run.supervise import PipelineRun, Stop
+from penstock.session import end, jvm_process, session_of_program
 from penstock.signals import listen
 
 
@@ -31,6 +31,7 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="handle the data that is present now, then exit")
     parser.add_argument("--cores", type=positive, default=2, metavar="N", help="cores for Spark (default: %(default)s)")
     parser.add_argument("--verbose", action="store_true", help="print a line for each batch, and Spark's warnings")
+    parser.set_defaults(run=run)
 
 
 def run(args: Namespace) -> int:
@@ -39,7 +40,7 @@ def run(args: Namespace) -> int:
     listen(stop.gently, stop.now)
     checkpoint = args.checkpoints.resolve() / pipeline.name
     with lock(checkpoint) as note_jvm:
-        spark = session(pipeline.name, args.cores, args.verbose)
+        spark = session_of_program(pipeline.name, args.cores, args.verbose)
         # Spark's own handler of Ctrl-C would cancel jobs and raise anywhere in the code.
         listen(stop.gently, stop.now)
         jvm = jvm_process(spark)
@@ -48,10 +49,23 @@ def run(args: Namespace) -> int:
         try:
             PipelineRun(pipeline, spark, checkpoint, stop, _warn, progress, args.once).supervise()
         except (Py4JError, OSError) as error:
-            explain(error, jvm, stop)
+            _explain(error, jvm, stop)
         finally:
-            end(spark, jvm)
+            end(spark)
     return 0
+
+
+def _explain(error: Exception, jvm: subprocess.Popen[bytes], stop: Stop) -> None:
+    """Handle an error of the connection to the JVM; ignored after a stop request, whose signal may also end the JVM."""
+    if stop.gently.is_set():
+        return
+    if jvm.poll() is None:
+        raise error
+    raise PenstockError(
+        "Spark's Java process ended",
+        where=f"exit code {jvm.returncode}",
+        next="run again: it continues from its checkpoint; if this repeats, find what kills it (memory?)",
+    ) from error
 
 
 def load(target: str) -> Pipeline:

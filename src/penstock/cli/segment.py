@@ -6,23 +6,28 @@ import argparse
 import asyncio
 import json
 import sys
+import threading
 import time
 from contextlib import aclosing
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from penstock.cli import place
+from penstock.cli import services
 from penstock.cli.arguments import add_allow_host, port_or_any, servers
 from penstock.config import duration
 from penstock.database.access import Access
 from penstock.database.cql_connection import connection
 from penstock.errors import PenstockError
-from penstock.local import services
-from penstock.local.cql_node import SERVICE as CQL
+from penstock.hosts import Hosts, is_loopback
 from penstock.segment.member_tables import delivery_sync, member_counts, member_erase, member_schema
+from penstock.segment.member_tables.delivery_sync import Sync
 from penstock.segment.member_tables.member_schema import explained
+from penstock.signals import listen
 from penstock.wire.consumer.topic_records import Reader
+
+if TYPE_CHECKING:
+    from penstock.ingest.origins import ApiKey
 
 PORT = 8085
 
@@ -70,10 +75,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="SHA-256 of a caller's key, made with: penstock ingest --new-key NAME; may be repeated",
     )
     serve.add_argument("--servers", type=servers, metavar="HOST:PORT,...", help="Kafka; replaces the Kafka of --root")
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    args.hosts = args.hosts or _cql(args)
+    args.hosts = args.hosts or services.cql(args.root)
     args.act(args)
     return 0
 
@@ -82,7 +88,7 @@ def _action(actions: Any, name: str, line: str, act: Any) -> argparse.ArgumentPa
     parser: argparse.ArgumentParser = actions.add_parser(name, help=line, description=f"{line[0].upper()}{line[1:]}.")
     parser.add_argument("--keyspace", required=True)
     parser.add_argument("--hosts", metavar="HOST:PORT,...", help="the database; replaces the database of --root")
-    place.add(parser)
+    services.add_root(parser)
     parser.set_defaults(act=act)
     return parser
 
@@ -100,7 +106,7 @@ def _count(args: argparse.Namespace) -> None:
 
 
 def _sync(args: argparse.Namespace) -> None:
-    args.servers = args.servers or place.kafka(args.root)
+    args.servers = args.servers or services.kafka(args.root)
     if args.on:
         with explained(args.keyspace, args.hosts, args.servers):
             asyncio.run(_listen(args))
@@ -148,25 +154,49 @@ def _erase(args: argparse.Namespace) -> None:
 
 
 def _serve(args: argparse.Namespace) -> None:
-    from penstock.cli.segment_serve import run
+    """Serve until a signal comes."""
+    # The other actions do not need a web server, nor its packages.
+    from penstock.connect.rest_server import RestServer, bind
+    from penstock.ingest.api_keys import ApiKeys
+    from penstock.segment.member_tables.delivery_server import Deliveries, app
 
-    args.servers = args.servers or place.kafka(args.root)
-    run(args)
+    args.servers = args.servers or services.kafka(args.root)
+    ended = threading.Event()
+    listen(ended)
+    access = ApiKeys(_keys(args))
+    reach = Access.of(args.hosts, {}, where="segment serve")
+    deliveries = Deliveries(lambda name, to: Sync(name, to, args.keyspace, reach, args.servers))
+    with bind(args.host, args.port) as bound:
+        server = RestServer(app(deliveries, access), bound, Hosts((args.host, *args.allow_host)))
+        print(f"taking requests for deliveries at {server.url}/segments/NAME/deliveries", flush=True)
+        ended.wait()
+        server.close()
+        deliveries.close()
+
+
+def _keys(args: argparse.Namespace) -> list[ApiKey]:
+    """The callers' keys; required if other machines can reach the server, as any caller could write to any topic."""
+    from penstock.ingest.ingest_settings import DIGEST
+    from penstock.ingest.origins import ApiKey
+
+    if wrong := [text for text in args.key if not DIGEST.fullmatch(text.lower())]:
+        raise PenstockError(
+            f"--key {wrong[0]} is not 64 hexadecimal digits",
+            where="segment serve",
+            next="make a key: penstock ingest --new-key NAME",
+        )
+    if not args.key and not is_loopback(args.host):
+        raise PenstockError(
+            f"without keys, everybody who reaches {args.host} could deliver to any topic",
+            where="segment serve",
+            next="give --key SHA256, made with: penstock ingest --new-key NAME",
+        )
+    return [ApiKey(text[:8], bytes.fromhex(text), None) for text in args.key]
 
 
 def _deliver(args: argparse.Namespace, name: str, to: str, mode: str) -> None:
     receipt = delivery_sync.sync(name, to=to, mode=mode, keyspace=args.keyspace, hosts=args.hosts, servers=args.servers)
     print(receipt.as_json(), flush=True)
-
-
-def _cql(args: argparse.Namespace) -> str:
-    """The address of the database that `penstock up` started."""
-    for status in services.status(args.root):
-        if status.name == CQL.name and status.state == "running" and status.address:
-            return status.address
-    raise PenstockError(
-        "No database runs here", where=str(args.root), next="run: penstock up, or give --hosts HOST:PORT"
-    )
 
 
 def _time(text: str) -> datetime:

@@ -9,14 +9,11 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.cli.arguments import add_allow_host, add_checkpoints, port_or_any, positive
 from penstock.signals import listen
 from penstock.state.answer import LIMIT, States
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 PORT = 8084
 
@@ -36,6 +33,7 @@ def add(parser: ArgumentParser) -> None:
     serve.add_argument("--host", default="127.0.0.1", help="where to listen (default: %(default)s)")
     serve.add_argument("--port", type=port_or_any, default=PORT, help="0 is any free port (default: %(default)s)")
     add_allow_host(serve)
+    parser.set_defaults(run=run)
 
 
 def run(args: Namespace) -> int:
@@ -91,26 +89,15 @@ def _states(args: Namespace) -> Iterator[States]:
 
         yield PostgresState(args.postgres)
         return
+    from penstock.session import end, session_of_program
     from penstock.state.read import Checkpoints
 
-    session = cache(lambda: _session(args.cores))
+    session = cache(lambda: session_of_program("penstock-state", args.cores, verbose=False))
     try:
         if args.act is _serve:
             session()  # starts now, so that the first request does not wait for seconds
         yield Checkpoints(args.checkpoints.resolve(), session)
     finally:
         if session.cache_info().currsize:
-            _end(session())
-
-
-def _session(cores: int) -> SparkSession:
-    from penstock.run.host import session
-
-    return session("penstock-state", cores, verbose=False)
-
-
-def _end(spark: SparkSession) -> None:
-    from penstock.run.host import end, jvm_process
-
-    logging.disable(logging.CRITICAL)  # py4j logs errors when it ends
-    end(spark, jvm_process(spark))
+            logging.disable(logging.CRITICAL)  # py4j logs errors when it ends
+            end(session())

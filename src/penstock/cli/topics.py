@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.cli import place
+from penstock.cli import services
 from penstock.cli.arguments import positive, servers
 from penstock.errors import PenstockError
 from penstock.wire.consumer.fetcher import RecordsTooLarge
@@ -51,10 +51,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         f"{SHOWN} records, or the last --limit records)",
     )
     tail.add_argument("--limit", type=positive, metavar="N", help="exit after this many records")
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    brokers = args.servers or place.kafka(args.root)
+    brokers = args.servers or services.kafka(args.root)
     try:
         asyncio.run(_act(args, brokers))
         sys.stdout.flush()
@@ -83,7 +84,7 @@ def _action(actions: Any, name: str, line: str, act: Any, *, topic: bool = True)
             help=f"bytes that a record batch may decompress to (default: {MOST_DECOMPRESSED})",
         )
     parser.add_argument("--servers", type=servers, metavar="HOST:PORT,...", help="Kafka; replaces the Kafka of --root")
-    place.add(parser)
+    services.add_root(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     parser.set_defaults(act=act, uncommitted=False, max_decompressed_bytes=None)
     return parser

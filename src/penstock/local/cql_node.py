@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.local import jars, plugin
+from penstock.errors import PenstockError
+from penstock.local import jars
 from penstock.local.java import Java
 from penstock.local.ports import HOST
 from penstock.local.service import Service, ServiceFolder, ask, java_command, on_java
 
+JAR = Path(__file__).with_name("penstock-cassandra.jar")
+"""The plugin's jar: in the wheel, or built in a checkout."""
+SOURCES = Path(__file__).parents[3] / "cassandra"
 HANDLER = "dev.penstock.cassandra.CdcQueryHandler"
 
 # As in Cassandra's own jvm17-server.options.
@@ -146,9 +152,32 @@ def _ready(place: ServiceFolder) -> bool:
     return len(header) == 5 and header[4] == SUPPORTED
 
 
+def _plugin(say: Callable[[str], None]) -> Path:
+    """The jar that gives Cassandra the change log of ScyllaDB; in a checkout it is built again if sources changed.
+
+    Raises PenstockError if the build fails or the jar is missing.
+    """
+    build = SOURCES / "build.py"
+    if build.exists():
+        if not JAR.exists():
+            say("building the Cassandra plugin")
+        answer = subprocess.run([sys.executable, str(build)], capture_output=True, text=True, check=False)
+        if answer.returncode != 0:
+            raise PenstockError(
+                f"The Cassandra plugin does not build: {(answer.stderr or answer.stdout).strip()}",
+                where=str(SOURCES),
+                next=f"run: {sys.executable} {build}",
+            )
+    if not JAR.exists():
+        raise PenstockError(
+            "The Cassandra plugin is missing from this installation", where=str(JAR), next="reinstall penstock"
+        )
+    return JAR
+
+
 def _jars(say: Callable[[str], None]) -> list[Path]:
     # The plugin replaces the query handler, so it comes before Cassandra's own jars.
-    return [plugin.jar(say), *jars.fetch("cassandra", say)]
+    return [_plugin(say), *jars.fetch("cassandra", say)]
 
 
 SERVICE = Service("cassandra", ("client", "storage"), "--cql-port", on_java(_jars, _command), _ready)

@@ -10,15 +10,18 @@ import errno
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import threading
 import time
+import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPException
 from importlib.resources import files
+from importlib.util import find_spec
 from io import BufferedRandom
 from pathlib import Path
 from typing import BinaryIO
@@ -26,13 +29,15 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from penstock.errors import PenstockError
-from penstock.local.repository import default_root
 
 THREADS = 8
 CHUNK = 1 << 18
 TIMEOUT = 20.0
 PAUSES = (0.2, 0.5, 1.0, 2.0)  # seconds before each further attempt
 SOURCES = "set PENSTOCK_MIRROR to a Maven repository you can reach, or PENSTOCK_OFFLINE to a folder with the jars"
+RESOLVER = "org/apache/ivy/plugins/resolver/IBiblioResolver.class"
+# The class has another address, which is not of Maven 2's layout. A class file has its strings as plain bytes.
+ROOT = re.compile(rb"https://[\w.:/-]+/maven2/")
 
 
 @dataclass(frozen=True)
@@ -194,6 +199,26 @@ def _offline() -> Path | None:
 def _root() -> str:
     mirror = os.environ.get("PENSTOCK_MIRROR")
     return mirror.rstrip("/") + "/" if mirror else default_root()
+
+
+def default_root() -> str:
+    """The base address of the public Maven repository, with a slash at its end; raises PenstockError if not found.
+
+    Spark resolves `spark.jars.packages` with Apache Ivy, and a class of Ivy has this address as a constant. It is read
+    from there, so that both are always the same.
+    """
+    spec = find_spec("pyspark")
+    folder = Path(spec.origin).parent / "jars" if spec and spec.origin else Path("pyspark/jars")
+    for jar in sorted(folder.glob("ivy-*.jar")):
+        with zipfile.ZipFile(jar) as archive:
+            root = ROOT.search(archive.read(RESOLVER))
+        if root:
+            return root.group().decode()
+    raise PenstockError(
+        "No Maven repository to fetch jars from: Spark's own Ivy jar is missing or contains no address",
+        where=str(folder),
+        next="set PENSTOCK_MIRROR to the base address of a Maven repository, or reinstall pyspark",
+    )
 
 
 def _passing(problem: Exception) -> bool:

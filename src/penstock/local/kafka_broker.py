@@ -1,4 +1,4 @@
-"""One Kafka broker that is its own controller (KRaft), on the loopback address."""
+"""One Kafka broker that is its own controller (KRaft), on the loopback address; and Kafka's own tools."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock.errors import PenstockError
-from penstock.local import jars
+from penstock.local import jars, java
 from penstock.local.java import Java
 from penstock.local.ports import HOST
 from penstock.local.service import Service, ServiceFolder, ask, java_command, on_java
@@ -101,3 +101,12 @@ def _jars(say: Callable[[str], None]) -> list[Path]:
 
 
 SERVICE = Service("kafka", ("client", "controller"), "--kafka-port", on_java(_jars, _command), _ready)
+
+
+def tool(main: str, *arguments: str) -> list[str]:
+    """The command line of a tool, a class in `org.apache.kafka.tools` of the broker's version.
+
+    Tests and benchmarks compare Penstock's client with them, for example with "ProducerPerformance".
+    """
+    class_path = os.pathsep.join(map(str, [*jars.fetch("kafka-tools"), *jars.fetch("kafka")]))
+    return [str(java.find().bin), "-cp", class_path, f"org.apache.kafka.tools.{main}", *arguments]

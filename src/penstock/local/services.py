@@ -10,8 +10,7 @@ from pathlib import Path
 from penstock.errors import PenstockError
 from penstock.local import cql_node, kafka_broker, ports, postgres_server, registry_server, start
 from penstock.local.service import Service, ServiceFolder
-from penstock.local.service_records import Record, load, locked, save
-from penstock.local.start import Say
+from penstock.local.start import Record, Say, load, locked, save
 
 # The slowest first: it starts while the others prepare.
 USUAL = (cql_node.SERVICE, kafka_broker.SERVICE)

@@ -1,23 +1,69 @@
-"""Starts a service and waits until it is ready; stops services."""
+"""Starts a service and waits until it is ready; stops services; and keeps the ports and the process of each.
+
+`<root>/services.json` has them. It is written while a service still starts, so that every started process is recorded.
+A file lock lets only one `up` or `down` work on a root.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from penstock.errors import PenstockError
 from penstock.local import ports, process
+from penstock.local.process import Process
 from penstock.local.service import Service, ServiceFolder
-from penstock.local.service_records import Record, save
+from penstock.paths import opened, usable
 
 SPACE = 512 << 20  # bytes that must be free before a service starts
 PATIENCE = 180.0  # seconds for a start
 STOP_PATIENCE = 20.0
 
 Say = Callable[[str], None]
+
+
+@dataclass
+class Record:
+    """The ports and the process of a service."""
+
+    ports: dict[str, int] = field(default_factory=dict)
+    process: Process | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.alive()
+
+
+@contextmanager
+def locked(root: Path) -> Iterator[None]:
+    with opened(root / "lock") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def load(root: Path) -> dict[str, Record]:
+    with usable(root):
+        try:
+            content = json.loads((root / "services.json").read_text())
+        except FileNotFoundError:
+            return {}
+    return {
+        name: Record(entry["ports"], Process(**entry["process"]) if entry["process"] else None)
+        for name, entry in content.items()
+    }
+
+
+def save(root: Path, records: dict[str, Record]) -> None:
+    fresh = root / "services.json.new"
+    fresh.write_text(json.dumps({name: asdict(record) for name, record in records.items()}, indent=1) + "\n")
+    fresh.replace(root / "services.json")
 
 
 def runs_already(service: Service, record: Record, root: Path, port: int | None) -> bool:

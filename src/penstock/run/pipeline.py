@@ -1,21 +1,24 @@
 """A pipeline: a function from a Spark session to queries, with an interval of batches and a name for its checkpoint.
 
-The function is called again at each restart, so that the queries read the table's current schema.
+The function is called again at each restart, so that the queries read the table's current schema. Errors of a user's
+file are reported with the line of that file.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from penstock.config import duration
 from penstock.errors import PenstockError
 from penstock.query import Query
-from penstock.run.blame import blame
 
 Build = Callable[[SparkSession], Query | Sequence[Query]]
 
@@ -79,3 +82,24 @@ def _check_name(name: str) -> None:
             f"{name!r} is not a valid name for a pipeline or query, as a folder gets this name",
             next="use letters, digits, dots, dashes and underscores",
         )
+
+
+@contextmanager
+def blame(file: str | Path) -> Iterator[None]:
+    """Turn every exception into a `PenstockError` that names the last line of `file` in its traceback."""
+    try:
+        yield
+    except PenstockError as error:
+        places = [place for place in (_line(error, file), error.where) if place]
+        raise type(error)(error.what, where=", ".join(places), next=error.next) from error
+    except SyntaxError as error:
+        raise PenstockError(f"SyntaxError: {error.msg}", where=f"{error.filename}, line {error.lineno}") from error
+    except Exception as error:
+        # Spark's messages continue with the whole query plan.
+        said = "".join(traceback.format_exception_only(error)).strip().splitlines()[0]
+        raise PenstockError(said, where=_line(error, file) or str(file)) from error
+
+
+def _line(error: BaseException, file: str | Path) -> str:
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    return f"{file}, line {frames[-1].lineno}: {frames[-1].line}" if frames else ""
