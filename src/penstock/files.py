@@ -17,9 +17,10 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from penstock.checkpoint.checkpoint_folder import Hadoop
 from penstock.delivery import EXACTLY_ONCE
 from penstock.errors import PenstockError
 from penstock.markers import Marker, is_written
@@ -28,8 +29,6 @@ from penstock.query import Batch, Unavailable, causes, in_batches
 COLUMN = "batch"
 STAGING = "_staging"
 MARKER = "_penstock"
-MOST = 4096
-"""Most bytes of a marker."""
 COMPRESSIONS = ("zstd", "snappy", "lz4_raw", "gzip", "none")
 # Object stores rename a folder object by object: readers would see parts of a batch.
 REFUSED = re.compile(r"(s3a?|s3n|gs|oss|cosn?|wasbs?)://", re.IGNORECASE)
@@ -82,8 +81,8 @@ class FilesSink:
             folder.remove_staged(name)
             staged = f"{STAGING}/{name}.{uuid.uuid4().hex}"
             self._write(frame, f"{self.path}/{staged}")
-            folder.write(f"{staged}/{MARKER}", Marker.for_batch(batch).text())
-            folder.rename(staged, name)
+            folder.create(folder.path(f"{staged}/{MARKER}"), Marker.for_batch(batch).text())
+            folder.rename(folder.path(staged), folder.path(name), "NONE")
 
     def _write(self, frame: DataFrame, path: str) -> None:
         options = {"compression": self.compression, "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
@@ -134,61 +133,25 @@ def _marker(folder: _Folder, prefix: str, batch: Batch) -> Marker | None:
     return Marker.read(number, folder.read(f"{name(number)}/{MARKER}")) if folder.has(name(number)) else None
 
 
-class _Folder:
+class _Folder(Hadoop):
     """The sink's folder on the file system that Hadoop selects for its URI."""
 
-    def __init__(self, spark: SparkSession, path: str) -> None:
-        context: Any = spark.sparkContext
-        self._gateway, self._jvm = context._gateway, context._jvm
-        configuration = context._jsc.hadoopConfiguration()
-        self._base = self._jvm.org.apache.hadoop.fs.Path(path)
-        self._files = self._base.getFileSystem(configuration)
-        self._context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(self._files.getUri(), configuration)
-
     def make(self, name: str) -> None:
-        self._files.mkdirs(self._path(name))
+        self.files.mkdirs(self.path(name))
 
     def has(self, name: str) -> bool:
-        return bool(self._files.exists(self._path(name)))
+        return bool(self.files.exists(self.path(name)))
 
     def last(self, prefix: str) -> int:
         """The highest number after this prefix in folder names; -1 if there is none."""
-        found = self._files.globStatus(self._path(f"{prefix}*")) or ()
+        found = self.files.globStatus(self.path(f"{prefix}*")) or ()
         numbers = [one.getPath().getName().removeprefix(prefix) for one in found]
         return max((int(number) for number in numbers if number.isdecimal()), default=-1)
 
-    def read(self, name: str) -> str | None:
-        """The content of a small file; None if the file does not exist."""
-        path = self._path(name)
-        if not self._files.exists(path):
-            return None
-        stream = self._files.open(path)
-        try:
-            return bytes(stream.readNBytes(MOST)).decode(errors="replace")
-        finally:
-            stream.close()
-
-    def write(self, name: str, text: str) -> None:
-        stream = self._files.create(self._path(name), True)
-        try:
-            stream.write(text.encode())
-        finally:
-            stream.close()
-
     def remove_staged(self, name: str) -> None:
         """Delete what failed attempts at a batch left."""
-        for found in self._files.globStatus(self._path(f"{STAGING}/{name}.*")) or ():
-            self._files.delete(found.getPath(), True)
-
-    def rename(self, old: str, new: str) -> None:
-        """Rename atomically; fails if `new` exists."""
-        rename = self._jvm.org.apache.hadoop.fs.Options.Rename
-        none = self._gateway.new_array(rename, 1)
-        none[0] = rename.NONE
-        self._context.rename(self._path(old), self._path(new), none)
-
-    def _path(self, name: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(self._base, name)
+        for found in self.files.globStatus(self.path(f"{STAGING}/{name}.*")) or ():
+            self.files.delete(found.getPath(), True)
 
 
 @contextlib.contextmanager

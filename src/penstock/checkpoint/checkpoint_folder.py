@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -97,44 +98,55 @@ class Hadoop:
         return self.uri
 
     def read(self, name: str) -> str | None:
-        path, files = self._path(name), self._files()
-        if not files.exists(path):
+        path = self.path(name)
+        if not self.files.exists(path):
             return None
-        stream = files.open(path)
+        stream = self.files.open(path)
         try:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
         finally:
             stream.close()
 
     def write(self, name: str, text: str) -> None:
-        path, files = self._path(name), self._files()
+        path = self.path(name)
         unfinished = self._jvm.org.apache.hadoop.fs.Path(path.getParent(), f".{path.getName()}.{os.getpid()}.tmp")
-        stream = files.create(unfinished, True)
+        self.create(unfinished, text)
+        self.rename(unfinished, path, "OVERWRITE")
+
+    def numbers(self, folder: str) -> list[int]:
+        path = self.path(folder)
+        if not self.files.exists(path):
+            return []
+        names = [str(found.getPath().getName()) for found in self.files.listStatus(path)]
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def create(self, path: Any, text: str) -> None:
+        """Write a file; a reader may see a part of it."""
+        stream = self.files.create(path, True)
         try:
             stream.write(text.encode())
         finally:
             stream.close()
-        contexts, rename = self._jvm.org.apache.hadoop.fs.FileContext, self._jvm.org.apache.hadoop.fs.Options.Rename
-        how = self.spark.sparkContext._gateway.new_array(rename, 1)  # type: ignore[union-attr]
-        how[0] = rename.OVERWRITE
-        contexts.getFileContext(files.getUri(), files.getConf()).rename(unfinished, path, how)
 
-    def numbers(self, folder: str) -> list[int]:
-        path, files = self._path(folder), self._files()
-        if not files.exists(path):
-            return []
-        names = [str(found.getPath().getName()) for found in files.listStatus(path)]
-        return sorted(int(name) for name in names if name.isdecimal())
+    def rename(self, old: Any, new: Any, option: str) -> None:
+        """Rename atomically; `option` is Hadoop's: NONE fails if `new` exists, OVERWRITE replaces it."""
+        contexts, options = self._jvm.org.apache.hadoop.fs.FileContext, self._jvm.org.apache.hadoop.fs.Options.Rename
+        how = self.spark.sparkContext._gateway.new_array(options, 1)  # type: ignore[union-attr]
+        how[0] = getattr(options, option)
+        contexts.getFileContext(self.files.getUri(), self.files.getConf()).rename(old, new, how)
+
+    @cached_property
+    def files(self) -> Any:
+        """Hadoop's file system of the folder."""
+        return self.path("").getFileSystem(self.spark._jsparkSession.sessionState().newHadoopConf())
+
+    def path(self, name: str) -> Any:
+        """Hadoop's path of a file or folder below this one."""
+        return self._jvm.org.apache.hadoop.fs.Path(f"{self.uri}/{name}")
 
     @property
     def _jvm(self) -> Any:
         return self.spark.sparkContext._jvm
-
-    def _files(self) -> Any:
-        return self._path("").getFileSystem(self.spark._jsparkSession.sessionState().newHadoopConf())
-
-    def _path(self, name: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(f"{self.uri}/{name}")
 
 
 def store_of(checkpoint: str | Path, spark: SparkSession) -> CheckpointFolder:
