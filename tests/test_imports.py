@@ -60,6 +60,7 @@ SMALL = {
     "cql.matching.id_match": "the public function",
     "ingest.pixel": "an idea of its own: events as images",
     "kafka.kafka_records": "tasks load it, a plan of a batch does not",
+    "local.process": "an idea of its own: processes that outlive their starter; the demos use it, too",
     "local.registry_server": "one service",
     "run.faults": "an idea of its own: which errors pass",
     "segment.member_tables.set_expression": "an idea of its own: a language",

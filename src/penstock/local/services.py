@@ -146,8 +146,9 @@ def _status(service: Service, record: Record, root: Path) -> Status:
     if record.process is None:
         return Status(service.name, "stopped", None, None, None, log)
     address = f"{ports.HOST}:{record.ports['client']}"
-    state = "running" if record.alive else "died"
-    return Status(service.name, state, address, record.process.pid, record.process.memory(), log)
+    # The pid of a service that died may be another program's.
+    state, memory = ("running", record.process.memory()) if record.alive else ("died", None)
+    return Status(service.name, state, address, record.process.pid, memory, log)
 
 
 def _named(only: Iterable[str], also: Iterable[str]) -> list[Service]:

@@ -49,15 +49,20 @@ def locked(root: Path) -> Iterator[None]:
 
 
 def load(root: Path) -> dict[str, Record]:
-    with usable(root):
-        try:
-            content = json.loads((root / "services.json").read_text())
-        except FileNotFoundError:
-            return {}
-    return {
-        name: Record(entry["ports"], Process(**entry["process"]) if entry["process"] else None)
-        for name, entry in content.items()
-    }
+    file = root / "services.json"
+    try:
+        with usable(root):
+            text = file.read_text() if file.exists() else "{}"
+        return {
+            name: Record(entry["ports"], Process(**entry["process"]) if entry["process"] else None)
+            for name, entry in json.loads(text).items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise PenstockError(
+            "the record of the services is damaged",
+            where=str(file),
+            next="end the services that run below this folder, for example with kill, and delete the file",
+        ) from error
 
 
 def save(root: Path, records: dict[str, Record]) -> None:

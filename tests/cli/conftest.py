@@ -1,0 +1,38 @@
+"""A command in this process: its exit code, and what it printed."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pytest
+
+from penstock.cli.main import main
+
+
+class Ran(NamedTuple):
+    """`code` is the exit code, also of wrong usage."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def penstock(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Ran]]:
+    """Runs a command; signals have their handlers back afterwards."""
+    numbers = signal.SIGTERM, signal.SIGINT
+    before = [signal.getsignal(number) for number in numbers]
+
+    def run(*words: object) -> Ran:
+        try:
+            code = main([str(word) for word in words])
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        said = capsys.readouterr()
+        return Ran(code, said.out, said.err)
+
+    yield run
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
