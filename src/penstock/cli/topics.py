@@ -152,20 +152,23 @@ def _read(
 
 
 async def _last(reader: Reader, args: argparse.Namespace, end: Mapping[int, int]) -> list[Record]:
-    """The last records of all partitions by time; reads further back as long as gaps in the offsets leave too few."""
+    """The last records of all partitions by time; reads further back where gaps in the offsets leave too few."""
     first, width = await reader.earliest(args.topic), args.limit or SHOWN
     wanted = width
-    while True:
-        start = {p: max(first[p], end[p] - width) for p in end}
-        found: dict[int, deque[Record]] = {p: deque(maxlen=wanted) for p in end}
-        async with aclosing(_read(reader, args, start, end)) as tables:
+    found: dict[int, deque[Record]] = {}
+    left = list(end)
+    while left:
+        start = {p: max(first[p], end[p] - width) for p in left}
+        found |= {p: deque(maxlen=wanted) for p in left}
+        async with aclosing(_read(reader, args, start, {p: end[p] for p in left})) as tables:
             async for partition, table in tables:
                 for some in _rows(partition, table.slice(max(0, table.num_rows - wanted))):
                     found[partition] += some
-        records = [record for some in found.values() for record in some]
-        if len(records) >= wanted or start == first:
-            return sorted(records, key=itemgetter("timestamp", "partition", "offset"))[-wanted:]
+        # Any partition may have the newest records, so each needs as many as are wanted, or all that it has.
+        left = [p for p in left if len(found[p]) < wanted and start[p] > first[p]]
         width *= 8
+    records = [record for some in found.values() for record in some]
+    return sorted(records, key=itemgetter("timestamp", "partition", "offset"))[-wanted:]
 
 
 def _rows(partition: int, table: pa.Table) -> Iterator[list[Record]]:
