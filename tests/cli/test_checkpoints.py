@@ -12,6 +12,7 @@ from checkpoints import write_batches
 from penstock.checkpoint.checkpoint_folder import Local
 from penstock.checkpoint.identity import FILE, CheckpointIdentity, SinkTarget, Source, keep
 from penstock.checkpoint.log import Log
+from penstock.cli.checkpoints import _span
 from penstock.cli.main import main
 from penstock.errors import PenstockError
 from penstock.run.checkpoint import lock
@@ -244,3 +245,106 @@ def test_times_are_read_as_written() -> None:
     assert found is not None and abs(found + timedelta(hours=2) - now) < timedelta(seconds=30)
     latest = moment("latest")
     assert latest is not None and latest >= now
+
+
+def test_the_list_as_json_has_an_object_per_line(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (root / "old" / "metadata").write_text("")
+    assert run(root, "list", "--json") == 0
+    said = capsys.readouterr()
+    found = {row["name"]: row for row in map(json.loads, said.out.splitlines())}
+    assert list(found) == ["old", "orders", "shop/clicks", "shop/joined"] and said.err == ""
+    assert "metadata is empty" in found["old"]["problem"] and found["orders"]["problem"] is None
+    assert found["orders"]["sources"] == [
+        {
+            "source": "cdc rows changes table shop.orders",
+            "position": "2026-11-20T10:00:00.000Z",
+            "lag_seconds": found["orders"]["sources"][0]["lag_seconds"],
+            "offset": CDC,
+        }
+    ]
+    assert (found["old"]["sinks"], found["orders"]["sinks"]) == (None, ["kafka topic out"])
+
+
+def test_an_empty_folder_has_a_list_without_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path, "list") == 0
+    assert capsys.readouterr().out == "NAME  AGE  BATCH  POSITION  LAG  READS  WRITES  RUN\n"
+    assert run(tmp_path, "list", "--json") == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_a_batch_in_flight_is_shown(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (root / "orders" / "commits" / "1").unlink()
+    (root / "orders" / "state" / "0").mkdir(parents=True)
+    assert run(root, "show", "orders") == 0
+    said = capsys.readouterr().out
+    assert "in flight    batch 1: the next start runs it again\n" in said
+    assert "last batch   0, planned 2026-" in said
+    assert "state        yes: windows, tables or counts\n" in said
+
+
+def test_a_checkpoint_before_its_first_batch_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "new").mkdir()
+    keep(Local(tmp_path / "new"), CheckpointIdentity((ORDERS,), ()))
+    assert run(tmp_path, "show", "new") == 0
+    said = capsys.readouterr().out
+    for line in ("query        unknown", "last batch   none is finished", "  position   none yet", "  offset     -"):
+        assert f"{line}\n" in said
+    assert run(tmp_path, "set", "new", "--to", TIME) == 1
+    assert "it has no batch yet" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("span", "text"),
+    [
+        (timedelta(seconds=-5), "0s"),
+        (timedelta(seconds=59.9), "59s"),
+        (timedelta(seconds=60), "1m 0s"),
+        (timedelta(minutes=59, seconds=59), "59m 59s"),
+        (timedelta(hours=1, minutes=1, seconds=59), "1h 1m"),
+        (timedelta(hours=23, minutes=59), "23h 59m"),
+        (timedelta(days=1), "1d 0h"),
+        (timedelta(days=400, hours=23, minutes=59), "400d 23h"),
+    ],
+)
+def test_a_duration_has_its_two_largest_units(span: timedelta, text: str) -> None:
+    assert _span(span) == text
+
+
+@pytest.mark.parametrize(
+    ("answer", "moved"), [("yes", True), (" YES ", True), ("y", False), ("", False), ("no", False)]
+)
+def test_a_reset_on_a_terminal_asks(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: str, moved: bool
+) -> None:
+    asked = []
+
+    def reply(question: str) -> str:
+        asked.append(question)
+        return answer
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", reply)
+    assert run(root, "reset", "orders") == (0 if moved else 1)
+    assert asked == ["Move the checkpoint orders aside, so that its pipeline starts from scratch? Type yes: "]
+    assert (root / "orders").exists() is not moved
+    assert moved or capsys.readouterr().err == "penstock: nothing was changed (checkpoint orders)\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("set", "orders"), "the following arguments are required: --to"),
+        (("set", "--to", TIME), "the following arguments are required: NAME"),
+        (("show",), "the following arguments are required: NAME"),
+        (("reset",), "the following arguments are required: NAME"),
+        (("list", "--yes"), "unrecognized arguments: --yes"),
+        (("adopt", "orders", "--json"), "unrecognized arguments: --json"),
+    ],
+)
+def test_wrong_usage_changes_nothing(
+    root: Path, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(root, *words)
+    assert ended.value.code == 2 and said in capsys.readouterr().err
+    assert offsets(root / "orders") == [CDC] and not (root / ".reset").exists()

@@ -171,5 +171,5 @@ def _publishable_lines(args: Namespace) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A TOML string; TOML has the escapes of JSON."""
-    return json.dumps(text, ensure_ascii=False)
+    """A TOML string; TOML has the escapes of JSON, and wants one for DEL, too."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
