@@ -190,6 +190,8 @@ class Load(Generic[S]):
 
     @property
     def done(self) -> bool:
+        """Whether it has ended; raises PenstockError if it ended with an error."""
+        self.look()
         return self._process.poll() is not None
 
     def look(self) -> None:
@@ -212,6 +214,11 @@ class Load(Generic[S]):
 
     def close(self) -> None:
         child.stop(self._process, 0)
+        self._listener.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with suppress(BrokenPipeError):
+                pipe.close()
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
