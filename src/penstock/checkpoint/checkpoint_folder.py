@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -67,7 +68,8 @@ class Local:
             unfinished.replace(file)
             _sync(file.parent)
         except OSError as error:
-            unfinished.unlink(missing_ok=True)
+            with suppress(OSError):
+                unfinished.unlink()
             raise self._unusable(name, error) from error
 
     def numbers(self, folder: str) -> list[int]:
