@@ -65,7 +65,7 @@ def _ordered(table: Table, image: Image | None) -> Image | None:
     return image | {column: sorted(image[column], key=orjson.dumps) for column in filled}
 
 
-def has_tombstone(table: Table, op: str, key: tuple[Any, ...]) -> bool:
+def has_tombstone(op: str, key: tuple[Any, ...]) -> bool:
     """Whether a tombstone follows: after the delete of a row, but not of a range or a partition of rows."""
     return op == "d" and None not in key
 
@@ -91,7 +91,7 @@ def _attempts(event: dict[str, Any], stamps: list[int], line: int, *, cluster: b
         identity = (table.name, key, stamp, op)
         answered = stamp == stamps[-1]
         seen = digests if answered or not cluster else ()
-        yield Expected(identity, seen, has_tombstone(table, op, key), answered and not (cluster and late), line)
+        yield Expected(identity, seen, has_tombstone(op, key), answered and not (cluster and late), line)
 
 
 def read(*paths: Path) -> Iterator[bytes]:

@@ -33,6 +33,8 @@ from penstock_demo.shop import KEYSPACE, TABLES
 TICK = 0.002
 STATUS_EVERY = 0.5
 BACK_OFF = 0.5
+IN_FLIGHT = 32
+"""Most unanswered writes at a time."""
 LATE = 1.0
 """Seconds; a write that takes longer than this may be missed by a reader that stays one second behind."""
 
@@ -83,7 +85,9 @@ class Pace:
 class Load:
     """Sends, collects and journals, in one thread; only the driver's answers come in others."""
 
-    def __init__(self, session: Any, mix: Mix, journal_file: BinaryIO, *, in_flight: int, late: float = LATE) -> None:
+    def __init__(
+        self, session: Any, mix: Mix, journal_file: BinaryIO, *, in_flight: int = IN_FLIGHT, late: float = LATE
+    ) -> None:
         self.status = Status()
         self._session, self._mix, self._journal, self._limit = session, mix, journal_file, in_flight
         self._late = round(late * 1e6)
@@ -148,7 +152,7 @@ class Load:
         self.status.writes += 1
         self.status.late += late
         self.status.events += sum(
-            1 + journal.has_tombstone(table, event.op, tuple(event.key.values())) for event in write.events
+            1 + journal.has_tombstone(event.op, tuple(event.key.values())) for event in write.events
         )
 
     def _other_images(self, write: Write, event: Event, attempts: int) -> list[list[Any]]:
@@ -205,29 +209,20 @@ def main() -> None:
     parser.add_argument("--rate", default="3000", help="writes per second, or max")
     parser.add_argument("--warm-rate", type=float, default=100)
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--in-flight", type=int, default=32, help="most unanswered writes at a time")
     parser.add_argument("--partitions", type=int, default=600, help="partitions of each table")
-    parser.add_argument("--first", type=int, default=0, help="number of the first partition")
     parser.add_argument("--tables", nargs="+", default=list(TABLES), help="tables to write to (default: all)")
     parser.add_argument(
         "--no-appends", action="store_true", help="no appends to lists: a second attempt changes the list again"
     )
     parser.add_argument("--late", type=float, default=LATE, help="seconds after which a write counts as late")
-    parser.add_argument(
-        "--seed", type=int, help="seed of the written values (default: the number of the first partition)"
-    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the written values")
     given = parser.parse_args()
     # Low priority: if CPU is short, the load makes fewer writes instead of slowing down the other parts.
     os.nice(10)
-    mix = Mix(
-        Random(given.first if given.seed is None else given.seed),
-        first=given.first,
-        partitions=given.partitions,
-        tables=given.tables,
-        appends=not given.no_appends,
-    )
+    appends = not given.no_appends
+    mix = Mix(Random(given.seed), partitions=given.partitions, tables=given.tables, appends=appends)
     with connect(given.hosts) as session, given.journal.open("wb") as file:
-        load = Load(session, mix, file, in_flight=given.in_flight, late=given.late)
+        load = Load(session, mix, file, late=given.late)
         rate = None if given.rate == "max" else float(given.rate)
         run(load, warm_rate=given.warm_rate, rate=rate, seconds=given.seconds)
 

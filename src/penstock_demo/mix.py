@@ -74,18 +74,9 @@ class Mix:
     """Draws writes over a set of partitions; never two at a time for the same partition."""
 
     def __init__(
-        self,
-        rng: Random,
-        *,
-        first: int,
-        partitions: int,
-        tables: Iterable[str] = tuple(TABLES),
-        appends: bool = True,
+        self, rng: Random, *, partitions: int, tables: Iterable[str] = tuple(TABLES), appends: bool = True
     ) -> None:
-        """`partitions` for each table, numbered from `first`: loads with other numbers use other partitions.
-
-        Without `appends` no write appends to a list: a repeated append leaves two elements.
-        """
+        """`partitions` for each table. Without `appends` no write appends to a list: a second attempt appends again."""
         self._rng, self.tables = rng, tuple(tables)
         self._choices = [
             (name, operation)
@@ -94,7 +85,7 @@ class Mix:
             for _ in range(n)
             if appends or _tried(name, operation).appends_to is None
         ]
-        self._partitions = {name: _partitions(name, first, partitions) for name in self.tables}
+        self._partitions = {name: _partitions(name, partitions) for name in self.tables}
 
     def next(self) -> Write:
         """A write to a free partition, which is then busy until its `busy` is reset. One must be free."""
@@ -119,8 +110,8 @@ def statements(tables: Iterable[str] = tuple(TABLES)) -> Iterable[Statement]:
 
 def _tried(name: str, operation: Operation) -> Write:
     """A write of this kind to a temporary partition."""
-    return operation(Random(0), *_partitions(name, 0, 1))
+    return operation(Random(0), *_partitions(name, 1))
 
 
-def _partitions(name: str, first: int, count: int) -> list[Partition]:
-    return [Partition(TABLES[name], key.image, key.bound) for key in partition_keys(name, first, count)]
+def _partitions(name: str, count: int) -> list[Partition]:
+    return [Partition(TABLES[name], key.image, key.bound) for key in partition_keys(name, count)]

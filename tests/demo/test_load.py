@@ -40,7 +40,7 @@ def load(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     with connect(services.cql) as session, path.open("wb") as file:
         for statement in shop.statements():
             session.execute(statement)
-        mix = Mix(Random(1), first=0, partitions=30)
+        mix = Mix(Random(1), partitions=30)
         load = Load(session, mix, file, in_flight=24)
         pace = Pace(None)
         while not (load.idle() and load.status.writes >= WRITES):

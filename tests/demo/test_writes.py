@@ -49,7 +49,7 @@ class Node:
 
 def loading(node: Node, *, tables: tuple[str, ...] = tuple(TABLES), in_flight: int = 5) -> tuple[Load, io.BytesIO]:
     written = io.BytesIO()
-    return Load(node, Mix(Random(3), first=0, partitions=8, tables=tables), written, in_flight=in_flight), written
+    return Load(node, Mix(Random(3), partitions=8, tables=tables), written, in_flight=in_flight), written
 
 
 def lines(written: io.BytesIO) -> list[dict[str, Any]]:
@@ -159,21 +159,21 @@ def test_the_option_without_appends_is_obeyed(
 
     monkeypatch.setattr(module, "Mix", stop)
     monkeypatch.setattr("os.nice", lambda more: None)
-    usual = ["load", "--hosts", "h:1", "--journal", str(tmp_path / "journal"), "--first", "7", "--partitions", "9"]
+    usual = ["load", "--hosts", "h:1", "--journal", str(tmp_path / "journal"), "--partitions", "9"]
     monkeypatch.setattr(sys, "argv", [*usual, *words])
     with pytest.raises(Stopped):
         module.main()
-    assert given == {"first": 7, "partitions": 9, "tables": list(TABLES), "appends": appends}
+    assert given == {"partitions": 9, "tables": list(TABLES), "appends": appends}
 
 
 def test_without_appends_no_write_appends() -> None:
-    mixes = [Mix(Random(1), first=0, partitions=2000, tables=["orders"], appends=appends) for appends in (True, False)]
+    mixes = [Mix(Random(1), partitions=2000, tables=["orders"], appends=appends) for appends in (True, False)]
     counts = [sum(mix.next().appends_to is not None for _ in range(800)) for mix in mixes]
     assert counts[0] > 10 and counts[1] == 0
 
 
 def test_a_partition_has_one_write_at_a_time() -> None:
-    mix = Mix(Random(1), first=0, partitions=5)
+    mix = Mix(Random(1), partitions=5)
     taken = [mix.next().partition for _ in range(20)]
     assert len(set(map(id, taken))) == 20 and all(one.busy for one in mix.partitions())
     taken[3].busy = False
@@ -192,7 +192,7 @@ def test_each_statement_binds_its_own_time() -> None:
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**32))
 def test_the_same_seed_makes_the_same_writes(seed: int) -> None:
-    one, other = (Mix(Random(seed), first=5, partitions=20) for _ in range(2))
+    one, other = (Mix(Random(seed), partitions=20) for _ in range(2))
     for _ in range(30):
         first, second = one.next(), other.next()
         assert (first.statement.cql, first.values, first.events) == (second.statement.cql, second.values, second.events)

@@ -193,14 +193,12 @@ class Log:
 
     def _damaged(self, name: str, text: str, next: str) -> PenstockError:
         what = "is empty" if not text.strip("\0 \r\n") else f"is cut off or damaged: it begins with {text[:60]!r}"
-        return self._broken(f"the checkpoint's file {name} {what}", name, next)
+        return self._broken(f"the checkpoint's file {name} {what}", next)
 
     def _missing(self, name: str, why: str) -> PenstockError:
-        return self._broken(
-            f"the checkpoint's file {name} is missing: {why}", name, "put the folder back from a backup"
-        )
+        return self._broken(f"the checkpoint's file {name} is missing: {why}", "put the folder back from a backup")
 
-    def _broken(self, what: str, name: str, next: str) -> PenstockError:
+    def _broken(self, what: str, next: str) -> PenstockError:
         return Damaged(
             what,
             where=f"checkpoint {self.store.where}",
