@@ -86,17 +86,19 @@ def test_down_names_only_what_ran(tmp_path: Path, penstock: Command, sleeper: su
     assert statuses == "cassandra  stopped\nkafka      stopped\n"
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"kafka": {}}', '{"kafka": {"ports": {}, "process": {"pid": 1}}}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "\udcff", "[]", '{"kafka": {}}', '{"kafka": {"ports": {}, "process": {"pid": 1}}}']
+)
 @pytest.mark.parametrize("command", ["up", "down", "status"])
 def test_a_damaged_record_of_the_services_is_one_line(
     tmp_path: Path, penstock: Command, command: str, text: str
 ) -> None:
     file = tmp_path / "services.json"
-    file.write_text(text)
+    file.write_text(text, errors="surrogateescape")
     ran = penstock(command, "--root", tmp_path)
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.startswith(f"penstock: the record of the services is damaged ({file}). Next: ")
-    assert ran.err.count("\n") == 1 and file.read_text() == text
+    assert ran.err.count("\n") == 1 and file.read_text(errors="surrogateescape") == text
 
 
 @pytest.mark.parametrize(

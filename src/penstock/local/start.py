@@ -50,9 +50,12 @@ def locked(root: Path) -> Iterator[None]:
 
 def load(root: Path) -> dict[str, Record]:
     file = root / "services.json"
+    with usable(root):
+        try:
+            text = file.read_bytes()
+        except FileNotFoundError:
+            return {}
     try:
-        with usable(root):
-            text = file.read_text() if file.exists() else "{}"
         return {
             name: Record(entry["ports"], Process(**entry["process"]) if entry["process"] else None)
             for name, entry in json.loads(text).items()
