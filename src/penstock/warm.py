@@ -66,7 +66,7 @@ def _change_logs() -> None:
     from penstock.cdc.change_decoder import ChangeDecoder, View
     from penstock.cdc.change_rows import Images, frame_schema, layout
     from penstock.cdc.row_pairing import OPERATION, SEQUENCE, STREAM, TIME, row_hashes
-    from penstock.database.pages import Page
+    from penstock.database import Page
     from penstock.schema import Column, CqlTable, parse_type
 
     kinds = ("text", "uuid", "list<int>", "map<text, bigint>")

@@ -20,8 +20,8 @@ from penstock.cdc.log_pages import id_cells
 from penstock.cdc.snapshot_plan import TokenRange
 from penstock.cdc.snapshot_read import Changed, RowBuilder
 from penstock.codec.problem import PREFIX
+from penstock.database import Page
 from penstock.database.columns import BadValue
-from penstock.database.pages import Page
 from penstock.errors import PenstockError
 from penstock.kafka.dead_letter_sink import letters
 from penstock.schema import CqlType

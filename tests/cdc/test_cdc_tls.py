@@ -16,7 +16,7 @@ from secure_kafka import certificate
 from tls_proxy import tls_proxy
 
 from penstock.connect.keystores import as_pem
-from penstock.database.tls import NoTls
+from penstock.database.access import NoTls
 from penstock.errors import PenstockError
 
 

@@ -21,8 +21,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.cdc.change_decoder import ChangeDecoder
 from penstock.cdc.change_rows import FIXED_COLUMNS, Images, LogLayout, frame_schema, layout
+from penstock.database import Page
 from penstock.database.columns import BadValue
-from penstock.database.pages import Page
 from penstock.errors import PenstockError
 from penstock.schema import Column, CqlTable, CqlType
 

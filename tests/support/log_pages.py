@@ -11,7 +11,7 @@ from cql_values import to_bytes
 
 from penstock.cdc.change_rows import LogLayout
 from penstock.cdc.timeuuid import upper_bound
-from penstock.database.pages import Page
+from penstock.database import Page
 from penstock.schema import Column, CqlTable, parse_type
 
 

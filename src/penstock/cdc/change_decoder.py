@@ -20,10 +20,10 @@ from penstock.cdc.change_rows import Images, LogLayout
 from penstock.cdc.row_pairing import OPERATION, SEQUENCE, STREAM, TIME, TTL, Groups
 from penstock.cdc.sent_groups import hashes
 from penstock.codec.problem import PROBLEM
+from penstock.database import Page
 from penstock.database.bad_values import bad_rows, excerpt, key_text
 from penstock.database.cells import indexed
 from penstock.database.columns import BadValue, Cells, decode, decode_list_in_log
-from penstock.database.pages import Page
 from penstock.native import Array
 from penstock.schema import Column, CqlType
 

@@ -15,8 +15,8 @@ from cassandra import InvalidRequest
 from penstock.cdc.cdc_options import CdcSettings
 from penstock.cdc.generations import Span
 from penstock.cdc.timeuuid import upper_bound
+from penstock.database import Page
 from penstock.database.cql_connection import CqlConnection, connection
-from penstock.database.pages import Page
 from penstock.database.retrying import retrying
 from penstock.database.table_catalog import split_name
 from penstock.database.token_ring import Ring, known_ring, owners

@@ -25,7 +25,7 @@ from penstock.cdc.log_pages import IN_SPAN, fetch_pages, span_queries
 from penstock.cdc.row_pairing import row_hashes
 from penstock.cdc.snapshot_plan import TokenRange, token_of_key
 from penstock.cdc.timeuuid import now_micros
-from penstock.database.pages import Page
+from penstock.database import Page
 from penstock.database.table_catalog import base_name, quoted
 from penstock.native import Array
 from penstock.schema import Column, CqlTable, CqlType, log_value_type

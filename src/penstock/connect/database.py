@@ -9,10 +9,9 @@ from typing import Any, TypeVar
 from penstock.cdc.cdc_tables import expand, find_table
 from penstock.cdc.planner import require_readable
 from penstock.connect.keystores import as_pem
-from penstock.database.access import Access
+from penstock.database.access import Access, NoTls
 from penstock.database.cql_connection import connection
 from penstock.database.retrying import DatabaseUnavailable, retrying
-from penstock.database.tls import NoTls
 from penstock.errors import PenstockError
 
 T = TypeVar("T")

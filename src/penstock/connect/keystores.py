@@ -11,7 +11,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from penstock.database.tls import NoTls
+from penstock.database.access import NoTls
 from penstock.session import spark
 
 CERTIFICATE, KEY = "java.security.cert.Certificate", "java.security.Key"

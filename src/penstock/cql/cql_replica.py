@@ -29,12 +29,12 @@ from penstock.cdc.planner import describe as describe_logged, retrying
 from penstock.cdc.snapshot_plan import LAST_TOKEN, token_of_key
 from penstock.cdc.timeuuid import MICROSECOND, now_micros
 from penstock.config import duration, duration_text
+from penstock.database import Page
 from penstock.database.access import Access
 from penstock.database.bad_values import decoded
 from penstock.database.cells import indexed
 from penstock.database.columns import Cells
 from penstock.database.cql_connection import connection
-from penstock.database.pages import Page
 from penstock.database.requests import RequestLimits
 from penstock.database.row_fetch import RowFetch
 from penstock.database.table_catalog import base_name, describe, quoted, table_names

@@ -21,10 +21,9 @@ from penstock.config import duration
 from penstock.cql.cql_writer import DELETE, MAX_TTL, TABLE, TIMESTAMP, TTL, CqlWriter, check, require_kind, used_by
 from penstock.database.access import Access
 from penstock.database.cql_connection import connection
-from penstock.database.fitting import canonical
 from penstock.database.requests import RequestLimits
 from penstock.database.retrying import retrying
-from penstock.database.table_catalog import describe
+from penstock.database.table_catalog import canonical, describe
 from penstock.delivery import EXACTLY_ONCE
 from penstock.errors import PenstockError
 from penstock.query import Batch, KeyedFrame, batch_millis, in_batches

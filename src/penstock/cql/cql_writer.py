@@ -15,9 +15,8 @@ from pyspark.sql import Column, DataFrame, functions as F, types as st
 
 from penstock.database.access import Access
 from penstock.database.encode_cells import as_bytes, encode
-from penstock.database.fitting import require_fit
 from penstock.database.requests import Request, RequestLimits, Values, send_all, together
-from penstock.database.table_catalog import base_name, quoted
+from penstock.database.table_catalog import base_name, quoted, require_fit
 from penstock.database.token_ring import LONGEST_KEY, partition_key, too_long
 from penstock.errors import PenstockError
 from penstock.schema import CqlTable, CqlType

@@ -21,11 +21,10 @@ from penstock.config import duration
 from penstock.cql.row_cache import RowCache
 from penstock.database.access import Access
 from penstock.database.cql_connection import connection
-from penstock.database.fitting import canonical, require_fit
 from penstock.database.requests import RequestLimits
 from penstock.database.retrying import retrying
 from penstock.database.row_fetch import RowFetch
-from penstock.database.table_catalog import describe
+from penstock.database.table_catalog import canonical, describe, require_fit
 from penstock.errors import PenstockError
 from penstock.keyed_state.arrow_keys import taken
 from penstock.keyed_state.query_metrics import MEASURED, Measures, measured

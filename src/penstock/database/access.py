@@ -1,13 +1,18 @@
-"""How to reach a cluster: addresses, a user, TLS, a consistency level; plain data."""
+"""How to reach a cluster: addresses, a user, TLS, a consistency level; plain data, without a connection."""
 
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from penstock.errors import PenstockError
+
+
+class NoTls(PenstockError):
+    """TLS cannot be set up; waiting will not help."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,27 @@ class Access:
 
     def endpoints(self) -> list[tuple[str, int]]:
         return [_endpoint(host.strip()) for host in self.hosts.split(",") if host.strip()]
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """A context from the files on this machine; None without TLS.
+
+        Raises NoTls if a file cannot be read.
+        """
+        if not (self.tls or self.ca or self.certificate):
+            return None
+        try:
+            made = ssl.create_default_context(cafile=self.ca or None)
+            made.check_hostname = self.verify_hostname
+            if self.certificate:
+                # A function even without a password: otherwise OpenSSL asks for the password at the terminal.
+                made.load_cert_chain(self.certificate, self.key or None, lambda: "")
+        except OSError as error:
+            raise NoTls(
+                f"the files for TLS cannot be read: {error}",
+                where=", ".join(filter(None, (self.ca, self.certificate, self.key))),
+                next="give PEM files that exist on every machine that reads, with a key that has no password",
+            ) from error
+        return made
 
     @classmethod
     def of(cls, hosts: str, options: Mapping[str, Any], *, where: str) -> Access:

@@ -6,6 +6,7 @@ slow, and the caller decodes columns instead.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -23,9 +24,8 @@ from cassandra.policies import (
 from cassandra.protocol import ResultMessage, _ProtocolHandler
 from cassandra.query import tuple_factory
 
-from penstock.database import tls
-from penstock.database.access import Access
-from penstock.database.pages import Page
+from penstock.database import Page
+from penstock.database.access import Access, NoTls
 from penstock.errors import PenstockError
 
 
@@ -96,9 +96,7 @@ def _connect(access: Access) -> CqlConnection:
         access.endpoints(),
         auth_provider=PlainTextAuthProvider(access.user, access.password) if access.user else None,
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
-        ssl_context=tls.context(access.ca, access.certificate, access.key, access.verify_hostname)
-        if access.tls or access.ca or access.certificate
-        else None,
+        ssl_context=access.tls_context(),
         reconnection_policy=ExponentialReconnectionPolicy(0.2, 2.0),
         # `table_catalog` describes tables; the driver's full refresh would cost more than the rest of connecting.
         schema_metadata_enabled=False,
@@ -130,8 +128,14 @@ def _refused(access: Access, error: Any, centres: set[str | None]) -> Exception:
         )
     # If a connection after the first one failed, `errors` is a list of addresses without their errors.
     causes = list(error.errors.values()) if isinstance(error.errors, dict) else []
-    if broken := tls.refused(causes, access.hosts):
-        return broken
+    for cause in causes:
+        # The driver's error message contains OpenSSL's.
+        if handshake := re.search(r"\[SSL: \w+\] ([^(]+)", str(cause)):
+            return NoTls(
+                f"TLS with the database failed: {handshake[1].strip()}",
+                where=access.hosts,
+                next="check ca, the certificate's names (verify_hostname), and that this port speaks TLS",
+            )
     if any(isinstance(cause, AuthenticationFailed) for cause in causes):
         return PenstockError(
             f"the database refused user {access.user!r}" if access.user else "the database needs a user and a password",

@@ -16,9 +16,9 @@ from typing import Any, TypeAlias
 from cassandra import InvalidRequest
 from cassandra.query import BatchStatement, BatchType, BoundStatement
 
+from penstock.database import Page
 from penstock.database.access import Access
 from penstock.database.cql_connection import CqlConnection, connection
-from penstock.database.pages import Page
 from penstock.database.retrying import TRANSIENT, retrying
 from penstock.database.table_catalog import base_name, describe
 from penstock.database.token_ring import by_owner, owners

@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
 
+from penstock.database import Page
 from penstock.database.access import Access
 from penstock.database.bad_values import decoded
 from penstock.database.cells import MOST_OFFSET, indexed
 from penstock.database.columns import Cells
 from penstock.database.encode_cells import encode, laid_out, list_bytes
-from penstock.database.pages import Page
 from penstock.database.requests import Request, RequestLimits, send_all
 from penstock.database.table_catalog import base_name, quoted
 from penstock.database.token_ring import LONGEST_KEY, by_owner, partition_key

@@ -16,12 +16,12 @@ from typing import Any
 from zlib import crc32
 
 from penstock.cql.matching.linking import Links, Node
+from penstock.database import Page
 from penstock.database.access import Access
 from penstock.database.cells import indexed
 from penstock.database.columns import Cells
 from penstock.database.cql_connection import connection
 from penstock.database.encode_cells import as_bytes, list_bytes
-from penstock.database.pages import Page
 from penstock.database.requests import Request, RequestLimits, Values, send_all, together
 from penstock.database.table_catalog import quoted
 from penstock.database.token_ring import by_owner, partition_key
