@@ -32,12 +32,11 @@ from pyspark.sql.types import StructType
 
 from _measure import Row, alternate, report, rows_of
 from penstock.cdc.cdc_options import CdcSettings, settings
-from penstock.cdc.change_rows import layout, log_schema
-from penstock.cdc.generations import Generations, Span
+from penstock.cdc.cdc_tables import layout, log_schema
+from penstock.cdc.generations import Generations, Span, now_micros
 from penstock.cdc.log_pages import fetch_pages, span_queries
+from penstock.cdc.partition_read import read_span, span_select as select
 from penstock.cdc.planner import describe
-from penstock.cdc.span_read import read_span, span_select as select
-from penstock.cdc.timeuuid import now_micros
 from penstock.database.cql_connection import connection
 from penstock.local import services
 from penstock.session import spark as spark_session

@@ -48,7 +48,6 @@ SAME_NAMES = {
 }
 # Modules of under 120 lines that one module of their folder imports, and why they are not part of it.
 SMALL = {
-    "cdc.span_read": "tasks load it, a plan of a batch does not",
     "connect.heartbeat": "an idea of its own: events that say how far a connector is",
     "connect.keystores": "an idea of its own: Java's keystores as PEM",
     "connect.offsets": "an idea of its own: the connector's offsets as Kafka Connect stores them",

@@ -63,8 +63,8 @@ def _change_logs() -> None:
     """A page with one insert whose columns are null, and the hash of its row."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
+    from penstock.cdc.cdc_tables import Images, frame_schema, layout
     from penstock.cdc.change_decoder import ChangeDecoder, View
-    from penstock.cdc.change_rows import Images, frame_schema, layout
     from penstock.cdc.row_pairing import OPERATION, SEQUENCE, STREAM, TIME, row_hashes
     from penstock.database import Page
     from penstock.schema import Column, CqlTable, parse_type

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock import cdc
-from penstock.cdc import cdc_read as source
+from penstock.cdc import cdc_source as source
 from penstock.cdc.cdc_options import CdcSettings
-from penstock.cdc.timeuuid import micros
+from penstock.cdc.generations import micros
 from penstock.errors import PenstockError
 
 

@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock import cdc
+from penstock.cdc.cdc_tables import Images, LogLayout, frame_schema, layout, log_schema
 from penstock.cdc.change_decoder import ChangeDecoder, decode_log
-from penstock.cdc.change_rows import Images, LogLayout, frame_schema, layout, log_schema
+from penstock.cdc.generations import TokenRange
 from penstock.cdc.log_pages import id_cells
-from penstock.cdc.snapshot_plan import TokenRange
-from penstock.cdc.snapshot_read import Changed, RowBuilder
+from penstock.cdc.partition_read import Changed, RowBuilder
 from penstock.codec.problem import PREFIX
 from penstock.database import Page
 from penstock.database.columns import BadValue

@@ -12,8 +12,8 @@ from hypothesis import given, settings, strategies as st
 from log_pages import log_row, page, stream_id, table, time_of
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from penstock.cdc.cdc_tables import Images, frame_schema, layout, log_schema
 from penstock.cdc.change_decoder import ChangeDecoder, decode_log
-from penstock.cdc.change_rows import Images, frame_schema, layout, log_schema
 from penstock.cdc.sent_groups import groups_of
 from penstock.codec.change_frame import layout as described
 from penstock.schema import CqlTable

@@ -25,11 +25,9 @@ from penstock import cql as cql_module
 from penstock.cdc import batch_sizing
 from penstock.cdc.cdc_options import settings
 from penstock.cdc.cdc_source import CdcStreamReader
-from penstock.cdc.cdc_tables import find_table
-from penstock.cdc.change_rows import frame_schema
-from penstock.cdc.generations import Generations
+from penstock.cdc.cdc_tables import find_table, frame_schema
+from penstock.cdc.generations import Generations, micros
 from penstock.cdc.planner import MOVE_EVERY, Planner, describe
-from penstock.cdc.timeuuid import micros
 from penstock.database.cql_connection import connection
 from penstock.errors import PenstockError
 from penstock.run.faults import of_query

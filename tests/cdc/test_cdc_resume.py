@@ -11,9 +11,8 @@ from cassandra.util import uuid_from_time
 from penstock.cdc import cdc_resume
 from penstock.cdc.cdc_options import settings
 from penstock.cdc.cdc_resume import CdcResume
-from penstock.cdc.generations import Position
+from penstock.cdc.generations import Position, now_micros
 from penstock.cdc.planner import Planner
-from penstock.cdc.timeuuid import now_micros
 from penstock.errors import DataLost
 from penstock.schema import CqlTable
 

@@ -14,12 +14,10 @@ from cassandra.util import uuid_from_time
 from keyspaces import new_keyspace
 
 from penstock.cdc.cdc_options import CdcSettings, settings
-from penstock.cdc.cdc_tables import find_table
-from penstock.cdc.change_rows import frame_schema
-from penstock.cdc.generations import Generations, published, tablets, token_of
+from penstock.cdc.cdc_tables import find_table, frame_schema
+from penstock.cdc.generations import Generations, micros, published, tablets, token_of
+from penstock.cdc.partition_read import read_span
 from penstock.cdc.planner import Planner
-from penstock.cdc.span_read import read_span
-from penstock.cdc.timeuuid import micros
 from penstock.database.cql_connection import connection
 from penstock.schema import CqlTable
 

@@ -9,8 +9,7 @@ import pytest
 
 from penstock.cdc.cdc_options import settings
 from penstock.cdc.generations import Generations, Position
-from penstock.cdc.planner import Planner
-from penstock.cdc.snapshot_plan import Snapshot
+from penstock.cdc.planner import Planner, Snapshot
 
 STREAMS = tuple(bytes([n]) for n in range(8))
 

@@ -19,8 +19,8 @@ from typing import Any
 from log_pages import stream_id, table, time_of
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from penstock.cdc.cdc_tables import FIXED_COLUMNS, Images, LogLayout, frame_schema, layout
 from penstock.cdc.change_decoder import ChangeDecoder
-from penstock.cdc.change_rows import FIXED_COLUMNS, Images, LogLayout, frame_schema, layout
 from penstock.database import Page
 from penstock.database.columns import BadValue
 from penstock.errors import PenstockError

@@ -9,8 +9,8 @@ from typing import Any
 
 from cql_values import to_bytes
 
-from penstock.cdc.change_rows import LogLayout
-from penstock.cdc.timeuuid import upper_bound
+from penstock.cdc.cdc_tables import LogLayout
+from penstock.cdc.generations import upper_bound
 from penstock.database import Page
 from penstock.schema import Column, CqlTable, parse_type
 

@@ -19,10 +19,9 @@ import numpy as np
 
 from penstock.cdc.cdc_options import CdcSettings
 from penstock.cdc.cdc_tables import log_name
-from penstock.cdc.generations import Span
+from penstock.cdc.generations import MICROSECOND, Span
 from penstock.cdc.log_pages import IN_SPAN, fetch_pages, id_cells, span_queries
 from penstock.cdc.sent_groups import micros_of
-from penstock.cdc.timeuuid import MICROSECOND
 from penstock.native import Array
 from penstock.schema import CqlTable
 

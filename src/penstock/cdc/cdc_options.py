@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import Any
 
-from penstock.cdc.change_rows import Images
-from penstock.cdc.timeuuid import MICROSECOND, micros, now_micros
+from penstock.cdc.cdc_tables import Images
+from penstock.cdc.generations import MICROSECOND, micros, now_micros
 from penstock.config import duration
 from penstock.database.access import Access
 from penstock.errors import PenstockError

@@ -14,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from penstock.cdc.generations import Position
+from penstock.cdc.generations import Position, now_micros
 from penstock.cdc.planner import Planner
-from penstock.cdc.timeuuid import UUID_EPOCH, now_micros
+from penstock.cdc.sent_groups import UUID_EPOCH
 from penstock.errors import DataLost
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.cdc import row_pairing
-from penstock.cdc.change_rows import Images, LogLayout
+from penstock.cdc.cdc_tables import Images, LogLayout
 from penstock.cdc.row_pairing import OPERATION, SEQUENCE, STREAM, TIME, TTL, Groups
 from penstock.cdc.sent_groups import hashes
 from penstock.codec.problem import PROBLEM
@@ -59,13 +59,7 @@ class ChangeDecoder:
         if self.only is not None:
             wanted = view.among(groups.change, self.only)
             groups = Groups(*(entries[wanted] for entries in groups))
-        return self._batch(view, groups) if len(groups.change) else None
-
-    def _batch(self, view: View, groups: Groups) -> pa.RecordBatch:
-        build = _Build(self, view, groups)
-        return pa.RecordBatch.from_arrays(
-            [getattr(build, "column_" + field.name)(field.type) for field in self.schema], schema=self.schema
-        )
+        return _Changes(self, view, groups).batch() if len(groups.change) else None
 
 
 @dataclass(frozen=True)
@@ -98,14 +92,43 @@ class View:
         return np.isin(hashes(words.astype(np.uint64)), ids)
 
 
-class _Build:
-    """Builds the columns of one batch, with a method for each; `t` is the column's Arrow type."""
+class FrameColumns:
+    """Builds the columns of one batch of the frame, with a method for each; a column without a method is null.
+
+    `rows` are the rows of the page that the batch's changes come from, and `t` is a column's Arrow type.
+    """
+
+    def __init__(self, view: View, rows: Array, schema: pa.Schema, read_micros: int) -> None:
+        self.view, self.rows, self.schema, self.read_micros = view, rows, schema, read_micros
+        self.layout, self.table = view.layout, view.layout.table
+        self.problems = Problems(view, rows, schema)
+
+    def batch(self) -> pa.RecordBatch:
+        arrays = [getattr(self, f"column_{field.name}", self._null)(field.type) for field in self.schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _null(self, t: pa.DataType) -> pa.Array:
+        return pa.nulls(len(self.rows), t)
+
+    def column_read_ts(self, t: pa.DataType) -> pa.Array:
+        return pa.array(np.full(len(self.rows), self.read_micros)).view(t)
+
+    def column_keyspace(self, t: pa.DataType) -> pa.Array:
+        return pa.repeat(pa.scalar(self.table.keyspace, t), len(self.rows))
+
+    def column_table(self, t: pa.DataType) -> pa.Array:
+        return pa.repeat(pa.scalar(self.table.name, t), len(self.rows))
+
+    def column_problem(self, t: pa.DataType) -> pa.Array:
+        return self.problems.column(t)
+
+
+class _Changes(FrameColumns):
+    """Builds the columns of changes from the log."""
 
     def __init__(self, decoder: ChangeDecoder, view: View, groups: Groups) -> None:
-        self.table, self.images, self.view, self.groups = decoder.table, decoder.images, view, groups
-        self.layout, self.read_micros = decoder.layout, decoder.read_micros
-        self.rows = groups.change
-        self.problems = Problems(view, self.rows, decoder.schema)
+        super().__init__(view, groups.change, decoder.schema, decoder.read_micros)
+        self.images, self.groups = decoder.images, groups
         self.code = view.buffer[view.starts[self.rows, OPERATION]].view(np.int8)
         self.is_range = self.code >= 5
         self.is_write = (self.code == 1) | (self.code == 2)
@@ -231,9 +254,6 @@ class _Build:
     def column_ts(self, t: pa.DataType) -> pa.Array:
         return pa.array(self.groups.micros).view(t)
 
-    def column_read_ts(self, t: pa.DataType) -> pa.Array:
-        return pa.array(np.full(len(self.rows), self.read_micros)).view(t)
-
     def column_stream_id(self, t: pa.DataType) -> pa.Array:
         return self._fixed(STREAM, t)
 
@@ -249,15 +269,6 @@ class _Build:
 
     def column_end_of_batch(self, t: pa.DataType) -> pa.Array:
         return pa.array(self.groups.last != 0)
-
-    def column_keyspace(self, t: pa.DataType) -> pa.Array:
-        return pa.repeat(self.table.keyspace, len(self.rows))
-
-    def column_table(self, t: pa.DataType) -> pa.Array:
-        return pa.repeat(self.table.name, len(self.rows))
-
-    def column_problem(self, t: pa.DataType) -> pa.Array:
-        return self.problems.column(t)
 
 
 def names_where(names: list[str], marks: Array, t: pa.DataType) -> pa.Array:

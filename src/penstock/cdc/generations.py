@@ -10,17 +10,42 @@ A reader's position is a time within one generation: the rows of all streams up 
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cassandra import ConsistencyLevel, InvalidRequest
 from cassandra.query import SimpleStatement
 
-from penstock.cdc.timeuuid import micros
+from penstock.cdc.sent_groups import UUID_EPOCH
 from penstock.errors import PenstockError
 from penstock.schema import CqlTable
+
+# Times are microseconds since 1970; the log has them as timeuuids.
+
+MICROSECOND = timedelta(microseconds=1)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LARGEST_LOW_HALF = 0x7F7F7F7F7F7F7F7F
+"""The greatest last eight bytes of a timeuuid: timeuuids of one tick are ordered by them, each byte signed."""
+
+
+def micros(at: datetime) -> int:
+    """The time in microseconds since 1970; a time without a zone is UTC."""
+    return ((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) // MICROSECOND
+
+
+def now_micros() -> int:
+    return micros(datetime.now(UTC))
+
+
+def upper_bound(time: int) -> uuid.UUID:
+    """The greatest timeuuid of a microsecond: `> upper_bound(a) AND <= upper_bound(b)` selects the time (a, b]."""
+    ticks = time * 10 + 9 + UUID_EPOCH
+    high = (ticks & 0xFFFFFFFF) << 32 | (ticks >> 32 & 0xFFFF) << 16 | 0x1000 | ticks >> 48 & 0x0FFF
+    return uuid.UUID(int=high << 64 | _LARGEST_LOW_HALF)
 
 
 @dataclass(frozen=True)
@@ -125,6 +150,7 @@ class Position:
 
 FIRST_TOKEN = -(2**63)
 """Less than the token of any key."""
+LAST_TOKEN = 2**63 - 1
 
 
 def first_micros(generation: int) -> int:
@@ -144,6 +170,17 @@ class Span:
     until: int
     planned: int = 0
     only: Any = None
+
+
+@dataclass(frozen=True)
+class TokenRange:
+    """Rows with a token in (after, until], the streams of their changes, and the start `low` of these changes."""
+
+    after: int
+    until: int
+    streams: tuple[bytes, ...]
+    low: int
+    planned: int
 
 
 class Generations:

@@ -13,8 +13,7 @@ import numpy as np
 from cassandra import InvalidRequest
 
 from penstock.cdc.cdc_options import CdcSettings
-from penstock.cdc.generations import Span
-from penstock.cdc.timeuuid import upper_bound
+from penstock.cdc.generations import Span, upper_bound
 from penstock.database import Page
 from penstock.database.cql_connection import CqlConnection, connection
 from penstock.database.retrying import retrying

@@ -17,11 +17,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from penstock.cdc.cdc_tables import log_name
-from penstock.cdc.generations import Position, Span, token_of
+from penstock.cdc.generations import MICROSECOND, Position, Span, now_micros, token_of
 from penstock.cdc.log_pages import IN_SPAN, STREAMS_PER_QUERY, fetch_pages, id_cells, span_queries
 from penstock.cdc.planner import COUNT_FROM, Planner
 from penstock.cdc.sent_groups import NONE, SentGroups, digest, groups_of, recover
-from penstock.cdc.timeuuid import MICROSECOND, now_micros
 
 SECOND = 1_000_000
 NEAR, FAR = SECOND // 4, 2 * SECOND

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.cdc.timeuuid import UUID_EPOCH
+from penstock.cdc.sent_groups import UUID_EPOCH
 from penstock.database.cells import inside
 from penstock.errors import PenstockError
 from penstock.native import Array

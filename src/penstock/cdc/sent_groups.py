@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock.cdc.timeuuid import UUID_EPOCH
 from penstock.native import Array
 
+UUID_EPOCH = 0x01B21DD213814000
+"""Ticks of 100 ns between 1582-10-15, where version-1 UUIDs begin, and 1970-01-01 (RFC 9562, section 5.1)."""
 LANES = 4
 _CELL = np.dtype([("count", "<u4"), ("sum", "<u8")])
 _FINE = (0, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)

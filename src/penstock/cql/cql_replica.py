@@ -22,12 +22,10 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from penstock.cdc.cdc_options import CdcSettings, settings
 from penstock.cdc.cdc_source import CdcStreamReader
-from penstock.cdc.change_rows import frame_schema
-from penstock.cdc.generations import FIRST_TOKEN
+from penstock.cdc.cdc_tables import frame_schema
+from penstock.cdc.generations import FIRST_TOKEN, LAST_TOKEN, MICROSECOND, now_micros
 from penstock.cdc.log_pages import fetch_pages
 from penstock.cdc.planner import describe as describe_logged, retrying
-from penstock.cdc.snapshot_plan import LAST_TOKEN, token_of_key
-from penstock.cdc.timeuuid import MICROSECOND, now_micros
 from penstock.config import duration, duration_text
 from penstock.database import Page
 from penstock.database.access import Access
@@ -37,7 +35,7 @@ from penstock.database.columns import Cells
 from penstock.database.cql_connection import connection
 from penstock.database.requests import RequestLimits
 from penstock.database.row_fetch import RowFetch
-from penstock.database.table_catalog import base_name, describe, quoted, table_names
+from penstock.database.table_catalog import base_name, describe, quoted, table_names, token_of_key
 from penstock.errors import PenstockError
 from penstock.schema import CqlTable, spark_type
 from penstock.table.global_tables import GlobalTable

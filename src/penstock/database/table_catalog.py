@@ -39,6 +39,11 @@ def base_name(table: CqlTable) -> str:
     return f"{quoted(table.keyspace)}.{quoted(table.name)}"
 
 
+def token_of_key(table: CqlTable) -> str:
+    """The CQL expression of the token of a row's partition."""
+    return f"token({', '.join(quoted(c.name) for c in table.partition_key)})"
+
+
 def describe(session: Any, name: str) -> CqlTable:
     """The table `name` ("keyspace.table") with its columns.
 

@@ -1,9 +1,10 @@
-"""Reads the rows of a token range as changes with the operation 'r'.
+"""Reads a task's partition as record batches of the frame: spans of the log, or the rows of a token range.
 
-Some pages of rows are held until the range's log since L (see `snapshot_plan`) has been read. If changes carry the
-whole row (`after`), a row whose key is in that log is left out: its first change brings it. If they do not, the row
-comes without the columns that these changes write. Non-frozen collections and user types stay, because their changes
-carry single elements. So a value is never followed by an older one.
+The rows of a token range are changes with the operation 'r'. Some pages of rows are held until the range's log since L
+(see `planner.Snapshot`) has been read. If changes carry the whole row (`after`), a row whose key is in that log is left
+out: its first change brings it. If they do not, the row comes without the columns that these changes write. Non-frozen
+collections and user types stay, because their changes carry single elements. So a value is never followed by an older
+one.
 """
 
 from __future__ import annotations
@@ -17,16 +18,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from penstock.cdc.cdc_options import CdcSettings
-from penstock.cdc.cdc_tables import log_name
-from penstock.cdc.change_decoder import Problems, View, names_where
-from penstock.cdc.change_rows import LogLayout
-from penstock.cdc.generations import Span
+from penstock.cdc.cdc_tables import LogLayout, layout, log_name
+from penstock.cdc.change_decoder import ChangeDecoder, FrameColumns, View, decode_log, names_where
+from penstock.cdc.generations import Span, TokenRange, now_micros
 from penstock.cdc.log_pages import IN_SPAN, fetch_pages, span_queries
 from penstock.cdc.row_pairing import row_hashes
-from penstock.cdc.snapshot_plan import TokenRange, token_of_key
-from penstock.cdc.timeuuid import now_micros
 from penstock.database import Page
-from penstock.database.table_catalog import base_name, quoted
+from penstock.database.table_catalog import base_name, quoted, token_of_key
 from penstock.native import Array
 from penstock.schema import Column, CqlTable, CqlType, log_value_type
 
@@ -35,11 +33,40 @@ AHEAD = 3_600_000_000
 """Microseconds beyond the current time up to which the log is read, because writers' clocks may run ahead."""
 
 
+def span_select(columns: LogLayout) -> str:
+    """The SELECT statement for these columns of a span."""
+    return f"SELECT {_names(columns)} FROM {log_name(columns.table)} WHERE {IN_SPAN}"
+
+
+def _names(columns: LogLayout) -> str:
+    return ", ".join(map(quoted, columns.names))
+
+
+def read_span(chosen: CdcSettings, table: CqlTable, schema: StructType, span: Span) -> Iterator[pa.RecordBatch]:
+    """Yield the span's rows as record batches of `schema`; the rows of each stream are in the log's order."""
+    columns = layout(table)
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    text = span_select(columns)
+    for query in span_queries(chosen, span):
+        pages = fetch_pages(chosen, text, query)
+        if chosen.rows == "log":
+            yield from decode_log(pages, columns, arrow, span.only)
+            continue
+        decoder = ChangeDecoder(columns, chosen.images, arrow, span.planned, span.only)
+        for page in pages:
+            batch = decoder.decode(page)
+            if batch is not None:
+                yield batch
+
+
+# The rows of a token range.
+
+
 def read_range(chosen: CdcSettings, table: CqlTable, schema: StructType, part: TokenRange) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a token range as record batches of `schema`; holds at most `HELD_ROWS` rows and one page."""
     build = RowBuilder(table, to_arrow_schema(schema, timezone="UTC"), part)
     key = token_of_key(table)
-    text = f"SELECT {_names(build.layout.names)} FROM {base_name(table)} WHERE {key} > ? AND {key} <= ?"
+    text = f"SELECT {_names(build.layout)} FROM {base_name(table)} WHERE {key} > ? AND {key} <= ?"
     held: list[Page] = []
     for page in fetch_pages(chosen, text, (part.after, part.until)):
         held.append(page)
@@ -48,10 +75,6 @@ def read_range(chosen: CdcSettings, table: CqlTable, schema: StructType, part: T
                 changed = changed_since(chosen, table, part)
                 yield from (build.batch(page, changed) for page in held if page.rows)
             held = []
-
-
-def _names(names: tuple[str, ...]) -> str:
-    return ", ".join(quoted(name) for name in names)
 
 
 @dataclass
@@ -72,7 +95,7 @@ def changed_since(chosen: CdcSettings, table: CqlTable, part: TokenRange) -> Cha
         names += [column.name, f"cdc$deleted_{column.name}"]
         kinds += [column.type, CqlType("boolean")]
     columns = LogLayout(table, tuple(names), tuple(kinds))
-    text = f"SELECT {_names(columns.names)} FROM {log_name(table)} WHERE {IN_SPAN}"
+    text = span_select(columns)
     found: list[Array] = []
     by_column: dict[str, list[Array]] = {column.name: [] for column in masked}
     for query in span_queries(chosen, Span(part.streams, part.low, now_micros() + AHEAD)):
@@ -153,26 +176,15 @@ class RowBuilder:
         return masked
 
 
-class _Rows:
-    """Builds the columns of one batch, with a method for each; a column without a method is null."""
+class _Rows(FrameColumns):
+    """Builds the columns of a snapshot's rows."""
 
     def __init__(self, builder: RowBuilder, view: View, rows: Array, cells: dict[str, Array], masked: Array) -> None:
-        self.table, self.schema, self.part = builder.table, builder.schema, builder.part
-        self.view, self.rows, self.cells, self.masked = view, rows, cells, masked
-        self.problems = Problems(view, rows, builder.schema)
-
-    def batch(self) -> pa.RecordBatch:
-        arrays = [
-            getattr(self, "column_" + f.name)(f.type) if hasattr(self, "column_" + f.name) else self._null(f.type)
-            for f in self.schema
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-
-    def _null(self, t: pa.DataType) -> pa.Array:
-        return pa.nulls(len(self.rows), t)
+        super().__init__(view, rows, builder.schema, builder.part.planned)
+        self.part, self.cells, self.masked = builder.part, cells, masked
 
     def _decode(self, part: str, name: str, kind: CqlType, t: pa.DataType) -> pa.Array:
-        cells = self.view.cells(self.view.layout.at(name), self.cells[name])
+        cells = self.view.cells(self.layout.at(name), self.cells[name])
         return self.problems.decode(part, name, cells, t, kind)
 
     def _row(self, part: str, t: pa.DataType) -> pa.Array:
@@ -180,7 +192,7 @@ class _Rows:
         return pa.StructArray.from_arrays(children, fields=list(t))
 
     def _kind(self, name: str) -> CqlType:
-        return self.view.layout.kinds[self.view.layout.at(name)]
+        return self.layout.kinds[self.layout.at(name)]
 
     def column_op(self, t: pa.DataType) -> pa.Array:
         return pa.repeat(pa.scalar("r", t), len(self.rows))
@@ -190,9 +202,6 @@ class _Rows:
 
     def column_after(self, t: pa.DataType) -> pa.Array:
         return self._row("after", t)
-
-    def column_problem(self, t: pa.DataType) -> pa.Array:
-        return self.problems.column(t)
 
     def column_delta(self, t: pa.DataType) -> pa.Array:
         children = []
@@ -207,7 +216,7 @@ class _Rows:
 
     def column_written(self, t: pa.DataType) -> pa.Array:
         names = [c.name for c in self.table.values]
-        present = [self.view.cells(self.view.layout.at(name), self.cells[name]).lengths >= 0 for name in names]
+        present = [self.view.cells(self.layout.at(name), self.cells[name]).lengths >= 0 for name in names]
         return names_where(names, np.column_stack(present) if names else np.empty((len(self.rows), 0), np.bool_), t)
 
     def column_deleted(self, t: pa.DataType) -> pa.Array:
@@ -216,12 +225,3 @@ class _Rows:
     def column_ts(self, t: pa.DataType) -> pa.Array:
         # A row that leaves columns to its changes must be older than they are.
         return pa.array(np.where(self.masked, self.part.low, self.part.planned)).view(t)
-
-    def column_read_ts(self, t: pa.DataType) -> pa.Array:
-        return pa.array(np.full(len(self.rows), self.part.planned)).view(t)
-
-    def column_keyspace(self, t: pa.DataType) -> pa.Array:
-        return pa.repeat(pa.scalar(self.table.keyspace, t), len(self.rows))
-
-    def column_table(self, t: pa.DataType) -> pa.Array:
-        return pa.repeat(pa.scalar(self.table.name, t), len(self.rows))
