@@ -58,7 +58,6 @@ SMALL = {
     "connect.transforms.topic_routing": "one kind of transforms",
     "cql.matching.id_match": "the public function",
     "ingest.pixel": "an idea of its own: events as images",
-    "kafka.kafka_records": "tasks load it, a plan of a batch does not",
     "local.process": "an idea of its own: processes that outlive their starter; the demos use it, too",
     "local.registry_server": "one service",
     "run.faults": "an idea of its own: which errors pass",

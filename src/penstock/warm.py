@@ -41,7 +41,7 @@ def _json() -> None:
     import pyarrow as pa
     from pyspark.sql.types import StringType, StructType
 
-    from penstock.kafka.json_columns import columns, members
+    from penstock.kafka.kafka_records import columns, members
 
     wanted = members(StructType().add("a", StringType()))
     assert wanted

@@ -11,7 +11,7 @@ from event_records import events, values
 from pyspark.sql import SparkSession, functions as F
 
 from penstock import cdc
-from penstock.codec.cql_values import SETTING, require_told_apart
+from penstock.codec.connect_schema import SETTING, require_told_apart
 from penstock.errors import PenstockError
 
 TABLE = Table(

@@ -14,7 +14,7 @@ from cql_values import TYPES
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from pyspark.sql import SparkSession, functions as F, types as spark_types
 
-from penstock.codec.cql_values import encode
+from penstock.codec.change_frame import encode
 from penstock.schema import CqlType, spark_type
 
 COLUMNS, ROWS = 12, 25

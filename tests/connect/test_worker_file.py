@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.codec.json import Json
+from penstock.codec.text_formats import Json
 from penstock.connect import worker_settings
 from penstock.connect.checks import check
 from penstock.connect.connector_store import Kept, connectors

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as st
 
-from penstock.kafka.json_columns import columns, members
+from penstock.kafka.kafka_records import columns, members
 
 from .mutate import mutated, noise
 from .runner import Decoder, Difference

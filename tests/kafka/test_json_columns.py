@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from pyspark.sql import SparkSession, functions as F, types as sql
 
 from penstock.codec.decode_columns import CORRUPT, with_corrupt
-from penstock.kafka.json_columns import columns, members
+from penstock.kafka.kafka_records import columns, members
 
 KINDS: dict[str, sql.DataType] = {
     "i": sql.IntegerType(),

@@ -8,10 +8,10 @@ from typing import cast
 import pytest
 
 from penstock.errors import DataLost
-from penstock.kafka.kafka_offsets import EARLIEST, TopicOffsets, topics
 from penstock.kafka.kafka_resume import KafkaResume
 from penstock.kafka.kafka_settings import KafkaSettings
 from penstock.kafka.kafka_source import Ranges, TopicStreamReader
+from penstock.kafka.source_format import EARLIEST, TopicOffsets, topics
 from penstock.kafka.topic_reader import TopicReader
 from penstock.wire.consumer.fetcher import TopicReplaced
 from penstock.wire.errors import KafkaError, OffsetOutOfRange

@@ -9,8 +9,7 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql.avro.functions import to_avro
 
-from penstock.codec.connect_schema import Schema, avro_name, spark_type
-from penstock.codec.cql_values import require_told_apart
+from penstock.codec.connect_schema import Schema, avro_name, require_told_apart, spark_type
 from penstock.codec.registry import Subjects
 from penstock.codec.typed_records import RecordPart, Side
 

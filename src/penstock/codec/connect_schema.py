@@ -7,12 +7,13 @@ that registers or compares schemas sees no difference. The member order inside a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pyspark.sql import Column, functions as F, types as st
+from pyspark.sql import Column, SparkSession, functions as F, types as st
 
-from penstock.codec.change_frame import Layout
+from penstock.codec.change_frame import Layout, alike
+from penstock.errors import PenstockError
 from penstock.schema import CqlType, deleted_elements_type, log_value_type
 
 PRIMITIVES: dict[str, st.DataType] = {
@@ -27,6 +28,7 @@ PRIMITIVES: dict[str, st.DataType] = {
     "string": st.StringType(),
 }
 Schema = dict[str, Any]
+SETTING = "spark.sql.caseSensitive"
 
 _PRIMITIVES = {
     "bigint": "int64",
@@ -266,3 +268,23 @@ def spark_type(schema: Schema) -> st.DataType:
 def nothing(schema: Schema) -> Column:
     """A null of the Spark type of `schema`."""
     return F.lit(None).cast(spark_type(schema))
+
+
+def require_told_apart(schema: Schema) -> None:
+    """Raise PenstockError if Spark cannot distinguish two fields of a schema by name."""
+    for struct in _structs(schema):
+        names = alike(field["field"] for field in struct["fields"])
+        if names and SparkSession.active().conf.get(SETTING) != "true":
+            raise PenstockError(
+                f"Spark does not distinguish the fields {' and '.join(names)}, which differ only in case",
+                where=str(struct.get("name") or "a struct without a name"),
+                next=f'call spark.conf.set("{SETTING}", "true") before you encode the records, or send them as JSON',
+            )
+
+
+def _structs(schema: Schema) -> Iterator[Schema]:
+    """The structs in a schema, at any depth."""
+    if "fields" in schema:
+        yield schema
+    for inner in (*schema.get("fields", ()), *(schema[part] for part in ("items", "values") if part in schema)):
+        yield from _structs(inner)

@@ -11,12 +11,12 @@ from collections.abc import Collection, Sequence
 
 from pyspark.sql import Column, DataFrame, functions as F
 
-from penstock.codec import cql_values, envelope
+from penstock.codec import change_frame, envelope
 from penstock.codec.change_frame import Layout, layout
 from penstock.codec.connect_schema import topic_name
 from penstock.codec.envelope import Format, deletes_one_row, key_headers
-from penstock.codec.json import Json
 from penstock.codec.problem import good_changes
+from penstock.codec.text_formats import Json
 from penstock.codec.typed_records import Codec, Records, Transform
 from penstock.errors import PenstockError
 
@@ -123,7 +123,7 @@ def _images(images: str | tuple[str, str]) -> tuple[str, str]:
             where="cdc.events",
             next='give one mode for both, or a pair such as ("full", "only-updated")',
         )
-    return _one_of("images", pair[0], cql_values.IMAGES), _one_of("images", pair[1], cql_values.IMAGES)
+    return _one_of("images", pair[0], change_frame.IMAGES), _one_of("images", pair[1], change_frame.IMAGES)
 
 
 def _refuse_choices(style: Format) -> None:

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column, functions as F
 
 import penstock
-from penstock.codec import cql_values
-from penstock.codec.change_frame import Layout
+from penstock.codec import change_frame
+from penstock.codec.change_frame import Layout, encode, field_of
 from penstock.codec.connect_schema import Schema, element_types, envelope_schema, key_schema, nothing, value_types
-from penstock.codec.cql_values import encode, field_of
 from penstock.codec.typed_records import RecordPart
 from penstock.schema import CqlType
 
@@ -67,7 +66,7 @@ def key(table: Layout, style: Format) -> RecordPart | None:
     """The record's key, if the placement asks for one."""
     if "kafka-key" not in style.places:
         return None
-    return RecordPart(cql_values.row_key(table), key_schema(table, style.prefix))
+    return RecordPart(change_frame.row_key(table), key_schema(table, style.prefix))
 
 
 def values(table: Layout, style: Format) -> tuple[RecordPart, ...]:
@@ -89,7 +88,7 @@ def _event(table: Layout, style: Format, condition: Column, *, ranged: bool) -> 
     if not ranged:
         made |= _images(table, style)
     if "payload-key" in style.places:
-        made[style.payload_key_name] = cql_values.row_key(table)
+        made[style.payload_key_name] = change_frame.row_key(table)
     if style.extended:
         made["change"] = change_member(table)
     if ranged:
@@ -104,7 +103,7 @@ def _images(table: Layout, style: Format) -> dict[str, Column]:
         before, after = legacy_images(table)
         return {"before": before, "after": after}
     made = {
-        side: cql_values.row_image(
+        side: change_frame.row_image(
             side, table, "full" if mode == "none" else mode, with_key=f"payload-{side}" in style.places
         )
         for side, mode in zip(("before", "after"), style.images, strict=True)
@@ -246,7 +245,7 @@ def legacy_encoded_at() -> Column:
 def _legacy_row(struct: str, table: Layout) -> Column:
     return F.struct(
         *(
-            cql_values.row_field("key", name, table) if name in table.key else _legacy_cell(struct, name, table)
+            change_frame.row_field("key", name, table) if name in table.key else _legacy_cell(struct, name, table)
             for name in table.columns
         )
     )
@@ -255,7 +254,7 @@ def _legacy_row(struct: str, table: Layout) -> Column:
 def _legacy_cell(struct: str, name: str, table: Layout) -> Column:
     # The connector decides by the statement whether a column was set to null, for cells of the preimage too.
     known = field_of(F.col(struct), name, table.fields(struct)).isNotNull() | F.array_contains("deleted", name)
-    return F.when(known, F.struct(cql_values.row_field(struct, name, table).alias("value"))).alias(name)
+    return F.when(known, F.struct(change_frame.row_field(struct, name, table).alias("value"))).alias(name)
 
 
 # The format `extended` adds a member `change` with everything that the log holds about the statement.

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.codec.avro import Avro
-from penstock.codec.csv import Csv
-from penstock.codec.json import Json, JsonSchema
 from penstock.codec.protobuf import Protobuf
 from penstock.codec.registry import Registry, Subjects
+from penstock.codec.text_formats import Csv, Json, JsonSchema
 from penstock.codec.typed_records import Codec
 from penstock.errors import PenstockError
 

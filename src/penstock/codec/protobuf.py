@@ -15,8 +15,7 @@ from pyspark.sql import Column, functions as F
 from pyspark.sql.avro.functions import to_avro
 
 from penstock.codec.avro import field_name
-from penstock.codec.connect_schema import Schema
-from penstock.codec.cql_values import require_told_apart
+from penstock.codec.connect_schema import Schema, require_told_apart
 from penstock.codec.registry import Subjects
 from penstock.codec.typed_records import RecordPart, Side
 from penstock.errors import PenstockError

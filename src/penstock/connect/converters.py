@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.codec.avro import Avro
-from penstock.codec.csv import Text
-from penstock.codec.json import Json, JsonSchema
 from penstock.codec.protobuf import Protobuf
 from penstock.codec.registry import Registry, Subjects
+from penstock.codec.text_formats import Json, JsonSchema, Text
 from penstock.codec.typed_records import Codec, Side
 from penstock.connect.definition import REQUIRED, Property, full_name, read_all
 

@@ -1,4 +1,4 @@
-"""Kafka topics as frames: the columns of the records, and the problem of a bad record.
+"""Kafka topics as frames and as tables: the columns of the records, and the problem of a bad record.
 
 A record that cannot be read stays in the frame: its columns are null, and `problem` says why. It does not stop the
 query. Our own source reads most of JSON; Spark's expressions decode the rest, and all other formats.
@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as st
 
@@ -20,7 +21,10 @@ from penstock.codec.problem import PROBLEM, problem
 from penstock.codec.registry import Registry
 from penstock.config import duration, duration_text
 from penstock.errors import PenstockError
-from penstock.kafka.kafka_schema import FORMAT, READ, UNREADABLE, member
+from penstock.kafka.source_format import FORMAT, READ, UNREADABLE, member
+
+if TYPE_CHECKING:
+    from penstock.table.table import Table
 
 REGISTERED = ("avro", "protobuf")
 FORMATS = ("json", "csv", "json-schema", *REGISTERED)
@@ -44,6 +48,7 @@ EPOCH = re.compile(r"timestamp_(seconds|millis|micros)\(\s*(\w+)\s*\)", re.IGNOR
 MOST_SECONDS = 62_135_596_800
 """Seconds from the year 1 to 1970; timestamps may be that far before or after 1970."""
 NO_VALUE = "no value (a tombstone)"
+TABLE_PREFIX = "_kafka_"
 
 
 def read(
@@ -158,7 +163,7 @@ def _ours(
 ) -> DataFrame:
     """The columns of Spark's source, and the members of JSON values that our source reads."""
     # Here, because both load compiled loops, for which other users need not wait.
-    from penstock.kafka.json_columns import members
+    from penstock.kafka.kafka_records import members
     from penstock.kafka.kafka_settings import KafkaSettings
     from penstock.kafka.kafka_source import KafkaTopic
 
@@ -266,3 +271,28 @@ def _raw(name: str) -> str:
 
 def _wrong(what: str, next: str, topic: str) -> PenstockError:
     return PenstockError(what, where=f"kafka.read of {topic}", next=next)
+
+
+def read_table(spark: SparkSession, topic: str, *, key: str, **settings: Any) -> Table:
+    """A compacted topic as a table by its record key; a record without a value deletes its row.
+
+    The record key, read as a string, becomes the column `key`, in the type that the schema has for that column (default
+    string). Columns: the schema's, `version long` (the offset), `deleted boolean`. `settings` are those of `read`,
+    without `at` and `late`. Records that cannot be read are left out; the metrics under `name` count them. Records
+    without a key, or with a key that is not a value of its type, are left out too, but not counted. Raises
+    `PenstockError` as `read` does.
+    """
+    # Here, because it loads what keeps state, for which others need not wait.
+    from penstock.table.table import Table
+
+    rows = read(spark, topic, prefix=TABLE_PREFIX, **settings)
+    deleted = F.coalesce(F.col("problem.reason") == NO_VALUE, F.lit(False))
+    text = F.col(f"{TABLE_PREFIX}key").cast("string")
+    kind = rows.schema[key].dataType if key in rows.columns else "string"
+    columns = [
+        F.col(name) for name in rows.columns if name not in (key, "problem") and not name.startswith(TABLE_PREFIX)
+    ]
+    about = [F.col(f"{TABLE_PREFIX}offset").alias("version"), deleted.alias("deleted")]
+    kept = rows.where(F.col("problem").isNull() | deleted)
+    keyed = kept.select(text.try_cast(kind).alias(key), *columns, *about).where(F.col(key).isNotNull())
+    return Table(keyed, (key,), "version", "deleted")

@@ -13,8 +13,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from penstock.errors import DataLost
-from penstock.kafka.kafka_offsets import EARLIEST, TopicOffsets
 from penstock.kafka.kafka_settings import KafkaSettings
+from penstock.kafka.source_format import EARLIEST, TopicOffsets
 from penstock.kafka.topic_reader import TopicReader
 
 log = logging.getLogger(__name__)

@@ -18,10 +18,9 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from penstock.errors import PenstockError
-from penstock.kafka.kafka_offsets import TopicOffsets, topics
 from penstock.kafka.kafka_resume import KafkaResume
-from penstock.kafka.kafka_schema import FORMAT, schema
 from penstock.kafka.kafka_settings import AT_END, AT_START, EARLIEST, KafkaSettings
+from penstock.kafka.source_format import FORMAT, TopicOffsets, schema, topics
 from penstock.kafka.topic_reader import TopicReader, topic
 
 PAUSE = 0.02

@@ -19,7 +19,7 @@ from penstock.checkpoint.identity import CDC, FILE, OUR_KAFKA, CheckpointIdentit
 from penstock.checkpoint.log import METADATA, NONE, OFFSETS, Log
 from penstock.config import duration
 from penstock.errors import PenstockError
-from penstock.kafka.kafka_offsets import EARLIEST, TopicOffsets, topics
+from penstock.kafka.source_format import EARLIEST, TopicOffsets, topics
 from penstock.paths import usable
 from penstock.run.checkpoint import holder, lock
 

@@ -1,16 +1,53 @@
-"""Offsets of a topic as in checkpoints: in the form of Spark's own source, with additional entries.
-
-    {"clicks": {"0": 12, "1": 7}, "id:4f2c...": {}}
-
-Spark reads a map from topics to maps from partitions to offsets. It ignores an entry without partitions whose name has
-a colon, which no topic name has. So a query may change from our source to Spark's and back.
-"""
+"""The form of what our own Kafka source gives Spark: its name, its columns, and its offsets in checkpoints."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from pyspark.sql import types as st
+
+from penstock.codec.problem import HEADERS
+
+FORMAT = "penstock-kafka-topic"
+READ = "read"
+"""The column that says whether a value's members were read; Spark reads the other values."""
+UNREADABLE = "unreadable"
+"""The column that says why the record batch at this offset cannot be read; null in records."""
+RECORD = (
+    st.StructType()
+    .add("key", st.BinaryType())
+    .add("value", st.BinaryType())
+    .add("partition", st.IntegerType(), False)
+    .add("offset", st.LongType(), False)
+    .add("timestamp", st.TimestampType(), False)
+    .add("headers", HEADERS)
+)
+
+
+def member(number: int) -> str:
+    """The column of a member of JSON values."""
+    return f"member{number}"
+
+
+def schema(members: st.StructType | None, *, tolerant: bool) -> st.StructType:
+    """The columns of the source."""
+    fields = [*RECORD]
+    if tolerant:
+        fields.append(st.StructField(UNREADABLE, st.StringType()))
+    if members is not None:
+        fields.append(st.StructField(READ, st.BooleanType(), False))
+        fields += [st.StructField(member(n), field.dataType) for n, field in enumerate(members)]
+    return st.StructType(fields)
+
+
+# Offsets have the form of those of Spark's own source, with additional entries.
+#
+#     {"clicks": {"0": 12, "1": 7}, "id:4f2c...": {}}
+#
+# Spark reads a map from topics to maps from partitions to offsets. It ignores an entry without partitions whose name
+# has a colon, which no topic name has. So a query may change from our source to Spark's and back.
 
 EARLIEST = -2
 """The value of `time` that means the beginning of the topic."""

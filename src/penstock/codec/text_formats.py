@@ -1,4 +1,4 @@
-"""Encodes records like Kafka Connect's JsonConverter, with or without the schema in each record."""
+"""Formats of records that are text: JSON like Kafka Connect's JsonConverter, CSV, and single values as strings."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pyspark.sql import Column, functions as F
 from penstock.codec.connect_schema import Schema
 from penstock.codec.registry import Subjects
 from penstock.codec.typed_records import RecordPart, Side
+from penstock.errors import PenstockError
 
 _PRIMITIVES: dict[str, dict[str, str]] = {
     "boolean": {"type": "boolean"},
@@ -98,3 +99,54 @@ def _required(schema: Schema) -> dict[str, Any]:
         made = dict(_PRIMITIVES[schema["type"]])
     names = {"name": "title", "version": "connect.version", "parameters": "connect.parameters", "default": "default"}
     return made | {theirs: schema[ours] for ours, theirs in names.items() if schema.get(ours) is not None}
+
+
+# Flat records as lines of CSV (RFC 4180) without a header.
+
+NESTED = ("struct", "array", "map")
+# By default Spark escapes quotes with a backslash and strips spaces.
+OPTIONS = {"escape": '"', "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
+
+
+@dataclass(frozen=True)
+class Csv:
+    """CSV, with fields in the order of the schema.
+
+    Null is an empty field, the empty string is `""`, bytes are base64; other values are as in JSON.
+    """
+
+    separator: str = ","
+
+    def encode(self, part: RecordPart, *, topic: str, side: Side) -> Column:
+        struct = part.schema["type"] == "struct"
+        fields = part.schema["fields"] if struct else [part.schema | {"field": side}]
+        if nested := [field["field"] for field in fields if field["type"] in NESTED]:
+            raise PenstockError(
+                f"CSV holds flat records, and the {side} has nested fields: {', '.join(nested)}",
+                where=f"topic {topic}" if topic else "CSV",
+                next='select only plain columns, or write another format, such as "json"',
+            )
+        values = [part.payload.getField(field["field"]) if struct else part.payload for field in fields]
+        flat = F.struct(*map(_plain, values, fields))
+        return F.when(part.payload.isNotNull(), F.to_csv(flat, {**OPTIONS, "sep": self.separator}))
+
+
+def _plain(value: Column, field: Schema) -> Column:
+    return (F.base64(value) if field["type"] == "bytes" else value).alias(field["field"])
+
+
+# Keys and values that are a single value as strings, like Kafka Connect's StringConverter.
+
+
+@dataclass(frozen=True)
+class Text:
+    """Strings in UTF-8; structs, arrays and maps are an error."""
+
+    def encode(self, part: RecordPart, *, topic: str, side: Side) -> Column:
+        if part.schema["type"] in ("struct", "array", "map"):
+            raise PenstockError(
+                f"the {side} is not a single value, so it cannot be written as a string",
+                where=f"topic {topic}",
+                next=f"write the {side} as JSON, or take one field of it with the transform ExtractField",
+            )
+        return part.payload.cast("string")
