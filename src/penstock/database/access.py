@@ -40,8 +40,10 @@ class Access:
     def tls_context(self) -> ssl.SSLContext | None:
         """A context from the files on this machine; None without TLS.
 
-        Raises NoTls if a file cannot be read.
+        Raises NoTls if a file cannot be read, or `key` is given without `certificate`.
         """
+        if self.key and not self.certificate:
+            raise NoTls("key is given without certificate", where=self.key, next="give the certificate's file too")
         if not (self.tls or self.ca or self.certificate):
             return None
         try:

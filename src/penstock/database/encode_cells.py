@@ -114,16 +114,25 @@ def _binary(kind: CqlType, values: pa.Array) -> Cells:
     return Cells(np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8), bounds[:-1], lengths)
 
 
+_HYPHENS = (8, 13, 18, 23)
+_UUID = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
 def _uuid(kind: CqlType, values: pa.Array) -> Cells:
     valid = _valid(values)
-    try:
-        digits = "".join(pc.replace_substring(values.drop_null(), "-", "").to_pylist())
-        wide = pc.all(pc.equal(pc.utf8_length(values), 36), min_count=0).as_py()
-        packed = np.frombuffer(unhexlify(digits), np.uint8)
-    except ValueError:
-        wide = False
-    if not wide or len(packed) != 16 * int(valid.sum()):
-        raise _refused(kind, values, re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}").fullmatch)
+    texts = _binary(kind, values.drop_null())
+    packed = np.empty(0, np.uint8)
+    if len(texts):
+        first = int(texts.starts[0])
+        characters = texts.buffer[first : first + 36 * len(texts)]
+        if not (texts.lengths == 36).all() or not (characters.reshape(-1, 36)[:, _HYPHENS] == ord("-")).all():
+            raise _refused(kind, values, _UUID.fullmatch)
+        try:
+            packed = np.frombuffer(
+                unhexlify(np.delete(characters.reshape(-1, 36), _HYPHENS, axis=1).tobytes()), np.uint8
+            )
+        except ValueError:
+            raise _refused(kind, values, _UUID.fullmatch) from None
     starts = (np.cumsum(valid) - 1) * 16
     return Cells(packed, np.maximum(starts, 0).astype(np.int64), np.where(valid, np.int32(16), np.int32(-1)))
 
@@ -162,8 +171,26 @@ def _of_bytes(values: list[bytes | None]) -> Cells:
     return Cells(np.frombuffer(b"".join(filter(None, values)), np.uint8), starts, lengths)
 
 
+MOST_DIGITS = 4000
+"""Digits to convert at once: by default `int` refuses more than 4300, and its time grows by their square."""
+
+
 def varint_bytes(text: str) -> bytes:
-    return _signed(int(text))
+    if len(text) <= MOST_DIGITS:
+        return _signed(int(text))
+    digits = text.removeprefix("-")
+    if not digits.isdecimal():
+        raise ValueError(text)
+    return _signed(_integer(digits) if digits == text else -_integer(digits))
+
+
+def _integer(digits: str) -> int:
+    """The number, converted by halves."""
+    if len(digits) <= MOST_DIGITS:
+        return int(digits)
+    half = len(digits) // 2
+    power: int = 10**half
+    return _integer(digits[:-half]) * power + _integer(digits[-half:])
 
 
 def _signed(number: int) -> bytes:
@@ -176,7 +203,7 @@ def decimal_bytes(text: str) -> bytes:
     sign, digits, exponent = Decimal(text).as_tuple()
     if not isinstance(exponent, int):
         raise ValueError(text)
-    unscaled = int("".join(map(str, digits)))
+    unscaled = _integer("".join(map(str, digits)))
     return (-exponent).to_bytes(4, "big", signed=True) + _signed(-unscaled if sign else unscaled)
 
 
@@ -277,7 +304,8 @@ def _vector(kind: CqlType, values: pa.Array) -> Cells:
 
 
 def _struct(kind: CqlType, values: pa.Array) -> Cells:
-    parts = [encode(arg, values.field(i)) for i, arg in enumerate(kind.args)]
+    # `flatten` makes the fields of a null value null, which may hold anything else.
+    parts = [encode(arg, part) for arg, part in zip(kind.args, values.flatten(), strict=True)]
     return _or_null(laid_out(parts), values)
 
 

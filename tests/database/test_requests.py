@@ -1,0 +1,181 @@
+"""Sending many requests at once: limits, order, faults and owners, on a cluster that answers as the test says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from cassandra import InvalidRequest, OperationTimedOut, ReadTimeout, Unauthorized
+from cassandra.query import BatchStatement, BoundStatement, PreparedStatement
+from hypothesis import HealthCheck, given, settings, strategies as st
+from ring_cluster import Cluster
+
+from penstock.database import Page, requests as module, retrying as waits, token_ring
+from penstock.database.access import Access
+from penstock.database.requests import (
+    BYTES_TOGETHER,
+    WRITES_TOGETHER,
+    Request,
+    RequestLimits,
+    send_all,
+    together,
+)
+from penstock.database.retrying import DatabaseUnavailable
+from penstock.errors import PenstockError, SchemaChanged
+
+ACCESS = Access("db")
+LIMITS = RequestLimits(in_flight=3, timeout=timedelta(seconds=7), patience=timedelta(seconds=5))
+
+
+class Nodes(Cluster):
+    """A cluster that answers each request with its first value, and fails where `faults` has errors for this value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pages.execute_async = self.execute_async
+        self.pages.prepare = self.prepare
+        self.faults: dict[bytes, list[Exception]] = {}
+        self.sent: list[tuple[bytes, str | None]] = []
+        self.in_flight = self.most_in_flight = 0
+        self.timeouts: set[float] = set()
+        self.statements: list[Any] = []
+        self.refused: set[str] = set()
+
+    def prepare(self, text: str) -> Any:
+        if text in self.refused:
+            raise InvalidRequest(f"{text} has an unknown column")
+        return PreparedStatement([], text.encode(), None, text, "ks", 4, None, None)
+
+    def execute_async(self, statement: Any, timeout: float, host: Any) -> Any:
+        self.statements.append(statement)
+        self.timeouts.add(timeout)
+        batch = isinstance(statement, BatchStatement)
+        values = statement._statements_and_parameters[0][2] if batch else statement.values
+        self.sent.append((values[0], host and host.address))
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+
+        def result() -> Any:
+            self.in_flight -= 1
+            if faults := self.faults.get(values[0]):
+                raise faults.pop(0)
+            return SimpleNamespace(current_rows=[] if batch else [Page(values[0], 1, True)])
+
+        return SimpleNamespace(result=result)
+
+
+@pytest.fixture
+def nodes(monkeypatch: pytest.MonkeyPatch) -> Nodes:
+    made = Nodes()
+    made.connect(monkeypatch, module, token_ring)
+    monkeypatch.setattr(waits, "pause", lambda seconds: None)
+    return made
+
+
+def reads(*keys: bytes) -> list[Request]:
+    return [Request((("SELECT v FROM t WHERE k = ?", [key]),), key) for key in keys]
+
+
+def send(requests: Sequence[Request], **more: Any) -> list[bytes]:
+    return [page.data for page in send_all(ACCESS, "ks", requests, LIMITS, what="reading", where="ks.t", **more)]
+
+
+KEYS = [b"key %02d" % number for number in range(20)]
+
+
+def test_answers_are_in_the_order_of_the_requests_and_few_run_at_once(nodes: Nodes) -> None:
+    assert send(reads(*KEYS)) == KEYS
+    assert nodes.most_in_flight == 3 and nodes.in_flight == 0 and nodes.timeouts == {7.0}
+
+
+def test_each_request_goes_to_the_owner_of_its_partition(nodes: Nodes) -> None:
+    send(reads(*KEYS))
+    assert nodes.sent == list(zip(KEYS, nodes.owners(*KEYS), strict=True))
+    assert len({host for _, host in nodes.sent}) > 1
+
+
+def test_nothing_to_send_asks_no_node(nodes: Nodes) -> None:
+    assert send([]) == [] and not nodes.sent
+
+
+def test_only_unanswered_requests_are_repeated_and_then_at_any_node(nodes: Nodes) -> None:
+    nodes.faults = {KEYS[4]: [ReadTimeout("slow")], KEYS[5]: [OperationTimedOut(), OperationTimedOut()]}
+    assert send(reads(*KEYS)) == KEYS
+    asked = Counter(key for key, _ in nodes.sent)
+    # Requests that were sent before the first fault was seen; the others wait for the next attempt.
+    assert [key for key, _ in nodes.sent[:8]] == KEYS[:8]
+    assert asked == Counter(KEYS) + Counter({KEYS[4]: 1, KEYS[5]: 2})
+    assert {host for _, host in nodes.sent[8:]} == {None} and nodes.in_flight == 0
+
+
+def test_a_fault_that_stays_ends_with_what_failed_and_where(nodes: Nodes) -> None:
+    nodes.faults = {KEYS[0]: [OperationTimedOut()] * 10_000}
+    limits = RequestLimits(patience=timedelta(0))
+    with pytest.raises(DatabaseUnavailable, match=r"reading failed for 0:00:00: OperationTimedOut.*\(ks.t at db\)"):
+        send_all(ACCESS, "ks", reads(*KEYS), limits, what="reading", where="ks.t")
+
+
+def test_a_missing_permission_is_not_repeated(nodes: Nodes) -> None:
+    nodes.faults = {KEYS[0]: [Unauthorized("no SELECT")]}
+    with pytest.raises(PenstockError, match="no permission: no SELECT"):
+        send(reads(KEYS[0]))
+    assert len(nodes.sent) == 1
+
+
+def test_a_refused_value_and_a_changed_table_are_told_apart_by_preparing_again(nodes: Nodes) -> None:
+    agreed = []
+    nodes.cluster.control_connection = SimpleNamespace(wait_for_schema_agreement=lambda: agreed.append(1))
+    nodes.faults = {KEYS[0]: [InvalidRequest("bad value")] * 2}
+    with pytest.raises(PenstockError, match=r"reading failed, the database refuses a value: .*bad value") as raised:
+        send(reads(KEYS[0]))
+    assert not raised.value.retriable
+    nodes.refused = {"SELECT v FROM t WHERE k = ?"}
+    with pytest.raises(SchemaChanged, match="reading failed, the table has changed since the query was built"):
+        send(reads(KEYS[0]))
+    # Otherwise a node that does not know of the change yet would be asked.
+    assert agreed == [1, 1]
+
+
+def test_one_statement_is_sent_alone_and_several_as_an_unlogged_batch(nodes: Nodes) -> None:
+    one, two = ("INSERT INTO t (k) VALUES (?)", [b"a"]), ("DELETE FROM t WHERE k = ? AND c = ?", [b"b", None])
+    assert send_all(ACCESS, "ks", [Request((one,), b"a")], LIMITS, what="w", where="t") == [Page(b"a", 1, True)]
+    assert send_all(ACCESS, "ks", [Request((one, two), b"a")], LIMITS, what="w", where="t") == [Page(b"", 0, True)]
+    single, batch = nodes.statements
+    assert isinstance(single, BoundStatement) and single.values == [b"a"]
+    assert batch.batch_type.name == "UNLOGGED"
+    assert batch._statements_and_parameters == [(True, one[0].encode(), [b"a"]), (True, two[0].encode(), [b"b", None])]
+
+
+ROWS = st.lists(st.tuples(st.binary(min_size=1, max_size=8), st.integers(0, 3000)), max_size=60)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(ROWS)
+def test_writes_are_grouped_by_owner_in_small_requests_and_none_is_lost(
+    nodes: Nodes, rows: list[tuple[bytes, int]]
+) -> None:
+    writes = [(key, f"INSERT {number}", [key, bytes(size), None]) for number, (key, size) in enumerate(rows)]
+    made = together(ACCESS, "ks", iter(writes), LIMITS)
+    statements = [statement for request in made for statement in request.statements]
+    assert Counter(text for text, _ in statements) == Counter(text for _, text, _ in writes)
+    order = {text: (number, key) for number, (key, text, _) in enumerate(writes)}
+    for request in made:
+        keys = [order[text][1] for text, _ in request.statements]
+        assert request.key == keys[0] and len(set(nodes.owners(*keys))) == 1
+        assert [order[text][0] for text, _ in request.statements] == sorted(
+            order[text][0] for text, _ in request.statements
+        )
+        sizes = [sum(len(value or b"") for value in values) for _, values in request.statements]
+        assert len(sizes) == 1 or (len(sizes) <= WRITES_TOGETHER and sum(sizes) <= BYTES_TOGETHER)
+
+
+def test_writes_for_any_node_are_grouped_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    Cluster(nodes=1).connect(monkeypatch, token_ring)
+    made = together(ACCESS, "ks", [(b"%d" % n, "INSERT", [b"%d" % n]) for n in range(23)], LIMITS)
+    assert [len(request.statements) for request in made] == [10, 10, 3]
+    assert [request.key for request in made] == [b"0", b"10", b"20"]
+    assert together(ACCESS, "ks", [], LIMITS) == []
