@@ -51,7 +51,7 @@ _LOGICAL = {
 def avro_name(name: str) -> str:
     """The name as Debezium adjusts it: characters that Avro forbids become `_`; a leading digit is kept after `_`."""
     first = name[:1]
-    start = first if re.match("[A-Za-z_]", first) else f"_{first if first.isdigit() else ''}"
+    start = first if re.match("[A-Za-z_]", first) else "_" + re.sub("[^0-9]", "", first)
     return start + re.sub("[^A-Za-z0-9_.]", "_", name[1:])
 
 
