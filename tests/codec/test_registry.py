@@ -161,7 +161,7 @@ def answering(answer: bytes, status: int = 200) -> Iterator[kafka.Registry]:
             """Log nothing."""
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         yield kafka.Registry(f"http://127.0.0.1:{server.server_port}")
         server.shutdown()
 
@@ -183,3 +183,90 @@ def test_an_answer_that_is_none_of_a_registry_is_refused(
         strange.versions("s")
     with answering(answer, 400) as strange, pytest.raises(PenstockError, match=r"refuses: .*HTTP 400"):
         strange.versions("s")
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "said", "retriable"),
+    [
+        (409, b'{"error_code": 409, "message": "too narrow"}', "incompatible with earlier versions: too narrow", False),
+        (401, b"<html>", r"refuses the login: Unauthorized \(HTTP 401\)", False),
+        (403, b'{"message": null}', r"refuses the login: Forbidden \(HTTP 403\)", False),
+        (422, b'["not", "an", "object"]', r"refuses: Unprocessable Entity \(HTTP 422\)", False),
+        (400, b'{"message": "bad \xff"}', "refuses: bad \ufffd", False),
+        (429, b'{"message": "slow down"}', r"cannot answer now: slow down \(HTTP 429\)", True),
+        (500, b"", r"cannot answer now: Internal Server Error \(HTTP 500\)", True),
+        (503, b"[" * 10_000, r"cannot answer now: Service Unavailable \(HTTP 503\)", True),
+    ],
+)
+def test_a_refusal_is_told_in_the_registry_s_words_and_says_whether_it_may_pass(
+    status: int, answer: bytes, said: str, retriable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "PAUSES", ())
+    with answering(answer, status) as strange, pytest.raises(PenstockError, match=said) as caught:
+        strange.ask("GET", "/subjects/s/versions", None, "s")
+    assert caught.value.retriable is retriable and caught.value.where == f"subject s at {strange.url}"
+
+
+@pytest.mark.parametrize("answer", [b"no json", b"\xff", b""])
+def test_an_answer_that_is_cut_off_is_asked_for_again(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "PAUSES", (0.001, 0.001))
+    with answering(answer) as strange, pytest.raises(RegistryUnavailable, match="the schema registry does not answer"):
+        strange.versions("s")
+
+
+def test_a_subject_that_does_not_exist_has_no_versions_and_accepts_any_schema() -> None:
+    with answering(b'{"error_code": 40401, "message": "Subject not found"}', 404) as empty:
+        assert empty.versions("s") == []
+        with pytest.raises(PenstockError, match=rf"has no subject s \({empty.url}\).*write a first record, register"):
+            empty.schemas("s")
+
+
+@pytest.mark.parametrize(
+    ("answer", "missing"),
+    [
+        (b"[7]", "id"),
+        (b'{"id": "7"}', "id"),
+        (b'{"id": 7}', "schema"),
+        (b'{"id": 7, "schema": "{}", "schemaType": 1}', "schemaType"),
+    ],
+)
+def test_a_member_that_is_missing_or_of_another_type_is_named(
+    answer: bytes, missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka.Registry, "versions", lambda *_: [1])
+    with (
+        answering(answer) as strange,
+        pytest.raises(PenstockError, match=f"answer has no {missing}: .*Confluent's REST"),
+    ):
+        strange.schemas("s")
+
+
+def test_the_kind_of_a_schema_is_avro_unless_the_registry_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka.Registry, "versions", lambda *_: [2, 1])
+    with answering(b'{"id": 7, "schema": "{}"}') as old:
+        assert old.schemas("s") == [(7, "{}", "AVRO")] * 2
+    with answering(b'{"id": 7, "schema": "{}", "schemaType": "JSON"}') as new:
+        assert new.schemas("s") == [(7, "{}", "JSON")] * 2
+
+
+@pytest.mark.parametrize(
+    ("given", "url", "user", "word"),
+    [
+        ("http://h:1/", "http://h:1", None, None),
+        ("https://h/apis/ccompat/v7/", "https://h/apis/ccompat/v7", None, None),
+        ("http://ann@h:1", "http://h:1", "ann", ""),
+        ("http://a%40b:p%3Aw@h:1,http://i:2", "http://h:1,http://i:2", "a@b", "p:w"),
+        ("http://[::1]:8081", "http://[::1]:8081", None, None),
+    ],
+)
+def test_a_login_in_the_address_is_taken_out_of_it(given: str, url: str, user: str | None, word: str | None) -> None:
+    made = kafka.Registry(given)
+    assert (made.url, made.user, made.password) == (url, user, word)
+    # A login that is given counts more.
+    assert kafka.Registry(given, user="bob", password="x").user == "bob"
+
+
+@pytest.mark.parametrize("url", ["", "h:1", "ftp://h", "http://", "//h", "http://h:1,"])
+def test_what_is_no_address_of_a_registry_is_refused(url: str) -> None:
+    with pytest.raises(PenstockError, match=r"is not the address of a schema registry.*http://host:8081"):
+        kafka.Registry(url)

@@ -13,7 +13,7 @@ from pyspark.sql import types as st
 from penstock.codec.problem import CHANGE_TYPE, PROBLEM
 from penstock.database.table_catalog import describe, quoted, split_name, table_names
 from penstock.errors import PenstockError
-from penstock.schema import LOG_SUFFIX, Column, CqlTable, CqlType, deleted_elements_type, log_value_type, spark_type
+from penstock.schema import LOG_SUFFIX, CqlTable, CqlType, deleted_elements_type, log_value_type, spark_type
 
 
 def log_name(table: CqlTable) -> str:
@@ -136,10 +136,6 @@ def _struct(fields: Iterable[tuple[str, CqlType]]) -> st.StructType:
     return st.StructType([st.StructField(name, spark_type(kind)) for name, kind in fields])
 
 
-def multi_cell(table: CqlTable) -> list[Column]:
-    return [column for column in table.values if column.type.multi_cell]
-
-
 def frame_schema(table: CqlTable, *, problem: bool = False) -> st.StructType:
     """The Spark schema of the changes of `table`; the metadata of the field `key` describes the table.
 
@@ -149,6 +145,7 @@ def frame_schema(table: CqlTable, *, problem: bool = False) -> st.StructType:
     key = _struct((c.name, c.type) for c in (*table.partition_key, *table.clustering_key))
     bounds = _struct((c.name, c.type) for c in table.clustering_key)
     names = st.ArrayType(st.StringType())
+    elements = _struct((c.name, deleted_elements_type(c.type)) for c in table.values if c.type.multi_cell)
     fields = [
         ("op", st.StringType()),
         ("key", key),
@@ -157,7 +154,7 @@ def frame_schema(table: CqlTable, *, problem: bool = False) -> st.StructType:
         ("delta", _struct((c.name, log_value_type(c.type)) for c in table.values)),
         ("written", names),
         ("deleted", names),
-        ("deleted_elements", _struct((c.name, deleted_elements_type(c.type)) for c in multi_cell(table))),
+        ("deleted_elements", elements),
         ("range", _range_type(bounds)),
         ("operation", st.ByteType()),
         ("ttl", st.LongType()),

@@ -14,7 +14,7 @@ from pyspark.sql import Column, SparkSession, functions as F, types as st
 
 from penstock.codec.change_frame import Layout, alike
 from penstock.errors import PenstockError
-from penstock.schema import CqlType, deleted_elements_type, log_value_type
+from penstock.schema import SCALARS, CqlType, deleted_elements_type, log_value_type
 
 PRIMITIVES: dict[str, st.DataType] = {
     "boolean": st.BooleanType(),
@@ -27,21 +27,11 @@ PRIMITIVES: dict[str, st.DataType] = {
     "int64": st.LongType(),
     "string": st.StringType(),
 }
+NAMES = {type(kind): name for name, kind in PRIMITIVES.items()}
+"""Connect's name of each Spark type."""
 Schema = dict[str, Any]
 SETTING = "spark.sql.caseSensitive"
 
-_PRIMITIVES = {
-    "bigint": "int64",
-    "blob": "bytes",
-    "boolean": "boolean",
-    "counter": "int64",
-    "double": "double",
-    "float": "float",
-    "int": "int32",
-    "smallint": "int16",
-    "time": "int64",
-    "tinyint": "int8",
-}
 _LOGICAL = {
     "date": ("int32", "org.apache.kafka.connect.data.Date"),
     "timestamp": ("int64", "org.apache.kafka.connect.data.Timestamp"),
@@ -128,7 +118,7 @@ def column_schema(kind: CqlType, namespace: str) -> Schema:
         names = kind.fields or tuple(f"field_{i}" for i in range(len(kind.args)))
         fields = [(n, column_schema(arg, namespace)) for n, arg in zip(names, kind.args, strict=True)]
         return _struct(fields, namespace + _type_name(kind), optional=True)
-    return _primitive(_PRIMITIVES.get(kind.name, "string"))
+    return _primitive(NAMES[type(SCALARS[kind.name])])
 
 
 def _type_name(kind: CqlType) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from http import HTTPStatus
 from http.client import HTTPException
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from urllib.request import Request, urlopen
@@ -49,12 +49,6 @@ LEVELS = (
 )
 
 
-class _Address(NamedTuple):
-    url: str
-    user: str | None
-    password: str | None
-
-
 class RegistryUnavailable(PenstockError):
     """The registry did not answer, or reported that it cannot answer now; trying again can help."""
 
@@ -84,11 +78,11 @@ class Registry:
 
     def __post_init__(self) -> None:
         places = [_address(url.strip()) for url in self.url.split(",")]
-        object.__setattr__(self, "url", ",".join(place.url for place in places))
-        for place in places:
-            if place.user is not None and self.user is None:
-                object.__setattr__(self, "user", place.user)
-                object.__setattr__(self, "password", place.password)
+        object.__setattr__(self, "url", ",".join(url for url, _, _ in places))
+        for _, user, password in places:
+            if user is not None and self.user is None:
+                object.__setattr__(self, "user", user)
+                object.__setattr__(self, "password", password)
 
     def id(self, subject: str, schema: str, kind: str) -> int:
         """Return the id of a schema under a subject; register the schema if needed. `kind` is AVRO, PROTOBUF or JSON.
@@ -287,24 +281,20 @@ def _message(refusal: HTTPError) -> str:
     return f"{message or refusal.reason} (HTTP {refusal.code})"
 
 
-def _address(url: str) -> _Address:
+def _address(url: str) -> tuple[str, str | None, str | None]:
     """Split a URL into the URL without login, the user and the password."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise PenstockError(
-            f"{_shown(url)!r} is not the address of a schema registry",
+            # Without the login.
+            f"{url.rpartition('@')[2]!r} is not the address of a schema registry",
             where="registry",
             next='write it as "http://host:8081"; Apicurio serves this API below /apis/ccompat/v7',
         )
     plain = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
     if parts.username is None:
-        return _Address(plain, None, None)
-    return _Address(plain, unquote(parts.username), unquote(parts.password or ""))
-
-
-def _shown(url: str) -> str:
-    """The URL without the login."""
-    return url.rpartition("@")[2] if "@" in url else url
+        return plain, None, None
+    return plain, unquote(parts.username), unquote(parts.password or "")
 
 
 # The subject of a schema in a registry, and the frame of a record with the schema id.

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 from pyspark.sql import Column, DataFrame, functions as F, types as st
 
-from penstock.codec.connect_schema import Schema, avro_name
+from penstock.codec.connect_schema import NAMES, Schema, avro_name
 from penstock.errors import PenstockError
 
 Side = Literal["key", "value"]
@@ -82,17 +82,6 @@ Transform = Callable[[Records], Records]
 
 # Struct columns of any frame as records: the Kafka Connect schema of a Spark type, and values for it.
 
-_PRIMITIVES: dict[type[st.DataType], str] = {
-    st.BinaryType: "bytes",
-    st.BooleanType: "boolean",
-    st.ByteType: "int8",
-    st.DoubleType: "double",
-    st.FloatType: "float",
-    st.IntegerType: "int32",
-    st.LongType: "int64",
-    st.ShortType: "int16",
-    st.StringType: "string",
-}
 _DATE = {"name": "org.apache.kafka.connect.data.Date", "version": 1}
 _TIMESTAMP = {"name": "org.apache.kafka.connect.data.Timestamp", "version": 1}
 
@@ -109,7 +98,7 @@ def struct_part(column: Column, kind: st.StructType, name: str) -> RecordPart:
 
 def _of(value: Column, kind: st.DataType, path: str) -> tuple[Schema, Column]:
     """The schema, without `optional`, and the converted value."""
-    if primitive := _PRIMITIVES.get(type(kind)):
+    if primitive := NAMES.get(type(kind)):
         return {"type": primitive}, value
     if isinstance(kind, st.DecimalType):
         return {"type": "string"}, value.cast("string")

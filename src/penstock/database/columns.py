@@ -268,7 +268,7 @@ def _vint(data: bytes, at: int) -> tuple[int, int]:
     return (value >> 1) ^ -(value & 1), at + 1 + extra
 
 
-_TIME_UNITS = (("h", 3_600_000_000_000), ("m", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
+TIME_UNITS = (("h", 3_600_000_000_000), ("m", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
 
 
 def duration_text(data: bytes) -> str:
@@ -283,7 +283,7 @@ def duration_text(data: bytes) -> str:
     sign = "-" if min(months, days, nanos) < 0 else ""
     months, days, nanos = abs(months), abs(days), abs(nanos)
     parts = [(months // 12, "y"), (months % 12, "mo"), (days, "d")]
-    for unit, length in _TIME_UNITS:
+    for unit, length in TIME_UNITS:
         parts.append((nanos // length, unit))
         nanos %= length
     parts.append((nanos, "ns"))

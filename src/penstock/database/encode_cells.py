@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.database import cells as loops
-from penstock.database.columns import DATE_EPOCH, Cells
+from penstock.database.columns import DATE_EPOCH, TIME_UNITS, Cells
 from penstock.errors import PenstockError
 from penstock.native import Array
 from penstock.schema import CqlType
@@ -213,14 +213,7 @@ def inet_bytes(text: str) -> bytes:
 
 _DURATION = re.compile(r"(-?)((?:\d+(?:ms|us|ns|mo|y|d|h|m|s))+)")
 _MONTHS = {"y": 12, "mo": 1}
-_NANOS = {
-    "h": 3_600_000_000_000,
-    "m": 60_000_000_000,
-    "s": 1_000_000_000,
-    "ms": 1_000_000,
-    "us": 1000,
-    "ns": 1,
-}
+_NANOS = {**dict(TIME_UNITS), "ns": 1}
 
 
 def duration_bytes(text: str) -> bytes:

@@ -193,12 +193,11 @@ async def unwritten(transaction: Transactions, batch: Batch, task: int, tasks: i
     all = {n * width + p: found for n, group in enumerate([first, *others]) for p, found in group.items()}
     if own is not None:
         all[task] = own
-    done = {number: is_written(_marker(found), batch, "Kafka", tasks=tasks) for number, found in all.items()}
+    done = {
+        number: is_written(Marker.read(found.offset - 1, found.metadata), batch, "Kafka", tasks=tasks)
+        for number, found in all.items()
+    }
     return None if done.get(task, False) else place
-
-
-def _marker(found: Committed) -> Marker:
-    return Marker.read(found.offset - 1, found.metadata)
 
 
 def _parts(batches: Iterator[pa.RecordBatch], topic: str) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, functions as F, types as st
 
@@ -187,14 +186,6 @@ def _require_all(names: Sequence[str], targets: Sequence[TargetColumn], table: s
 
 def _quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
-
-
-def targets_of(rows: Sequence[Sequence[Any]]) -> list[TargetColumn]:
-    return [TargetColumn(*row) for row in rows]
-
-
-def unique_of(rows: Sequence[Sequence[Any]]) -> list[tuple[frozenset[str], bool]]:
-    return [(frozenset(columns), bool(certain)) for columns, certain in rows]
 
 
 # The Spark types that fit each PostgreSQL type, and their transport types.

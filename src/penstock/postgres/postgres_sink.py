@@ -23,10 +23,9 @@ from penstock.postgres.postgres_columns import (
     NAME,
     UNIQUE,
     StagingLayout,
+    TargetColumn,
     layout,
     rows_of,
-    targets_of,
-    unique_of,
 )
 from penstock.postgres.postgres_session import Session, connected, literal
 from penstock.query import Batch, KeyedFrame, in_batches
@@ -95,8 +94,8 @@ class PostgresSink:
 
     def _layout(self, frame: DataFrame, session: Session) -> StagingLayout:
         table = literal(self.table)
-        targets = targets_of(session.rows(COLUMNS.format(table=table)))
-        unique = unique_of(session.rows(UNIQUE.format(table=table)))
+        targets = [TargetColumn(*row) for row in session.rows(COLUMNS.format(table=table))]
+        unique = [(frozenset(columns), certain) for columns, certain in session.rows(UNIQUE.format(table=table))]
         session.commit()
         return layout(frame, self.table, targets, unique, self.key, self.version, self.deleted)
 
