@@ -17,7 +17,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from penstock.codec import decode_avro
+from penstock.codec import avro_limits
 from penstock.errors import PenstockError
 from penstock.local import classes, jars, java
 from penstock.local.ports import HOST
@@ -67,7 +67,7 @@ def _settings(app: str, cores: int, memory: str) -> dict[str, str]:
         "spark.driver.memory": memory,
         "spark.driver.host": HOST,
         "spark.driver.bindAddress": HOST,
-        JAVA_OPTIONS: f"-Dlog4j2.configurationFile={logging} -XX:-UsePerfData {COMPILER} {decode_avro.JAVA_OPTIONS}",
+        JAVA_OPTIONS: f"-Dlog4j2.configurationFile={logging} -XX:-UsePerfData {COMPILER} {avro_limits.JAVA_OPTIONS}",
         "spark.jars": ",".join(map(str, jars.fetch("spark"))),
         "spark.python.daemon.module": "penstock.workers",
         "spark.python.worker.reuse": "true",

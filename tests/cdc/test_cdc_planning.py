@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -368,3 +370,14 @@ def test_a_span_is_read_in_requests_of_few_streams_of_one_owner(monkeypatch: pyt
     for some, after, until in queries:
         assert 0 < len(some) <= STREAMS_PER_QUERY and (after, until) == (upper_bound(5), upper_bound(9))
         assert len(set(cluster.owners(*some))) == 1
+
+
+# What processes load.
+
+
+def test_a_plan_loads_no_compiled_loops_and_decoding_no_driver() -> None:
+    """Spark starts a process for each plan; and `penstock compile` works without the database's driver."""
+    plan = "import sys, penstock.cdc.cdc_source; assert not {'numba', 'pandas'} & set(sys.modules)"
+    decode = "import sys; sys.modules['cassandra'] = None; import penstock.cdc.change_decoder"
+    running = [subprocess.Popen([sys.executable, "-c", code]) for code in (plan, decode)]
+    assert [process.wait(60) for process in running] == [0, 0]

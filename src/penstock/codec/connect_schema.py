@@ -14,7 +14,7 @@ from pyspark.sql import Column, SparkSession, functions as F, types as st
 
 from penstock.codec.change_frame import Layout, alike
 from penstock.errors import PenstockError
-from penstock.schema import SCALARS, CqlType, deleted_elements_type, log_value_type
+from penstock.schema import SCALARS, CqlType
 
 PRIMITIVES: dict[str, st.DataType] = {
     "boolean": st.BooleanType(),
@@ -90,17 +90,6 @@ def envelope_schema(
     if ranged:
         fields.append(("range", _range(table, base)))
     return _struct(fields, f"{base}.Envelope")
-
-
-def value_types(table: Layout) -> dict[str, CqlType]:
-    """The types of the columns outside the key as the log holds them: a list is a map by element id."""
-    return {name: log_value_type(table.types[name]) for name in table.columns if name not in table.key}
-
-
-def element_types(table: Layout) -> dict[str, CqlType]:
-    """The types of removed elements in the log, for collections and user types that are not frozen."""
-    kinds = {name: table.types[name] for name in value_types(table)}
-    return {name: deleted_elements_type(kind) for name, kind in kinds.items() if kind.multi_cell}
 
 
 def column_schema(kind: CqlType, namespace: str) -> Schema:
@@ -219,8 +208,10 @@ def _range(table: Layout, base: str) -> Schema:
 
 def _change(table: Layout, base: str) -> Schema:
     names, text = _array(_primitive("string")), _primitive("string")
-    values = [(name, column_schema(kind, f"{base}.")) for name, kind in value_types(table).items()]
-    elements = [(name, _elements(table.types[name], kind, base)) for name, kind in element_types(table).items()]
+    values = [(name, column_schema(kind, f"{base}.")) for name, kind in table.fields("delta").items()]
+    elements = [
+        (name, _elements(table.types[name], kind, base)) for name, kind in table.fields("deleted_elements").items()
+    ]
     fields = [("touched", names), ("set_to_null", names)]
     if values:
         fields.append(("values", _struct(values, f"{base}.Values", optional=True)))

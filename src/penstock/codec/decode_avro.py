@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, SparkSession, functions as F, types as st
 from pyspark.sql.avro.functions import from_avro
 
+from penstock.codec.avro_limits import limit
 from penstock.codec.decode_columns import NOT_FRAMED, behind_frame, chosen, is_framed, schemas_of
 from penstock.codec.registry import Registry
 from penstock.errors import PenstockError
@@ -23,16 +24,6 @@ from penstock.errors import PenstockError
 # In permissive mode a record that cannot be read is a struct of nulls, but a good record can be that too. Only a good
 # record has the default of this field, which no writer knows.
 READ = "_penstock_read"
-
-# Limits for what Avro's decoder allocates for a length that a record only claims. By default it allocates up to 2 GiB
-# for a string of one byte, which ends the query for lack of heap. The limits are system properties (Avro's
-# `SystemLimitException`), read when a JVM decodes for the first time.
-LIMITS = {
-    "org.apache.avro.limits.bytes.maxLength": 16 << 20,
-    "org.apache.avro.limits.string.maxLength": 16 << 20,
-    "org.apache.avro.limits.collectionItems.maxLength": 1 << 20,
-}
-JAVA_OPTIONS = " ".join(f"-D{name}={most}" for name, most in LIMITS.items())
 
 
 @dataclass(frozen=True)
@@ -86,9 +77,6 @@ class AvroDecoder:
         decoded: Column = cases
         return decoded
 
-    def fields(self, decoded: Column) -> list[Column]:
-        return [decoded.getField(name).alias(name) for name in self.schema.names]
-
     def reason(self, decoded: Column, value: Column) -> Column:
         bad = decoded.isNull() | decoded.getField(READ).isNull()
         if None in self.writers:
@@ -120,12 +108,3 @@ def _spark_type(spark: SparkSession, text: str, where: str) -> st.StructType:
         ) from None
     assert isinstance(kind, st.StructType)
     return kind
-
-
-def limit(spark: SparkSession) -> None:
-    """Set the limits that are not set yet, in the driver's JVM, where the tasks of a local session run."""
-    assert spark._jvm
-    system = spark._jvm.System
-    for name, most in LIMITS.items():
-        if system.getProperty(name) is None:
-            system.setProperty(name, str(most))

@@ -30,10 +30,7 @@ class Decoder(Protocol):
         """The decoded columns."""
 
     def decode(self, value: Column) -> Column:
-        """A struct for `fields` and `reason`; `value` is binary and may be null."""
-
-    def fields(self, decoded: Column) -> list[Column]:
-        """The columns of `schema`; a value that cannot be read is null."""
+        """A struct with the columns of `schema`, null where they cannot be read; `value` is binary and may be null."""
 
     def reason(self, decoded: Column, value: Column) -> Column:
         """Why a value cannot be read; null for good values and for null."""
@@ -50,9 +47,6 @@ class JsonDecoder:
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
         text = self._text(value)
         return F.from_json(F.when(~_endless(text, self.schema), text), with_corrupt(self.schema), options)
-
-    def fields(self, decoded: Column) -> list[Column]:
-        return [decoded.getField(name).alias(name) for name in self.schema.names]
 
     def reason(self, decoded: Column, value: Column) -> Column:
         text = self._text(value)
@@ -81,9 +75,6 @@ class CsvDecoder:
 
     def decode(self, value: Column) -> Column:
         return self._parsed(value.cast("string"), self.schema)
-
-    def fields(self, decoded: Column) -> list[Column]:
-        return [decoded.getField(name).alias(name) for name in self.schema.names]
 
     def reason(self, decoded: Column, value: Column) -> Column:
         text = value.cast("string")

@@ -85,9 +85,6 @@ class ProtobufDecoder:
         udf: Callable[[Column], Column] = arrow_udf(decoded, kind)  # type: ignore[call-overload]
         return udf(value)
 
-    def fields(self, decoded: Column) -> list[Column]:
-        return [decoded.getField(name).alias(name) for name in self.schema.names]
-
     def reason(self, decoded: Column, value: Column) -> Column:
         return decoded.getField(REASON)
 

@@ -9,7 +9,7 @@ from pyspark.sql import Column, functions as F
 import penstock
 from penstock.codec import change_frame
 from penstock.codec.change_frame import Layout, encode, field_of
-from penstock.codec.connect_schema import Schema, element_types, envelope_schema, key_schema, nothing, value_types
+from penstock.codec.connect_schema import envelope_schema, key_schema, nothing
 from penstock.codec.typed_records import RecordPart
 from penstock.schema import CqlType
 
@@ -82,7 +82,15 @@ def values(table: Layout, style: Format) -> tuple[RecordPart, ...]:
 
 def _event(table: Layout, style: Format, condition: Column, *, ranged: bool) -> RecordPart:
     """The event where the condition is true."""
-    schema = _schema(table, style, ranged=ranged)
+    schema = envelope_schema(
+        table,
+        style.prefix,
+        images=("payload-before" in style.places, "payload-after" in style.places),
+        payload_key=style.payload_key_name if "payload-key" in style.places else None,
+        ranged=ranged,
+        cells=style.legacy,
+        extended=style.extended,
+    )
     members = {field["field"]: field for field in schema["fields"]}
     made = {"source": _source(table, style.prefix), "op": F.col("op"), **_times(style)}
     if not ranged:
@@ -140,18 +148,6 @@ def _source(table: Layout, prefix: str) -> Column:
         F.try_multiply(millis, F.lit(1_000_000)).alias("ts_ns"),
         F.lit(table.keyspace).alias("keyspace_name"),
         F.lit(table.table).alias("table_name"),
-    )
-
-
-def _schema(table: Layout, style: Format, *, ranged: bool) -> Schema:
-    return envelope_schema(
-        table,
-        style.prefix,
-        images=("payload-before" in style.places, "payload-after" in style.places),
-        payload_key=style.payload_key_name if "payload-key" in style.places else None,
-        ranged=ranged,
-        cells=style.legacy,
-        extended=style.extended,
     )
 
 
@@ -265,8 +261,8 @@ def change_member(table: Layout) -> Column:
     members = {
         "touched": F.col("written"),
         "set_to_null": F.col("deleted"),
-        "values": _struct({name: _written(name, table) for name in value_types(table)}),
-        "removed_elements": _struct({name: _removed(name, table) for name in element_types(table)}),
+        "values": _struct({name: _written(name, table) for name in table.fields("delta")}),
+        "removed_elements": _struct({name: _removed(name, table) for name in table.fields("deleted_elements")}),
         "ttl": F.col("ttl"),
         "stream_id": F.lower(F.hex("stream_id")),
         "time": F.col("time"),

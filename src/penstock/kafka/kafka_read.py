@@ -193,7 +193,7 @@ def _decoded(raw: DataFrame, decoder: Decoder) -> DataFrame:
     """The columns of the schema, Kafka's under the names of `_raw`, and the first reason, null for good records."""
     value, record = F.col(_raw("value")), F.col(_raw("record"))
     renamed = raw.select(*(F.col(name).alias(_raw(name)) for name in raw.columns))
-    decode, fields = decoder.decode(value), decoder.fields(record)
+    decode, fields = decoder.decode(value), [record.getField(name).alias(name) for name in decoder.schema.names]
     reason = F.when(value.isNull(), NO_VALUE).otherwise(decoder.reason(record, value))
     if UNREADABLE in raw.columns:
         reason = F.coalesce(F.col(_raw(UNREADABLE)), reason)

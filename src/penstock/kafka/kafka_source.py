@@ -1,6 +1,6 @@
 """Our own Spark streaming source of Kafka topics, `format("penstock-kafka-topic")`, for `kafka.read`.
 
-Offsets have the form of Spark's own source (`kafka_offsets`), so a query may change from one source to the other. Each
+Offsets have the form of Spark's own source (`source_format`), so a query may change from one source to the other. Each
 task reads some partitions, each in order.
 """
 
