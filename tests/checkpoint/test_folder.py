@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 
 from penstock.checkpoint.checkpoint_folder import Hadoop, Local, store_of
 from penstock.errors import PenstockError
-from penstock.kafka.kafka_offsets import TopicOffsets
+from penstock.kafka.source_format import TopicOffsets
 from penstock.run.positions import EPOCH, _position, iso, moment
 
 SPARK: Any = None
