@@ -41,8 +41,8 @@ from pyspark.sql import SparkSession, functions as F
 from _measure import Row, alternate, report, rows_of
 from penstock import cql
 from penstock.cql.cql_writer import CqlWriter
-from penstock.cql.matching import id_batches
-from penstock.cql.matching.id_batches import Match
+from penstock.cql.matching import id_match
+from penstock.cql.matching.id_match import Match
 from penstock.cql.row_lookup import KEY, RowLookup
 from penstock.database.access import Access
 from penstock.database.cql_connection import connection
@@ -222,14 +222,14 @@ def spark_cases(hosts: str, written: Written, events: int, rounds: int) -> list[
 def matched(store: cql.IdStore, first: int, events: int, *, one: bool, forget: bool) -> int:
     """Events of persons first, first + 1, ...: both identities of each, or one of the two."""
     if forget:
-        id_batches.PROCESSES.clear()
+        id_match.PROCESSES.clear()
     made = Match(store, ("cookie", "email_hash"), "person", True, 86_400, timedelta(minutes=10), 1_000_000)
     for at in range(first, first + events, BATCH):
         numbers = range(at, min(at + BATCH, first + events))
         cookies = pa.array([f"cookie-{n:016d}" for n in numbers])
         mails = pa.array([None if one else struct.pack(">q", n).hex() * 4 for n in numbers], pa.string())
         key = pa.StructArray.from_arrays([cookies, mails], ["cookie", "email_hash"])
-        list(made(iter([pa.RecordBatch.from_pydict({id_batches.KEY: key})])))
+        list(made(iter([pa.RecordBatch.from_pydict({id_match.KEY: key})])))
     return events
 
 

@@ -34,7 +34,7 @@ from _match_recovery import recoveries
 from _measure import tell, tree_cpu
 from _stream_data import topics
 from penstock import cql
-from penstock.cql.matching.id_batches import KEY, Match
+from penstock.cql.matching.id_match import KEY, Match
 from penstock.local.services import Services, down, up
 from penstock.native import Array
 from penstock.session import spark

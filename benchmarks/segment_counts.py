@@ -26,9 +26,8 @@ from _measure import tell
 from penstock import segment
 from penstock.database.cql_connection import connection
 from penstock.local import services
-from penstock.segment.member_tables.member_counts import LENGTHS, SPANS, Counts, begin
+from penstock.segment.member_tables.member_counts import LENGTHS, SPANS, Counts, begin, parse, united
 from penstock.segment.member_tables.member_schema import create_tables
-from penstock.segment.member_tables.set_expression import parse, united
 
 KEYSPACE = "bench"
 FIRST = datetime(2026, 3, 1, tzinfo=UTC)

@@ -56,12 +56,10 @@ SMALL = {
     "connect.transforms.predicates": "an idea of its own: which records a transform gets",
     "connect.transforms.times": "one transform",
     "connect.transforms.topic_routing": "one kind of transforms",
-    "cql.matching.id_match": "the public function",
     "ingest.pixel": "an idea of its own: events as images",
     "local.process": "an idea of its own: processes that outlive their starter; the demos use it, too",
     "local.registry_server": "one service",
     "run.faults": "an idea of its own: which errors pass",
-    "segment.member_tables.set_expression": "an idea of its own: a language",
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock import cql as pcql
+from penstock.cql.row_cache import MEASURED
 from penstock.cql.row_lookup import KEY, RowLookup
 from penstock.database.access import Access
 from penstock.database.cql_connection import connection
@@ -18,7 +19,6 @@ from penstock.database.requests import RequestLimits
 from penstock.database.row_fetch import RowFetch
 from penstock.database.table_catalog import describe
 from penstock.errors import PenstockError
-from penstock.keyed_state.query_metrics import MEASURED
 from penstock.local.services import Services
 
 SECONDS = 3600.0

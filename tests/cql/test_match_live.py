@@ -17,12 +17,12 @@ from pyspark.sql import SparkSession
 
 from penstock import cql as pcql, segment
 from penstock.cli.main import main
-from penstock.cql.matching import id_batches, id_store
-from penstock.cql.matching.id_batches import KEY, Match
+from penstock.cql.matching import id_match, id_store
+from penstock.cql.matching.id_match import KEY, Match
 from penstock.cql.matching.id_store import HUB, IdStore
 from penstock.cql.matching.linking import node_of
+from penstock.cql.row_cache import MEASURED
 from penstock.errors import PenstockError
-from penstock.keyed_state.query_metrics import MEASURED
 from penstock.local.services import Services
 from penstock.segment.member_tables.member_schema import bucket_of
 
@@ -43,7 +43,7 @@ def empty(cql: Any, store: IdStore) -> Iterator[IdStore]:
     for name in ("links", "identities"):
         cql.execute(f"TRUNCATE {store.keyspace}.{name}", timeout=60)
     yield store
-    id_batches.PROCESSES.clear()
+    id_match.PROCESSES.clear()
 
 
 def matcher(store: IdStore, fresh: float = 60.0, create: bool = True) -> Match:
@@ -68,7 +68,7 @@ def test_an_event_gets_its_person_and_all_identities_of_the_person(empty: IdStor
     assert first[1]["person_ids"] is None
     assert (first[0][MEASURED]["created"], first[0][MEASURED]["merged"]) == (2, 0)
     # Another process with empty caches sees e1 and p2 together: the two persons are merged.
-    id_batches.PROCESSES.clear()
+    id_match.PROCESSES.clear()
     merged = run(matcher(empty), [(None, "e1", "p2"), ("c1", None, None), ("c2", None, None)])
     assert {row["person"] for row in merged} == {min(one, two)}
     everything = {"cookie": ["c1", "c2"], "email_hash": ["e1"], "partner": ["p2"]}
@@ -82,7 +82,7 @@ def test_an_event_gets_its_person_and_all_identities_of_the_person(empty: IdStor
 
 def test_without_create_nothing_is_written(empty: IdStore, cql: Any) -> None:
     run(matcher(empty), [("c1", "e1", None)])
-    id_batches.PROCESSES.clear()
+    id_match.PROCESSES.clear()
     before = sorted(cql.execute(f"SELECT node, lower, WRITETIME(seen) FROM {empty.keyspace}.links"))
     found = run(matcher(empty, create=False), [("c1", None, "p9"), ("c9", None, None), (None, "e1", None)])
     assert found[0]["person"] == found[2]["person"] is not None and found[1]["person"] is None
@@ -118,8 +118,7 @@ def test_a_hub_does_not_make_a_large_partition(empty: IdStore, cql: Any) -> None
 
 def test_what_is_seen_again_and_again_stays_listed(empty: IdStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are rewritten before they expire, many more times than the size of a hub, and stay in their bucket."""
-    for module in (id_batches, id_store):
-        monkeypatch.setattr(module, "HUB", 6)
+    monkeypatch.setattr(id_store, "HUB", 6)
     lives = 6
     made = Match(empty, KINDS, "person", True, lives, timedelta(0), 100_000)
     few, many = [(f"c{n}", None, "few") for n in range(4)], [(f"d{n}", None, "many") for n in range(9)]
@@ -152,14 +151,14 @@ def test_writers_at_once_find_the_same_persons_as_union_find(empty: IdStore) -> 
 
     def process(number: int) -> None:
         for batch in batches[number::4]:
-            made = id_batches.IdentityCache(matcher(empty, fresh=0.0))
+            made = id_match.IdentityCache(matcher(empty, fresh=0.0))
             columns = [pa.array(column, pa.string()) for column in zip(*batch, strict=True)]
             made.matched(pa.RecordBatch.from_pydict({KEY: pa.StructArray.from_arrays(columns, list(KINDS))}))
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(process, range(4)))
     expected = persons_of(KINDS, events)
-    id_batches.PROCESSES.clear()
+    id_match.PROCESSES.clear()
     found = run(matcher(empty, create=False), events)
     for event, row in zip(events, found, strict=True):
         name = next(((kind, value) for kind, value in zip(KINDS, event, strict=True) if value), None)

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from penstock import cql
-from penstock.cql.matching import id_batches
-from penstock.cql.matching.id_batches import KEY, IdentityCache, Match
+from penstock.cql.matching import id_match
+from penstock.cql.matching.id_match import KEY, IdentityCache, Match
 from penstock.cql.matching.id_store import Identity
 from penstock.cql.matching.linking import Node, node_of
 
@@ -55,7 +55,7 @@ def test_lists_that_are_read_anew_do_not_move_those_that_are_held(monkeypatch: p
         assert list(persons) == [node]
         return [[("cookie", "new")]]
 
-    monkeypatch.setattr(id_batches, "read_lists", read)
+    monkeypatch.setattr(id_match, "read_lists", read)
     for event, cookie in zip(matched(made, "held", "new"), ("held", "new"), strict=True):
         assert event["person_ids"] == [("cookie", [cookie])]
 
@@ -70,8 +70,8 @@ def test_what_is_read_is_as_old_as_the_batch_that_asked(monkeypatch: pytest.Monk
         clock, reads = clock + FRESH, reads + 1  # the database was down
         return [[("cookie", "known")] for _ in persons]
 
-    monkeypatch.setattr(id_batches, "time", SimpleNamespace(monotonic=lambda: clock))
-    monkeypatch.setattr(id_batches, "read_lists", read)
+    monkeypatch.setattr(id_match, "time", SimpleNamespace(monotonic=lambda: clock))
+    monkeypatch.setattr(id_match, "read_lists", read)
     matched(made, "known")
     matched(made, "known")
     assert reads == 2

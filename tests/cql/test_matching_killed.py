@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from waiting import until
 
 from penstock import cql as pcql, write
-from penstock.cql.matching.id_batches import KEY, Match
+from penstock.cql.matching.id_match import KEY, Match
 from penstock.database.access import Access
 from penstock.database.cql_connection import close, connection
 from penstock.local.services import down, up

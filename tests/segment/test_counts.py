@@ -16,8 +16,17 @@ from penstock import segment
 from penstock.cli.main import main
 from penstock.errors import PenstockError
 from penstock.local.services import Services
-from penstock.segment.member_tables.member_counts import LENGTHS, SPANS, Counts, begin, counts, parts
-from penstock.segment.member_tables.set_expression import SIZE, Sketch, parse
+from penstock.segment.member_tables.member_counts import (
+    LENGTHS,
+    SIZE,
+    SPANS,
+    Counts,
+    Sketch,
+    begin,
+    counts,
+    parse,
+    parts,
+)
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

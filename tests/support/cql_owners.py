@@ -14,7 +14,7 @@ from waiting import until
 
 from penstock import cql
 from penstock.cql.cql_writer import CqlWriter
-from penstock.cql.matching.id_batches import KEY, Match
+from penstock.cql.matching.id_match import KEY, Match
 from penstock.database.access import Access
 from penstock.database.cql_connection import close, connection
 from penstock.database.requests import RequestLimits

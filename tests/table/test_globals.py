@@ -26,9 +26,9 @@ from penstock.errors import PenstockError
 from penstock.keyed_state.arrow_keys import arrow_schema
 from penstock.keyed_state.byte_index import KeyIndex
 from penstock.local.services import Services
+from penstock.table.global_tables import CompactedTopic, Replica, replica
 from penstock.table.json_rows import decoded
 from penstock.table.latest_rows import InMemory, OnDisk
-from penstock.table.replica import CompactedTopic, Replica, replica
 
 SCHEMA = pa.schema({"name": pa.string(), "n": pa.int64()})
 
@@ -92,9 +92,15 @@ def test_values_are_read_as_spark_reads_them(spark: SparkSession) -> None:
 
 
 def test_types_that_json_is_not_read_in_are_refused() -> None:
-    for kind in ("map<string, int>", "array<struct<a: binary>>"):
+    kinds = (
+        st.MapType(st.StringType(), st.IntegerType()),
+        st.ArrayType(st.StructType().add("a", st.BinaryType())),
+    )
+    for kind in kinds:
         with pytest.raises(PenstockError, match=r"column x is (map|binary).*of users.*declare it as string"):
-            table.global_table("users", servers="nowhere:1", schema=f"name string, x {kind}")
+            table.global_table(
+                "users", servers="nowhere:1", schema=st.StructType().add("name", "string").add("x", kind)
+            )
 
 
 def test_brokers_without_a_port_are_refused() -> None:

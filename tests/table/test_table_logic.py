@@ -9,10 +9,9 @@ from bucket_runs import Run
 from drawn import drawn, same
 from pyspark.sql import types as st
 
-from penstock.join.table_join import MOVED, SIDE, Linked, Links, Pairs, StreamTableLogic
+from penstock.join.joins import MOVED, SIDE, Linked, Links, Pairs, StreamTableLogic
 from penstock.keyed_state.aggregates import Aggregate, PartialColumn
-from penstock.table.revisions import ROW_DELETED, ROW_VERSION, SIGN, Revisions
-from penstock.table.totals import Fold, Totals
+from penstock.table.revisions import ROW_DELETED, ROW_VERSION, SIGN, Fold, Revisions, Totals
 
 TYPES = {
     "id": pa.int64(),

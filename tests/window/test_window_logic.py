@@ -15,8 +15,7 @@ from pyspark.sql import types as st
 from penstock.keyed_state.aggregates import Aggregate, PartialColumn
 from penstock.keyed_state.arrow_keys import packed, unpacked
 from penstock.keyed_state.buckets import BLOB, BUCKET, _once
-from penstock.window.window_state import END, START, Shape, Windows
-from penstock.window.windows import Panes, Sessions
+from penstock.window.windows import END, START, Panes, Sessions, Shape, Windows
 
 MS = 1000
 COUNT = Aggregate("n", (PartialColumn("n_count", "_of_n", "count", pa.int64()),), st.LongType())

@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.cli.arguments import add_allow_host, add_checkpoints, port_or_any, positive
 from penstock.signals import listen
-from penstock.state.answer import LIMIT, States
+from penstock.state.stores import LIMIT, States
 
 PORT = 8084
 

@@ -38,8 +38,7 @@ from penstock.database.row_fetch import RowFetch
 from penstock.database.table_catalog import base_name, describe, quoted, table_names, token_of_key
 from penstock.errors import PenstockError
 from penstock.schema import CqlTable, spark_type
-from penstock.table.global_tables import GlobalTable
-from penstock.table.replica import Put
+from penstock.table.global_tables import GlobalTable, Put
 
 WHERE = "cql.global_table"
 KEYS = ("text", "ascii", "varchar", "tinyint", "smallint", "int", "bigint", "uuid", "timeuuid")

@@ -18,12 +18,21 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types a
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.config import duration
-from penstock.cql.cql_writer import DELETE, MAX_TTL, TABLE, TIMESTAMP, TTL, CqlWriter, check, require_kind, used_by
+from penstock.cql.cql_writer import (
+    DELETE,
+    MAX_TTL,
+    TABLE,
+    TIMESTAMP,
+    TTL,
+    CqlWriter,
+    check,
+    described,
+    require_kind,
+    used_by,
+)
 from penstock.database.access import Access
-from penstock.database.cql_connection import connection
 from penstock.database.requests import RequestLimits
-from penstock.database.retrying import retrying
-from penstock.database.table_catalog import canonical, describe
+from penstock.database.table_catalog import canonical
 from penstock.delivery import EXACTLY_ONCE
 from penstock.errors import PenstockError
 from penstock.query import Batch, KeyedFrame, batch_millis, in_batches
@@ -128,7 +137,7 @@ def sink(
     limits = RequestLimits(in_flight, duration(timeout, name="timeout"), duration(patience, name="patience"))
     lifetime = _lifetime(ttl)
     names = [table] if isinstance(table, str) else list(tables)
-    found = tuple(_described(reach, name, limits) for name in names)
+    found = tuple(_table(reach, name, limits) for name in names)
     return CqlSink(table, found, reach, mode, delete, lifetime, timestamp, limits)
 
 
@@ -151,22 +160,14 @@ def _lifetime(ttl: timedelta | str | Column | None) -> timedelta | str | Column 
     """A column or its name is returned as it is; any other value must be a duration."""
     if ttl is None or isinstance(ttl, Column) or (isinstance(ttl, str) and not re.match(r"\s*\d", ttl)):
         return ttl
-    return _fixed_ttl(duration(ttl, name="ttl"))
-
-
-def _fixed_ttl(value: timedelta) -> timedelta:
+    value = duration(ttl, name="ttl")
     if not timedelta(seconds=1) <= value <= timedelta(seconds=MAX_TTL):
         raise PenstockError(f"ttl cannot be {value}", where=WHERE, next="use one second to 20 years")
     return value
 
 
-def _described(access: Access, name: str, limits: RequestLimits) -> CqlTable:
-    table = retrying(
-        lambda: describe(connection(access).rows, name),
-        what="describing the table",
-        where=f"{name} at {access.hosts}",
-        patience=limits.patience,
-    )
+def _table(access: Access, name: str, limits: RequestLimits) -> CqlTable:
+    table = described(access, name, limits.patience)
     if any(column.type.name == "counter" for column in table.columns):
         raise PenstockError(
             "cql.sink does not write counters: a repeated increment counts twice",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from difflib import get_close_matches
 
 import numpy as np
@@ -14,9 +15,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, functions as F, types as st
 
 from penstock.database.access import Access
+from penstock.database.cql_connection import connection
 from penstock.database.encode_cells import as_bytes, encode
 from penstock.database.requests import Request, RequestLimits, Values, send_all, together
-from penstock.database.table_catalog import base_name, quoted, require_fit
+from penstock.database.retrying import retrying
+from penstock.database.table_catalog import base_name, describe, quoted, require_fit
 from penstock.database.token_ring import LONGEST_KEY, partition_key, too_long
 from penstock.errors import PenstockError
 from penstock.schema import CqlTable, CqlType
@@ -150,6 +153,16 @@ def _without_null(values: pa.Array, name: str) -> pa.Array:
             next=f"filter these rows out before the sink: frame.where('{name} IS NOT NULL')",
         )
     return values
+
+
+def described(access: Access, name: str, patience: timedelta) -> CqlTable:
+    """The table "keyspace.table"; waits for nodes that are down."""
+    return retrying(
+        lambda: describe(connection(access).rows, name),
+        what="describing the table",
+        where=f"{name} at {access.hosts}",
+        patience=patience,
+    )
 
 
 # The mapping of a frame's columns to a table's columns and types, checked when the query is built.

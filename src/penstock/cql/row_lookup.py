@@ -18,16 +18,14 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, functions as F, types as st
 
 from penstock.config import duration
-from penstock.cql.row_cache import RowCache
+from penstock.cql.cql_writer import described
+from penstock.cql.row_cache import MEASURED, Measures, RowCache, measured
 from penstock.database.access import Access
-from penstock.database.cql_connection import connection
 from penstock.database.requests import RequestLimits
-from penstock.database.retrying import retrying
 from penstock.database.row_fetch import RowFetch
-from penstock.database.table_catalog import canonical, describe, require_fit
+from penstock.database.table_catalog import canonical, require_fit
 from penstock.errors import PenstockError
 from penstock.keyed_state.arrow_keys import taken
-from penstock.keyed_state.query_metrics import MEASURED, Measures, measured
 from penstock.schema import CqlTable, spark_type
 
 WHERE = "cql.lookup"
@@ -64,12 +62,7 @@ def lookup(
     """
     reach = Access.of(hosts, access, where=WHERE)
     limits = RequestLimits(in_flight, duration(timeout, name="timeout"), duration(patience, name="patience"))
-    found = retrying(
-        lambda: describe(connection(reach).rows, table),
-        what="describing the table",
-        where=f"{table} at {reach.hosts}",
-        patience=limits.patience,
-    )
+    found = described(reach, table, limits.patience)
     key = _key(frame, found, on)
     added = _added(frame, found, columns)
     rows = RowFetch(reach, found, tuple(added), limits)

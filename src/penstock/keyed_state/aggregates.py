@@ -46,11 +46,15 @@ class Aggregate:
     type: st.DataType
 
     def value(self, merged: pa.Table) -> pa.ChunkedArray:
-        first = merged[self.parts[0].column]
-        if len(self.parts) == 1:
-            return first
-        count = merged[self.parts[1].column]
-        return pc.divide(first, pc.if_else(pc.equal(count, 0), None, count).cast(pa.float64()))
+        return result(merged, [part.column for part in self.parts])
+
+
+def result(merged: pa.Table, parts: Sequence[str]) -> pa.ChunkedArray:
+    """A result from the columns of its partial results: one, or for a mean a sum and a count."""
+    if len(parts) == 1:
+        return merged[parts[0]]
+    total, count = (merged[part].cast(pa.float64()) for part in parts)
+    return pc.divide(total, pc.if_else(pc.equal(count, 0), None, count))
 
 
 def parse(frame: DataFrame, wanted: Mapping[str, str]) -> tuple[DataFrame, tuple[Aggregate, ...]]:
@@ -93,16 +97,16 @@ def _aggregate(name: str, function: str, source: str, kind: st.DataType, text: s
         return Aggregate(name, (count,), st.LongType())
     if function == "avg":
         return Aggregate(name, (PartialColumn(f"{name}_sum", source, "sum", pa.float64()), count), st.DoubleType())
-    result = wide if function == "sum" else kind
-    part = PartialColumn(f"{name}_{function}", source, function, to_arrow_type(result, timezone="UTC"))
-    return Aggregate(name, (part,), result)
+    output = wide if function == "sum" else kind
+    part = PartialColumn(f"{name}_{function}", source, function, to_arrow_type(output, timezone="UTC"))
+    return Aggregate(name, (part,), output)
 
 
 def partial(rows: pa.Table, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> pa.Table:
     """One row for each key: the keys and the partial results."""
     parts = _parts(aggregates)
     made = rows.group_by(list(keys), use_threads=False).aggregate([(part.source, part.function) for part in parts])
-    return _named(made, rows, keys, parts, {part.column: f"{part.source}_{part.function}" for part in parts})
+    return _named(made, keys, parts, {part.column: f"{part.source}_{part.function}" for part in parts})
 
 
 def merged(rows: pa.Table, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> pa.Table:
@@ -110,7 +114,7 @@ def merged(rows: pa.Table, keys: Sequence[str], aggregates: Sequence[Aggregate])
     parts = _parts(aggregates)
     how = {part.column: MERGES[part.function] for part in parts}
     made = rows.group_by(list(keys), use_threads=False).aggregate(list(how.items()))
-    return _named(made, rows, keys, parts, {column: f"{column}_{function}" for column, function in how.items()})
+    return _named(made, keys, parts, {column: f"{column}_{function}" for column, function in how.items()})
 
 
 def fields(aggregates: Sequence[Aggregate]) -> list[pa.Field]:
@@ -127,9 +131,7 @@ def _parts(aggregates: Sequence[Aggregate]) -> list[PartialColumn]:
     return [part for aggregate in aggregates for part in aggregate.parts]
 
 
-def _named(
-    made: pa.Table, rows: pa.Table, keys: Sequence[str], parts: Sequence[PartialColumn], names: Mapping[str, str]
-) -> pa.Table:
+def _named(made: pa.Table, keys: Sequence[str], parts: Sequence[PartialColumn], names: Mapping[str, str]) -> pa.Table:
     columns = {key: made[key] for key in keys} | {
         part.column: made[names[part.column]].cast(part.type) for part in parts
     }

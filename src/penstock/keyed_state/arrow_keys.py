@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import types as st
+from pyspark.sql import DataFrame, types as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
 Numbers = npt.NDArray[np.int64]
@@ -23,6 +23,11 @@ FEW = 4
 def arrow_schema(kind: st.StructType) -> pa.Schema:
     """The columns as Spark exchanges them in Arrow batches, all of them nullable."""
     return pa.schema([pa.field(one.name, one.type) for one in to_arrow_schema(kind, timezone="UTC")])
+
+
+def columns_of(frame: DataFrame, names: Iterable[str]) -> st.StructType:
+    """Columns of a frame with their types."""
+    return st.StructType([st.StructField(name, frame.schema[name].dataType) for name in names])
 
 
 def codes(tables: Sequence[pa.Table], names: Sequence[str]) -> list[Numbers]:

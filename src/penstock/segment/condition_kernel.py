@@ -1,4 +1,4 @@
-"""Whether a rule's condition is true for a record, and how long it stays true without events (see `record_layout`)."""
+"""Whether a rule's condition is true for a record, and how long it stays true without events (see `rule_plan`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 
 from penstock.native import Array
 from penstock.native.jit import uncounted
-from penstock.segment.record_layout import ENDED, IS_TRUE, LAST, LAST_WAITING, NEVER, RULE, UNTIL
 from penstock.segment.rule_plan import (
     ABSENCE,
     AND,
@@ -17,14 +16,21 @@ from penstock.segment.rule_plan import (
     BIT,
     CHAIN,
     COUNT,
+    ENDED,
     FIRST_CODE,
     FIRST_TERM,
+    IS_TRUE,
     KIND,
+    LAST,
     LAST_CODE,
     LAST_TERM,
+    LAST_WAITING,
     LATEST,
+    NEVER,
     RESOLUTION,
+    RULE,
     TOTAL,
+    UNTIL,
     UNTIL_FALSE,
     VALUE,
     WITHIN,
@@ -98,7 +104,7 @@ def next_due(words: Array, rules: Array, terms: Array, limits: Array, o: int) ->
     return 0 if due == NEVER else due
 
 
-# Adds events to the terms of a record (see `record_layout`).
+# Adds events to the terms of a record (see `rule_plan`).
 
 
 @uncounted

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, functions as F
 
-from penstock.cql.matching.identity_text import identity
 from penstock.native import Array
 from penstock.native.jit import compiled
 from penstock.segment.predicate_index import PLACES, WORD, Index, place
@@ -104,9 +103,8 @@ GATHERED = 1 << 17
 SCHEMA = "bucket int, events binary, newest timestamp"
 
 
-def projected(frame: DataFrame, plan: RulePlan, found: Index, key: str, at: str) -> DataFrame:
+def projected(frame: DataFrame, plan: RulePlan, found: Index, person: Column, at: str) -> DataFrame:
     """The columns that `Packer` needs: hash, id, time, strings, bits, values."""
-    person = identity(F.col(key).cast("string"))
     texts = [F.col(name).alias(f"t{i}") for i, name in enumerate(found.columns)]
     bits = [
         _bits(found.asked[first : first + WORD]).alias(f"b{first // WORD}")

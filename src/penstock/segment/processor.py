@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
@@ -27,12 +28,10 @@ from penstock.errors import PenstockError
 from penstock.keyed_state import description
 from penstock.native import shared_memory
 from penstock.segment.event_packing import joined, unpack
-from penstock.segment.membership_events import as_bytes
-from penstock.segment.record_layout import LAYOUT
 from penstock.segment.record_store import ARRAYS, Changes, RecordStore, migrated
 from penstock.segment.rule_definitions import Rule, spec
 from penstock.segment.rule_files import rule_of
-from penstock.segment.rule_plan import RulePlan, plan
+from penstock.segment.rule_plan import ENTER, LAYOUT, PROLONG, RulePlan, plan
 
 _TOKEN, _LAST, _RULES, _SIZES = 1, 2, slice(3, 7), slice(7, 12)
 """Positions in the notes of a slot."""
@@ -292,3 +291,64 @@ def _put(slot: shared_memory.Slot, held: Held) -> None:
     notes = slot.notes
     notes[_LAST], notes[_TOKEN], notes[_SIZES] = held.last, held.token, held.store.sizes
     notes[_RULES] = np.frombuffer(bytes.fromhex(held.rules), np.int64)
+
+
+# Membership events on their way out of the stage: packed as bytes, then rows again.
+
+MEMBERSHIP = "person string, segment string, event string, at timestamp, until timestamp, ttl int, `to` string"
+KINDS = pa.array([None, "enter", "prolong", "leave", "expire"])
+_TIME = pa.timestamp("us", "UTC")
+_EVENTS = pa.schema(
+    {
+        "person": pa.string(),
+        "segment": pa.string(),
+        "event": pa.string(),
+        "at": _TIME,
+        "until": _TIME,
+        "ttl": pa.int32(),
+        "to": pa.string(),
+    }
+)
+_SECOND = 1000
+
+
+def as_bytes(changes: Sequence[Changes], now: int | None) -> bytes | None:
+    """The events as an Arrow stream, None if there are none; `ttl` counts from `now` or, if None, from the event's
+    time."""
+    batches = [_batch(some, now) for some in changes if len(some.rows)]
+    if not batches:
+        return None
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, _EVENTS, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Unpack the events; for `mapInArrow` with `MEMBERSHIP`."""
+    for batch in batches:
+        for piece in batch.column(0):
+            yield from pa.ipc.open_stream(piece.as_buffer())
+
+
+def _batch(changes: Changes, now: int | None) -> pa.RecordBatch:
+    _, rule, kind, at, until = changes.rows.T
+    member = (kind == ENTER) | (kind == PROLONG)
+    left = until - (at if now is None else now)
+    names = pa.array([rule.name for rule in changes.source])
+    topics = pa.array([rule.to for rule in changes.source])
+    columns = [
+        pa.array(changes.ids, pa.binary()).cast(pa.string()),
+        names.take(pa.array(rule)),
+        KINDS.take(pa.array(kind)),
+        _times(at),
+        _times(until),
+        pa.array(np.where(member, np.maximum(1, -(-left // _SECOND)), 0).astype(np.int32)),
+        topics.take(pa.array(rule)),
+    ]
+    return pa.record_batch(columns, schema=_EVENTS)
+
+
+def _times(ms: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> pa.Array:
+    return pa.array(ms * 1000, pa.int64()).cast(_TIME)

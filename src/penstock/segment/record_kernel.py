@@ -1,4 +1,4 @@
-"""The compiled loops of segmentation: events touch records, clocks advance them (see `record_layout`)."""
+"""The compiled loops of segmentation: events touch records, clocks advance them (see `rule_plan`)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,26 @@ import numpy as np
 from penstock.native import Array
 from penstock.native.jit import copy, prefetch, uncounted
 from penstock.segment.condition_kernel import add_event, is_true, next_due
-from penstock.segment.record_layout import (
+from penstock.segment.rule_plan import (
+    ABSENCE,
+    AT,
     AT_RECORD,
+    BEGIN,
+    BIT,
     DUE,
     ENDED,
     ENTER,
     EXPIRE,
+    FIRST_TERM,
+    HEAD,
     ID_BYTES,
     ID_HEAD,
     ID_MOVED,
     INDEXED,
     KEY,
+    KIND,
     LAST,
+    LAST_TERM,
     LAST_WAITING,
     LEAVE,
     MARKED,
@@ -32,21 +40,11 @@ from penstock.segment.record_layout import (
     QUEUED,
     QUEUED_DUE,
     RULE,
-    UNTIL,
-    USED,
-)
-from penstock.segment.rule_plan import (
-    ABSENCE,
-    AT,
-    BEGIN,
-    BIT,
-    FIRST_TERM,
-    HEAD,
-    KIND,
-    LAST_TERM,
     STEP,
     TTL,
+    UNTIL,
     UNTIL_FALSE,
+    USED,
     WIDTH,
     WITHIN,
 )
@@ -279,7 +277,7 @@ def touch(records: Records, plan: Rules, values: Array, out: Array, o: int, mask
     words[o + DUE] = next_due(words, rules, terms, limits, o)
 
 
-# The hash table with the positions of records, and the heap of those that are due (see `record_layout`).
+# The hash table with the positions of records, and the heap of those that are due (see `rule_plan`).
 
 
 @uncounted

@@ -1,4 +1,4 @@
-"""The state of one bucket of persons in memory: the growing arrays of `record_layout`, and their copy as bytes."""
+"""The state of one bucket of persons in memory: the growing arrays of `rule_plan`, and their copy as bytes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,20 @@ from penstock.native.jit import copy, uncounted
 from penstock.segment import record_kernel
 from penstock.segment.event_packing import Touches
 from penstock.segment.record_kernel import Events, Records, Rules, marks_of
-from penstock.segment.record_layout import (
+from penstock.segment.rule_definitions import Rule
+from penstock.segment.rule_plan import (
+    ABSENCE,
     DUE,
+    FIRST_TERM,
+    HEAD,
     ID_BYTES,
     ID_HEAD,
     ID_MOVED,
     INDEXED,
+    KEEP,
+    KIND,
     LAST,
+    LAST_TERM,
     LEAVE,
     MARKED,
     MOST,
@@ -29,9 +36,9 @@ from penstock.segment.record_layout import (
     RULE,
     UNTIL,
     USED,
+    WIDTH,
+    RulePlan,
 )
-from penstock.segment.rule_definitions import Rule
-from penstock.segment.rule_plan import ABSENCE, FIRST_TERM, HEAD, KEEP, KIND, LAST_TERM, WIDTH, RulePlan
 
 WORD = 8
 """Bytes."""
@@ -72,7 +79,7 @@ OWN = Own()
 
 @dataclass(frozen=True)
 class Changes:
-    """Membership events, in order for each person: ids as UTF-8, kinds as in `record_layout`."""
+    """Membership events, in order for each person: ids as UTF-8, kinds as in `rule_plan`."""
 
     ids: list[bytes]
     rows: Array
@@ -234,7 +241,7 @@ def _power(number: int) -> int:
     return 1 << max(1, number - 1).bit_length()
 
 
-# Copies records to other words: those still needed, or under other rules; and lists them (see `record_layout`).
+# Copies records to other words: those still needed, or under other rules; and lists them (see `rule_plan`).
 
 
 @uncounted

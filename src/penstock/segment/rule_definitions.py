@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeAlias
 
@@ -312,8 +312,3 @@ def _positive(value: timedelta | str, name: str, where: str) -> timedelta:
             f"{name} is {found}", where=where, next='use a string such as "14 days" or a positive timedelta'
         )
     return found
-
-
-def with_line(rule: Rule, line: str) -> Rule:
-    """The rule with the file and line where it is defined."""
-    return replace(rule, line=line)

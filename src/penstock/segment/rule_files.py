@@ -7,7 +7,7 @@ Each rule is a mapping with the arguments of `segment.rule`; its `when` is a pre
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import yaml
 
 from penstock.errors import PenstockError
 from penstock.segment import rule_definitions as made
-from penstock.segment.rule_definitions import Condition, Rule, check_names, shown, with_line
+from penstock.segment.rule_definitions import Condition, Rule, check_names, shown
 
 RULE = {"name": str, "when": (str, dict), "ttl": str, "to": str, "at_least": (int, float), "total": str, "within": str}
 RULE |= {"leave": str, "until_false": bool, "prolong": str}
@@ -102,7 +102,7 @@ def rule_of(given: Any, where: str) -> Rule:
     if isinstance(arguments["when"], dict):
         arguments["when"] = _condition(arguments["when"], named)
     try:
-        return with_line(made.rule(arguments.pop("name"), **arguments), line)
+        return replace(made.rule(arguments.pop("name"), **arguments), line=line)
     except PenstockError as error:
         raise PenstockError(error.what, where=named, next=error.next) from None
 

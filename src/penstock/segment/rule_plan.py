@@ -1,10 +1,26 @@
-"""Rules as arrays of numbers, for the compiled loops of `record_kernel`.
+"""Rules as arrays of numbers, and the memory layout of records, for the compiled loops of `record_kernel`.
 
 Each rule has a row in `rules`, each term of its condition a row in `terms`; `program` has the condition in postfix
-order.
-A person's record for a rule has `HEAD` words, then the words of its terms. An event touches a rule with a mask: bit 0
-is the rule's `leave`, the other bits are the predicates of its terms in order. `BEGIN` has the bits of the terms' first
-predicates: a touch without any of them is ignored for a person without a record.
+order. An event touches a rule with a mask: bit 0 is the rule's `leave`, the other bits are the predicates of its terms
+in order. `BEGIN` has the bits of the terms' first predicates: a touch without any of them is ignored for a person
+without a record.
+
+All state of a bucket of persons is one array of words. A person's record for a rule is
+
+    width, hash of the person, rule, position of the person's id, member until, last time, due, queued due, terms ...
+
+and an id is `width, hash, -1, bytes, new position, marks ..., bytes as words ...`: its marks are bits for the rules
+that have a record, since most touches are of rules that have none. Times are milliseconds; zero means none. A term is
+
+    count      the n newest times, ascending
+    total      the newest bin, then 64 sums, one for each bin of time
+    chain      for each step the latest start of a chain that reached it, and the time when it did
+    absence    the first waiting event, the last waiting event, and when a wait ended
+    latest     the time, and the value
+
+`index` is an open hash table of (hash, rule, position); `heap` is a binary heap of (due, position) with at most one
+valid entry per record: the one whose time is the record's `queued due`. Outdated entries are dropped or corrected when
+they come up.
 """
 
 from __future__ import annotations
@@ -34,8 +50,6 @@ from penstock.segment.rule_definitions import (
     terms,
 )
 
-HEAD = 8
-"""Words of a record before those of its terms: see `record_layout`."""
 BINS = 64
 """Parts of the sliding time of a total; counts up to this number keep exact times instead."""
 COUNT, TOTAL, CHAIN, ABSENCE, LATEST = range(5)
@@ -44,6 +58,27 @@ AND, OR = -1, -2
 WIDTH, TTL, STEP, UNTIL_FALSE, FIRST_TERM, LAST_TERM, FIRST_CODE, LAST_CODE, KEEP, BEGIN = range(10)
 KIND, AT, N, WITHIN, RESOLUTION, VALUE, BIT = range(7)
 BITS = 62
+HEAD = 8
+"""Words of a record before those of its terms."""
+ENTER, PROLONG, LEAVE, EXPIRE = 1, 2, 3, 4
+# Words of a record, after its width. An id has the first two as well, and then its own.
+KEY, RULE, PERSON, UNTIL, LAST, DUE, QUEUED_DUE = range(1, 8)
+ID_BYTES, ID_MOVED = 3, 4
+# Words of a term after its first: of an absence, and of the latest value.
+LAST_WAITING, ENDED = 1, 2
+IS_TRUE = 1
+# Words of an entry of the hash table, after the hash.
+OF_RULE, AT_RECORD = 1, 2
+# Positions in `sizes`: how much of each array is used.
+INDEXED, USED, QUEUED, OUT, MOST = range(5)
+"""Entries of the hash table, words, entries of the heap, rows of output; and the most rows that one touch can emit."""
+LAYOUT = 2
+"""The version of this layout; a snapshot contains its version."""
+ID_HEAD = 5
+"""Words of an id before its marks."""
+MARKED = 64
+"""Rules in a word of marks."""
+NEVER = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -93,13 +128,13 @@ class _Builder:
 
     def add(self, number: int, rule: Rule) -> None:
         if rule.leave:
-            self.uses.setdefault(_normal(rule.leave), []).append((number, 0))
+            self.uses.setdefault(rule.leave.strip(), []).append((number, 0))
         first_term, first_code = len(self.terms), len(self.program)
         at, bit, keep, begin = HEAD, 1, 0, 0
         for term in terms(rule.condition):
             within = _ms(rule.ttl if isinstance(term, Latest) else term.within)
             for offset, predicate in enumerate(predicates(term)):
-                self.uses.setdefault(_normal(predicate), []).append((number, bit + offset))
+                self.uses.setdefault(predicate.strip(), []).append((number, bit + offset))
             row, width = self._term(term, at, bit, within)
             self.terms.append(row)
             begin |= 1 << bit
@@ -124,7 +159,7 @@ class _Builder:
                 kind, limit, resolution, width = TOTAL, float(at_least), -(-within // BINS), BINS + 1
             case Total(of=of, at_least=least):
                 kind, limit, resolution, width = TOTAL, float(least), -(-within // BINS), BINS + 1
-                value = self.values.setdefault(_normal(of), len(self.values))
+                value = self.values.setdefault(of.strip(), len(self.values))
             case Chain(steps=steps):
                 kind, n, width = CHAIN, len(steps), 2 * len(steps)
             case Absence():
@@ -144,10 +179,6 @@ class _Builder:
             if number:
                 self.program.append(AND if isinstance(condition, All) else OR)
         return term
-
-
-def _normal(text: str) -> str:
-    return text.strip()
 
 
 def _ms(time: timedelta) -> int:

@@ -13,9 +13,8 @@ from pyspark.sql import DataFrame, functions as F
 
 from penstock.config import duration
 from penstock.errors import PenstockError, SchemaChanged
-from penstock.keyed_state.buckets import REUSE, require_name
-from penstock.keyed_state.event_time import require_no_window
-from penstock.segment import event_packing, membership_events, processor
+from penstock.keyed_state.buckets import REUSE, require_name, require_no_window
+from penstock.segment import event_packing, processor
 from penstock.segment.predicate_index import index
 from penstock.segment.rule_definitions import MILLISECOND, Rule, Total, predicates, spec, terms
 from penstock.segment.rule_files import RuleFile, parse
@@ -76,7 +75,11 @@ def match(
         frame.sparkSession.conf.set(option, value)
     found = index(made.predicates, frame.schema)
     packing = watching(rules, event_packing.packer(made, found, buckets))
-    packed = event_packing.projected(frame, made, found, key, time).mapInArrow(packing, event_packing.SCHEMA)
+    # Imported here: workers load this module for rules from a file, and need no CQL client.
+    from penstock.cql.matching.id_match import identity
+
+    person = identity(F.col(key).cast("string"))
+    packed = event_packing.projected(frame, made, found, person, time).mapInArrow(packing, event_packing.SCHEMA)
     by_events = clock == "events"
     if by_events:
         require_no_window(frame, f"segment.match {name!r}")
@@ -85,7 +88,7 @@ def match(
     kept = processor.Segments(made, name, buckets, 0 if by_events else delay // MILLISECOND, by_events)
     mode = "EventTime" if by_events else "ProcessingTime"
     changed = packed.groupBy("bucket").transformWithState(kept, processor.SCHEMA, "Append", mode)
-    return changed.mapInArrow(membership_events.rows, membership_events.SCHEMA)
+    return changed.mapInArrow(processor.rows, processor.MEMBERSHIP)
 
 
 def _time_of(frame: DataFrame, name: str) -> str:

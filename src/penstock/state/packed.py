@@ -11,21 +11,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Row, functions as F, types as st
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from penstock.errors import PenstockError
-from penstock.join.table_join import SIDE
-from penstock.keyed_state.aggregates import OF
+from penstock.join.joins import SIDE
+from penstock.keyed_state.aggregates import OF, result
 from penstock.keyed_state.arrow_keys import unpacked
 from penstock.keyed_state.buckets import BUCKETS, GONE, upserted
 from penstock.keyed_state.description import TABLES, About, about
 from penstock.segment import processor
 from penstock.segment.rule_definitions import Rule
-from penstock.table.revisions import ROW_VERSION
-from penstock.table.totals import ROWS
-from penstock.window.window_state import END, START, TIME
+from penstock.table.revisions import ROW_VERSION, ROWS
+from penstock.window.windows import END, START, TIME
 
 SIDES = pa.array(["left", "right"])
 _MS = pa.timestamp("ms", "UTC")
@@ -121,7 +119,7 @@ def shown(state: pa.Table, told: About) -> pa.Table:
     if SIDE in told.key:
         key["side"] = SIDES.take(state[SIDE].combine_chunks())
     parts = {part for some in told.made.values() for part in some}
-    value = {name: _made(state, some) for name, some in told.made.items()}
+    value = {name: result(state, some) for name, some in told.made.items()}
     for name in state.column_names:
         if name not in (*told.key, *parts, END):
             value[_plain(name, state.column_names)] = state[name]
@@ -132,13 +130,6 @@ def _plain(name: str, others: Sequence[str]) -> str:
     """The name without the mark of internal columns: versions, row counts, and arguments of totals."""
     plain = name[1:] if name in (ROW_VERSION, ROWS) or name.startswith(OF) else name
     return name if plain in others else plain
-
-
-def _made(state: pa.Table, parts: Sequence[str]) -> pa.ChunkedArray:
-    if len(parts) == 1:
-        return state[parts[0]]
-    total, count = (state[part].cast(pa.float64()) for part in parts)
-    return pc.divide(total, pc.if_else(pc.equal(count, 0), None, count))
 
 
 def _struct(columns: Mapping[str, Any]) -> pa.StructArray:

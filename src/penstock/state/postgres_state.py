@@ -11,8 +11,7 @@ from penstock.errors import PenstockError
 from penstock.postgres.postgres_batch import APPLIED
 from penstock.postgres.postgres_columns import NAME
 from penstock.postgres.postgres_session import Session, connected, literal, quoted
-from penstock.state.answer import LIMIT, MOST, Answer, cut, require_some
-from penstock.state.stores import Freshness, unknown
+from penstock.state.stores import LIMIT, MOST, Answer, Freshness, cut, of_columns, require_some, unknown
 
 NOTED = f"SELECT target, max(batch), max(at) FROM {APPLIED} GROUP BY target ORDER BY target"
 KEY = """\
@@ -71,11 +70,8 @@ def _rows(session: Session, table: str, condition: str, limit: int) -> list[Any]
 
 def _conditions(table: str, columns: list[str], key: str) -> Iterator[str]:
     """A condition for each column of a JSON object, or for the only key column if `key` is a plain string."""
-    try:
-        wanted = json.loads(key)
-    except ValueError:
-        wanted = key
-    if not isinstance(wanted, dict):
+    wanted = of_columns(key)
+    if wanted is None:
         wanted = {columns[0]: key} if len(columns) == 1 else {}
     if not wanted or not wanted.keys() <= set(columns):
         raise PenstockError(

@@ -6,7 +6,9 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import islice
+from operator import and_
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,19 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as F, ty
 
 from penstock.errors import PenstockError
 from penstock.query import causes
-from penstock.state.answer import LIMIT, MOST, Answer, cut, require_some
 from penstock.state.packed import Packed, opened
-from penstock.state.stores import Freshness, StateStore, find, stores
+from penstock.state.stores import (
+    LIMIT,
+    MOST,
+    Answer,
+    Freshness,
+    StateStore,
+    cut,
+    find,
+    of_columns,
+    require_some,
+    stores,
+)
 
 INTERNAL = "partition_id"
 _TOLD = {st.StructType: dict, st.ArrayType: list}
@@ -43,7 +55,7 @@ class Checkpoints:
         if store.packed and not packed:
             return require_some(Answer(store.name, fresh, []), key)
         wanted = _wanted(frame, key, store, packed.by if packed else None)
-        condition = _all(list(_fields(F.col("key"), _kind(frame), wanted, store)))
+        condition = reduce(and_, _fields(F.col("key"), _kind(frame), wanted, store), F.lit(True))
         try:
             if packed:
                 found = _of_bucket(packed, packed.place(wanted), condition, store, limit)
@@ -65,7 +77,11 @@ class Checkpoints:
                 where=where or "",
                 next=f"the columns are {frame.schema.simpleString()}",
             ) from error
-        return _answer(store, fresh, chosen, limit)
+        try:
+            found = _told(_texts(chosen).limit(limit + 1).collect())
+        except (PySparkException, Py4JJavaError) as error:
+            raise _unreadable(store, error) from error
+        return cut(store.name, fresh, found, limit)
 
 
 def _frame(spark: SparkSession, store: StateStore, fresh: Freshness) -> tuple[DataFrame, Packed | None]:
@@ -106,14 +122,6 @@ def _of_bucket(packed: Packed, bucket: Column | None, condition: Column, store: 
     return _told(_texts(frame.where(condition)).limit(limit + 1).collect())
 
 
-def _answer(store: StateStore, fresh: Freshness, frame: DataFrame, limit: int) -> Answer:
-    try:
-        found = _told(_texts(frame).limit(limit + 1).collect())
-    except (PySparkException, Py4JJavaError) as error:
-        raise _unreadable(store, error) from error
-    return cut(store.name, fresh, found, limit)
-
-
 def _texts(frame: DataFrame) -> DataFrame:
     return frame.select(F.to_json(F.struct(*_columns(frame))).alias("json"))
 
@@ -144,11 +152,7 @@ def _unreadable(store: StateStore, error: Exception) -> PenstockError:
 def _wanted(frame: DataFrame, key: str, store: StateStore, by: Sequence[str] | None) -> dict[str, Any]:
     """The wanted key by column; a string is the only column of `by`, or the only column that is not a window."""
     kind = _kind(frame)
-    try:
-        wanted = json.loads(key)
-    except ValueError:
-        wanted = key
-    if isinstance(wanted, dict):
+    if (wanted := of_columns(key)) is not None:
         return wanted
     plain = by or [one.name for one in kind.fields if not isinstance(one.dataType, st.StructType)]
     if len(plain) != 1:
@@ -173,13 +177,6 @@ def _fields(column: Column, kind: st.StructType, wanted: dict[str, Any], store: 
             raise _no_key(json.dumps(wanted), kind, store)
         else:
             yield column[name].eqNullSafe(F.lit(value).try_cast(inner))
-
-
-def _all(conditions: list[Column]) -> Column:
-    whole = F.lit(True)
-    for condition in conditions:
-        whole = whole & condition
-    return whole
 
 
 def _no_key(key: str, kind: st.StructType, store: StateStore) -> PenstockError:

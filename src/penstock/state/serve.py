@@ -15,8 +15,7 @@ from starlette.routing import Route
 
 from penstock.errors import PenstockError
 from penstock.rest import told
-from penstock.state.answer import LIMIT, States
-from penstock.state.stores import NotFound
+from penstock.state.stores import LIMIT, NotFound, States
 
 
 def app(states: States) -> Starlette:

@@ -1,6 +1,8 @@
 """The state stores below a folder of checkpoints, by name: `<pipeline>[/<query>]/<operator or variable>`.
 
-They are found without Spark, in the files that it keeps beside the state. If a query has an operator twice, the
+Also the answers to questions about state, wherever it is kept.
+
+Stores are found without Spark, in the files that it keeps beside the state. If a query has an operator twice, the
 operator's number follows its name. A join has a store for each side, an operator with variables has one for each
 variable. Penstock's windows, tables, joins and segments have theirs under their `name=`.
 """
@@ -13,13 +15,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.errors import PenstockError
 from penstock.keyed_state.description import HEAD, SEGMENTS, TABLES
 
 JOIN = "symmetricHashJoin"
 SIDES = ("left", "right")
+LIMIT = 1000
+MOST = (1 << 31) - 2
+"""The largest limit; Spark counts rows in 32 bits, and is asked for one more."""
 
 
 class NotFound(PenstockError):
@@ -38,6 +43,56 @@ class Freshness:
             return {"batch": None, "committed": None, "age_seconds": None}
         age = (datetime.now(UTC) - self.committed).total_seconds()
         return {"batch": self.batch, "committed": self.committed.isoformat(), "age_seconds": round(age, 3)}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Rows of a state; `more` is true if a limit cut them."""
+
+    name: str
+    fresh: Freshness
+    rows: list[Any]
+    more: bool = False
+
+    def told(self) -> dict[str, Any]:
+        return {"name": self.name, **self.fresh.told(), "rows": self.rows, "more": self.more}
+
+
+class States(Protocol):
+    """Where queries keep state."""
+
+    def overview(self) -> list[dict[str, Any]]:
+        """The name of each state, and how fresh it is."""
+
+    def get(self, name: str, key: str, limit: int = LIMIT) -> Answer:
+        """The rows of a key: a string, or a JSON object of several of its columns or fields."""
+
+    def scan(self, name: str, where: str | None = None, limit: int = LIMIT) -> Answer:
+        """Rows in no particular order; `where` is an SQL condition over the columns."""
+
+
+def cut(name: str, fresh: Freshness, found: list[Any], limit: int) -> Answer:
+    """The answer from rows that were read with a limit of `limit` + 1."""
+    return Answer(name, fresh, found[:limit], len(found) > limit)
+
+
+def of_columns(key: str) -> dict[str, Any] | None:
+    """The columns of a key that is a JSON object; None for another string, which is the value of the only column."""
+    try:
+        wanted = json.loads(key)
+    except ValueError:
+        return None
+    return wanted if isinstance(wanted, dict) else None
+
+
+def require_some(answer: Answer, key: str) -> Answer:
+    if not answer.rows:
+        raise NotFound(
+            f"{answer.name} has nothing under the key {key}",
+            where=f"batch {answer.fresh.batch}",
+            next=f"list its rows: penstock state scan {answer.name}",
+        )
+    return answer
 
 
 @dataclass(frozen=True)

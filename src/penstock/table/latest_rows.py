@@ -121,9 +121,9 @@ class OnDisk:
         asked = [key or b"" for key in keys.to_pylist()]
         values = pa.array(self._database[asked], pa.binary())
         rows, good = self.decode(values, self.schema)
-        found = good & values.is_valid().to_numpy(zero_copy_only=False) & keys.is_valid().to_numpy(zero_copy_only=False)
-        place: Numbers = np.full(len(keys), -1, np.int64)
         present = good & values.is_valid().to_numpy(zero_copy_only=False)
+        found = present & keys.is_valid().to_numpy(zero_copy_only=False)
+        place: Numbers = np.full(len(keys), -1, np.int64)
         place[present] = np.arange(present.sum())
         place[~found] = -1
         return found, taken(rows, place)

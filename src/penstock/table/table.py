@@ -18,10 +18,9 @@ from pyspark.sql import DataFrame, functions as F, types as st
 from penstock.codec.decode_columns import struct_of
 from penstock.errors import PenstockError
 from penstock.keyed_state.aggregates import parse
-from penstock.keyed_state.arrow_keys import arrow_schema
+from penstock.keyed_state.arrow_keys import arrow_schema, columns_of
 from penstock.keyed_state.buckets import stateful
-from penstock.table.revisions import DELETED, SIGN, VERSION, Revisions
-from penstock.table.totals import Fold, Totals
+from penstock.table.revisions import DELETED, SIGN, VERSION, Fold, Revisions, Totals
 
 Row = dict[str, Any]
 
@@ -92,8 +91,8 @@ def aggregate(table: Table, *, by: str | Sequence[str], name: str, **aggregates:
             )
     sources = list(dict.fromkeys(part.source for one in made for part in one.parts))
     signed = _revisions(table, frame, by, sources, name)
-    logic = Totals(arrow_schema(_types(frame, by)), made)
-    output = _types(frame, by)
+    logic = Totals(arrow_schema(columns_of(frame, by)), made)
+    output = columns_of(frame, by)
     for one in made:
         output.add(one.column, one.type)
     return _totals(signed, logic, by, output, name)
@@ -120,8 +119,8 @@ def fold(
     columns = list(dict.fromkeys([*by, *table.key, *table.values]))
     kinds = struct_of(returns, f"table.fold {name}")
     signed = _revisions(table, table.df, by, [column for column in columns if column not in by], name)
-    logic = Fold(arrow_schema(_types(table.df, by)), arrow_schema(kinds), initial, add, subtract)
-    output = st.StructType([*_types(table.df, by), *kinds])
+    logic = Fold(arrow_schema(columns_of(table.df, by)), arrow_schema(kinds), initial, add, subtract)
+    output = st.StructType([*columns_of(table.df, by), *kinds])
     return _totals(signed, logic, by, output, name)
 
 
@@ -129,8 +128,8 @@ def _revisions(table: Table, frame: DataFrame, by: Sequence[str], values: Sequen
     """Each new row with sign 1, and the row that it replaces with sign -1: `by`, values and sign."""
     sent = list(dict.fromkeys([*by, *values]))
     rows = versioned(table, frame, list(dict.fromkeys([*table.key, *sent])))
-    kinds = arrow_schema(_types(frame, list(dict.fromkeys([*table.key, *sent]))))
-    output = _types(frame, sent).add(SIGN, st.LongType())
+    kinds = arrow_schema(columns_of(frame, list(dict.fromkeys([*table.key, *sent]))))
+    output = columns_of(frame, sent).add(SIGN, st.LongType())
     logic = Revisions(kinds, table.key, tuple(sent))
     return stateful(rows, logic, name=f"{name}_rows", key=table.key, output=output, timed=False)
 
@@ -148,7 +147,3 @@ def versioned(table: Table, frame: DataFrame, columns: Sequence[str]) -> DataFra
         version = F.unix_micros(version)
     deleted = F.coalesce(F.col(table.deleted), F.lit(False)) if table.deleted else F.lit(False)
     return frame.select(*columns, version.cast("long").alias(f"_{VERSION}"), deleted.alias(f"_{DELETED}"))
-
-
-def _types(frame: DataFrame, columns: Sequence[str]) -> st.StructType:
-    return st.StructType([st.StructField(name, frame.schema[name].dataType) for name in columns])

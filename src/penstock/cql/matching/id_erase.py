@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from penstock.cql.matching.id_match import require_tables
-from penstock.cql.matching.id_store import Identity, IdStore, IdTables
+from penstock.cql.matching.id_store import Identity, IdStore, IdTables, require_tables
 from penstock.cql.matching.linking import Node, node_of
 from penstock.errors import PenstockError
 

@@ -1,26 +1,47 @@
-"""`cql.match`: adds the person, and all identities of the person, to each event that has one of them."""
+"""`cql.match`: adds the person, and all identities of the person, to each event that has one of them.
+
+Events are matched by Arrow batch, with the caches of a process between batches. Events whose identities are known to
+belong to one person need no database: whole columns are compared. The other events of an Arrow batch go through the
+rules of `linking` together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
+from operator import itemgetter
 
-from pyspark.sql import DataFrame, functions as F, types as st
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, functions as F, types as st
 
 from penstock.config import duration
-from penstock.cql.matching.id_batches import KEY, MEASURES, Match
-from penstock.cql.matching.id_store import TABLES, WHERE, IdStore
-from penstock.cql.matching.identity_text import identity
-from penstock.database.cql_connection import connection
-from penstock.database.retrying import retrying
-from penstock.database.table_catalog import describe
+from penstock.cql.matching.id_store import WHERE, Identity, IdStore, IdTables, Steps, read_lists, require_tables
+from penstock.cql.matching.linking import Node, node_of
+from penstock.cql.row_cache import MEASURED, Measures, RowCache, measured
+from penstock.database.columns import decode
+from penstock.database.encode_cells import encode
 from penstock.errors import PenstockError
-from penstock.keyed_state.query_metrics import measured
-from penstock.schema import CqlTable
+from penstock.keyed_state.arrow_keys import taken
+from penstock.native import Array
+from penstock.schema import CqlType
 
 UNKNOWN = ("create", "ignore")
 MAX_TTL = timedelta(days=20 * 365)
+LONGEST = 4096
+"""Maximum bytes, as for a cookie (RFC 6265)."""
+UNSEEN, NOBODY = -1, -2
+"""Numbers instead of a person: for an unknown identity, and for an identity that is known to have no person."""
+SEPARATOR = b"\0"
+KEY = "penstock$ids"
+"""The temporary column of the identities, a struct."""
+MEASURES = Measures(("rows", "hits", "identities", "created", "merged", "requests", "wait_ms", "cached"))
+_IDS = pa.map_(pa.string(), pa.list_(pa.string()))
+_PERSON = pa.schema([("person", pa.binary())])
+_LISTS = pa.schema([("ids", _IDS)])
 
 
 def match(
@@ -83,25 +104,191 @@ def _check_columns(frame: DataFrame, ids: Sequence[str], into: str) -> None:
             )
     if not ids:
         raise PenstockError("ids is empty", where=WHERE, next='list the columns with identities: ids=["cookie", ...]')
-    if taken := {into, f"{into}_ids"} & set(frame.columns):
-        raise PenstockError(f"the frame already has a column {taken.pop()}", where=WHERE, next="use another into=")
+    if present := {into, f"{into}_ids"} & set(frame.columns):
+        raise PenstockError(f"the frame already has a column {present.pop()}", where=WHERE, next="use another into=")
 
 
-def _describe(store: IdStore, name: str) -> CqlTable:
-    return describe(connection(store.access).rows, store.table(name))
+def identity(text: Column) -> Column:
+    """The string, or null if it is too long or not UTF-8: one event that no table can hold must not stop all others."""
+    return F.when((F.octet_length(text) <= LONGEST) & F.is_valid_utf8(text), text)
 
 
-def require_tables(store: IdStore) -> None:
-    """Raise unless the store has the tables of `create`."""
-    for name, columns in TABLES.items():
-        table = retrying(
-            partial(_describe, store, name),
-            what="describing the table",
-            where=f"{store.table(name)} at {store.access.hosts}",
-            patience=store.limits.patience,
-        )
-        wanted = {column.split()[0] for column in columns.split(", PRIMARY")[0].split(", ")}
-        if {column.name for column in table.columns} != wanted:
-            raise PenstockError(
-                f"{table.full_name} is not a table of cql.create", where=WHERE, next="use another keyspace for cql.ids"
-            )
+@dataclass(frozen=True)
+class Match:
+    """Adds the person and its identities to the record batches of a task."""
+
+    store: IdStore
+    kinds: tuple[str, ...]
+    into: str
+    create: bool
+    ttl: int
+    fresh: timedelta
+    limit: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        process = PROCESSES.setdefault(self, IdentityCache(self))
+        for batch in batches:
+            if batch.num_rows:
+                yield process.matched(batch)
+
+
+class IdentityCache:
+    """The caches of a process: the persons of identities, and the identities of persons."""
+
+    def __init__(self, match: Match) -> None:
+        self.match = match
+        self.tables = IdTables(match.store, match.ttl)
+        self.steps = Steps(self.tables)
+        self.own: dict[Node, list[Identity]] = {}
+        self.persons = RowCache(_PERSON, match.limit, match.fresh.total_seconds())
+        self.lists = RowCache(_LISTS, match.limit, match.fresh.total_seconds())
+
+    def matched(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        began, self.tables.requests = time.monotonic(), 0
+        events = EventIdentities.of(self.match.kinds, batch.column(KEY).flatten())
+        places = self.persons.find(events.identities, began)
+        persons = taken(self.persons.table, places).column(0).combine_chunks()
+        cold, created, merged = events.unsettled(persons), 0, 0
+        if cold.any():
+            persons, created, merged = self._resolve(events, persons.to_pylist(), cold, began)
+        codes, names = events.persons(persons)
+        lists = self._lists(names, began)
+        self.steps.forget()
+        added = [_uuids(names).take(codes), lists.take(codes)]
+        numbers = [
+            batch.num_rows,
+            int(np.count_nonzero(events.codes.max(axis=1, initial=-1) >= 0)) - int(cold.sum()),
+            len(events.identities),
+            created,
+            merged,
+            self.tables.requests,
+            round((time.monotonic() - began) * 1000) if self.tables.requests else 0,
+            len(self.persons),
+        ]
+        plain = [(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True) if name != KEY]
+        named = [*(name for name, _ in plain), self.match.into, f"{self.match.into}_ids", MEASURED]
+        columns = [*(column for _, column in plain), *added, MEASURES.column(numbers, batch.num_rows)]
+        return pa.RecordBatch.from_arrays(columns, named)
+
+    def _resolve(
+        self, events: EventIdentities, persons: list[bytes | None], cold: Array, now: float
+    ) -> tuple[pa.Array, int, int]:
+        """Find the persons of the `cold` events; returns all persons, and how many are new and merged."""
+        groups = np.unique(events.codes[cold], axis=0).tolist()
+        places = sorted({code for group in groups for code in group if code >= 0})
+        of_place = {place: events.identity(place) for place in places}
+        nodes = {place: node_of(*identity) for place, identity in of_place.items()}
+        identities = {nodes[place]: identity for place, identity in of_place.items()}
+        together = [tuple(dict.fromkeys(nodes[code] for code in group if code >= 0)) for group in groups]
+        found = self.steps.run(together, identities, self.match.create)
+        for place, person in enumerate(persons):
+            # This may have merged another event's person.
+            if person:
+                persons[place] = found.persons.get(person, person)
+        for place, node in nodes.items():
+            persons[place] = found.persons[node] if self.match.create or node in found.known else b""
+        self.own = {}
+        for node, identity in sorted(identities.items(), key=itemgetter(1)):
+            self.own.setdefault(found.persons[node], []).append(identity)
+        fresh = pa.table({"person": pa.array([persons[place] for place in places], pa.binary())})
+        # As old as the batch: waiting for the database must not make the rows seem newer.
+        self.persons.add(events.identities.take(pa.array(places)), fresh, now)
+        return pa.array(persons, pa.binary()), found.created, found.merged
+
+    def _lists(self, persons: pa.Array, now: float) -> pa.Array:
+        """The identities of each person as a map; read again for persons that this batch changed."""
+        places = self.lists.find(persons, now)
+        touched = pc.is_in(persons, pa.array(list(self.steps.touched), pa.binary()))
+        old = (places < 0) | touched.to_numpy(zero_copy_only=False)
+        table = self.lists.table
+        if old.any():
+            wanted = persons.filter(pa.array(old))
+            fresh = pa.table({"ids": _as_maps(self._read_lists(wanted.to_pylist()))})
+            places[old] = np.arange(table.num_rows, table.num_rows + len(wanted))
+            table = pa.concat_tables([table, fresh])
+            self.lists.add(wanted, fresh, now)
+        return taken(table, places).column(0).combine_chunks()
+
+    def _read_lists(self, persons: list[Node]) -> list[list[Identity]]:
+        """The identities of persons: for persons new in this batch its identities, for others those in the tables."""
+        own = {person: self.own[person] for person in persons if person in self.steps.new}
+        others = [person for person in persons if person not in own]
+        own.update(zip(others, read_lists(self.tables, others), strict=True))
+        return [own[person] for person in persons]
+
+
+def _uuids(persons: pa.Array) -> pa.Array:
+    return decode(CqlType("uuid"), encode(CqlType("blob"), persons), pa.string())
+
+
+def _as_maps(lists: Iterable[Iterable[Identity]]) -> pa.Array:
+    """Lists of identities as maps from kind to values."""
+    made = []
+    for identities in lists:
+        kinds: dict[str, list[str]] = {}
+        for kind, value in identities:
+            kinds.setdefault(kind, []).append(value)
+        made.append(list(kinds.items()))
+    return pa.array(made, _IDS)
+
+
+PROCESSES: dict[Match, IdentityCache] = {}
+"""The caches of this Python process, shared by its tasks."""
+
+
+# The events of an Arrow batch by their identities, in whole columns: which events need the rules, and the persons of
+# the others.
+
+
+@dataclass(frozen=True)
+class EventIdentities:
+    """The events of an Arrow batch: their distinct identities, and for each row the positions of its own (-1: none).
+
+    An identity is the kind, a zero byte and the value. Arguments `persons` have the person of each identity: empty if
+    it has none, null if unknown.
+    """
+
+    identities: pa.Array
+    codes: Array
+
+    @classmethod
+    def of(cls, kinds: Sequence[str], columns: Sequence[pa.Array]) -> EventIdentities:
+        identities: list[pa.Array] = []
+        codes, known = [], 0
+        for kind, column in zip(kinds, columns, strict=True):
+            coded = column.dictionary_encode()
+            found = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+            codes.append(np.where(found < 0, -1, found + known))
+            values = coded.dictionary.cast(pa.binary())
+            identities.append(pc.binary_join_element_wise(kind.encode(), values, SEPARATOR))
+            known += len(values)
+        return cls(pa.concat_arrays(identities), np.column_stack(codes))
+
+    def identity(self, place: int) -> Identity:
+        kind, _, value = self.identities[place].as_py().decode().partition("\0")
+        return kind, value
+
+    def unsettled(self, persons: pa.Array) -> Array:
+        """A mask of the events with an unknown identity, or with identities of two persons."""
+        of_event = _numbered(persons)[self.codes]
+        none = (self.codes < 0) | (of_event == NOBODY)
+        low = np.where(none, np.iinfo(np.int64).max, of_event).min(axis=1)
+        high = np.where(none, -1, of_event).max(axis=1)
+        cold: Array = (of_event == UNSEEN).any(axis=1, where=~none) | ((high >= 0) & (low != high))
+        return cold
+
+    def persons(self, persons: pa.Array) -> tuple[pa.Array, pa.Array]:
+        """For each event the position of its person, and the distinct persons in order."""
+        names = pc.unique(persons.filter(pc.greater(pc.binary_length(persons), 0)))
+        names = names.take(pc.sort_indices(names))
+        ranks = pc.index_in(persons, names).fill_null(len(names)).to_numpy(zero_copy_only=False)
+        rank = np.append(ranks, len(names))[self.codes].min(axis=1)
+        return pa.array(rank, mask=rank == len(names)), names
+
+
+def _numbered(persons: pa.Array) -> Array:
+    """A number for each person, equal for equal persons, and one more at the end, for the position -1."""
+    coded = persons.dictionary_encode()
+    numbers = coded.indices.fill_null(UNSEEN).to_numpy(zero_copy_only=False).astype(np.int64)
+    nobody = coded.dictionary.index(b"").as_py()
+    return np.append(np.where((numbers == nobody) & (numbers >= 0), NOBODY, numbers), NOBODY)

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
 
-from penstock.cql.matching.linking import Links, Node
+from penstock.cql.cql_writer import described
+from penstock.cql.matching.linking import Attach, Links, Node, ReadLinks, Resolved, resolve
 from penstock.database import Page
 from penstock.database.access import Access
 from penstock.database.cells import indexed
@@ -29,6 +31,9 @@ from penstock.errors import PenstockError
 
 WHERE = "cql.match"
 HUB, BUCKETS = 1000, 256
+SIZES_KEPT, LARGE_KEPT = 1_000_000, 1000
+TRUSTED = 0.1
+"""The fraction of the rows' time to live for which the first bucket of a large list is cached."""
 TOGETHER = 32
 """Partitions per read request."""
 SAFE = ("QUORUM", "LOCAL_QUORUM", "EACH_QUORUM", "ALL")
@@ -80,6 +85,17 @@ def create(store: IdStore, *, replication: Mapping[str, str | int]) -> None:
     )
     for name, columns in TABLES.items():
         session.execute(f"CREATE TABLE IF NOT EXISTS {store.table(name)} ({columns})", timeout=60)
+
+
+def require_tables(store: IdStore) -> None:
+    """Raise unless the store has the tables of `create`."""
+    for name, columns in TABLES.items():
+        table = described(store.access, store.table(name), store.limits.patience)
+        wanted = {column.split()[0] for column in columns.split(", PRIMARY")[0].split(", ")}
+        if {column.name for column in table.columns} != wanted:
+            raise PenstockError(
+                f"{table.full_name} is not a table of cql.create", where=WHERE, next="use another keyspace for cql.ids"
+            )
 
 
 @dataclass
@@ -219,3 +235,129 @@ def rows_of(page: Page, width: int) -> Iterable[Sequence[Any]]:
 
 def _now() -> bytes:
     return struct.pack(">q", time.time_ns() // 1_000_000)
+
+
+# All identities of persons: notes lead from list to list.
+
+
+def read_lists(tables: IdTables, persons: Sequence[Node]) -> list[list[Identity]]:
+    """The identities of each person, sorted by kind and value; at most `HUB` of them."""
+    known: dict[Node, PersonList] = {}
+    wanted = list(persons)
+    while wanted:
+        known |= tables.lists(wanted)
+        wanted = sorted({note for person in wanted for note in known[person].notes if note not in known})
+    return [_all(person, known)[:HUB] for person in persons]
+
+
+def _all(person: Node, known: dict[Node, PersonList]) -> list[Identity]:
+    found: set[Identity] = set()
+    ways, gone = [person], {person}
+    while ways:
+        here = known[ways.pop()]
+        found.update(here.identities)
+        new = [note for note in here.notes if note not in gone]
+        gone.update(new)
+        ways += new
+    return sorted(found)
+
+
+# Executes the steps of matching on the tables, for the events of one Arrow batch.
+
+
+@dataclass(frozen=True)
+class Large:
+    """The rows in bucket 0 of a list that may continue in other buckets; valid until a time of the monotonic clock."""
+
+    rows: frozenset[Identity]
+    until: float
+
+
+@dataclass
+class Steps:
+    """What a process knows about lists, across batches: upper bounds of their sizes, and the first buckets of large
+    ones."""
+
+    tables: IdTables
+    sizes: dict[Node, int] = field(default_factory=dict)
+    large: dict[Node, Large] = field(default_factory=dict)
+    touched: set[Node] = field(default_factory=set)
+    new: set[Node] = field(default_factory=set)
+
+    def run(self, groups: Sequence[tuple[Node, ...]], identities: Mapping[Node, Identity], create: bool) -> Resolved:
+        """The persons of nodes seen together.
+
+        Until `forget`, `touched` are the persons whose lists this changed, `new` those whose lists have nothing else.
+        """
+        if len(self.sizes) > SIZES_KEPT:
+            self.sizes.clear()
+        steps = resolve(groups, create=create)
+        answer: Links = {}
+        step = next(steps)
+        while True:
+            if isinstance(step, ReadLinks):
+                answer = self.tables.links(step.nodes)
+                # A node without links is not a person yet, and has no list.
+                for node in step.nodes:
+                    if node not in answer:
+                        self.sizes.setdefault(node, 0)
+            else:
+                answer = self._attach(step, identities)
+            try:
+                step = steps.send(answer)
+            except StopIteration as end:
+                found: Resolved = end.value
+                return found
+
+    def forget(self) -> None:
+        self.touched, self.new = set(), set()
+
+    def _attach(self, step: Attach, identities: Mapping[Node, Identity]) -> Links:
+        coming = Counter(person for _, person in step.pairs)
+        persons = coming.keys()
+        self._measure(coming)
+        self.new |= {person for person in persons - self.touched if not self.sizes[person]}
+        self.touched |= persons
+        self._list([(person, *identities.get(node, _note(node))) for node, person in step.pairs])
+        others = {node: person for node, person in step.pairs if node != person}
+        self.tables.link([pair for pair in step.pairs if pair[0] == pair[1]], confirmed=True)
+        self.tables.link(others.items(), confirmed=False)
+        answer = self.tables.links(step.again)
+        lists = self.tables.lists(sorted(others), limit=1)
+        self._list([(person, *_note(node)) for node, person in others.items() if len(lists[node])])
+        self.tables.link(others.items(), confirmed=True)
+        return answer
+
+    def _measure(self, coming: Mapping[Node, int]) -> None:
+        """Make sure that the sizes of lists that get these rows are known. Rows written again count again, and rows
+        expire: a list that could become large is read."""
+        now = time.monotonic()
+        if len(self.large) > LARGE_KEPT:
+            self.large.clear()
+        unsure = sorted(
+            person
+            for person, count in coming.items()
+            if self.sizes.get(person, HUB) + count > HUB
+            and (person not in self.large or self.large[person].until < now)
+        )
+        for person, found in self.tables.lists(unsure).items() if unsure else ():
+            self.sizes[person] = len(found)
+            rows = frozenset([*found.identities, *map(_note, found.notes)])
+            self.large[person] = Large(rows, now + TRUSTED * self.tables.ttl)
+
+    def _list(self, rows: Sequence[tuple[Node, str, str]]) -> None:
+        placed = []
+        for person, kind, value in rows:
+            there = person in self.large and (kind, value) in self.large[person].rows
+            bucket = 0 if there else bucket_of(self.sizes[person], value)
+            if bucket or not kind:
+                self.new.discard(person)
+            placed.append((person, bucket, kind, value))
+            if bucket:
+                placed.append((person, 0, "", ""))
+            self.sizes[person] += not there
+        self.tables.write(dict.fromkeys(placed))
+
+
+def _note(person: Node) -> Identity:
+    return "", person.hex()

@@ -25,7 +25,7 @@ from penstock.database.access import Access
 from penstock.database.cql_connection import connection
 from penstock.errors import PenstockError
 from penstock.kafka.security import require_servers
-from penstock.segment.member_tables.member_schema import BUCKETS, RECEIPTS_KEPT, explained
+from penstock.segment.member_tables.member_schema import BUCKETS, RECEIPTS_KEPT, aware, explained
 from penstock.wire.producer.blocking import BlockingProducer
 
 MODES = ("full", "changes")
@@ -115,25 +115,21 @@ class Sync:
         return None if not rows else self._receipt(rows[0]) if rows[0][3] else run
 
     def _receipt(self, row: tuple[Any, ...]) -> Receipt:
-        times = _aware(row[2]), _aware(row[3])
+        times = aware(row[2]), aware(row[3])
         return Receipt(self.segment, self.destination, str(row[0]), row[1], *times, *row[4:])
 
     def begin(self, mode: str) -> DeliveryRun:
         """The last run if it is not finished and has this mode, else a new run."""
-        rows = self._execute(
-            "SELECT run, mode, began, ended FROM {ks}.syncs WHERE destination = %s AND segment = %s"
-            " ORDER BY run DESC LIMIT 1",
-            (self.destination, self.segment),
-        )
+        rows = self._execute(f"{RUNS} ORDER BY run DESC LIMIT 1", (self.destination, self.segment))
         if rows and rows[0][3] is None and rows[0][1] == mode:
-            run, _, began, _ = rows[0]
+            run, _, began, *_ = rows[0]
             steps = self._execute(
                 "SELECT bucket, added, removed, digest FROM {ks}.sync_steps"
                 " WHERE destination = %s AND segment = %s AND run = %s",
                 (self.destination, self.segment, run),
             )
             return DeliveryRun(
-                run, mode, _aware(began), {bucket: (added, removed, sums) for bucket, added, removed, sums in steps}
+                run, mode, aware(began), {bucket: (added, removed, sums) for bucket, added, removed, sums in steps}
             )
         run, began = uuid1(), _now()
         self._execute(
@@ -168,14 +164,14 @@ class Sync:
         rows = self._execute(
             "SELECT person, until FROM {ks}.members WHERE segment = %s AND bucket = %s", (self.segment, bucket)
         )
-        return {person: _aware(until) for person, until in rows if until and _aware(until) > now}
+        return {person: aware(until) for person, until in rows if until and aware(until) > now}
 
     def _had(self, bucket: int) -> Members:
         rows = self._execute(
             "SELECT person, until FROM {ks}.delivered WHERE destination = %s AND segment = %s AND bucket = %s",
             (self.destination, self.segment, bucket),
         )
-        return {person: _aware(until) for person, until in rows if until}
+        return {person: aware(until) for person, until in rows if until}
 
     def _note(self, bucket: int, added: Members, removed: Iterable[str]) -> None:
         session, place, now = connection(self.access).rows, (self.destination, self.segment, bucket), _now()
@@ -221,10 +217,6 @@ def _hash(value: bytes) -> int:
 
 def _ttl(until: datetime, now: datetime) -> int:
     return max(1, int((until - now + REMOVALS_KEPT).total_seconds()))
-
-
-def _aware(time: datetime) -> datetime:
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _now() -> datetime:

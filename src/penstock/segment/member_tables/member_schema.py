@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import xxhash
@@ -41,6 +42,11 @@ TABLES = {
 def bucket_of(person: str) -> int:
     """The bucket of one person, as Spark's `pmod(xxhash64(person), BUCKETS)`, whose seed is 42."""
     return xxhash.xxh64_intdigest(person.encode(), 42) % BUCKETS
+
+
+def aware(time: datetime) -> datetime:
+    """The time with its zone; naive times, as the driver returns them, are UTC."""
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def create_tables(session: Any, keyspace: str) -> None:
