@@ -112,8 +112,10 @@ def test_a_hub_does_not_make_a_large_partition(empty: IdStore, cql: Any) -> None
     assert len([1 for _, bucket in sizes if bucket]) > 100
     links = [row[0] for row in cql.execute(f"SELECT node FROM {empty.keyspace}.links", timeout=60)]
     assert max(map(links.count, set(links[:50]))) <= 30
-    values = [value for _, some in found[0]["person_ids"] for value in some]
-    assert len(values) == HUB
+    for number, row in enumerate(found, 4000):
+        ids = dict(row["person_ids"])
+        assert f"c{number}" in ids["cookie"] and ids["partner"] == ["hub"]
+        assert sum(map(len, ids.values())) == HUB
 
 
 def test_what_is_seen_again_and_again_stays_listed(empty: IdStore, monkeypatch: pytest.MonkeyPatch) -> None:

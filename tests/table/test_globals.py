@@ -17,7 +17,7 @@ import pytest
 from cassandra.cluster import Session
 from confluent_kafka import Producer
 from kafka_topics import new_topic
-from pyspark.sql import SparkSession, functions as F
+from pyspark.sql import SparkSession, functions as F, types as st
 from waiting import until
 
 from penstock import cql as cql_tables, join, table
@@ -98,9 +98,8 @@ def test_types_that_json_is_not_read_in_are_refused() -> None:
     )
     for kind in kinds:
         with pytest.raises(PenstockError, match=r"column x is (map|binary).*of users.*declare it as string"):
-            table.global_table(
-                "users", servers="nowhere:1", schema=st.StructType().add("name", "string").add("x", kind)
-            )
+            schema = st.StructType().add("name", st.StringType()).add("x", kind)
+            table.global_table("users", servers="nowhere:1", schema=schema)
 
 
 def test_brokers_without_a_port_are_refused() -> None:

@@ -19,7 +19,17 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, functions as F, types as st
 
 from penstock.config import duration
-from penstock.cql.matching.id_store import WHERE, Identity, IdStore, IdTables, Steps, read_lists, require_tables
+from penstock.cql.matching.id_store import (
+    WHERE,
+    Identity,
+    IdStore,
+    IdTables,
+    Listed,
+    Steps,
+    read_lists,
+    require_tables,
+    with_own,
+)
 from penstock.cql.matching.linking import Node, node_of
 from penstock.cql.row_cache import MEASURED, Measures, RowCache, measured
 from penstock.database.columns import decode
@@ -41,7 +51,7 @@ KEY = "penstock$ids"
 MEASURES = Measures(("rows", "hits", "identities", "created", "merged", "requests", "wait_ms", "cached"))
 _IDS = pa.map_(pa.string(), pa.list_(pa.string()))
 _PERSON = pa.schema([("person", pa.binary())])
-_LISTS = pa.schema([("ids", _IDS)])
+_LISTS = pa.schema([("ids", _IDS), ("whole", pa.bool_())])
 
 
 def match(
@@ -64,9 +74,9 @@ def match(
     were last seen (at most a tenth less); "ignore" only reads.
 
     `into` is a string (a UUID), null for an event without a person. `<into>_ids` is a map<string, array<string>> from
-    kind to values, with at most 1000 values. Each Python process of Spark caches what it reads for `fresh`, at most
-    `cache` identities; it sees merges by other processes after that. `name` names the metrics in the query's progress
-    (`observedMetrics`).
+    kind to values, with at most 1000 values, the event's own among them. Each Python process of Spark caches what
+    it reads for `fresh`, at most `cache` identities; it sees merges by other processes after that. `name` names the
+    metrics in the query's progress (`observedMetrics`).
 
     A batch that runs again adds only what is missing; its persons may be newer after a merge. Raises PenstockError for
     missing tables or columns and an invalid `ttl` or `unknown`.
@@ -154,7 +164,7 @@ class IdentityCache:
         codes, names = events.persons(persons)
         lists = self._lists(names, began)
         self.steps.forget()
-        added = [_uuids(names).take(codes), lists.take(codes)]
+        added = [_uuids(names).take(codes), events.lists(persons, codes, lists)]
         numbers = [
             batch.num_rows,
             int(np.count_nonzero(events.codes.max(axis=1, initial=-1) >= 0)) - int(cold.sum()),
@@ -195,23 +205,25 @@ class IdentityCache:
         self.persons.add(events.identities.take(pa.array(places)), fresh, now)
         return pa.array(persons, pa.binary()), found.created, found.merged
 
-    def _lists(self, persons: pa.Array, now: float) -> pa.Array:
-        """The identities of each person as a map; read again for persons that this batch changed."""
+    def _lists(self, persons: pa.Array, now: float) -> pa.Table:
+        """The identities of each person, as `_LISTS`; read again for persons that this batch changed."""
         places = self.lists.find(persons, now)
         touched = pc.is_in(persons, pa.array(list(self.steps.touched), pa.binary()))
         old = (places < 0) | touched.to_numpy(zero_copy_only=False)
         table = self.lists.table
         if old.any():
             wanted = persons.filter(pa.array(old))
-            fresh = pa.table({"ids": _as_maps(self._read_lists(wanted.to_pylist()))})
+            found = self._read_lists(wanted.to_pylist())
+            ids = _as_maps(one.identities for one in found)
+            fresh = pa.table([ids, pa.array([one.whole for one in found], pa.bool_())], schema=_LISTS)
             places[old] = np.arange(table.num_rows, table.num_rows + len(wanted))
             table = pa.concat_tables([table, fresh])
             self.lists.add(wanted, fresh, now)
-        return taken(table, places).column(0).combine_chunks()
+        return taken(table, places)
 
-    def _read_lists(self, persons: list[Node]) -> list[list[Identity]]:
+    def _read_lists(self, persons: list[Node]) -> list[Listed]:
         """The identities of persons: for persons new in this batch its identities, for others those in the tables."""
-        own = {person: self.own[person] for person in persons if person in self.steps.new}
+        own = {person: Listed(self.own[person], True) for person in persons if person in self.steps.new}
         others = [person for person in persons if person not in own]
         own.update(zip(others, read_lists(self.tables, others), strict=True))
         return [own[person] for person in persons]
@@ -284,6 +296,27 @@ class EventIdentities:
         ranks = pc.index_in(persons, names).fill_null(len(names)).to_numpy(zero_copy_only=False)
         rank = np.append(ranks, len(names))[self.codes].min(axis=1)
         return pa.array(rank, mask=rank == len(names)), names
+
+    def lists(self, persons: pa.Array, person: pa.Array, lists: pa.Table) -> pa.Array:
+        """For each event the identities of its person, whose position is in `person`; its own are among them.
+
+        `lists` has the identities of the distinct persons. If one is not whole, events of this person may need others.
+        """
+        ids, places = lists.column("ids").combine_chunks(), person.fill_null(-1).to_numpy(zero_copy_only=False).copy()
+        cut = np.append(~lists.column("whole").to_numpy(), False)
+        known = {
+            place: dict.fromkeys((kind, value) for kind, some in ids[place].as_py() for value in some)
+            for place in np.flatnonzero(cut).tolist()
+        }
+        more: dict[tuple[int, frozenset[Identity]], int] = {}
+        for row in np.flatnonzero(cut[places]).tolist():
+            place = int(places[row])
+            codes = [code for code in self.codes[row].tolist() if code >= 0 and persons[code].as_py()]
+            own = frozenset(map(self.identity, codes))
+            if not own <= known[place].keys():
+                places[row] = more.setdefault((place, own), len(ids) + len(more))
+        made = _as_maps(with_own(known[place], own) for place, own in more)
+        return pa.concat_arrays([ids, made]).take(pa.array(places, mask=places < 0))
 
 
 def _numbered(persons: pa.Array) -> Array:

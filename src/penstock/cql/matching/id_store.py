@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
@@ -240,26 +240,42 @@ def _now() -> bytes:
 # All identities of persons: notes lead from list to list.
 
 
-def read_lists(tables: IdTables, persons: Sequence[Node]) -> list[list[Identity]]:
-    """The identities of each person, sorted by kind and value; at most `HUB` of them."""
+@dataclass(frozen=True)
+class Listed:
+    """At most `HUB` identities of a person, sorted by kind and value; `whole` if it has no others."""
+
+    identities: list[Identity]
+    whole: bool
+
+
+def read_lists(tables: IdTables, persons: Sequence[Node]) -> list[Listed]:
+    """The identities of each person."""
     known: dict[Node, PersonList] = {}
     wanted = list(persons)
     while wanted:
         known |= tables.lists(wanted)
         wanted = sorted({note for person in wanted for note in known[person].notes if note not in known})
-    return [_all(person, known)[:HUB] for person in persons]
+    return [_all(person, known) for person in persons]
 
 
-def _all(person: Node, known: dict[Node, PersonList]) -> list[Identity]:
+def _all(person: Node, known: dict[Node, PersonList]) -> Listed:
     found: set[Identity] = set()
-    ways, gone = [person], {person}
+    ways, gone, whole = [person], {person}, True
     while ways:
         here = known[ways.pop()]
         found.update(here.identities)
+        # A read has at most one row more than `HUB`.
+        whole = whole and here.whole and len(here) <= HUB
         new = [note for note in here.notes if note not in gone]
         gone.update(new)
         ways += new
-    return sorted(found)
+    return Listed(sorted(found)[:HUB], whole and len(found) <= HUB)
+
+
+def with_own(listed: Iterable[Identity], own: Collection[Identity]) -> list[Identity]:
+    """At most `HUB` identities with `own` among them, sorted."""
+    others = [identity for identity in listed if identity not in own]
+    return sorted([*own, *others[: HUB - len(own)]])
 
 
 # Executes the steps of matching on the tables, for the events of one Arrow batch.
