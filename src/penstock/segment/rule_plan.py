@@ -58,6 +58,7 @@ AND, OR = -1, -2
 WIDTH, TTL, STEP, UNTIL_FALSE, FIRST_TERM, LAST_TERM, FIRST_CODE, LAST_CODE, KEEP, BEGIN = range(10)
 KIND, AT, N, WITHIN, RESOLUTION, VALUE, BIT = range(7)
 BITS = 62
+"""Most predicates of a rule: bits of a mask above its first, without the sign."""
 HEAD = 8
 """Words of a record before those of its terms."""
 ENTER, PROLONG, LEAVE, EXPIRE = 1, 2, 3, 4
@@ -141,7 +142,7 @@ class _Builder:
             # The bins of a sum are rounded up to whole milliseconds, so they cover a little more than `within`.
             lasts = BINS * row[RESOLUTION] if row[KIND] == TOTAL else within
             at, bit, keep = at + width, bit + len(predicates(term)), max(keep, lasts)
-        if bit > BITS:
+        if bit - 1 > BITS:
             raise PenstockError(
                 f"{bit - 1} predicates in one rule", where=rule.where, next=f"split it: at most {BITS} are possible"
             )

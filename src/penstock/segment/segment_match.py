@@ -208,7 +208,7 @@ def stay(error: Exception) -> None:
 def require_same(file: RuleFile, known: str) -> None:
     """Raise RulesChanged if the file now has other rules and all of them are valid."""
     try:
-        text = file.path.read_text()
+        text = file.path.read_bytes().decode()
         if text == known:
             return
         found = parse(text, str(file.path))

@@ -8,7 +8,7 @@ whom to count; its value is computed from sketches.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -22,6 +22,7 @@ from penstock.database.requests import RequestLimits
 from penstock.database.retrying import retrying
 from penstock.errors import PenstockError
 from penstock.segment.member_tables.member_schema import COUNTS_KEPT, aware, explained
+from penstock.segment.rule_definitions import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -228,25 +229,55 @@ def minutes(changes: DataFrame) -> DataFrame:
 
 def parse(text: str) -> tuple[set[str], Value]:
     """The names in an expression, and a function from their sketches to the expression's sketch."""
-    tokens = list(_tokens(text))
-    names = {token for token in tokens if token not in "&|()-"}
-    value, rest = _either(tokens, text)
-    if rest:
-        raise _wrong(text, f"unexpected {rest[0]!r}")
-    return names, value
+    postfix = _postfix(text)
+
+    def value(sketches: Mapping[str, Sketch]) -> Sketch:
+        stack: list[Sketch] = []
+        for token in postfix:
+            if token in JOINS:
+                right = stack.pop()
+                stack.append(JOINS[token](stack.pop(), right))
+            else:
+                stack.append(sketches[token])
+        return stack[0]
+
+    return {token for token in postfix if token not in JOINS}, value
 
 
-def united(sketches: Iterator[Sketch] | list[Sketch]) -> Sketch:
-    """The union of the sketches."""
-    union = theta_union(SIZE)
-    for sketch in sketches:
-        union.update(sketch)
-    return union.get_result()
+def _postfix(text: str) -> list[str]:
+    """The expression in postfix order, without parentheses: in a loop, since expressions may be long and deep."""
+    found, waiting, name_next = list[str](), list[str](), True
+    for token in _tokens(text):
+        if name_next and token in ("&", "|", "-", ")"):
+            raise _wrong(text, "a segment name is missing")
+        if name_next != (token not in JOINS and token != ")"):
+            raise _wrong(text, f"unexpected {token!r}")
+        if token == "(":
+            waiting.append(token)
+        elif token == ")":
+            while waiting and waiting[-1] != "(":
+                found.append(waiting.pop())
+            if not waiting:
+                raise _wrong(text, "unexpected ')'")
+            waiting.pop()
+        elif token in JOINS:
+            while waiting and waiting[-1] != "(" and (token == "|" or waiting[-1] != "|"):
+                found.append(waiting.pop())
+            waiting.append(token)
+            name_next = True
+        else:
+            found.append(token)
+            name_next = False
+    if name_next:
+        raise _wrong(text, "a segment name is missing")
+    if "(" in waiting:
+        raise _wrong(text, "a parenthesis is not closed")
+    return [*found, *reversed(waiting)]
 
 
 def _tokens(text: str) -> Iterator[str]:
-    at = 0
-    while at < len(text.rstrip()):
+    at, end = 0, len(text.rstrip())
+    while at < end:
         match = _TOKEN.match(text, at)
         if not match:
             raise _wrong(text, f"unexpected character {text[at:].strip()[0]!r}")
@@ -254,37 +285,12 @@ def _tokens(text: str) -> Iterator[str]:
         at = match.end()
 
 
-def _either(tokens: list[str], text: str) -> tuple[Value, list[str]]:
-    left, tokens = _both(tokens, text)
-    while tokens and tokens[0] == "|":
-        right, tokens = _both(tokens[1:], text)
-        left = _joined(left, right, lambda a, b: united([a, b]))
-    return left, tokens
-
-
-def _both(tokens: list[str], text: str) -> tuple[Value, list[str]]:
-    left, tokens = _one(tokens, text)
-    while tokens and tokens[0] in "&-":
-        join = _intersection if tokens[0] == "&" else _without
-        right, tokens = _one(tokens[1:], text)
-        left = _joined(left, right, join)
-    return left, tokens
-
-
-def _one(tokens: list[str], text: str) -> tuple[Value, list[str]]:
-    if not tokens or tokens[0] in "&|-)":
-        raise _wrong(text, "a segment name is missing")
-    if tokens[0] != "(":
-        name = tokens[0]
-        return lambda sketches: sketches[name], tokens[1:]
-    inside, rest = _either(tokens[1:], text)
-    if not rest or rest[0] != ")":
-        raise _wrong(text, "a parenthesis is not closed")
-    return inside, rest[1:]
-
-
-def _joined(left: Value, right: Value, join: Callable[[Sketch, Sketch], Sketch]) -> Value:
-    return lambda sketches: join(left(sketches), right(sketches))
+def united(sketches: Iterable[Sketch]) -> Sketch:
+    """The union of the sketches."""
+    union = theta_union(SIZE)
+    for sketch in sketches:
+        union.update(sketch)
+    return union.get_result()
 
 
 def _intersection(a: Sketch, b: Sketch) -> Sketch:
@@ -294,9 +300,12 @@ def _intersection(a: Sketch, b: Sketch) -> Sketch:
     return both.get_result()
 
 
-def _without(a: Sketch, b: Sketch) -> Sketch:
-    return theta_a_not_b().compute(a, b)
+JOINS: dict[str, Callable[[Sketch, Sketch], Sketch]] = {
+    "|": lambda a, b: united([a, b]),
+    "&": _intersection,
+    "-": lambda a, b: theta_a_not_b().compute(a, b),
+}
 
 
 def _wrong(text: str, what: str) -> PenstockError:
-    return PenstockError(f"invalid segment expression: {what}", where=repr(text), next='write it as "a & b | c - d"')
+    return PenstockError(f"invalid segment expression: {what}", where=shown(text), next='write it as "a & b | c - d"')
