@@ -1,4 +1,4 @@
-"""Events on their way to a bucket: packed, unpacked, joined, and spread over rules and buckets, against plain Python."""
+"""Events on their way to a bucket: packed, unpacked, joined, spread over rules and buckets, against plain Python."""
 
 from __future__ import annotations
 

@@ -83,7 +83,9 @@ def touches(made: RulePlan, events: list[Event]) -> Touches:
         np.array(ends, np.int64),
         np.array(rules, np.int32),
         np.array(masks, np.int64),
-        np.array([[event.value] * len(made.values) for event in events], np.float64).reshape(len(events), -1),
+        np.array([[event.value] * len(made.values) for event in events], np.float64).reshape(
+            len(events), len(made.values)
+        ),
     )
 
 
