@@ -218,7 +218,7 @@ def changes(*found: tuple[str, int, int, int, int]) -> Changes:
 
 def unpacked(data: bytes | None) -> list[dict[str, Any]]:
     batch = pa.record_batch({"changes": pa.array([data], pa.binary())})
-    return pa.Table.from_batches(list(processor.rows(iter([batch])))).to_pylist()
+    return list(pa.Table.from_batches(list(processor.rows(iter([batch])))).to_pylist())
 
 
 def test_membership_events_are_rows_with_the_time_that_is_left() -> None:
