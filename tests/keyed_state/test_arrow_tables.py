@@ -29,6 +29,7 @@ from penstock.keyed_state.arrow_keys import (
 from penstock.keyed_state.buckets import GONE, upserted, with_gone
 from penstock.keyed_state.byte_index import KeyIndex
 
+few = settings(max_examples=50)
 TEXTS = st.none() | st.sampled_from(["", "a", "b", "aa", "é", "a\0"])
 FLOATS = st.none() | st.sampled_from([0.0, 1.5, math.nan, math.inf])
 ROWS = st.lists(st.tuples(TEXTS, FLOATS, st.none() | st.integers(-3, 3)), max_size=25)
@@ -53,6 +54,7 @@ def plain(rows: pa.Table) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("limit", [1, 2, arrow_keys.LIMIT])
+@few
 @given(ROWS, ROWS)
 def test_codes_are_equal_where_keys_are_equal_and_nowhere_else(
     limit: int, ours: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]]
@@ -66,6 +68,7 @@ def test_codes_are_equal_where_keys_are_equal_and_nowhere_else(
     assert len(set(of_key.values())) == len(of_key)
 
 
+@few
 @given(ROWS)
 def test_the_newest_row_of_a_key_is_the_last_of_those_with_the_highest_version(rows: list[tuple[Any, ...]]) -> None:
     best: dict[tuple[Any, ...], tuple[float, int]] = {}
@@ -77,6 +80,7 @@ def test_the_newest_row_of_a_key_is_the_last_of_those_with_the_highest_version(r
     assert plain(newest(table(rows), KEYS, "v")) == plain(table([rows[place] for place in places]))
 
 
+@few
 @given(ROWS.map(lambda rows: list({key(row): row for row in rows}.values())), ROWS)
 def test_in_a_join_null_equals_nothing(known: list[tuple[Any, ...]], asked: list[tuple[Any, ...]]) -> None:
     places = {key(row): place for place, row in enumerate(known) if None not in row[:2]}
@@ -84,6 +88,7 @@ def test_in_a_join_null_equals_nothing(known: list[tuple[Any, ...]], asked: list
     assert incomplete(table(asked), KEYS).tolist() == [None in row[:2] for row in asked]
 
 
+@few
 @given(ROWS, ROWS, st.sampled_from([0, 10**9]))
 def test_candidates_have_all_rows_that_may_match(
     known: list[tuple[Any, ...]], asked: list[tuple[Any, ...]], few: int
@@ -110,6 +115,7 @@ def test_rows_are_taken_by_position_with_nulls_for_none() -> None:
     assert taken(rows.slice(0, 0), np.array([-1, -1])).to_pydict()["s"] == [None, None]
 
 
+@few
 @given(ROWS, ROWS)
 def test_tables_as_bytes_are_the_same_tables(ours: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]]) -> None:
     assert plain(unpacked(packed(table(ours)))) == plain(table(ours))
@@ -125,6 +131,7 @@ def test_what_describes_a_blob_is_read_from_it() -> None:
     assert description.about(unpacked(packed(table([]))).schema) is None
 
 
+@few
 @given(ROWS, ROWS, st.data())
 def test_changed_rows_replace_those_with_their_key(
     rows: list[tuple[Any, ...]], changed: list[tuple[Any, ...]], data: st.DataObject
@@ -168,7 +175,7 @@ def with_arguments(rows: list[tuple[Any, ...]]) -> pa.Table:
     return made
 
 
-@settings(max_examples=60)
+@few
 @given(st.lists(ROWS, min_size=1, max_size=4))
 def test_aggregates_of_parts_are_those_of_all_rows(parts: list[list[tuple[Any, ...]]]) -> None:
     made = [partial(with_arguments(rows), KEYS, AGGREGATES) for rows in parts]
@@ -208,6 +215,7 @@ def test_a_mean_is_computed_from_its_two_parts() -> None:
 WORDS = st.lists(st.binary(max_size=3), max_size=30)
 
 
+@few
 @given(st.lists(WORDS, max_size=4), WORDS, st.sampled_from([pa.binary(), pa.large_binary()]))
 def test_an_index_numbers_keys_in_the_order_of_their_addition(
     added: list[list[bytes]], asked: list[bytes], kind: pa.DataType

@@ -18,6 +18,7 @@ from penstock.segment.predicate_index import WORD, index
 from penstock.segment.rule_definitions import Rule
 from penstock.segment.rule_plan import RulePlan, plan
 
+few = settings(max_examples=40)
 LONGS = st.integers(-(2**63), 2**63 - 1)
 FLOATS = st.floats(allow_nan=False, width=64)
 
@@ -69,6 +70,7 @@ def events_in(found: Touches) -> list[Event]:
     return made
 
 
+@few
 @given(st.integers(0, 2).flatmap(lambda wide: st.tuples(st.just(wide), events_of(wide))))
 def test_packed_events_are_unpacked_as_they_were(given: tuple[int, list[Event]]) -> None:
     wide, events = given
@@ -83,6 +85,7 @@ def test_packed_events_are_unpacked_as_they_were(given: tuple[int, list[Event]])
     assert kinds == longs | {"ids": "|u1", "rules": "<i4", "values": "<f8"}
 
 
+@few
 @given(st.lists(events_of(1), min_size=1, max_size=4))
 def test_joined_parts_are_all_events_in_order(parts: list[list[Event]]) -> None:
     found = joined([touches_of(part, 1) for part in parts])
@@ -176,7 +179,7 @@ PLANS = {
 TIMES = st.integers(-(10**12), 4 * 10**12)
 
 
-@settings(max_examples=60)
+@few
 @given(st.sampled_from(sorted(PLANS)), st.integers(1, 5), st.data())
 def test_rows_are_packed_by_bucket_as_plain_python_does(name: str, buckets: int, data: st.DataObject) -> None:
     made = PLANS[name]
