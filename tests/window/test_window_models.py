@@ -43,12 +43,12 @@ def windows_of(shape: Shape, rows: list[Row]) -> dict[Window, list[Row]]:
     for key in {key for key, *_ in rows}:
         of_key = sorted((row for row in rows if row[0] == key), key=lambda row: row[1])
         session = [of_key[0]]
-        for row in [*of_key[1:], None]:
-            if row and row[1] - session[-1][1] < shape.gap:
-                session.append(row)
-                continue
-            found[key, session[0][1], session[-1][1] + shape.gap] += session
-            session = [row] if row else []
+        for row in of_key[1:]:
+            if row[1] - session[-1][1] >= shape.gap:
+                found[key, session[0][1], session[-1][1] + shape.gap] += session
+                session = []
+            session.append(row)
+        found[key, session[0][1], session[-1][1] + shape.gap] += session
     return found
 
 
