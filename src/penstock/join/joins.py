@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,9 @@ from penstock.keyed_state.arrow_keys import (
 from penstock.keyed_state.buckets import Logic, Step, stateful, upserted, with_gone
 from penstock.table.revisions import DELETED, ROW_DELETED, ROW_VERSION, VERSION, LatestLogic, changes
 from penstock.table.table import Table, versioned
+
+if TYPE_CHECKING:
+    from penstock.table.global_tables import GlobalTable
 
 HOWS = ("inner", "left", "full")
 SIDE = "_side"
@@ -123,14 +126,7 @@ def stream_table(stream: DataFrame, table: Table, *, name: str, how: str = "inne
     return stateful(rows, logic, name=name, key=table.key, output=output, timed=False)
 
 
-class Enriching(Protocol):
-    """A table for lookups, such as `GlobalTable`."""
-
-    def enrich(self, frame: DataFrame, *, on: str, how: str, name: str) -> DataFrame:
-        """The frame's rows with the table's columns."""
-
-
-def enrich(stream: DataFrame, table: Table | Enriching, *, on: str, name: str, how: str = "left") -> DataFrame:
+def enrich(stream: DataFrame, table: Table | GlobalTable, *, on: str, name: str, how: str = "left") -> DataFrame:
     """Joins each row of a stream with the row of any kind of table whose key is in the stream's column `on`.
 
     Rows without a match have nulls, or with `how="inner"` are left out. docs/tables.md compares the kinds of tables.

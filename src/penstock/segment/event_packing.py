@@ -162,7 +162,9 @@ class Packer:
 
 def packer(plan: RulePlan, found: Index, buckets: int) -> Packer:
     """The stage for these rules; `found` is the index of their predicates."""
-    return Packer(found, *_uses(plan), len(plan.values), len(plan.rules), buckets)
+    starts = np.cumsum([0, *map(len, plan.uses)], dtype=np.int64)
+    uses = np.array([use for uses in plan.uses for use in uses], np.int64).reshape(-1, 2)
+    return Packer(found, starts, uses[:, 0].copy(), uses[:, 1].copy(), len(plan.values), len(plan.rules), buckets)
 
 
 def _numbers(table: pa.Table, prefix: str, count: int, kind: type) -> Array:
@@ -184,13 +186,6 @@ def _bits(predicates: tuple[str, ...]) -> Column:
 
 def _bit(i: int) -> int:
     return 1 << i if i < WORD - 1 else -(1 << i)
-
-
-def _uses(plan: RulePlan) -> tuple[Array, Array, Array]:
-    """For each predicate where its rules begin; then all rules; then all bits."""
-    starts = np.cumsum([0, *map(len, plan.uses)], dtype=np.int64)
-    flat = np.array([use for uses in plan.uses for use in uses], np.int64).reshape(-1, 2)
-    return starts, flat[:, 0].copy(), flat[:, 1].copy()
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

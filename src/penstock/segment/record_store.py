@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.native import Array
 from penstock.native.jit import copy, uncounted
+from penstock.native.shared_memory import Slot
 from penstock.segment import record_kernel
 from penstock.segment.event_packing import Touches
 from penstock.segment.record_kernel import Events, Records, Rules, marks_of
@@ -52,18 +53,8 @@ SMALLEST = 1024
 ARRAYS = WORDS, INDEX, HEAP = 0, 1, 2
 
 
-class RecordArrays(Protocol):
-    """The memory of a store's arrays, by array number."""
-
-    def zeros(self, place: int, length: int) -> Array:
-        """A new array that replaces the current one."""
-
-    def longer(self, place: int, array: Array, used: int, length: int) -> Array:
-        """The array with more room; unused room takes no memory."""
-
-
 class Own:
-    """Memory of this process only."""
+    """Memory of this process only, with the functions of `shared_memory.Slot`."""
 
     def zeros(self, place: int, length: int) -> Array:
         return np.zeros(length, np.int64)
@@ -89,7 +80,7 @@ class Changes:
 class RecordStore:
     """The records of a bucket under one plan."""
 
-    def __init__(self, plan: RulePlan, memory: RecordArrays = OWN) -> None:
+    def __init__(self, plan: RulePlan, memory: Own | Slot = OWN) -> None:
         self.plan, self.memory = plan, memory
         self.words: Array = OWN.zeros(WORDS, SMALLEST)
         self.index: Array = OWN.zeros(INDEX, 3 * SMALLEST)
@@ -158,7 +149,7 @@ class RecordStore:
         self.heap = self.memory.zeros(HEAP, 2 * _power(max(least, SMALLEST)))
         record_kernel.rebuild(self.words, self.index, self.heap, self.sizes)
 
-    def move(self, memory: RecordArrays) -> None:
+    def move(self, memory: Own | Slot) -> None:
         """Move the arrays to this memory."""
         if memory is self.memory:
             return

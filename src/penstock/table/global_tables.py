@@ -22,7 +22,7 @@ from penstock.errors import PenstockError
 from penstock.kafka.security import require_servers
 from penstock.keyed_state.arrow_keys import arrow_schema
 from penstock.table.json_rows import decoded, unreadable
-from penstock.table.latest_rows import InMemory, LatestRows, OnDisk
+from penstock.table.latest_rows import InMemory, OnDisk
 from penstock.wire import Reader
 
 KEY = "_key"
@@ -172,7 +172,7 @@ class Replica:
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
-        self._rows: LatestRows = InMemory(feed.schema, feed.decode)
+        self._rows: InMemory | OnDisk = InMemory(feed.schema, feed.decode)
         self._lock, self._loaded = threading.Lock(), threading.Event()
         self.failed: BaseException | None = None
         threading.Thread(target=self._follow, name=f"replica of {feed.name}", daemon=True).start()
@@ -187,7 +187,7 @@ class Replica:
             return self._rows.get(keys)
 
     def _follow(self) -> None:
-        rows: LatestRows = self._rows
+        rows = self._rows
         try:
             while True:
                 try:
@@ -200,12 +200,12 @@ class Replica:
             self.failed = error
             self._loaded.set()
 
-    def _empty(self, rows: LatestRows) -> LatestRows:
+    def _empty(self, rows: InMemory | OnDisk) -> InMemory | OnDisk:
         if isinstance(rows, InMemory):
             return InMemory(self._feed.schema, self._feed.decode)
         return OnDisk(self._feed.schema, self._feed.folder, self._feed.decode)
 
-    def _keep(self, rows: LatestRows) -> None:
+    def _keep(self, rows: InMemory | OnDisk) -> None:
         """Follow the table with `rows`, which replace the rows before once they are complete."""
 
         def put(keys: pa.Array, values: pa.Array) -> None:

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -29,19 +29,6 @@ Decode: TypeAlias = Callable[[pa.Array, pa.Schema], tuple[pa.Table, Any]]
 """Returns the rows of the values that are neither null nor bad, in order, and a mask of the values that are not bad."""
 
 
-class LatestRows(Protocol):
-    """Rows by key."""
-
-    def put(self, keys: pa.Array, values: pa.Array) -> None:
-        """Add the newest records, in order; a null value deletes its key."""
-
-    def get(self, keys: pa.Array) -> tuple[Any, pa.Table]:
-        """A mask of the keys with a row, and a row for each key, null if there is none."""
-
-    @property
-    def nbytes(self) -> int: ...
-
-
 class InMemory:
     """Arrow columns with an index of the keys."""
 
@@ -57,6 +44,7 @@ class InMemory:
         return int(self._table.nbytes) + self._index.nbytes + self._row.nbytes
 
     def put(self, keys: pa.Array, values: pa.Array) -> None:
+        """Add the newest records, in order; a null value deletes its key."""
         rows, good = self._decode(values, self._schema)
         self.bad += int((~good).sum())
         number = self._index.add(keys)
@@ -76,6 +64,7 @@ class InMemory:
             self._table = self._table.combine_chunks()
 
     def get(self, keys: pa.Array) -> tuple[Any, pa.Table]:
+        """A mask of the keys with a row, and a row for each key, null if there is none."""
         number = self._index.find(keys)
         row = np.full(len(keys), -1, np.int64)
         row[number >= 0] = self._row[number[number >= 0]]
@@ -90,7 +79,7 @@ class InMemory:
 
 @dataclass
 class OnDisk:
-    """RocksDB with the unparsed records, in a folder that is removed with it."""
+    """The same in RocksDB, with the unparsed records, in a folder that is removed with it."""
 
     schema: pa.Schema
     folder: str
@@ -101,10 +90,6 @@ class OnDisk:
         rocksdb, folder = _rocksdb(), claimed(self.folder)
         self._database = rocksdb.Rdict(str(folder.path))
         weakref.finalize(self, _removed, self._database, folder)
-
-    @property
-    def nbytes(self) -> int:
-        return 0
 
     def put(self, keys: pa.Array, values: pa.Array) -> None:
         _, good = self.decode(values, self.schema)
