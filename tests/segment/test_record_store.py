@@ -109,7 +109,7 @@ EVENTS = st.lists(st.integers(0, 159), max_size=60, unique=True).map(sorted)
 def test_a_store_that_was_saved_or_compacted_goes_on_as_if_it_was_not(
     first: list[int], second: list[int], clock: int
 ) -> None:
-    made, early, late = plan(RULES), rows(0), rows(100)
+    made, early, late = plan(RULES), rows(0), rows(0)
     before, after = ([modelled(some[number]) for number in chosen] for some, chosen in ((early, first), (late, second)))
     stores = [RecordStore(made) for _ in range(3)]
     plain, saved, compacted = stores
