@@ -131,6 +131,16 @@ def test_a_store_that_was_saved_or_compacted_goes_on_as_if_it_was_not(
     assert found[0] == found[1] == found[2]
 
 
+def test_a_record_is_dropped_when_its_events_no_longer_count_and_not_before() -> None:
+    twice = simple("r", segment.count("a", at_least=2, within=td(milliseconds=100)))
+    for clock, kept in ((109, True), (110, False)):
+        store = RecordStore(plan([twice]))
+        took(store, seen("ann", 10, "a"))
+        store.compact(clock)
+        assert bool(listing(store)) is kept
+        assert took(store, seen("ann", clock, "a")) == ([("ann", "r", "enter", clock)] if kept else [])
+
+
 def test_rules_beyond_the_first_word_of_marks_are_found_again() -> None:
     count = 2 * MARKED + 5
     made = plan([simple(f"r{number}", f"p{number}", ttl=10_000) for number in range(count)])
