@@ -1,4 +1,4 @@
-"""The error answers of commands that serve HTTP: what happened, where, and what to do next."""
+"""The error answers of commands that serve HTTP."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from starlette.responses import JSONResponse
 from penstock.errors import PenstockError
 
 
+class RestError(PenstockError):
+    """An error answer; `status` is the HTTP status."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 def told(error: PenstockError, status: int | None = None) -> JSONResponse:
-    """The error as JSON; by default the status is 503 for a retriable error, else 400."""
+    """What happened, where, and what to do next, as JSON; by default the status is 503 if it is retriable, else 400."""
     said = {"error": error.what, "where": error.where, "next": error.next}
     return JSONResponse(said, status or (503 if error.retriable else 400))

@@ -6,8 +6,8 @@ import pytest
 from smt_chains import DEBEZIUM, EXTRACT, KAFKA, SCYLLA, TOMBSTONE, config_of, errors
 
 from penstock.connect.definition import REQUIRED
-from penstock.connect.transforms import regex
 from penstock.connect.transforms.shapes import path_steps
+from penstock.connect.transforms.topic_routing import regex_problem
 from penstock.connect.transforms.transform_chain import CLASSES, chain, definitions
 from penstock.errors import PenstockError
 
@@ -117,8 +117,8 @@ def test_aliases_are_given_once_and_predicates_have_known_classes() -> None:
 
 def test_expressions_of_java_that_python_lacks_are_no_errors() -> None:
     accepted = [r"(?<table>\w+)\k<table>", r"\p{Alpha}++", r"\Qa.(\E", "a(?i)b", r"[a-z&&[^b]]", r"\h*\z", "(?<=a+)b"]
-    assert [regex.problem(pattern) for pattern in accepted] == [None] * len(accepted)
-    assert [bool(regex.problem(pattern)) for pattern in ("[a", "a**b", "*", "a)")] == [True] * 4
+    assert [regex_problem(pattern) for pattern in accepted] == [None] * len(accepted)
+    assert [bool(regex_problem(pattern)) for pattern in ("[a", "a**b", "*", "a)")] == [True] * 4
 
 
 def test_paths_of_version_2_have_dots_and_backticks() -> None:

@@ -21,9 +21,9 @@ from penstock.connect.connector_store import STATES, connectors
 from penstock.connect.plugin_routes import validation
 from penstock.connect.properties import CLASS, properties
 from penstock.connect.providers import NAMING, Provided, Provider
-from penstock.connect.rest_errors import RestError
 from penstock.connect.routes import as_config
 from penstock.connect.secrets import is_secret, masked, restored
+from penstock.rest import RestError
 
 from .mutate import mutated
 from .runner import Decoder, Difference

@@ -16,10 +16,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from penstock.connect import plugin_routes, routes
-from penstock.connect.rest_errors import RestError
 from penstock.connect.routes import Call, RestRequest
 from penstock.connect.worker import ConnectWorker
 from penstock.errors import PenstockError
+from penstock.rest import RestError
 
 log = logging.getLogger(__name__)
 

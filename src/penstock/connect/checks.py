@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import chain
 from typing import Any
 
 from penstock.codec.debezium import PLACEMENT
@@ -95,26 +96,19 @@ def _hint(name: str, known: Iterable[str]) -> str:
 
 def _together(values: Mapping[str, Any], config: Mapping[str, str], wrong: set[str]) -> Problems:
     """Errors between properties that are each valid."""
-    rules: tuple[Callable[[Mapping[str, Any], Mapping[str, str]], Problems], ...] = (
-        _credentials,
-        _format,
-        _tls,
-        _producer,
-    )
-    for rule in rules:
-        for name, message in rule(values, config):
-            if name not in wrong:
-                yield name, message
+    for name, message in chain(_credentials(values), _format(values), _tls(values), _producer(values, config)):
+        if name not in wrong:
+            yield name, message
 
 
-def _credentials(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
+def _credentials(values: Mapping[str, Any]) -> Problems:
     if values["scylla.password"] is not None and values["scylla.user"] is None:
         yield "scylla.user", "Username is not set while password was set."
     if values["scylla.user"] is not None and values["scylla.password"] is None:
         yield "scylla.password", "Password is not set while username was set."
 
 
-def _format(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
+def _format(values: Mapping[str, Any]) -> Problems:
     if values["cdc.output.format"] != "legacy":
         if values["experimental.preimages.enabled"]:
             yield (
@@ -137,7 +131,7 @@ def _format(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
         )
 
 
-def _tls(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
+def _tls(values: Mapping[str, Any]) -> Problems:
     for name in ("truststore.path", "keystore.path", "openssl.keyCertChain", "openssl.privateKey"):
         path = values[f"scylla.ssl.{name}"]
         if path and not is_file(path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 from penstock.codec.avro import Avro
 from penstock.codec.protobuf import Protobuf
@@ -12,6 +13,7 @@ from penstock.codec.registry import Registry, Subjects
 from penstock.codec.text_formats import Json, JsonSchema, Text
 from penstock.codec.typed_records import Codec, Side
 from penstock.connect.definition import REQUIRED, Property, full_name, read_all
+from penstock.errors import PenstockError
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
 STRATEGIES = {
@@ -31,8 +33,16 @@ class Converter:
 
 
 def _urls(values: list[str]) -> str | None:
-    wrong = [url for url in values if not url.startswith(("http://", "https://"))]
+    wrong = [url for url in values or [""] if not _is_registry(url)]
     return f"{', '.join(wrong) or 'it'} is not a registry's address, such as http://127.0.0.1:8081" if wrong else None
+
+
+def _is_registry(url: str) -> bool:
+    try:
+        # A port is read, and checked, only on demand.
+        return bool(Registry(url)) and urlsplit(url).port != 0
+    except (PenstockError, ValueError):
+        return False
 
 
 REGISTRY = (

@@ -6,12 +6,11 @@ Kafka Connect reports them so.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Type = Literal["STRING", "INT", "LONG", "DOUBLE", "BOOLEAN", "LIST", "PASSWORD", "CLASS"]
+Type = Literal["STRING", "INT", "LONG", "BOOLEAN", "LIST", "PASSWORD", "CLASS"]
 Importance = Literal["HIGH", "MEDIUM", "LOW"]
 Check = Callable[[Any], str | None]
 """Returns the error of a value, or None."""
@@ -47,17 +46,12 @@ class Property:
         if self.allowed and not self.check:
             # In the case of its definition, so that callers can compare it.
             value = next((each for each in self.allowed if each.lower() == str(value).lower()), value)
-        wrong = self._wrong(value)
+            wrong = None if value in self.allowed else f"it must be one of {', '.join(self.allowed)}"
+        else:
+            wrong = self.check(value) if self.check else None
         if wrong:
             raise ValueError(f"Invalid value {text} for configuration {self.name}: {wrong}")
         return value
-
-    def _wrong(self, value: Any) -> str | None:
-        if self.check:
-            return self.check(value)
-        if self.allowed and value not in self.allowed:
-            return f"it must be one of {', '.join(self.allowed)}"
-        return None
 
     def described(self, order: int) -> dict[str, Any]:
         """The definition as in Connect's REST API."""
@@ -95,23 +89,22 @@ def _parse(wanted: Property, text: str) -> Any:
                 f"Invalid value {text} for configuration {wanted.name}: Expected value to be true or false"
             )
         return text.lower() == "true"
-    if wanted.type in ("INT", "LONG", "DOUBLE"):
+    if wanted.type in RANGES:
         return _number(wanted, text)
     return text
 
 
-def _number(wanted: Property, text: str) -> int | float:
-    low, high = RANGES.get(wanted.type, (-math.inf, math.inf))
+def _number(wanted: Property, text: str) -> int:
+    low, high = RANGES[wanted.type]
     try:
-        number = float(text) if wanted.type == "DOUBLE" else int(text)
         # Python accepts more than Java: 1_000, and digits of other scripts.
-        if low <= number <= high and text.isascii() and "_" not in text:
-            return number
+        if low <= int(text) <= high and text.isascii() and "_" not in text:
+            return int(text)
     except ValueError:
         pass
-    kind = "a number" if wanted.type == "DOUBLE" else f"a whole number from {low} to {high}"
     raise ValueError(
-        f"Invalid value {text} for configuration {wanted.name}: Not a number of type {wanted.type}; give {kind}"
+        f"Invalid value {text} for configuration {wanted.name}: Not a number of type {wanted.type}; "
+        f"give a whole number from {low} to {high}"
     )
 
 

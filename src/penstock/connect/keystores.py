@@ -36,10 +36,10 @@ def as_pem(store: str, password: str | None) -> str:
 
 
 def _write(file: Path, text: str) -> None:
-    fresh = file.with_suffix(f".{os.getpid()}")
-    fresh.touch(mode=0o600)
-    fresh.write_text(text)
-    fresh.replace(file)
+    # Several connectors may write the same file at once: each writes a file of its own, which only this user can read.
+    with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False) as fresh:
+        fresh.write(text)
+    Path(fresh.name).replace(file)
 
 
 def _contents(path: Path, password: str) -> str:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from penstock.connect.rest_errors import RestError
 from penstock.database.table_catalog import split_name
+from penstock.rest import RestError
 
 EXAMPLE = (
     '{"offsets": [{"partition": {"keyspace_name": "shop", "table_name": "orders"}, '

@@ -11,10 +11,10 @@ from penstock.connect.checks import Checked
 from penstock.connect.converters import CONVERTERS
 from penstock.connect.definition import REQUIRED, Property, as_text, full_name
 from penstock.connect.properties import ALIASES, CLASS, properties
-from penstock.connect.rest_errors import RestError
 from penstock.connect.routes import Answer, RestRequest, Routes, as_config, as_object
 from penstock.connect.transforms import transform_chain
 from penstock.connect.worker import ConnectWorker
+from penstock.rest import RestError
 
 Json = dict[str, Any]
 VERSION = "4.3.1"

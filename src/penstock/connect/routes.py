@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +11,9 @@ from penstock.connect.connector import Connector
 from penstock.connect.connector_store import PAUSED, STARTED, STOPPED
 from penstock.connect.database import TABLES
 from penstock.connect.providers import REFERENCE
-from penstock.connect.rest_errors import RestError
 from penstock.connect.secrets import masked
 from penstock.connect.worker import ConnectWorker
+from penstock.rest import RestError
 
 INITIAL = {"RUNNING": STARTED, "PAUSED": PAUSED, "STOPPED": STOPPED}
 CONFIGS = {"name": "the connector's name", "config": "its configuration as an object"}
@@ -44,11 +45,16 @@ Routes = dict[str, dict[str, Call]]
 
 
 def _list(worker: ConnectWorker, ask: RestRequest) -> Answer:
-    wanted = set(ask.query.get("expand", ()))
-    if not wanted & {"info", "status"}:
+    if "expand" not in ask.query:
         return 200, worker.names()
     parts: dict[str, Callable[[str], Any]] = {"info": lambda name: _info(worker.get(name)), "status": worker.status}
-    return 200, {name: {part: make(name) for part, make in parts.items() if part in wanted} for name in worker.names()}
+    wanted = {part: parts[part] for part in ask.query["expand"] if part in parts}
+    found = {}
+    for name in worker.names():
+        # A connector may be deleted meanwhile.
+        with suppress(RestError):
+            found[name] = {part: make(name) for part, make in wanted.items()}
+    return 200, found
 
 
 def _create(worker: ConnectWorker, ask: RestRequest) -> Answer:
@@ -103,19 +109,14 @@ def _restart(worker: ConnectWorker, ask: RestRequest) -> Answer:
     return (202, worker.status(ask.name)) if tasks or failed else (204, None)
 
 
-def _pause(worker: ConnectWorker, ask: RestRequest) -> Answer:
-    worker.set_state(ask.name, PAUSED)
-    return 202, None
+def _wanting(state: str, status: int) -> Call:
+    """Sets the state that the user wants."""
 
+    def call(worker: ConnectWorker, ask: RestRequest) -> Answer:
+        worker.set_state(ask.name, state)
+        return status, None
 
-def _resume(worker: ConnectWorker, ask: RestRequest) -> Answer:
-    worker.set_state(ask.name, STARTED)
-    return 202, None
-
-
-def _stop(worker: ConnectWorker, ask: RestRequest) -> Answer:
-    worker.set_state(ask.name, STOPPED)
-    return 204, None
+    return call
 
 
 def _tasks(worker: ConnectWorker, ask: RestRequest) -> Answer:
@@ -212,9 +213,9 @@ ROUTES: Routes = {
     "/connectors/{name}/config": {"GET": _get_config, "PUT": _put_config, "PATCH": _patch_config},
     "/connectors/{name}/status": {"GET": _status},
     "/connectors/{name}/restart": {"POST": _restart},
-    "/connectors/{name}/pause": {"PUT": _pause},
-    "/connectors/{name}/resume": {"PUT": _resume},
-    "/connectors/{name}/stop": {"PUT": _stop},
+    "/connectors/{name}/pause": {"PUT": _wanting(PAUSED, 202)},
+    "/connectors/{name}/resume": {"PUT": _wanting(STARTED, 202)},
+    "/connectors/{name}/stop": {"PUT": _wanting(STOPPED, 204)},
     "/connectors/{name}/tasks": {"GET": _tasks},
     "/connectors/{name}/tasks/{task}/status": {"GET": _task_status},
     "/connectors/{name}/tasks/{task}/restart": {"POST": _restart_task},

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 from penstock.connect.checks import Checked, check
 from penstock.connect.connector import Connector, World
 from penstock.connect.connector_store import PAUSED, STARTED, STOPPED, ConnectorStore, Kept
-from penstock.connect.rest_errors import RestError, not_found
 from penstock.connect.secrets import restored
 from penstock.connect.task import ENDED, FAILED, UNASSIGNED
+from penstock.rest import RestError
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -44,7 +44,7 @@ class ConnectWorker:
 
     def get(self, name: str) -> Connector:
         if name not in self._connectors:
-            raise not_found(name)
+            raise RestError(404, f"Connector {name} not found")
         return self._connectors[name]
 
     def create(self, name: str, config: Mapping[str, str], state: str = STARTED) -> None:

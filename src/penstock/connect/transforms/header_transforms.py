@@ -7,7 +7,8 @@ from dataclasses import replace
 from pyspark.sql import Column, functions as F
 
 from penstock.codec.typed_records import RecordPart, Side
-from penstock.connect.transforms.header_text import header, text
+from penstock.connect.definition import REQUIRED, Property
+from penstock.connect.transforms.conversions import header, text
 from penstock.connect.transforms.state import (
     DEFAULTS,
     KAFKA,
@@ -16,12 +17,12 @@ from penstock.connect.transforms.state import (
     Step,
     Transformation,
     Values,
-    needed,
+    fields,
     on_key_and_value,
     one_of,
+    rebuilt,
     some_names,
 )
-from penstock.connect.transforms.struct_edits import fields, rebuilt
 from penstock.errors import PenstockError
 
 
@@ -87,22 +88,31 @@ CLASSES = (
     Transformation(
         f"{KAFKA}InsertHeader",
         (
-            needed("header", "STRING", "The header's name."),
-            needed("value.literal", "STRING", "The header's value, written unchanged."),
+            Property("header", "STRING", REQUIRED, "The header's name.", None, "HIGH"),
+            Property("value.literal", "STRING", REQUIRED, "The header's value, written unchanged.", None, "HIGH"),
         ),
         _insert_header,
     ),
     Transformation(
         f"{KAFKA}DropHeaders",
-        (needed("headers", "LIST", "Names of headers to remove.", some_names),),
+        (Property("headers", "LIST", REQUIRED, "Names of headers to remove.", some_names, "HIGH"),),
         _drop_headers,
     ),
     *on_key_and_value(
         f"{KAFKA}HeaderFrom",
         (
-            needed("fields", "LIST", "Fields whose values become headers.", some_names),
-            needed("headers", "LIST", "The headers' names, in the order of the fields.", some_names),
-            needed("operation", "STRING", "move removes the fields, copy keeps them.", one_of("move", "copy")),
+            Property("fields", "LIST", REQUIRED, "Fields whose values become headers.", some_names, "HIGH"),
+            Property(
+                "headers", "LIST", REQUIRED, "The headers' names, in the order of the fields.", some_names, "HIGH"
+            ),
+            Property(
+                "operation",
+                "STRING",
+                REQUIRED,
+                "move removes the fields, copy keeps them.",
+                one_of("move", "copy"),
+                "HIGH",
+            ),
             DEFAULTS,
         ),
         _header_from,

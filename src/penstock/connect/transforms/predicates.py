@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from pyspark.sql import Column, functions as F
 
-from penstock.connect.transforms import regex
-from penstock.connect.transforms.state import KAFKA, Predicate, State, Step, Test, Values, joined, needed, not_empty
+from penstock.connect.definition import REQUIRED, Property
+from penstock.connect.transforms.state import KAFKA, Predicate, State, Step, Test, Values, joined, not_empty
+from penstock.connect.transforms.topic_routing import matches, regex_problem
 
 PREFIX = f"{KAFKA}predicates."
 
@@ -28,7 +29,7 @@ def where(test: Test, negate: bool, step: Step) -> Step:
 
 
 def _topic_name_matches(values: Values) -> Test:
-    return Test(lambda state: regex.matches(state, values["pattern"]))
+    return Test(lambda state: matches(state, values["pattern"]))
 
 
 def _has_header_key(values: Values) -> Test:
@@ -53,18 +54,18 @@ def _record_is_tombstone(values: Values) -> Test:
 
 
 def _pattern(text: str) -> str | None:
-    return not_empty(text) or regex.problem(text)
+    return not_empty(text) or regex_problem(text)
 
 
 CLASSES = (
     Predicate(
         f"{PREFIX}TopicNameMatches",
-        (needed("pattern", "STRING", "A Java regular expression that matches the whole topic.", _pattern, "MEDIUM"),),
+        (Property("pattern", "STRING", REQUIRED, "A Java regular expression that matches the whole topic.", _pattern),),
         _topic_name_matches,
     ),
     Predicate(
         f"{PREFIX}HasHeaderKey",
-        (needed("name", "STRING", "The header's name.", not_empty, "MEDIUM"),),
+        (Property("name", "STRING", REQUIRED, "The header's name.", not_empty),),
         _has_header_key,
     ),
     Predicate(f"{PREFIX}RecordIsTombstone", (), _record_is_tombstone),

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pyspark.sql import functions as F
 
 from penstock.codec.typed_records import RecordPart
+from penstock.connect.definition import REQUIRED, Property
 from penstock.connect.transforms.state import (
     DEFAULTS,
     KAFKA,
@@ -15,18 +16,19 @@ from penstock.connect.transforms.state import (
     Step,
     Transformation,
     Values,
-    needed,
+    basics,
+    fields,
+    on_each,
     on_key_and_value,
-    option,
+    rebuilt,
     some_names,
+    struct_schema,
 )
-from penstock.connect.transforms.struct_edits import basics, fields, rebuilt, struct_schema
-from penstock.connect.transforms.struct_fields import on_each
 from penstock.errors import PenstockError
 
 # A name in backticks ends at the first backtick without a backslash before it and with a dot or the end after it.
 _QUOTED = re.compile(r"`(.*?)(?<!\\)`(?=\.|$)")
-SYNTAX = option(
+SYNTAX = Property(
     "field.syntax.version",
     "STRING",
     "V1",
@@ -104,23 +106,26 @@ def _value_to_key(values: Values) -> Step:
 CLASSES = (
     *on_key_and_value(
         f"{KAFKA}ExtractField",
-        (needed("field", "STRING", "The field that replaces the struct.", None, "MEDIUM"), DEFAULTS, SYNTAX),
+        (Property("field", "STRING", REQUIRED, "The field that replaces the struct."), DEFAULTS, SYNTAX),
         on_each(_extracted),
         _wrong_path,
     ),
     *on_key_and_value(
         f"{KAFKA}HoistField",
-        (needed("field", "STRING", "The only field of the new struct.", None, "MEDIUM"),),
+        (Property("field", "STRING", REQUIRED, "The only field of the new struct."),),
         on_each(_hoisted),
     ),
     *on_key_and_value(
         f"{KAFKA}Flatten",
-        (option("delimiter", "STRING", ".", "The delimiter between the names of nested fields."),),
+        (Property("delimiter", "STRING", ".", "The delimiter between the names of nested fields."),),
         on_each(_flattened),
     ),
     Transformation(
         f"{KAFKA}ValueToKey",
-        (needed("fields", "LIST", "Fields of the value that make up the new key.", some_names), DEFAULTS),
+        (
+            Property("fields", "LIST", REQUIRED, "Fields of the value that make up the new key.", some_names, "HIGH"),
+            DEFAULTS,
+        ),
         _value_to_key,
     ),
 )

@@ -1,4 +1,4 @@
-"""The records between the steps of a chain of transforms.
+"""The records between the steps of a chain of transforms, edits of their structs, and what a transform class is.
 
 Before a step takes a struct apart, the struct becomes a column of the frame (`pinned`). Otherwise each field would
 contain the whole expression of the record, and the expression would grow exponentially with the steps.
@@ -6,20 +6,22 @@ contain the whole expression of the record, and the expression would grow expone
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_, or_
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pyspark.sql import Column, DataFrame, functions as F
 
-from penstock.codec.connect_schema import nothing
+from penstock.codec.connect_schema import Schema, nothing
 from penstock.codec.typed_records import RecordPart, Records, Side
-from penstock.connect.definition import REQUIRED, Check, Importance, Property, Type as OptionType
+from penstock.connect.definition import Check, Property
+from penstock.errors import PenstockError
 
-Values = Mapping[str, Any]
-"""The values of a class's options, by name without a prefix."""
+BASICS = ("name", "version", "parameters")
+"""The properties of a schema besides its type, fields and default."""
 NO_HEADERS = "array<struct<key: string, value: binary>>"
 
 
@@ -144,21 +146,86 @@ def _merged(parts: Iterable[RecordPart]) -> tuple[RecordPart, ...]:
     return tuple(found)
 
 
+def is_event(part: RecordPart) -> bool:
+    return str(part.schema.get("name", "")).endswith(".Envelope")
+
+
+# Takes structs apart into fields, and makes structs of fields, with their schemas.
+
+
+def plain(schema: Schema) -> Schema:
+    """The schema of a field without the field's name."""
+    return {name: value for name, value in schema.items() if name != "field"}
+
+
+def optional_text(optional: bool = True) -> Schema:
+    return {"type": "string", "optional": optional}
+
+
+def basics(schema: Schema) -> dict[str, Any]:
+    return {name: schema[name] for name in BASICS if name in schema}
+
+
+def fields(part: RecordPart, purpose: str) -> dict[str, RecordPart]:
+    """The fields of a struct by name, in order; raises PenstockError, at `purpose`, if it is not a struct."""
+    if part.schema["type"] != "struct":
+        raise PenstockError(
+            f"only a struct has fields, and this is a single value of type {part.schema['type']}",
+            where=purpose,
+            next="put this transform before the transform that replaces the struct",
+        )
+    return {
+        field["field"]: RecordPart(part.payload.getField(field["field"]), plain(field))
+        for field in part.schema["fields"]
+    }
+
+
+def all_fields(state: State, side: Side) -> dict[str, RecordPart]:
+    """The fields of all alternatives that are structs; of fields with the same name the first."""
+    found: dict[str, RecordPart] = {}
+    for part in state.parts(side):
+        if part.schema["type"] == "struct":
+            found = fields(part, "") | found
+    return found
+
+
+def rebuilt(part: RecordPart, members: Iterable[tuple[str, RecordPart]], *, optional: bool = False) -> RecordPart:
+    """A struct of these fields that replaces `part`, with its name and version; null where `part` is null."""
+    listed = list(members)
+    _refuse_twins([name for name, _ in listed], part)
+    schema = struct_schema(((name, member.schema) for name, member in listed), optional=optional)
+    payload = F.struct(*(member.payload.alias(name) for name, member in listed))
+    return RecordPart(F.when(part.payload.isNotNull(), payload), schema | basics(part.schema))
+
+
+def each_field(part: RecordPart, purpose: str, change: Callable[[str, RecordPart], RecordPart]) -> RecordPart:
+    """The struct with `change(name, field)` instead of each field."""
+    changed = ((name, change(name, field)) for name, field in fields(part, purpose).items())
+    return rebuilt(part, changed, optional=part.schema["optional"])
+
+
+def struct_schema(members: Iterable[tuple[str, Schema]], *, optional: bool = False) -> Schema:
+    """The schema of a struct without a name."""
+    listed = [{**schema, "field": name} for name, schema in members]
+    return {"type": "struct", "fields": listed, "optional": optional}
+
+
+def _refuse_twins(names: list[str], part: RecordPart) -> None:
+    twins = [name for name, count in Counter(names).items() if count > 1]
+    if twins:
+        raise PenstockError(
+            f"a struct cannot have two fields {', '.join(twins)}",
+            where=f"the transforms of {part.schema.get('name', 'a record')}",
+            next="rename one of them",
+        )
+
+
 # Classes of transforms and predicates: their names, options, and how steps are made from the options' values.
 
 
-def no_problem(values: Values) -> str | None:
-    return None
-
-
-@dataclass(frozen=True)
-class Transformation:
-    """A transform class; `problem` returns the error of the options together, or None."""
-
-    name: str
-    options: tuple[Property, ...]
-    make: Callable[[Values], Step]
-    problem: Callable[[Values], str | None] = no_problem
+Values = Mapping[str, Any]
+"""The values of a class's options, by name without a prefix."""
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -173,38 +240,24 @@ class Test:
 
 
 @dataclass(frozen=True)
-class Predicate:
-    """A predicate class."""
+class Plugin(Generic[Made]):
+    """A class that makes steps or tests; `problem` returns the error of the options together, or None."""
 
     name: str
     options: tuple[Property, ...]
-    make: Callable[[Values], Test]
-    problem: Callable[[Values], str | None] = no_problem
+    make: Callable[[Values], Made]
+    problem: Callable[[Values], str | None] = lambda values: None
 
 
-def option(
-    name: str,
-    kind: OptionType,
-    default: Any,
-    doc: str,
-    check: Check | None = None,
-    importance: Importance = "MEDIUM",
-) -> Property:
-    return Property(name, kind, default, doc, check, importance)
-
-
-def needed(
-    name: str, kind: OptionType, doc: str, check: Check | None = None, importance: Importance = "HIGH"
-) -> Property:
-    """A required option."""
-    return Property(name, kind, REQUIRED, doc, check, importance)
+Transformation = Plugin[Step]
+Predicate = Plugin[Test]
 
 
 def on_key_and_value(
     name: str,
     options: tuple[Property, ...],
     make: Callable[[Side, Values], Step],
-    problem: Callable[[Values], str | None] = no_problem,
+    problem: Callable[[Values], str | None] = lambda values: None,
 ) -> list[Transformation]:
     """The `$Key` and `$Value` classes of a transform."""
 
@@ -214,9 +267,15 @@ def on_key_and_value(
     return [of("key"), of("value")]
 
 
-KAFKA = "org.apache.kafka.connect.transforms."
+def on_each(change: Callable[[RecordPart, Values], RecordPart]) -> Callable[[Side, Values], Step]:
+    """A step that changes each key or value on its own."""
+    return lambda side, values: lambda state: state.each(side, lambda part: change(part, values))
 
-DEFAULTS = option(
+
+KAFKA = "org.apache.kafka.connect.transforms."
+DEBEZIUM = "io.debezium.transforms."
+
+DEFAULTS = Property(
     "replace.null.with.default",
     "BOOLEAN",
     True,
@@ -234,3 +293,7 @@ def some_names(value: Any) -> str | None:
 
 def one_of(*allowed: str) -> Check:
     return lambda value: None if value in allowed else f"String must be one of: {', '.join(allowed)}"
+
+
+def one_of_any_case(*allowed: str) -> Check:
+    return lambda value: None if value.lower() in allowed else f"Value must be one of {', '.join(allowed)}"

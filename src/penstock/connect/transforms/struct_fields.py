@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from pyspark.sql import functions as F
 
 from penstock.codec.connect_schema import nothing, spark_type
 from penstock.codec.typed_records import RecordPart, Side
-from penstock.connect.transforms import dates
+from penstock.connect.definition import REQUIRED, Property
+from penstock.connect.transforms.conversions import INTEGERS, TIMESTAMP, is_time
 from penstock.connect.transforms.state import (
     DEFAULTS,
     KAFKA,
     State,
     Step,
     Values,
-    needed,
+    each_field,
+    fields,
     not_empty,
+    on_each,
     on_key_and_value,
-    option,
+    optional_text,
+    rebuilt,
     some_names,
     topic_column,
 )
-from penstock.connect.transforms.struct_edits import fields, optional_text, rebuilt
 from penstock.errors import PenstockError
 
 NEEDED_MARK = "With ! at the end of the name the field is required; by default, and with ?, it is optional."
 UNSET = "records of a source have no {} yet when transforms run; remove the !, and the field is null"
-INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
-
-
-def on_each(change: Callable[[RecordPart, Values], RecordPart]) -> Callable[[Side, Values], Step]:
-    """A step that changes each key or value on its own."""
-    return lambda side, values: lambda state: state.each(side, lambda part: change(part, values))
 
 
 def _named(spec: str) -> tuple[str, bool]:
@@ -53,7 +51,7 @@ def _insert_field(side: Side, values: Values) -> Step:
             schema = {"type": "int32", "optional": True}
             found.append((_named(values["partition.field"])[0], RecordPart(nothing(schema), schema)))
         if values["timestamp.field"]:
-            schema = {"type": "int64", "optional": True, "name": dates.TIMESTAMP, "version": 1}
+            schema = {"type": "int64", "optional": True, "name": TIMESTAMP, "version": 1}
             found.append((_named(values["timestamp.field"])[0], RecordPart(nothing(schema), schema)))
         if values["static.field"]:
             name, optional = _named(values["static.field"])
@@ -95,11 +93,11 @@ def _pairs(names: list[str]) -> str | None:
 
 
 def _masked(part: RecordPart, values: Values) -> RecordPart:
-    masked = {
-        name: _mask(name, field, values["replacement"]) if name in values["fields"] else field
-        for name, field in fields(part, "MaskField").items()
-    }
-    return rebuilt(part, masked.items(), optional=part.schema["optional"])
+    return each_field(
+        part,
+        "MaskField",
+        lambda name, field: _mask(name, field, values["replacement"]) if name in values["fields"] else field,
+    )
 
 
 def _mask(name: str, field: RecordPart, replacement: str | None) -> RecordPart:
@@ -134,7 +132,7 @@ def _replacement(field: RecordPart, text: str) -> object:
         return None
     if kind in ("float", "double"):
         return number
-    if kind not in INTEGERS or dates.is_time(field.schema):
+    if kind not in INTEGERS or is_time(field.schema) or not math.isfinite(number):
         return None
     # Java keeps the lowest bits of an integer that is too large.
     half = 1 << (INTEGERS[kind] - 1)
@@ -161,22 +159,22 @@ CLASSES = (
     *on_key_and_value(
         f"{KAFKA}InsertField",
         (
-            option("topic.field", "STRING", None, f"The field for the topic's name. {NEEDED_MARK}"),
-            option(
+            Property("topic.field", "STRING", None, f"The field for the topic's name. {NEEDED_MARK}"),
+            Property(
                 "partition.field",
                 "STRING",
                 None,
                 "The field for the partition, which is null: the producer chooses it later.",
                 _may_be_null("partition"),
             ),
-            option(
+            Property(
                 "offset.field",
                 "STRING",
                 None,
                 "The field for the offset, which only sink connectors know.",
                 lambda spec: "records of a source have no offset; only a sink connector can insert it",
             ),
-            option(
+            Property(
                 "timestamp.field",
                 "STRING",
                 None,
@@ -184,8 +182,8 @@ CLASSES = (
                 "The time of a change is in its source.ts_ms.",
                 _may_be_null("timestamp"),
             ),
-            option("static.field", "STRING", None, f"The field for static.value. {NEEDED_MARK}"),
-            option("static.value", "STRING", None, "The string in static.field."),
+            Property("static.field", "STRING", None, f"The field for static.value. {NEEDED_MARK}"),
+            Property("static.value", "STRING", None, "The string in static.field."),
             DEFAULTS,
         ),
         _insert_field,
@@ -194,11 +192,11 @@ CLASSES = (
     *on_key_and_value(
         f"{KAFKA}ReplaceField",
         (
-            option("exclude", "LIST", [], "Fields to remove, also if include has them."),
-            option("include", "LIST", [], "Fields to keep; all if empty."),
-            option("renames", "LIST", [], "Pairs old:new.", _pairs),
-            option("blacklist", "LIST", [], "The old name of exclude.", importance="LOW"),
-            option("whitelist", "LIST", [], "The old name of include.", importance="LOW"),
+            Property("exclude", "LIST", [], "Fields to remove, also if include has them."),
+            Property("include", "LIST", [], "Fields to keep; all if empty."),
+            Property("renames", "LIST", [], "Pairs old:new.", _pairs),
+            Property("blacklist", "LIST", [], "The old name of exclude.", importance="LOW"),
+            Property("whitelist", "LIST", [], "The old name of include.", importance="LOW"),
             DEFAULTS,
         ),
         on_each(_replaced),
@@ -206,8 +204,8 @@ CLASSES = (
     *on_key_and_value(
         f"{KAFKA}MaskField",
         (
-            needed("fields", "LIST", "Fields to mask.", some_names),
-            option(
+            Property("fields", "LIST", REQUIRED, "Fields to mask.", some_names, "HIGH"),
+            Property(
                 "replacement",
                 "STRING",
                 None,
@@ -222,8 +220,8 @@ CLASSES = (
     *on_key_and_value(
         f"{KAFKA}SetSchemaMetadata",
         (
-            option("schema.name", "STRING", None, "The schema's new name.", importance="HIGH"),
-            option("schema.version", "INT", None, "The schema's new version.", importance="HIGH"),
+            Property("schema.name", "STRING", None, "The schema's new name.", importance="HIGH"),
+            Property("schema.version", "INT", None, "The schema's new version.", importance="HIGH"),
             DEFAULTS,
         ),
         on_each(_set_metadata),

@@ -1,18 +1,113 @@
-"""RegexRouter, TimestampRouter and Filter: choose the topic of records, or drop them."""
+"""Transforms that choose the topic of records or drop them: RegexRouter, TimestampRouter, Filter, ByLogicalTableRouter.
+
+Their regular expressions are Java's: Python checks them, and Spark, which uses Java's, applies them.
+"""
 
 from __future__ import annotations
 
+import re
+import warnings
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
-from pyspark.sql import functions as F
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import IllegalArgumentException
+from pyspark.sql import Column, DataFrame, functions as F
 
-from penstock.connect.transforms import dates, regex
-from penstock.connect.transforms.state import KAFKA, State, Step, Transformation, Values, needed, option, topic_column
+from penstock.codec.connect_schema import avro_name
+from penstock.codec.typed_records import RecordPart
+from penstock.connect.definition import REQUIRED, Property
+from penstock.connect.transforms.conversions import formatted, pattern_problem
+from penstock.connect.transforms.state import (
+    DEBEZIUM,
+    KAFKA,
+    State,
+    Step,
+    Transformation,
+    Values,
+    fields,
+    is_event,
+    one_of_any_case,
+    rebuilt,
+    topic_column,
+)
 from penstock.errors import PenstockError
+
+# PySpark raises Java's IllegalArgumentException as its own.
+JAVA_ERRORS = (Py4JJavaError, IllegalArgumentException)
+BY_TABLE = "the transform ByLogicalTableRouter"
+# Java's syntax that Python lacks or writes differently, and a similar replacement: only the syntax is checked.
+_ALIKE: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
+    (re.compile(r"\\Q(.*?)(\\E|$)", re.DOTALL), lambda found: re.escape(found[1])),
+    (re.compile(r"\(\?<([A-Za-z]\w*)>"), r"(?P<\1>"),
+    (re.compile(r"\\k<(\w+)>"), r"(?P=\1)"),
+    (re.compile(r"\\[pP](\{\w+\}|\w)"), r"\\w"),
+    (re.compile(r"\\[hHvVRXzGe]"), r"\\s"),
+    (re.compile(r"\(\?[a-zA-Z]*(-[a-zA-Z]+)?\)"), ""),
+)
+
+
+def regex_problem(pattern: str) -> str | None:
+    """The error of a Java regular expression, or None."""
+    for java, alike in _ALIKE:
+        pattern = java.sub(alike, pattern)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # Java's && in classes.
+            re.compile(pattern)
+    except re.error as error:
+        # Java accepts some look-behinds that Python refuses.
+        return None if "look-behind" in str(error) else f"Invalid regex: {error}"
+    return None
+
+
+def matches(state: State, pattern: str) -> Column | bool:
+    """Whether the pattern matches the whole topic; a bool if all records have the same topic."""
+    if isinstance(state.topic, str):
+        return bool(_matcher(state.frame, pattern, state.topic).matches())
+    return F.coalesce(state.topic.rlike(_whole(pattern)), F.lit(False))
+
+
+def replaced(state: State, pattern: str, replacement: str) -> str | Column:
+    """The topic after Java's replacement (with `$1`) if the pattern matches the whole topic; else the topic itself."""
+    if not isinstance(state.topic, str):
+        return F.regexp_replace(state.topic, _whole(pattern), replacement)
+    matcher = _matcher(state.frame, pattern, state.topic)
+    if not matcher.matches():
+        return state.topic
+    try:
+        return str(matcher.replaceFirst(replacement))
+    except JAVA_ERRORS as error:
+        raise PenstockError(
+            f"the replacement {replacement!r} does not fit the regular expression {pattern!r}: {_reason(error)}",
+            where=f"topic {state.topic}",
+            next="use $1 to $9 for groups of the expression, and \\$ for a dollar sign",
+        ) from None
+
+
+def _matcher(frame: DataFrame, pattern: str, text: str) -> Any:
+    jvm: Any = frame.sparkSession.sparkContext._jvm
+    try:
+        return jvm.java.util.regex.Pattern.compile(pattern).matcher(text)
+    except JAVA_ERRORS as error:
+        raise PenstockError(
+            f"{pattern!r} is not a Java regular expression: {_reason(error)}",
+            where=f"topic {text}",
+            next="correct the expression of this transform or predicate",
+        ) from None
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "java_exception", error)).partition("\n")[0]
+
+
+def _whole(pattern: str) -> str:
+    return rf"\A(?:{pattern})\z"
 
 
 def _regex_router(values: Values) -> Step:
-    return lambda state: replace(state, topic=regex.replaced(state, values["regex"], values["replacement"]))
+    return lambda state: replace(state, topic=replaced(state, values["regex"], values["replacement"]))
 
 
 def _timestamp_router(values: Values) -> Step:
@@ -24,7 +119,7 @@ def _timestamp_router(values: Values) -> Step:
                 where="the transform TimestampRouter",
                 next="keep the column ts of the change frame",
             )
-        time = dates.formatted(F.unix_millis("ts"), values["timestamp.format"])
+        time = formatted(F.unix_millis("ts"), values["timestamp.format"])
         named = F.replace(F.lit(values["topic.format"]), F.lit("${topic}"), topic_column(state.topic))
         return replace(state, topic=F.replace(named, F.lit("${timestamp}"), time))
 
@@ -35,35 +130,159 @@ def _filter(values: Values) -> Step:
     return lambda state: None
 
 
+# Debezium's ByLogicalTableRouter: several tables in one topic, with another key field for the table.
+
+
+def _no_replacement(values: Values) -> str | None:
+    if values["key.field.regex"] and not values["key.field.replacement"]:
+        return "key.field.replacement must be non-empty if key.field.regex is set."
+    return None
+
+
+def _by_logical_table(values: Values) -> Step:
+    def apply(state: State) -> State:
+        if not isinstance(state.topic, str):
+            raise PenstockError(
+                "schemas are named after the topic, and the topic differs from record to record",
+                where=BY_TABLE,
+                next="put it before the transform that routes by a field or a time",
+            )
+        if not matches(state, values["topic.regex"]):
+            return state
+        topic = replaced(state, values["topic.regex"], values["topic.replacement"])
+        if not topic:
+            return state
+        return _moved(state, str(topic), values)
+
+    return apply
+
+
+def _moved(state: State, topic: str, values: Values) -> State:
+    identifier = state.topic
+    if values["key.field.regex"]:
+        identifier = replaced(state, values["key.field.regex"], values["key.field.replacement"])
+
+    def name(suffix: str) -> str:
+        full = f"{topic}.{suffix}"
+        return avro_name(full) if values["schema.name.adjustment.mode"].lower() == "avro" else full
+
+    def key(part: RecordPart) -> RecordPart:
+        members = fields(part, BY_TABLE)
+        listed = list(members.items())
+        if values["key.enforce.uniqueness"]:
+            field = RecordPart(F.lit(identifier), {"type": "string", "optional": False})
+            listed.append((values["key.field.name"], field))
+        return _renamed(rebuilt(part, listed, optional=part.schema["optional"]), name("Key"))
+
+    def value(part: RecordPart) -> RecordPart:
+        if not is_event(part):
+            return part
+        members = fields(part, BY_TABLE)
+        for image in {"before", "after"} & members.keys():
+            members[image] = _renamed(members[image], name("Value"))
+        return _renamed(rebuilt(part, members.items(), optional=part.schema["optional"]), name("Envelope"))
+
+    return replace(state.each("key", key).each("value", value), topic=topic)
+
+
+def _renamed(part: RecordPart, name: str) -> RecordPart:
+    """The same part with another schema name, which comes before the version."""
+    schema = {key: value for key, value in part.schema.items() if key not in ("name", "version", "parameters")}
+    rest = {key: part.schema[key] for key in ("version", "parameters") if key in part.schema}
+    return RecordPart(part.payload, schema | {"name": name} | rest)
+
+
 CLASSES = (
     Transformation(
         f"{KAFKA}RegexRouter",
         (
-            needed("regex", "STRING", "A Java regular expression that matches the whole topic.", regex.problem),
-            needed("replacement", "STRING", "The new topic; $1 is the match of the first group."),
+            Property(
+                "regex",
+                "STRING",
+                REQUIRED,
+                "A Java regular expression that matches the whole topic.",
+                regex_problem,
+                "HIGH",
+            ),
+            Property(
+                "replacement", "STRING", REQUIRED, "The new topic; $1 is the match of the first group.", None, "HIGH"
+            ),
         ),
         _regex_router,
     ),
     Transformation(
         f"{KAFKA}TimestampRouter",
         (
-            option(
+            Property(
                 "topic.format",
                 "STRING",
                 "${topic}-${timestamp}",
                 "The new topic, with ${topic} for the old one and ${timestamp} for the time of the write.",
                 importance="HIGH",
             ),
-            option(
+            Property(
                 "timestamp.format",
                 "STRING",
                 "yyyyMMdd",
                 "The format of the time, a pattern of Java's SimpleDateFormat, in UTC.",
-                dates.problem,
+                pattern_problem,
                 "HIGH",
             ),
         ),
         _timestamp_router,
     ),
     Transformation(f"{KAFKA}Filter", (), _filter),
+    Transformation(
+        f"{DEBEZIUM}ByLogicalTableRouter",
+        (
+            Property(
+                "topic.regex",
+                "STRING",
+                REQUIRED,
+                "A Java regular expression that matches the topic.",
+                regex_problem,
+                "HIGH",
+            ),
+            Property(
+                "topic.replacement",
+                "STRING",
+                REQUIRED,
+                "The new topic; $1 is the match of the first group.",
+                None,
+                "HIGH",
+            ),
+            Property(
+                "key.enforce.uniqueness", "BOOLEAN", True, "Add a field for the table to the key.", importance="LOW"
+            ),
+            Property(
+                "key.field.name",
+                "STRING",
+                "__dbz__physicalTableIdentifier",
+                "The key field for the table.",
+                importance="LOW",
+            ),
+            Property(
+                "key.field.regex",
+                "STRING",
+                None,
+                "A Java regular expression that extracts the table's identifier from the old topic.",
+                regex_problem,
+                "LOW",
+            ),
+            Property(
+                "key.field.replacement", "STRING", None, "The identifier; $1 is the first group.", importance="LOW"
+            ),
+            Property(
+                "schema.name.adjustment.mode",
+                "STRING",
+                "none",
+                "avro: replaces characters that Avro forbids in schema names by _. none: keeps names.",
+                one_of_any_case("none", "avro"),
+                "LOW",
+            ),
+            Property("logical.table.cache.size", "INT", 16, "Without effect: nothing is cached.", importance="LOW"),
+        ),
+        _by_logical_table,
+        _no_replacement,
+    ),
 )

@@ -12,14 +12,13 @@ import penstock
 from penstock.codec.typed_records import Records, Transform
 from penstock.connect.definition import REQUIRED, Property, full_name, read_all
 from penstock.connect.transforms import (
-    cast,
-    debezium_transforms,
+    conversions,
     header_transforms,
     predicates,
     shapes,
     struct_fields,
-    times,
     topic_routing,
+    unwrap,
 )
 from penstock.connect.transforms.state import Predicate, Step, Transformation, closed, opened
 from penstock.errors import PenstockError
@@ -29,16 +28,8 @@ Kinds = Mapping[str, Transformation] | Mapping[str, Predicate]
 
 TRANSFORMS: dict[str, Transformation] = {
     kind.name: kind
-    for family in (
-        cast.CLASSES,
-        debezium_transforms.CLASSES,
-        struct_fields.CLASSES,
-        header_transforms.CLASSES,
-        topic_routing.CLASSES,
-        shapes.CLASSES,
-        times.CLASSES,
-    )
-    for kind in family
+    for family in (conversions, struct_fields, header_transforms, topic_routing, shapes, unwrap)
+    for kind in family.CLASSES
 }
 PREDICATES: dict[str, Predicate] = {kind.name: kind for kind in predicates.CLASSES}
 CLASSES: tuple[dict[str, str], ...] = tuple(

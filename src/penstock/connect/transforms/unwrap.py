@@ -1,4 +1,5 @@
-"""Debezium's ExtractNewRecordState and ScyllaDB's variant: replaces an event by the row after the change.
+"""ExtractNewRecordState of Debezium and of ScyllaDB, which replaces an event by the row after the change, and
+ScyllaFlattenColumns.
 
 The handling mode decides about deletes, which have no row after them. A delete without its row before is handled like
 any other delete, unlike in Debezium, which takes it for a truncated table and drops it.
@@ -12,11 +13,29 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column, functions as F
 
 from penstock.codec.typed_records import RecordPart
-from penstock.connect.transforms.header_text import header, text
-from penstock.connect.transforms.state import NO_HEADERS, State, Values, any_of, topic_column
-from penstock.connect.transforms.struct_edits import all_fields, fields, optional_text, plain, rebuilt
+from penstock.connect.definition import Property
+from penstock.connect.transforms.conversions import header, text
+from penstock.connect.transforms.state import (
+    DEBEZIUM,
+    NO_HEADERS,
+    State,
+    Step,
+    Transformation,
+    Values,
+    all_fields,
+    any_of,
+    each_field,
+    fields,
+    is_event,
+    one_of_any_case,
+    optional_text,
+    plain,
+    rebuilt,
+    topic_column,
+)
 from penstock.errors import PenstockError
 
+SCYLLA = "com.scylladb.cdc.debezium.connector.transforms."
 WHERE = "add.fields or add.headers of ExtractNewRecordState"
 _TRANSACTION = ("id", "data_collection_order", "total_order")
 _ENVELOPE = ("op", "ts_ms", "ts_us", "ts_ns")
@@ -72,10 +91,6 @@ def unwrapped(state: State, chosen: UnwrapSettings) -> State:
     if not chosen.keep_tombstones:
         lost.append(tombstone)
     return replace(made.only(~any_of(lost)), tombstones=chosen.empty or (chosen.keep_tombstones and held.tombstones))
-
-
-def is_event(part: RecordPart) -> bool:
-    return str(part.schema.get("name", "")).endswith(".Envelope")
 
 
 def _is_range(event: RecordPart) -> bool:
@@ -218,3 +233,114 @@ def _place(event: RecordPart, wanted: Reference) -> RecordPart | None:
         if wanted.field in inner:
             return inner[wanted.field]
     return envelope.get(wanted.field)
+
+
+# The classes and their options.
+
+MODES = ("drop", "tombstone", "rewrite", "rewrite-with-tombstone")
+OLD_MODES = ("drop", "rewrite", "none")
+
+
+def _extract(values: Values) -> Step:
+    chosen = settings(values)
+    return lambda state: unwrapped(state, chosen)
+
+
+def _extract_scylla(values: Values) -> Step:
+    if values["cdc.output.format"].lower() == "advanced":
+        return _extract(values)
+    chosen = settings(values)
+    return lambda state: unwrapped(state, chosen).each("value", _without_cells)
+
+
+def _without_cells(row: RecordPart) -> RecordPart:
+    if row.schema["type"] != "struct" or is_event(row):
+        return row
+    return each_field(row, "", lambda name, field: _opened(field, ".Cell"))
+
+
+def _flatten_columns(values: Values) -> Step:
+    return lambda state: state.each("value", _flat)
+
+
+def _flat(event: RecordPart) -> RecordPart:
+    if event.schema["type"] != "struct":
+        return event
+    return each_field(event, "", lambda name, member: _flat_row(member) if name in ("before", "after") else member)
+
+
+def _flat_row(row: RecordPart) -> RecordPart:
+    return each_field(row, "the transform ScyllaFlattenColumns", lambda name, field: _opened(field, ""))
+
+
+def _opened(field: RecordPart, name: str) -> RecordPart:
+    """The value of a struct with `value` as its only field and a name that ends with `name`; else the field itself."""
+    schema = field.schema
+    if schema["type"] != "struct" or not str(schema.get("name", "")).endswith(name):
+        return field
+    if [inner["field"] for inner in schema["fields"]] != ["value"]:
+        return field
+    return RecordPart(field.payload.getField("value"), plain(schema["fields"][0]))
+
+
+_LIST_DOC = "field or struct.field, each with an optional :name that replaces its name after the prefix"
+EXTRACT: tuple[Property, ...] = (
+    Property(
+        "delete.tombstone.handling.mode",
+        "STRING",
+        None,
+        "How deletes are handled. drop: they are dropped. tombstone: a record with the key and no value. rewrite: the "
+        "row before with __deleted = true. rewrite-with-tombstone: that row, then a tombstone. If not set, "
+        "delete.handling.mode and drop.tombstones apply.",
+        one_of_any_case(*MODES),
+    ),
+    Property(
+        "delete.handling.mode",
+        "STRING",
+        "drop",
+        "Deprecated; use delete.tombstone.handling.mode. drop (default): deletes are dropped. none: a record without "
+        "a value. rewrite: the row before with __deleted = true.",
+        one_of_any_case(*OLD_MODES),
+    ),
+    Property(
+        "drop.tombstones",
+        "BOOLEAN",
+        True,
+        "Deprecated; use delete.tombstone.handling.mode. Drop the tombstones after deletes. With the defaults of this "
+        "and of delete.handling.mode consumers see no deletes.",
+        importance="LOW",
+    ),
+    Property("route.by.field", "STRING", "", "A string column with the topic's name.", importance="LOW"),
+    Property("add.fields.prefix", "STRING", "__", "Prefix of the names of added fields.", importance="LOW"),
+    Property("add.fields", "LIST", [], f"Fields to add to the row: {_LIST_DOC}.", references_problem, "LOW"),
+    Property("add.headers.prefix", "STRING", "__", "Prefix of the names of added headers.", importance="LOW"),
+    Property("add.headers", "LIST", [], f"Fields to add as headers: {_LIST_DOC}.", references_problem, "LOW"),
+    Property(
+        "drop.fields.header.name",
+        "STRING",
+        None,
+        "A header that lists fields to drop. No header of these records contains a list, so no field is dropped.",
+        importance="LOW",
+    ),
+    Property("drop.fields.from.key", "BOOLEAN", False, "Drop these fields from the key, too.", importance="LOW"),
+    Property(
+        "drop.fields.keep.schema.compatible",
+        "BOOLEAN",
+        True,
+        "Drop only optional ones of these fields.",
+        importance="LOW",
+    ),
+)
+
+CLASSES = (
+    Transformation(f"{DEBEZIUM}ExtractNewRecordState", EXTRACT, _extract),
+    Transformation(
+        f"{SCYLLA}ScyllaExtractNewRecordState",
+        (
+            *EXTRACT,
+            Property("cdc.output.format", "STRING", "legacy", "The format of the events; legacy: cells become values."),
+        ),
+        _extract_scylla,
+    ),
+    Transformation(f"{SCYLLA}ScyllaFlattenColumns", (), _flatten_columns),
+)
