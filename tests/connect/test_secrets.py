@@ -9,28 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from connect_memory import RIGHT, VALIDATE, memory_worker
 from starlette.testclient import TestClient
 
 from penstock.connect import database, worker_settings
 from penstock.connect.api import DEEPEST, MOST, application
-from penstock.connect.connector import World
-from penstock.connect.connector_store import STARTED, STOPPED, ConnectorStore, Kept
-from penstock.connect.properties import CLASS
-from penstock.connect.providers import LARGEST, Provided, Provider
+from penstock.connect.connector_store import STARTED, STOPPED
+from penstock.connect.providers import LARGEST
 from penstock.connect.secrets import Hiding, HidingFormatter, Secrets, is_secret, masked, restored
 from penstock.connect.worker import ConnectWorker
 
-JSON = "org.apache.kafka.connect.json.JsonConverter"
 AVRO = "io.confluent.connect.avro.AvroConverter"
 FILE = "org.apache.kafka.common.config.provider.FileConfigProvider"
 SHOWN = "topsecret-of-a-file"
-VALIDATE = "/connector-plugins/ScyllaConnector/config/validate"
-RIGHT = {
-    "connector.class": CLASS,
-    "topic.prefix": "p",
-    "scylla.cluster.ip.addresses": "127.0.0.1:1",
-    "scylla.table.names": "ks.t",
-}
 HIDDEN = {
     "scylla.user": "ann",
     "scylla.password": "hush-1",
@@ -49,22 +40,6 @@ HIDDEN = {
 }
 
 
-class Memory(ConnectorStore):
-    """Stores connectors without Kafka."""
-
-    def __init__(self) -> None:
-        super().__init__("localhost:9", "none", {})
-        self.records: dict[str, Any] = {}
-
-    def load(self) -> dict[str, Kept]:
-        return {}
-
-    def close(self) -> None: ...
-
-    def _write(self, key: str, value: Mapping[str, Any] | None) -> None:
-        self.records[key] = value
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "tok").write_text(SHOWN)
@@ -76,11 +51,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def worker(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ConnectWorker:
     monkeypatch.setattr(database, "problems", lambda values: [])
-    provided = Provided(
-        {"dir": Provider("dir"), "file": Provider("file")}, {"key.converter": JSON, "value.converter": JSON}
-    )
-    spark: Any = None
-    return ConnectWorker(World(spark, "localhost:9", folder / "positions", provided), Memory(), "here:1")
+    return memory_worker(folder)
 
 
 @pytest.fixture

@@ -1,0 +1,53 @@
+"""A worker of `penstock connect` without Kafka and without Spark: its connectors are stored in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.connect.connector import World
+from penstock.connect.connector_store import ConnectorStore, Kept
+from penstock.connect.properties import CLASS
+from penstock.connect.providers import Provided, Provider
+from penstock.connect.worker import ConnectWorker
+from penstock.errors import PenstockError
+
+JSON = "org.apache.kafka.connect.json.JsonConverter"
+VALIDATE = "/connector-plugins/ScyllaConnector/config/validate"
+RIGHT = {
+    "connector.class": CLASS,
+    "topic.prefix": "p",
+    "scylla.cluster.ip.addresses": "127.0.0.1:1",
+    "scylla.table.names": "ks.t",
+}
+"""A configuration without errors, if the database is not asked."""
+
+
+class Memory(ConnectorStore):
+    """Stores connectors without Kafka; `down` makes it refuse records."""
+
+    def __init__(self, stored: Mapping[str, Kept] | None = None) -> None:
+        super().__init__("localhost:9", "none", {})
+        self.records: list[tuple[str, Mapping[str, Any] | None]] = []
+        self.down = False
+        self._stored = dict(stored or {})
+
+    def load(self) -> dict[str, Kept]:
+        return self._stored
+
+    def close(self) -> None: ...
+
+    def _write(self, key: str, value: Mapping[str, Any] | None) -> None:
+        if self.down:
+            raise PenstockError("the configuration was not stored", next="check that Kafka is up")
+        self.records.append((key, value))
+
+
+def memory_worker(folder: Path, store: Memory | None = None) -> ConnectWorker:
+    """A worker with positions below `folder`, and the providers `dir` and `file`."""
+    provided = Provided(
+        {"dir": Provider("dir"), "file": Provider("file")}, {"key.converter": JSON, "value.converter": JSON}
+    )
+    spark: Any = None
+    return ConnectWorker(World(spark, "localhost:9", folder / "positions", provided), store or Memory(), "here:1")
