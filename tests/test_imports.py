@@ -51,6 +51,7 @@ SMALL = {
     "connect.heartbeat": "an idea of its own: events that say how far a connector is",
     "connect.keystores": "an idea of its own: Java's keystores as PEM",
     "connect.offsets": "an idea of its own: the connector's offsets as Kafka Connect stores them",
+    "connect.transforms.header_transforms": "one kind of transforms",
     "connect.transforms.predicates": "an idea of its own: which records a transform gets",
     "ingest.pixel": "an idea of its own: events as images",
     "local.process": "an idea of its own: processes that outlive their starter; the demos use it, too",

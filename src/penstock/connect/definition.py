@@ -18,6 +18,7 @@ Check = Callable[[Any], str | None]
 REQUIRED: Any = object()
 """The default of a property that must be given."""
 HIDDEN = "[hidden]"
+INERT = "Accepted for compatibility, without effect here."
 RANGES = {"INT": (-(2**31), 2**31 - 1), "LONG": (-(2**63), 2**63 - 1)}
 
 
@@ -69,6 +70,16 @@ class Property:
             "display_name": self.display or self.name,
             "dependents": [],
         }
+
+
+def from_toml(name: str, about: Mapping[str, Any], **more: Any) -> Property:
+    """The property that a table of a TOML file describes; `required` and `inert` are for its default and its doc."""
+    given = {"default": None, **about, **more}
+    if given.pop("required", False):
+        given["default"] = REQUIRED
+    if given.pop("inert", False):
+        given["doc"] = f"{INERT} {given['doc']}".strip()
+    return Property(name, **{**given, "allowed": tuple(given.get("allowed", ()))})
 
 
 def as_text(value: Any) -> str | None:

@@ -9,12 +9,11 @@ from importlib.resources import files
 
 from penstock.codec.debezium import OPERATIONS, PLACES
 from penstock.connect.converters import CONVERTERS
-from penstock.connect.definition import REQUIRED, Check, Property, at_least, full_name
+from penstock.connect.definition import Check, Property, at_least, from_toml, full_name
 
 CLASS = "com.scylladb.cdc.debezium.connector.ScyllaConnector"
 ALIASES = (CLASS, "ScyllaConnector", "Scylla")
 """Connect finds a plugin by its class, by the class's simple name, and by that without "Connector"."""
-INERT = "Accepted for compatibility, without effect here."
 FREE = ("producer.override.", "topic.creation.", "header.converter.", "snapshot.", "signal.", "notification.")
 """Prefixes of properties whose names continue with the user's or Kafka's names, or are Debezium's without effect."""
 
@@ -87,20 +86,8 @@ CHECKS: dict[str, Check] = {
 def properties() -> tuple[Property, ...]:
     """All properties with fixed names, in the order of the file."""
     groups = tomllib.loads((files("penstock.connect") / "properties.toml").read_text())
-    return tuple(_property(name, group, about) for group, members in groups.items() for name, about in members.items())
-
-
-def _property(name: str, group: str, about: dict[str, object]) -> Property:
-    given = dict(about)
-    if given.pop("required", False):
-        given["default"] = REQUIRED
-    if given.pop("inert", False):
-        given["doc"] = f"{INERT} {given['doc']}".strip()
-    check, allowed = given.pop("check", None), given.pop("allowed", ())
-    return Property(
-        name,
-        group=group,
-        check=CHECKS[str(check)] if check else None,
-        allowed=tuple(allowed),  # type: ignore[arg-type]
-        **{"default": None, **given},  # type: ignore[arg-type]
+    return tuple(
+        from_toml(name, {**about, "check": CHECKS.get(about.get("check"))}, group=group)
+        for group, members in groups.items()
+        for name, about in members.items()
     )

@@ -11,10 +11,7 @@ from pyspark.sql import Column, functions as F
 
 from penstock.codec.connect_schema import PRIMITIVES, Schema
 from penstock.codec.typed_records import RecordPart
-from penstock.connect.definition import REQUIRED, Property
 from penstock.connect.transforms.state import (
-    DEFAULTS,
-    KAFKA,
     Values,
     each_field,
     on_each,
@@ -257,28 +254,12 @@ def _no_format(values: Values) -> str | None:
     return None
 
 
-_SPEC_DOC = f"Pairs field:type, or one type for the whole key or value. Types: {', '.join(TYPES)}."
-_FIELD_DOC = "The field with the time; empty if the key or value is a time."
-_FORMAT_DOC = "The format of strings, a pattern of Java's SimpleDateFormat, in UTC."
-_UNITS_DOC = f"The unit of numbers: {', '.join(PRECISIONS)}; fractions of a millisecond are lost."
 CLASSES = (
+    *on_key_and_value("Cast", on_each(_cast_part), {"spec": _wrong_spec}),
     *on_key_and_value(
-        f"{KAFKA}Cast",
-        (Property("spec", "LIST", REQUIRED, _SPEC_DOC, _wrong_spec, "HIGH"), DEFAULTS),
-        on_each(_cast_part),
-    ),
-    *on_key_and_value(
-        f"{KAFKA}TimestampConverter",
-        (
-            Property("field", "STRING", "", _FIELD_DOC, None, "HIGH"),
-            Property(
-                "target.type", "STRING", REQUIRED, f"The new type: {', '.join(TARGETS)}.", one_of(*TARGETS), "HIGH"
-            ),
-            Property("format", "STRING", "", _FORMAT_DOC, pattern_problem),
-            Property("unix.precision", "STRING", "milliseconds", _UNITS_DOC, one_of(*PRECISIONS), "LOW"),
-            DEFAULTS,
-        ),
+        "TimestampConverter",
         on_each(_converted),
+        {"target.type": one_of(*TARGETS), "format": pattern_problem, "unix.precision": one_of(*PRECISIONS)},
         _no_format,
     ),
 )

@@ -7,19 +7,17 @@ from dataclasses import replace
 from pyspark.sql import Column, functions as F
 
 from penstock.codec.typed_records import RecordPart, Side
-from penstock.connect.definition import REQUIRED, Property
 from penstock.connect.transforms.conversions import header, text
 from penstock.connect.transforms.state import (
-    DEFAULTS,
     KAFKA,
     NO_HEADERS,
     State,
     Step,
-    Transformation,
     Values,
     fields,
     on_key_and_value,
     one_of,
+    plugin,
     rebuilt,
     some_names,
 )
@@ -85,37 +83,12 @@ def _unequal(values: Values) -> str | None:
 
 
 CLASSES = (
-    Transformation(
-        f"{KAFKA}InsertHeader",
-        (
-            Property("header", "STRING", REQUIRED, "The header's name.", None, "HIGH"),
-            Property("value.literal", "STRING", REQUIRED, "The header's value, written unchanged.", None, "HIGH"),
-        ),
-        _insert_header,
-    ),
-    Transformation(
-        f"{KAFKA}DropHeaders",
-        (Property("headers", "LIST", REQUIRED, "Names of headers to remove.", some_names, "HIGH"),),
-        _drop_headers,
-    ),
+    plugin(f"{KAFKA}InsertHeader", _insert_header),
+    plugin(f"{KAFKA}DropHeaders", _drop_headers, {"headers": some_names}),
     *on_key_and_value(
-        f"{KAFKA}HeaderFrom",
-        (
-            Property("fields", "LIST", REQUIRED, "Fields whose values become headers.", some_names, "HIGH"),
-            Property(
-                "headers", "LIST", REQUIRED, "The headers' names, in the order of the fields.", some_names, "HIGH"
-            ),
-            Property(
-                "operation",
-                "STRING",
-                REQUIRED,
-                "move removes the fields, copy keeps them.",
-                one_of("move", "copy"),
-                "HIGH",
-            ),
-            DEFAULTS,
-        ),
+        "HeaderFrom",
         _header_from,
+        {"fields": some_names, "headers": some_names, "operation": one_of("move", "copy")},
         _unequal,
     ),
 )

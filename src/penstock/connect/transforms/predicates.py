@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from pyspark.sql import Column, functions as F
 
-from penstock.connect.definition import REQUIRED, Property
-from penstock.connect.transforms.state import KAFKA, Predicate, State, Step, Test, Values, joined, not_empty
+from penstock.connect.transforms.state import KAFKA, State, Step, Test, Values, joined, not_empty, plugin
 from penstock.connect.transforms.topic_routing import matches, regex_problem
 
 PREFIX = f"{KAFKA}predicates."
@@ -58,15 +57,7 @@ def _pattern(text: str) -> str | None:
 
 
 CLASSES = (
-    Predicate(
-        f"{PREFIX}TopicNameMatches",
-        (Property("pattern", "STRING", REQUIRED, "A Java regular expression that matches the whole topic.", _pattern),),
-        _topic_name_matches,
-    ),
-    Predicate(
-        f"{PREFIX}HasHeaderKey",
-        (Property("name", "STRING", REQUIRED, "The header's name.", not_empty),),
-        _has_header_key,
-    ),
-    Predicate(f"{PREFIX}RecordIsTombstone", (), _record_is_tombstone),
+    plugin(f"{PREFIX}TopicNameMatches", _topic_name_matches, {"pattern": _pattern}),
+    plugin(f"{PREFIX}HasHeaderKey", _has_header_key, {"name": not_empty}),
+    plugin(f"{PREFIX}RecordIsTombstone", _record_is_tombstone),
 )

@@ -8,18 +8,16 @@ from collections.abc import Iterator
 from pyspark.sql import functions as F
 
 from penstock.codec.typed_records import RecordPart
-from penstock.connect.definition import REQUIRED, Property
 from penstock.connect.transforms.state import (
-    DEFAULTS,
     KAFKA,
     State,
     Step,
-    Transformation,
     Values,
     basics,
     fields,
     on_each,
     on_key_and_value,
+    plugin,
     rebuilt,
     some_names,
     struct_schema,
@@ -28,14 +26,10 @@ from penstock.errors import PenstockError
 
 # A name in backticks ends at the first backtick without a backslash before it and with a dot or the end after it.
 _QUOTED = re.compile(r"`(.*?)(?<!\\)`(?=\.|$)")
-SYNTAX = Property(
-    "field.syntax.version",
-    "STRING",
-    "V1",
-    "V1: the name of a field. V2: a path such as after.id, with `backticks` around names that contain dots.",
-    lambda version: None if version.upper() in ("V1", "V2") else "String must be one of: V1, V2",
-    "HIGH",
-)
+
+
+def _version(version: str) -> str | None:
+    return None if version.upper() in ("V1", "V2") else "String must be one of: V1, V2"
 
 
 def _field_at(part: RecordPart, path: list[str], name: str) -> RecordPart:
@@ -104,30 +98,10 @@ def _value_to_key(values: Values) -> Step:
 
 
 CLASSES = (
-    *on_key_and_value(
-        f"{KAFKA}ExtractField",
-        (Property("field", "STRING", REQUIRED, "The field that replaces the struct."), DEFAULTS, SYNTAX),
-        on_each(_extracted),
-        _wrong_path,
-    ),
-    *on_key_and_value(
-        f"{KAFKA}HoistField",
-        (Property("field", "STRING", REQUIRED, "The only field of the new struct."),),
-        on_each(_hoisted),
-    ),
-    *on_key_and_value(
-        f"{KAFKA}Flatten",
-        (Property("delimiter", "STRING", ".", "The delimiter between the names of nested fields."),),
-        on_each(_flattened),
-    ),
-    Transformation(
-        f"{KAFKA}ValueToKey",
-        (
-            Property("fields", "LIST", REQUIRED, "Fields of the value that make up the new key.", some_names, "HIGH"),
-            DEFAULTS,
-        ),
-        _value_to_key,
-    ),
+    *on_key_and_value("ExtractField", on_each(_extracted), {"field.syntax.version": _version}, _wrong_path),
+    *on_key_and_value("HoistField", on_each(_hoisted)),
+    *on_key_and_value("Flatten", on_each(_flattened)),
+    plugin(f"{KAFKA}ValueToKey", _value_to_key, {"fields": some_names}),
 )
 
 

@@ -6,10 +6,12 @@ contain the whole expression of the record, and the expression would grow expone
 
 from __future__ import annotations
 
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cache, partial, reduce
+from importlib.resources import files
 from operator import and_, or_
 from typing import Any, Generic, TypeVar
 
@@ -17,7 +19,7 @@ from pyspark.sql import Column, DataFrame, functions as F
 
 from penstock.codec.connect_schema import Schema, nothing
 from penstock.codec.typed_records import RecordPart, Records, Side
-from penstock.connect.definition import Check, Property
+from penstock.connect.definition import Check, Property, from_toml
 from penstock.errors import PenstockError
 
 BASICS = ("name", "version", "parameters")
@@ -223,6 +225,8 @@ def _refuse_twins(names: list[str], part: RecordPart) -> None:
 # Classes of transforms and predicates: their names, options, and how steps are made from the options' values.
 
 
+KAFKA = "org.apache.kafka.connect.transforms."
+DEBEZIUM = "io.debezium.transforms."
 Values = Mapping[str, Any]
 """The values of a class's options, by name without a prefix."""
 Made = TypeVar("Made")
@@ -253,34 +257,38 @@ Transformation = Plugin[Step]
 Predicate = Plugin[Test]
 
 
+def plugin(
+    name: str,
+    make: Callable[[Values], Made],
+    checks: Mapping[str, Check] | None = None,
+    problem: Callable[[Values], str | None] = lambda values: None,
+) -> Plugin[Made]:
+    """The class with the options in options.toml; `checks` are of their values, by option."""
+    sections, own = _sections(), name.rpartition(".")[2].partition("$")[0]
+    options = {option: about or sections["*"][option] for option, about in sections[own].items()}
+    described = (from_toml(option, about, check=(checks or {}).get(option)) for option, about in options.items())
+    return Plugin(name, tuple(described), make, problem)
+
+
+@cache
+def _sections() -> dict[str, dict[str, Any]]:
+    return tomllib.loads((files("penstock.connect.transforms") / "options.toml").read_text())
+
+
 def on_key_and_value(
     name: str,
-    options: tuple[Property, ...],
     make: Callable[[Side, Values], Step],
+    checks: Mapping[str, Check] | None = None,
     problem: Callable[[Values], str | None] = lambda values: None,
 ) -> list[Transformation]:
-    """The `$Key` and `$Value` classes of a transform."""
-
-    def of(side: Side) -> Transformation:
-        return Transformation(f"{name}${side.capitalize()}", options, lambda values: make(side, values), problem)
-
-    return [of("key"), of("value")]
+    """The `$Key` and `$Value` classes of one of Kafka's transforms."""
+    sides: tuple[Side, ...] = ("key", "value")
+    return [plugin(f"{KAFKA}{name}${side.capitalize()}", partial(make, side), checks, problem) for side in sides]
 
 
 def on_each(change: Callable[[RecordPart, Values], RecordPart]) -> Callable[[Side, Values], Step]:
     """A step that changes each key or value on its own."""
     return lambda side, values: lambda state: state.each(side, lambda part: change(part, values))
-
-
-KAFKA = "org.apache.kafka.connect.transforms."
-DEBEZIUM = "io.debezium.transforms."
-
-DEFAULTS = Property(
-    "replace.null.with.default",
-    "BOOLEAN",
-    True,
-    "Replace null by the schema's default. The only field with a default is source.snapshot, which is never null.",
-)
 
 
 def not_empty(value: Any) -> str | None:

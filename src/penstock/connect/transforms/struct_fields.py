@@ -9,11 +9,8 @@ from pyspark.sql import functions as F
 
 from penstock.codec.connect_schema import nothing, spark_type
 from penstock.codec.typed_records import RecordPart, Side
-from penstock.connect.definition import REQUIRED, Property
 from penstock.connect.transforms.conversions import INTEGERS, TIMESTAMP, is_time
 from penstock.connect.transforms.state import (
-    DEFAULTS,
-    KAFKA,
     State,
     Step,
     Values,
@@ -29,7 +26,6 @@ from penstock.connect.transforms.state import (
 )
 from penstock.errors import PenstockError
 
-NEEDED_MARK = "With ! at the end of the name the field is required; by default, and with ?, it is optional."
 UNSET = "records of a source have no {} yet when transforms run; remove the !, and the field is null"
 
 
@@ -157,74 +153,16 @@ def _no_metadata(values: Values) -> str | None:
 
 CLASSES = (
     *on_key_and_value(
-        f"{KAFKA}InsertField",
-        (
-            Property("topic.field", "STRING", None, f"The field for the topic's name. {NEEDED_MARK}"),
-            Property(
-                "partition.field",
-                "STRING",
-                None,
-                "The field for the partition, which is null: the producer chooses it later.",
-                _may_be_null("partition"),
-            ),
-            Property(
-                "offset.field",
-                "STRING",
-                None,
-                "The field for the offset, which only sink connectors know.",
-                lambda spec: "records of a source have no offset; only a sink connector can insert it",
-            ),
-            Property(
-                "timestamp.field",
-                "STRING",
-                None,
-                "The field for the record's timestamp, which is null: the producer sets it later. "
-                "The time of a change is in its source.ts_ms.",
-                _may_be_null("timestamp"),
-            ),
-            Property("static.field", "STRING", None, f"The field for static.value. {NEEDED_MARK}"),
-            Property("static.value", "STRING", None, "The string in static.field."),
-            DEFAULTS,
-        ),
+        "InsertField",
         _insert_field,
+        {
+            "partition.field": _may_be_null("partition"),
+            "offset.field": lambda spec: "records of a source have no offset; only a sink connector can insert it",
+            "timestamp.field": _may_be_null("timestamp"),
+        },
         _nothing_inserted,
     ),
-    *on_key_and_value(
-        f"{KAFKA}ReplaceField",
-        (
-            Property("exclude", "LIST", [], "Fields to remove, also if include has them."),
-            Property("include", "LIST", [], "Fields to keep; all if empty."),
-            Property("renames", "LIST", [], "Pairs old:new.", _pairs),
-            Property("blacklist", "LIST", [], "The old name of exclude.", importance="LOW"),
-            Property("whitelist", "LIST", [], "The old name of include.", importance="LOW"),
-            DEFAULTS,
-        ),
-        on_each(_replaced),
-    ),
-    *on_key_and_value(
-        f"{KAFKA}MaskField",
-        (
-            Property("fields", "LIST", REQUIRED, "Fields to mask.", some_names, "HIGH"),
-            Property(
-                "replacement",
-                "STRING",
-                None,
-                "The replacement of numbers and strings; by default 0, an empty string, false or an empty array.",
-                not_empty,
-                "LOW",
-            ),
-            DEFAULTS,
-        ),
-        on_each(_masked),
-    ),
-    *on_key_and_value(
-        f"{KAFKA}SetSchemaMetadata",
-        (
-            Property("schema.name", "STRING", None, "The schema's new name.", importance="HIGH"),
-            Property("schema.version", "INT", None, "The schema's new version.", importance="HIGH"),
-            DEFAULTS,
-        ),
-        on_each(_set_metadata),
-        _no_metadata,
-    ),
+    *on_key_and_value("ReplaceField", on_each(_replaced), {"renames": _pairs}),
+    *on_key_and_value("MaskField", on_each(_masked), {"fields": some_names, "replacement": not_empty}),
+    *on_key_and_value("SetSchemaMetadata", on_each(_set_metadata), problem=_no_metadata),
 )

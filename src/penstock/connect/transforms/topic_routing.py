@@ -17,18 +17,17 @@ from pyspark.sql import Column, DataFrame, functions as F
 
 from penstock.codec.connect_schema import avro_name
 from penstock.codec.typed_records import RecordPart
-from penstock.connect.definition import REQUIRED, Property
 from penstock.connect.transforms.conversions import formatted, pattern_problem
 from penstock.connect.transforms.state import (
     DEBEZIUM,
     KAFKA,
     State,
     Step,
-    Transformation,
     Values,
     fields,
     is_event,
     one_of_any_case,
+    plugin,
     rebuilt,
     topic_column,
 )
@@ -193,96 +192,17 @@ def _renamed(part: RecordPart, name: str) -> RecordPart:
 
 
 CLASSES = (
-    Transformation(
-        f"{KAFKA}RegexRouter",
-        (
-            Property(
-                "regex",
-                "STRING",
-                REQUIRED,
-                "A Java regular expression that matches the whole topic.",
-                regex_problem,
-                "HIGH",
-            ),
-            Property(
-                "replacement", "STRING", REQUIRED, "The new topic; $1 is the match of the first group.", None, "HIGH"
-            ),
-        ),
-        _regex_router,
-    ),
-    Transformation(
-        f"{KAFKA}TimestampRouter",
-        (
-            Property(
-                "topic.format",
-                "STRING",
-                "${topic}-${timestamp}",
-                "The new topic, with ${topic} for the old one and ${timestamp} for the time of the write.",
-                importance="HIGH",
-            ),
-            Property(
-                "timestamp.format",
-                "STRING",
-                "yyyyMMdd",
-                "The format of the time, a pattern of Java's SimpleDateFormat, in UTC.",
-                pattern_problem,
-                "HIGH",
-            ),
-        ),
-        _timestamp_router,
-    ),
-    Transformation(f"{KAFKA}Filter", (), _filter),
-    Transformation(
+    plugin(f"{KAFKA}RegexRouter", _regex_router, {"regex": regex_problem}),
+    plugin(f"{KAFKA}TimestampRouter", _timestamp_router, {"timestamp.format": pattern_problem}),
+    plugin(f"{KAFKA}Filter", _filter),
+    plugin(
         f"{DEBEZIUM}ByLogicalTableRouter",
-        (
-            Property(
-                "topic.regex",
-                "STRING",
-                REQUIRED,
-                "A Java regular expression that matches the topic.",
-                regex_problem,
-                "HIGH",
-            ),
-            Property(
-                "topic.replacement",
-                "STRING",
-                REQUIRED,
-                "The new topic; $1 is the match of the first group.",
-                None,
-                "HIGH",
-            ),
-            Property(
-                "key.enforce.uniqueness", "BOOLEAN", True, "Add a field for the table to the key.", importance="LOW"
-            ),
-            Property(
-                "key.field.name",
-                "STRING",
-                "__dbz__physicalTableIdentifier",
-                "The key field for the table.",
-                importance="LOW",
-            ),
-            Property(
-                "key.field.regex",
-                "STRING",
-                None,
-                "A Java regular expression that extracts the table's identifier from the old topic.",
-                regex_problem,
-                "LOW",
-            ),
-            Property(
-                "key.field.replacement", "STRING", None, "The identifier; $1 is the first group.", importance="LOW"
-            ),
-            Property(
-                "schema.name.adjustment.mode",
-                "STRING",
-                "none",
-                "avro: replaces characters that Avro forbids in schema names by _. none: keeps names.",
-                one_of_any_case("none", "avro"),
-                "LOW",
-            ),
-            Property("logical.table.cache.size", "INT", 16, "Without effect: nothing is cached.", importance="LOW"),
-        ),
         _by_logical_table,
+        {
+            "topic.regex": regex_problem,
+            "key.field.regex": regex_problem,
+            "schema.name.adjustment.mode": one_of_any_case("none", "avro"),
+        },
         _no_replacement,
     ),
 )

@@ -13,14 +13,12 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column, functions as F
 
 from penstock.codec.typed_records import RecordPart
-from penstock.connect.definition import Property
 from penstock.connect.transforms.conversions import header, text
 from penstock.connect.transforms.state import (
     DEBEZIUM,
     NO_HEADERS,
     State,
     Step,
-    Transformation,
     Values,
     all_fields,
     any_of,
@@ -30,6 +28,7 @@ from penstock.connect.transforms.state import (
     one_of_any_case,
     optional_text,
     plain,
+    plugin,
     rebuilt,
     topic_column,
 )
@@ -283,64 +282,19 @@ def _opened(field: RecordPart, name: str) -> RecordPart:
     return RecordPart(field.payload.getField("value"), plain(schema["fields"][0]))
 
 
-_LIST_DOC = "field or struct.field, each with an optional :name that replaces its name after the prefix"
-EXTRACT: tuple[Property, ...] = (
-    Property(
-        "delete.tombstone.handling.mode",
-        "STRING",
-        None,
-        "How deletes are handled. drop: they are dropped. tombstone: a record with the key and no value. rewrite: the "
-        "row before with __deleted = true. rewrite-with-tombstone: that row, then a tombstone. If not set, "
-        "delete.handling.mode and drop.tombstones apply.",
-        one_of_any_case(*MODES),
-    ),
-    Property(
-        "delete.handling.mode",
-        "STRING",
-        "drop",
-        "Deprecated; use delete.tombstone.handling.mode. drop (default): deletes are dropped. none: a record without "
-        "a value. rewrite: the row before with __deleted = true.",
-        one_of_any_case(*OLD_MODES),
-    ),
-    Property(
-        "drop.tombstones",
-        "BOOLEAN",
-        True,
-        "Deprecated; use delete.tombstone.handling.mode. Drop the tombstones after deletes. With the defaults of this "
-        "and of delete.handling.mode consumers see no deletes.",
-        importance="LOW",
-    ),
-    Property("route.by.field", "STRING", "", "A string column with the topic's name.", importance="LOW"),
-    Property("add.fields.prefix", "STRING", "__", "Prefix of the names of added fields.", importance="LOW"),
-    Property("add.fields", "LIST", [], f"Fields to add to the row: {_LIST_DOC}.", references_problem, "LOW"),
-    Property("add.headers.prefix", "STRING", "__", "Prefix of the names of added headers.", importance="LOW"),
-    Property("add.headers", "LIST", [], f"Fields to add as headers: {_LIST_DOC}.", references_problem, "LOW"),
-    Property(
-        "drop.fields.header.name",
-        "STRING",
-        None,
-        "A header that lists fields to drop. No header of these records contains a list, so no field is dropped.",
-        importance="LOW",
-    ),
-    Property("drop.fields.from.key", "BOOLEAN", False, "Drop these fields from the key, too.", importance="LOW"),
-    Property(
-        "drop.fields.keep.schema.compatible",
-        "BOOLEAN",
-        True,
-        "Drop only optional ones of these fields.",
-        importance="LOW",
-    ),
+EXTRACT = plugin(
+    f"{DEBEZIUM}ExtractNewRecordState",
+    _extract,
+    {
+        "delete.tombstone.handling.mode": one_of_any_case(*MODES),
+        "delete.handling.mode": one_of_any_case(*OLD_MODES),
+        "add.fields": references_problem,
+        "add.headers": references_problem,
+    },
 )
-
+_OF_SCYLLA = plugin(f"{SCYLLA}ScyllaExtractNewRecordState", _extract_scylla)
 CLASSES = (
-    Transformation(f"{DEBEZIUM}ExtractNewRecordState", EXTRACT, _extract),
-    Transformation(
-        f"{SCYLLA}ScyllaExtractNewRecordState",
-        (
-            *EXTRACT,
-            Property("cdc.output.format", "STRING", "legacy", "The format of the events; legacy: cells become values."),
-        ),
-        _extract_scylla,
-    ),
-    Transformation(f"{SCYLLA}ScyllaFlattenColumns", (), _flatten_columns),
+    EXTRACT,
+    replace(_OF_SCYLLA, options=(*EXTRACT.options, *_OF_SCYLLA.options)),
+    plugin(f"{SCYLLA}ScyllaFlattenColumns", _flatten_columns),
 )
