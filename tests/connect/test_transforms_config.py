@@ -6,7 +6,7 @@ import pytest
 from smt_chains import DEBEZIUM, EXTRACT, KAFKA, SCYLLA, TOMBSTONE, config_of, errors
 
 from penstock.connect.definition import REQUIRED
-from penstock.connect.transforms.shapes import path_steps
+from penstock.connect.transforms.struct_fields import path_steps
 from penstock.connect.transforms.topic_routing import regex_problem
 from penstock.connect.transforms.transform_chain import CLASSES, chain, definitions
 from penstock.errors import PenstockError

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +18,7 @@ from penstock.connect.heartbeat import Heartbeats
 from penstock.connect.offsets import Offsets
 from penstock.connect.providers import Provided
 from penstock.connect.secrets import Secrets
-from penstock.connect.task import FAILED, RUNNING, RunningTask, Setup, Task
+from penstock.connect.task import FAILED, RUNNING, RunningTask, Setup, Task, trace_of
 from penstock.errors import PenstockError
 
 log = logging.getLogger(__name__)
@@ -115,14 +114,9 @@ class Connector:
             self.tasks = [self._run(task) for task in self._shares(setup, tables)]
             if self.tasks:
                 self._heartbeats = Heartbeats(self._world.spark, setup, self.offsets.read_to)
-        except PenstockError as error:
-            self._fail(str(error))
-        except Exception:
-            self._fail(traceback.format_exc())
-
-    def _fail(self, why: str) -> None:
-        self.trace = self._world.secrets.hide(why)
-        log.error("connector %s failed: %s", self.name, self.trace)
+        except Exception as error:
+            self.trace = self._world.secrets.hide(trace_of(error))
+            log.error("connector %s failed: %s", self.name, self.trace)
 
     def _find_tables(self, values: Mapping[str, Any]) -> list[str]:
         """The tables; waits for a database that does not answer until this connector is stopped."""

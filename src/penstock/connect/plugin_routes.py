@@ -138,22 +138,19 @@ def definitions(found: Iterable[Property]) -> list[Json]:
 
 def validation(name: str, checked: Checked) -> Json:
     """The answer to a request to validate a configuration."""
-    known = [
-        {"definition": definition, "value": _value(each, checked)}
-        for each, definition in zip(checked.definitions, definitions(checked.definitions), strict=True)
-    ]
     named = {each.name for each in checked.definitions}
     others = sorted({*checked.unknown, *checked.errors} - named)
     unknown = [Property(each, "STRING", None, checked.unknown.get(each, ""), group="Unknown") for each in others]
-    known += [
+    listed = [*checked.definitions, *unknown]
+    configs = [
         {"definition": definition, "value": _value(each, checked)}
-        for each, definition in zip(unknown, definitions(unknown), strict=True)
+        for each, definition in zip(listed, definitions(listed), strict=True)
     ]
     return {
         "name": name,
         "error_count": len(checked.messages),
-        "groups": list(dict.fromkeys(each["definition"]["group"] for each in known)),
-        "configs": known,
+        "groups": list(dict.fromkeys(each["definition"]["group"] for each in configs)),
+        "configs": configs,
     }
 
 

@@ -164,6 +164,11 @@ def read_images(values: Mapping[str, Any]) -> tuple[str, str]:
     return "none" if before == "none" else "full", "none" if after == "none" else "full"
 
 
+def trace_of(error: Exception) -> str:
+    """What a status shows of an error: the message, with the traceback if nobody expected the error."""
+    return str(error) if isinstance(error, PenstockError) else "".join(traceback.format_exception(error))
+
+
 # A running task: a thread that keeps its queries running, and its state for the REST API.
 
 
@@ -197,14 +202,9 @@ class RunningTask:
         try:
             self._run.supervise()
             self.state = ENDED
-        except PenstockError as error:
-            self._fail(str(error))
-        except Exception:
-            self._fail(traceback.format_exc())
-
-    def _fail(self, why: str) -> None:
-        self.state, self.trace = FAILED, self._hide(why)
-        log.error("task %s-%d failed: %s", self.task.name, self.task.number, self.trace)
+        except Exception as error:
+            self.state, self.trace = FAILED, self._hide(trace_of(error))
+            log.error("task %s-%d failed: %s", self.task.name, self.task.number, self.trace)
 
     def _say(self, line: str) -> None:
         log.warning("%s", self._hide(line))

@@ -15,7 +15,6 @@ from penstock.connect.transforms import (
     conversions,
     header_transforms,
     predicates,
-    shapes,
     struct_fields,
     topic_routing,
     unwrap,
@@ -28,7 +27,7 @@ Kinds = Mapping[str, Transformation] | Mapping[str, Predicate]
 
 TRANSFORMS: dict[str, Transformation] = {
     kind.name: kind
-    for family in (conversions, struct_fields, header_transforms, topic_routing, shapes, unwrap)
+    for family in (conversions, struct_fields, header_transforms, topic_routing, unwrap)
     for kind in family.CLASSES
 }
 PREDICATES: dict[str, Predicate] = {kind.name: kind for kind in predicates.CLASSES}
@@ -118,16 +117,10 @@ def _of_transform(config: Config, alias: str) -> list[Property]:
     def is_known(name: str) -> str | None:
         return None if name in known else f"No predicate has this alias; predicates has {', '.join(known) or 'none'}."
 
-    predicate = Property(
-        f"{prefix}predicate", "STRING", None, "The alias of the predicate that selects the records to transform."
-    )
-    negate = Property(f"{prefix}negate", "BOOLEAN", False, "Transform the other records instead.")
-    return [
-        found[0],
-        replace(predicate, check=is_known, group=group),
-        replace(negate, group=group),
-        *found[1:],
-    ]
+    doc = "The alias of the predicate that selects the records to transform."
+    predicate = Property(f"{prefix}predicate", "STRING", None, doc, is_known, group=group)
+    negate = Property(f"{prefix}negate", "BOOLEAN", False, "Transform the other records instead.", group=group)
+    return [found[0], predicate, negate, *found[1:]]
 
 
 def _of_class(config: Config, prefix: str, group: str, what: str, kinds: Kinds) -> list[Property]:
