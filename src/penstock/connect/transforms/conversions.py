@@ -38,7 +38,7 @@ PRECISIONS = ("nanoseconds", "microseconds", "milliseconds", "seconds")
 # Units per millisecond.
 _IN_A_MILLISECOND = {"microseconds": 1000, "nanoseconds": 1_000_000}
 # Letters with the same meaning in SimpleDateFormat and in Spark's patterns, and their largest number in a row.
-_LETTERS = {"G": 4, "y": 6, "M": 4, "L": 4, "d": 2, "D": 3, "E": 4, "a": 1, "z": 4, "Z": 3, "X": 3}
+_LETTERS = {"G": 3, "y": 6, "M": 4, "L": 4, "d": 2, "D": 3, "E": 4, "a": 1, "z": 4, "Z": 3, "X": 3}
 _LETTERS |= dict.fromkeys("HhkKms", 2)
 
 

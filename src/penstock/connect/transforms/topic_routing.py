@@ -1,17 +1,15 @@
 """Transforms that choose the topic of records or drop them: RegexRouter, TimestampRouter, Filter, ByLogicalTableRouter.
 
-Their regular expressions are Java's: Python checks them, and Spark, which uses Java's, applies them.
+Regular expressions are Java's, which Spark has.
 """
 
 from __future__ import annotations
 
-import re
-import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import Column, DataFrame, functions as F
 
@@ -36,28 +34,16 @@ from penstock.errors import PenstockError
 # PySpark raises Java's IllegalArgumentException as its own.
 JAVA_ERRORS = (Py4JJavaError, IllegalArgumentException)
 BY_TABLE = "the transform ByLogicalTableRouter"
-# Java's syntax that Python lacks or writes differently, and a similar replacement: only the syntax is checked.
-_ALIKE: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
-    (re.compile(r"\\Q(.*?)(\\E|$)", re.DOTALL), lambda found: re.escape(found[1])),
-    (re.compile(r"\(\?<([A-Za-z]\w*)>"), r"(?P<\1>"),
-    (re.compile(r"\\k<(\w+)>"), r"(?P=\1)"),
-    (re.compile(r"\\[pP](\{\w+\}|\w)"), r"\\w"),
-    (re.compile(r"\\[hHvVRXzGe]"), r"\\s"),
-    (re.compile(r"\(\?[a-zA-Z]*(-[a-zA-Z]+)?\)"), ""),
-)
 
 
 def regex_problem(pattern: str) -> str | None:
-    """The error of a Java regular expression, or None."""
-    for java, alike in _ALIKE:
-        pattern = java.sub(alike, pattern)
+    """The error of a Java regular expression, or None; without a Spark session the error comes with the first topic."""
+    context = SparkContext._active_spark_context
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # Java's && in classes.
-            re.compile(pattern)
-    except re.error as error:
-        # Java accepts some look-behinds that Python refuses.
-        return None if "look-behind" in str(error) else f"Invalid regex: {error}"
+        if context is not None:
+            _compiled(context, pattern)
+    except JAVA_ERRORS as error:
+        return f"Invalid regex: {_reason(error)}"
     return None
 
 
@@ -86,15 +72,19 @@ def replaced(state: State, pattern: str, replacement: str) -> str | Column:
 
 
 def _matcher(frame: DataFrame, pattern: str, text: str) -> Any:
-    jvm: Any = frame.sparkSession.sparkContext._jvm
     try:
-        return jvm.java.util.regex.Pattern.compile(pattern).matcher(text)
+        return _compiled(frame.sparkSession.sparkContext, pattern).matcher(text)
     except JAVA_ERRORS as error:
         raise PenstockError(
             f"{pattern!r} is not a Java regular expression: {_reason(error)}",
             where=f"topic {text}",
             next="correct the expression of this transform or predicate",
         ) from None
+
+
+def _compiled(context: SparkContext, pattern: str) -> Any:
+    jvm: Any = context._jvm
+    return jvm.java.util.regex.Pattern.compile(pattern)
 
 
 def _reason(error: Exception) -> str:
