@@ -52,18 +52,12 @@ class ConnectorStore:
         """All connectors by name; creates the topic if it is missing. Raises PenstockError if it cannot be read."""
         try:
             records = asyncio.run(self._read())
-        except RecordsTooLarge as error:
-            raise PenstockError(
-                f"the configurations cannot be read: {error}",
-                where=f"topic {self._topic} at {self._servers}",
-                next="set fetch.max.decompressed.bytes in the worker's file to more bytes",
-            ) from error
         except KafkaError as error:
-            raise PenstockError(
-                f"the configurations cannot be read: {error}",
-                where=f"topic {self._topic} at {self._servers}",
-                next="check that Kafka is up, and that this user may create, read and write the topic",
-            ) from error
+            next = "check that Kafka is up, and that this user may create, read and write the topic"
+            if isinstance(error, RecordsTooLarge):
+                next = "set fetch.max.decompressed.bytes in the worker's file to more bytes"
+            where = f"topic {self._topic} at {self._servers}"
+            raise PenstockError(f"the configurations cannot be read: {error}", where=where, next=next) from error
         self._producer = BlockingProducer(self._servers, delivery_timeout=PATIENCE, **self._security)
         return connectors(records)
 

@@ -16,7 +16,6 @@ from penstock.connect.worker import ConnectWorker
 from penstock.rest import RestError
 
 INITIAL = {"RUNNING": STARTED, "PAUSED": PAUSED, "STOPPED": STOPPED}
-CONFIGS = {"name": "the connector's name", "config": "its configuration as an object"}
 KINDS = {dict: "an object", list: "an array"}
 
 
@@ -59,9 +58,8 @@ def _list(worker: ConnectWorker, ask: RestRequest) -> Answer:
 
 def _create(worker: ConnectWorker, ask: RestRequest) -> Answer:
     if not isinstance(ask.body, dict) or not isinstance(ask.body.get("config"), dict):
-        raise RestError(
-            400, f"The body must be an object with {' and '.join(f'`{k}` ({v})' for k, v in CONFIGS.items())}"
-        )
+        form = "`name` (the connector's name) and `config` (its configuration as an object)"
+        raise RestError(400, f"The body must be an object with {form}")
     config = as_config(ask.body["config"])
     name = str(ask.body.get("name") or config.get("name") or "").strip()
     if not name:

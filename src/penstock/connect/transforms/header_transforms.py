@@ -77,7 +77,7 @@ def _without(part: RecordPart, moved: list[str]) -> RecordPart:
 
 
 def _unequal(values: Values) -> str | None:
-    if len(values["fields"] or []) == len(values["headers"] or []):
+    if len(values["fields"]) == len(values["headers"]):
         return None
     return "'fields' config must have the same number of elements as 'headers' config."
 

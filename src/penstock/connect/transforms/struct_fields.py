@@ -187,7 +187,7 @@ def _extracted(part: RecordPart, values: Values) -> RecordPart:
 
 
 def _wrong_path(values: Values) -> str | None:
-    return path_problem(values["field"] or "", values["field.syntax.version"])
+    return path_problem(values["field"], values["field.syntax.version"])
 
 
 def _hoisted(part: RecordPart, values: Values) -> RecordPart:
