@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 from change_frames import INSERT, PARTITION_DELETE, UPDATE, Table
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions as F, types as st
 from smt_chains import EXTRACT, KAFKA, TOMBSTONE, Sent, config_of, sent
 
+from penstock.codec.connect_schema import spark_type
+from penstock.codec.typed_records import RecordPart, Records
+from penstock.connect.transforms.transform_chain import chain
 from penstock.errors import PenstockError
 
 NESTED = Table(
@@ -34,21 +37,35 @@ def copies(spark: SparkSession, kind: str, count: int, given: list[Any], *steps:
 
 
 def cast(spark: SparkSession, given: dict[str, list[Any]]) -> dict[str, list[list[Any]]]:
-    """Each value as each of the targets, by CQL type, in one job."""
-    table = Table({"id": "int", **{f"{kind}_{to}": kind for kind in given for to in TARGETS}}, ["id"])
-    changes = []
-    for i in range(max(map(len, given.values()))):
-        row: dict[str, Any] = {"id": i}
-        for kind, values in given.items():
-            row |= dict.fromkeys((f"{kind}_{to}" for to in TARGETS), values[i] if i < len(values) else None)
-        changes.append({"kind": INSERT, "key": (i,), "after": tuple(row[name] for name in sorted(row))})
-    spec = ",".join(f"{kind}_{to}:{to}" for kind in given for to in TARGETS)
-    records = sent(spark, table, changes, config_of(EXTRACT, kafka("Cast$Value", spec=spec)))
-    names = {"float32": "float", "float64": "double"}
-    for record in records:
-        assert all(record.types[f"{kind}_{to}"] == names.get(to, to) for kind in given for to in TARGETS)
-    rows = [record.value for record in sorted(records, key=lambda record: record.key["id"])]
-    return {kind: [[row[f"{kind}_{to}"] for to in TARGETS] for row in rows[: len(given[kind])]] for kind in given}
+    """Each value as each of the targets, by type, in one job without events around the values."""
+    columns = {f"{kind}_{to}": kind for kind in given for to in TARGETS}
+    schema = {
+        "type": "struct",
+        "fields": [{"type": kind, "optional": True, "field": name} for name, kind in columns.items()],
+        "optional": False,
+    }
+    longest = max(map(len, given.values()))
+    padded = {kind: values + [None] * (longest - len(values)) for kind, values in given.items()}
+    rows = [(tuple(padded[kind][i] for kind in columns.values()),) for i in range(longest)]
+    frame = spark.createDataFrame(rows, st.StructType([st.StructField("value", spark_type(schema))]))
+    spec = ",".join(f"{name}:{name.rpartition('_')[2]}" for name in columns)
+    (transform,) = chain(config_of(kafka("Cast$Value", spec=spec)))
+    changed = transform(Records(frame, "t", None, (RecordPart(F.col("value"), schema),)))
+    (made,) = changed.values
+    types = {"float32": "float", "float64": "double"}
+    assert {field["field"]: field["type"] for field in made.schema["fields"]} == {
+        name: types.get(to, to) for name in columns for to in (name.rpartition("_")[2],)
+    }
+    found = [row.value for row in changed.frame.select(made.payload.alias("value")).collect()]
+    return {
+        kind: [[shown(row[f"{kind}_{to}"]) for to in TARGETS] for row in found[: len(given[kind])]] for kind in given
+    }
+
+
+def shown(value: Any) -> Any:
+    """The value as in JSON."""
+    special = isinstance(value, float) and not math.isfinite(value)
+    return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)] if special else value
 
 
 def single(number: float) -> Any:
@@ -62,9 +79,9 @@ def test_values_are_cast_as_in_java(spark: SparkSession) -> None:
         spark,
         {
             "double": [-0.9, 127.9, 128.0, 2147483648.5, -1e300, math.nan, math.inf, None],
-            "bigint": [0, -1, 300, 2**31, 2**53 + 1, top, low, None],
+            "int64": [0, -1, 300, 2**31, 2**53 + 1, top, low, None],
             "boolean": [True, False, None],
-            "text": ["-128", "+7", "007", None],
+            "string": ["-128", "+7", "007", None],
         },
     )
     assert found["double"] == [
@@ -79,7 +96,7 @@ def test_values_are_cast_as_in_java(spark: SparkSession) -> None:
         [-1, -1, 2**31 - 1, top, "Infinity", "Infinity", True, "Infinity"],
         [None] * 8,
     ]
-    assert found["bigint"] == [
+    assert found["int64"] == [
         [0, 0, 0, 0, 0.0, 0.0, False, "0"],
         [-1, -1, -1, -1, -1.0, -1.0, True, "-1"],
         [44, 300, 300, 300, 300.0, 300.0, True, "300"],
@@ -94,7 +111,7 @@ def test_values_are_cast_as_in_java(spark: SparkSession) -> None:
         [0, 0, 0, 0, 0.0, 0.0, False, "false"],
         [None] * 8,
     ]
-    assert found["text"] == [
+    assert found["string"] == [
         [-128, -128, -128, -128, -128.0, -128.0, False, "-128"],
         [7, 7, 7, 7, 7.0, 7.0, False, "+7"],
         [7, 7, 7, 7, 7.0, 7.0, False, "007"],
@@ -107,10 +124,15 @@ def test_only_the_word_true_is_true(spark: SparkSession) -> None:
     assert [record.value["c0"] for record in records] == [True, False, False, False, False]
 
 
-@pytest.mark.parametrize("text", ["1.0", "128"])
-def test_a_string_that_is_not_the_number_stops_the_query(spark: SparkSession, text: str) -> None:
-    with pytest.raises(Exception, match=rf"Value \({text}\) was out of range for requested data type int8"):
-        copies(spark, "text", 1, [text], kafka("Cast$Value", spec="c0:int8"))
+@pytest.mark.parametrize(("text", "kind"), [(" 7", "int16"), ("nan", "float64")])
+def test_a_string_that_is_not_a_number_of_java_stops_the_query(spark: SparkSession, text: str, kind: str) -> None:
+    with pytest.raises(Exception, match=rf"Value \({text}\) was out of range for requested data type"):
+        copies(spark, "text", 1, [text], kafka("Cast$Value", spec=f"c0:{kind}"))
+
+
+def test_strings_are_numbers_as_java_writes_them(spark: SparkSession) -> None:
+    records = copies(spark, "text", 1, ["NaN", "-Infinity", " 1e3 ", ".5"], kafka("Cast$Value", spec="c0:float64"))
+    assert [record.value["c0"] for record in records] == ["NaN", "-Infinity", 1000.0, 0.5]
 
 
 def test_times_are_converted_between_all_their_forms(spark: SparkSession) -> None:

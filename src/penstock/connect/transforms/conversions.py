@@ -151,7 +151,9 @@ def _value(part: RecordPart, kind: str) -> Column:
             return F.lower(payload) == "true"
         return payload if source == "boolean" else _integer(payload, source, "int64") != 0
     if source == "string":
-        parsed = payload.try_cast(PRIMITIVES[kind])
+        # Spark takes more than Java: spaces around integers, and names of infinity and NaN in any case.
+        refused = r"\s" if kind in INTEGERS else r"^\s*[+-]?(?!NaN|Infinity)(?i:nan|inf)"
+        parsed = F.when(~payload.rlike(refused), payload.try_cast(PRIMITIVES[kind]))
         wrong = F.concat(F.lit("Value ("), payload, F.lit(f") was out of range for requested data type {kind}"))
         return F.when(payload.isNotNull(), F.coalesce(parsed, F.raise_error(wrong).cast(PRIMITIVES[kind])))
     return _integer(payload, source, kind) if kind in INTEGERS else payload.cast(PRIMITIVES[kind])
