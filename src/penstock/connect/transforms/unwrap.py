@@ -1,5 +1,4 @@
-"""ExtractNewRecordState of Debezium and of ScyllaDB, which replaces an event by the row after the change, and
-ScyllaFlattenColumns.
+"""ExtractNewRecordState (Debezium, ScyllaDB): replaces an event by the row after the change; ScyllaFlattenColumns.
 
 The handling mode decides about deletes, which have no row after them. A delete without its row before is handled like
 any other delete, unlike in Debezium, which takes it for a truncated table and drops it.
