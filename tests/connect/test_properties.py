@@ -10,10 +10,9 @@ from connect_memory import JSON, RIGHT
 from hypothesis import given, strategies as st
 
 from penstock.codec.avro import Avro
-from penstock.codec.csv import Text
-from penstock.codec.json import Json, JsonSchema
 from penstock.codec.protobuf import Protobuf
 from penstock.codec.registry import Registry, Subjects
+from penstock.codec.text_formats import Json, JsonSchema, Text
 from penstock.connect import converters, database, task
 from penstock.connect.checks import Checked, check
 from penstock.connect.converters import CONVERTERS, converter
