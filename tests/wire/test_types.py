@@ -27,11 +27,6 @@ def written(write: Writer, value: int) -> bytes:
         (types.write_unsigned, types.read_unsigned, 127, "7f"),
         (types.write_unsigned, types.read_unsigned, 300, "ac02"),
         (types.write_unsigned, types.read_unsigned, 0xFFFFFFFF, "ffffffff0f"),
-        (types.write_varint, types.read_varint, -1, "01"),
-        (types.write_varint, types.read_varint, 64, "8001"),
-        (types.write_varint, types.read_varint, -(1 << 31), "ffffffff0f"),
-        (types.write_varlong, types.read_varlong, (1 << 63) - 1, "feffffffffffffffff01"),
-        (types.write_varlong, types.read_varlong, -(1 << 63), "ffffffffffffffffff01"),
         (types.write_compact_length, types.read_compact_length, -1, "00"),
         (types.write_compact_length, types.read_compact_length, 5, "06"),
     ],
@@ -41,10 +36,10 @@ def test_the_bytes_are_those_of_the_protocol_guide(write: Writer, read: Reader, 
     assert read(memoryview(bytes.fromhex(expected)), 0) == (value, len(expected) // 2)
 
 
-@given(st.integers(-(1 << 63), (1 << 63) - 1))
-def test_a_signed_number_is_read_as_it_was_written(value: int) -> None:
-    data = b"?" + written(types.write_varlong, value)
-    assert types.read_varlong(memoryview(data), 1) == (value, len(data))
+@given(st.integers(0, (1 << 32) - 1))
+def test_a_number_is_read_as_it_was_written(value: int) -> None:
+    data = b"?" + written(types.write_unsigned, value)
+    assert types.read_unsigned(memoryview(data), 1) == (value, len(data))
 
 
 @pytest.mark.parametrize(
@@ -61,13 +56,9 @@ def test_a_varint_that_ends_too_early_or_too_late_is_refused(data: str, problem:
         types.read_unsigned(memoryview(bytes.fromhex(data)), 0)
 
 
-@pytest.mark.parametrize(
-    ("write", "value"),
-    [(types.write_unsigned, -1), (types.write_varint, 1 << 31), (types.write_varlong, -(1 << 63) - 1)],
-)
-def test_a_number_that_does_not_fit_is_an_error(write: Writer, value: int) -> None:
-    with pytest.raises(ValueError, match=f"cannot hold {value}"):
-        write(bytearray(), value)
+def test_a_number_that_does_not_fit_is_an_error() -> None:
+    with pytest.raises(ValueError, match="cannot hold -1"):
+        types.write_unsigned(bytearray(), -1)
 
 
 def test_a_length_beyond_the_end_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""The messages of idempotence and transactions (KIP-98, KIP-664, KIP-890), as data: see `message_schema`.
+"""The messages of idempotence and transactions (KIP-98, KIP-890), as data: see `message_schema`.
 
 The versions are those of Kafka 1.0 to 4.3.
 """
@@ -178,79 +178,5 @@ OFFSET_FETCH = Api(
           metadata string?
           error_code int16
       error_code int16
-    """,
-)
-
-DESCRIBE_PRODUCERS = Api(
-    61,
-    "DescribeProducers",
-    (0, 0),
-    flexible=0,
-    request="""
-    topics []
-      name string
-      partition_indexes []int32
-    """,
-    response="""
-    throttle_time_ms int32
-    topics []
-      name string
-      partitions []
-        partition_index int32
-        error_code int16
-        error_message string? =null
-        active_producers []
-          producer_id int64
-          producer_epoch int32
-          last_sequence int32 =-1
-          last_timestamp int64 =-1
-          coordinator_epoch int32
-          current_txn_start_offset int64 =-1
-    """,
-)
-
-DESCRIBE_TRANSACTIONS = Api(
-    65,
-    "DescribeTransactions",
-    (0, 0),
-    flexible=0,
-    request="""
-    transactional_ids []string
-    """,
-    response="""
-    throttle_time_ms int32
-    transaction_states []
-      error_code int16
-      transactional_id string
-      transaction_state string
-      transaction_timeout_ms int32
-      transaction_start_time_ms int64
-      producer_id int64
-      producer_epoch int16
-      topics []
-        topic string
-        partitions []int32
-    """,
-)
-
-LIST_TRANSACTIONS = Api(
-    66,
-    "ListTransactions",
-    (0, 2),
-    flexible=0,
-    request="""
-    state_filters []string
-    producer_id_filters []int64
-    duration_filter int64 1+ =-1 !
-    transactional_id_pattern string? 2+ =null !
-    """,
-    response="""
-    throttle_time_ms int32
-    error_code int16
-    unknown_state_filters []string
-    transaction_states []
-      transactional_id string
-      producer_id int64
-      transaction_state string
     """,
 )

@@ -72,10 +72,10 @@ def write_uuid(out: bytearray, value: bytes) -> None:
     out += value
 
 
-def read_unsigned(data: memoryview, position: int, bits: int = 32) -> tuple[int, int]:
-    """An unsigned varint: seven bits per byte, the lowest first."""
+def read_unsigned(data: memoryview, position: int) -> tuple[int, int]:
+    """An unsigned varint of at most 32 bits: seven bits per byte, the lowest first."""
     value, at = 0, position
-    for shift in range(0, bits, 7):
+    for shift in range(0, 32, 7):
         if at >= len(data):
             raise BadBytes(at, "the bytes end inside a varint")
         byte = data[at]
@@ -83,8 +83,8 @@ def read_unsigned(data: memoryview, position: int, bits: int = 32) -> tuple[int,
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             break
-    if byte > 0x7F or value >> bits:
-        raise BadBytes(position, f"a varint of more than {bits} bits")
+    if byte > 0x7F or value >> 32:
+        raise BadBytes(position, "a varint of more than 32 bits")
     return value, at
 
 
@@ -95,30 +95,6 @@ def write_unsigned(out: bytearray, value: int) -> None:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
-
-
-def read_varint(data: memoryview, position: int) -> tuple[int, int]:
-    """A signed varint of 32 bits, zig-zag: 0, -1, 1, -2 are stored as 0, 1, 2, 3."""
-    value, position = read_unsigned(data, position, 32)
-    return (value >> 1) ^ -(value & 1), position
-
-
-def read_varlong(data: memoryview, position: int) -> tuple[int, int]:
-    """A signed varint of 64 bits, zig-zag."""
-    value, position = read_unsigned(data, position, 64)
-    return (value >> 1) ^ -(value & 1), position
-
-
-def write_varint(out: bytearray, value: int) -> None:
-    if not -(1 << 31) <= value < 1 << 31:
-        raise ValueError(f"a varint cannot hold {value}")
-    write_unsigned(out, value << 1 ^ value >> 31)
-
-
-def write_varlong(out: bytearray, value: int) -> None:
-    if not -(1 << 63) <= value < 1 << 63:
-        raise ValueError(f"a varlong cannot hold {value}")
-    write_unsigned(out, value << 1 ^ value >> 63)
 
 
 def read_compact_length(data: memoryview, position: int) -> tuple[int, int]:
