@@ -18,10 +18,9 @@ from typing import Any
 import jsonschema_rs
 import numpy as np
 
-from penstock.ingest.body import GZIP, MEMBERS, unpack
 from penstock.ingest.event_schema import Schema
 from penstock.ingest.events import GREATEST, EventFormat, Events, elements
-from penstock.ingest.responses import Refused
+from penstock.ingest.exchange import GZIP, MEMBERS, Refused, unpack
 from penstock.native import Array
 
 from .mutate import mutated, noise

@@ -11,7 +11,7 @@ import pytest
 from ingest_server import PARTITIONS, Site, ingest
 from kafka_topics import new_topic
 
-from penstock.ingest.api_keys import new_key
+from penstock.ingest.callers import new_key
 from penstock.local.services import Services
 from penstock.warm import PARTS
 

@@ -9,10 +9,9 @@ import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from penstock.ingest.event_schema import Schema
-from penstock.ingest.event_types import event_decoder
+from penstock.ingest.event_schema import Schema, event_decoder
 from penstock.ingest.events import EventFormat
-from penstock.ingest.responses import Refused
+from penstock.ingest.exchange import Refused
 
 ORDER = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",

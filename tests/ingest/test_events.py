@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from penstock.ingest.body import MEMBERS, WINDOW, unpack
 from penstock.ingest.event_schema import TOO_LARGE_TO_SAY, Schema
 from penstock.ingest.events import EventFormat, elements
-from penstock.ingest.responses import LONGEST, Problem, Refused
+from penstock.ingest.exchange import LONGEST, MEMBERS, WINDOW, Problem, Refused, unpack
 
 CLICK = {
     "type": "object",

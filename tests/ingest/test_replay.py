@@ -19,7 +19,7 @@ from refusals import refused
 
 from penstock.ingest import spool, spool_carrier
 from penstock.ingest.events import Events
-from penstock.ingest.responses import Refused
+from penstock.ingest.exchange import Refused
 from penstock.ingest.spool import Spool
 from penstock.ingest.spool_files import SpoolFolder, SpoolWriter
 from penstock.local.services import Services

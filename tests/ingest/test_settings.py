@@ -12,10 +12,10 @@ from penstock.cli import ingest
 from penstock.cli.main import main
 from penstock.errors import PenstockError
 from penstock.ingest import ingest_server
-from penstock.ingest.api_keys import ApiKeys, Rate
+from penstock.ingest.callers import ApiKeys, Rate
 from penstock.ingest.event_schema import load
+from penstock.ingest.exchange import Refused
 from penstock.ingest.ingest_settings import Given, read
-from penstock.ingest.responses import Refused
 
 HEAD = 'servers = "h:1"\n'
 TOPIC = f"{HEAD}[topics.a]\n"

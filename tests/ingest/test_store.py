@@ -12,8 +12,8 @@ from kafka_topics import new_topic, stored
 from refusals import Kind, Refusal
 
 from penstock.ingest.events import Events
+from penstock.ingest.exchange import Refused
 from penstock.ingest.kafka_store import KafkaStore
-from penstock.ingest.responses import Refused
 from penstock.local.services import Services
 from penstock.wire import Reader
 from penstock.wire.errors import ClusterAuthorizationFailed, TopicAuthorizationFailed

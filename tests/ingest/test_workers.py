@@ -20,8 +20,8 @@ from waiting import until
 
 from penstock.cli.main import main
 from penstock.ingest.events import Events
+from penstock.ingest.ingest_metrics import Family, Report, Sample, Slots, merged
 from penstock.ingest.spool_files import SpoolFolder, frame
-from penstock.ingest.worker_reports import Family, Report, Sample, Slots, merged
 from penstock.local.services import Services
 from penstock_demo.child import below, listed
 

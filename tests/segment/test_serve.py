@@ -24,7 +24,7 @@ from waiting import until
 from penstock.cli.main import main
 from penstock.database.access import Access
 from penstock.errors import PenstockError
-from penstock.ingest.api_keys import new_key
+from penstock.ingest.callers import new_key
 from penstock.local.services import Services
 from penstock.segment.member_tables.delivery_server import Busy, Deliveries
 from penstock.segment.member_tables.delivery_sync import DeliveryRun, Receipt, Sync

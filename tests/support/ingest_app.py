@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from penstock.ingest import ingest_server as server
 from penstock.ingest.app import App
-from penstock.ingest.body import InFlight
 from penstock.ingest.events import Events
+from penstock.ingest.exchange import InFlight
 from penstock.ingest.ingest_metrics import IngestCounts
 from penstock.ingest.ingest_settings import Given, read
 from penstock.ingest.kafka_store import Facts

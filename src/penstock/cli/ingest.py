@@ -16,7 +16,7 @@ from penstock.cli.arguments import add_allow_host
 from penstock.errors import PenstockError
 from penstock.hosts import warn_if_open
 from penstock.ingest import ingest_server
-from penstock.ingest.api_keys import new_key
+from penstock.ingest.callers import new_key
 from penstock.ingest.ingest_settings import Given, IngestSettings, NoServers, read
 from penstock.kafka.client_options import Options
 from penstock.warm import PARTS

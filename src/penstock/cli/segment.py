@@ -27,7 +27,7 @@ from penstock.signals import listen
 from penstock.wire.consumer.topic_records import Reader
 
 if TYPE_CHECKING:
-    from penstock.ingest.origins import ApiKey
+    from penstock.ingest.callers import ApiKey
 
 PORT = 8085
 
@@ -157,7 +157,7 @@ def _serve(args: argparse.Namespace) -> None:
     """Serve until a signal comes."""
     # The other actions do not need a web server, nor its packages.
     from penstock.connect.rest_server import RestServer, bind
-    from penstock.ingest.api_keys import ApiKeys
+    from penstock.ingest.callers import ApiKeys
     from penstock.segment.member_tables.delivery_server import Deliveries, app
 
     args.servers = args.servers or services.kafka(args.root)
@@ -176,8 +176,8 @@ def _serve(args: argparse.Namespace) -> None:
 
 def _keys(args: argparse.Namespace) -> list[ApiKey]:
     """The callers' keys; required if other machines can reach the server, as any caller could write to any topic."""
+    from penstock.ingest.callers import ApiKey
     from penstock.ingest.ingest_settings import DIGEST
-    from penstock.ingest.origins import ApiKey
 
     if wrong := [text for text in args.key if not DIGEST.fullmatch(text.lower())]:
         raise PenstockError(

@@ -14,16 +14,26 @@ import msgspec
 
 from penstock.hosts import LONGEST, MISDIRECTED, Hosts, is_loopback
 from penstock.ingest import pixel
-from penstock.ingest.api_keys import ApiKeys
-from penstock.ingest.body import InFlight, too_large, unpack
+from penstock.ingest.callers import ApiKeys, Pages
 from penstock.ingest.events import JSON, LINES, EventFormat, Events
-from penstock.ingest.exchange import Answer, Asked, Request
+from penstock.ingest.exchange import (
+    PROBLEM,
+    Answer,
+    Asked,
+    InFlight,
+    Problem,
+    Refused,
+    Request,
+    listed,
+    refusal,
+    refusal_headers,
+    too_large,
+    unpack,
+)
 from penstock.ingest.ingest_metrics import IngestCounts
 from penstock.ingest.ingest_settings import IngestSettings
 from penstock.ingest.kafka_store import EventStore
-from penstock.ingest.origins import Pages
 from penstock.ingest.pixel import parameters
-from penstock.ingest.responses import PROBLEM, Problem, Refused, listed, refusal, refusal_headers
 
 log = logging.getLogger(__name__)
 

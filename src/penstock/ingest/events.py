@@ -19,9 +19,8 @@ import numpy as np
 import pyarrow as pa
 from msgspec.json import Decoder
 
-from penstock.ingest.event_schema import Numbered, Schema
-from penstock.ingest.event_types import KEY, event_decoder
-from penstock.ingest.responses import SHOWN, Problem, Refused
+from penstock.ingest.event_schema import KEY, Numbered, Schema, event_decoder
+from penstock.ingest.exchange import SHOWN, Problem, Refused
 from penstock.native import Array
 from penstock.native.jit import compiled
 from penstock.native.text_slices import Texts, column

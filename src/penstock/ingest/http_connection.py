@@ -1,8 +1,6 @@
 """Connections over HTTP/1.1 (RFC 9112), with limits of what a caller may cost: heads, pipelined requests, unread
 answers, and time. httptools, Node's parser, parses; requests of a connection are answered one after the other.
 
-A timer for each request would cost more than a look at all connections once in a while.
-
 Some callers offer another protocol with each request (Java's HttpClient: HTTP/2), and expect an answer in HTTP/1.1 from
 a server that ignores the offer (RFC 9110, 7.8). The parser then skips the body, so it gets the head without the offer.
 """
@@ -13,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from email.utils import formatdate
 from functools import lru_cache, partial
@@ -28,16 +26,12 @@ from penstock.ingest.listener import Connection
 log = logging.getLogger(__name__)
 
 NOT_HTTP = "Invalid HTTP request received."
-LOOK = 0.5
-"""Seconds between two looks at all connections."""
 FAREWELL = 2.0
 """Seconds for a caller to read its last answer, and to close its side of TLS: uvloop would wait for 30."""
 PIPELINED = 100
 """Most requests of a connection that wait for the answers to those before them."""
 IGNORED = 1 << 20
 """Bytes that a caller may still send after its last answer."""
-CROWDED = 0.9
-"""Share of the allowed connections: above it, those that wait for a request are closed to make room for others."""
 
 
 class TooMuch(Exception):
@@ -381,48 +375,3 @@ def _parser(connection: HttpConnection) -> httptools.HttpRequestParser:
     with suppress(AttributeError):  # before 0.6.3
         made.set_dangerous_leniencies(lenient_data_after_close=True)
     return made
-
-
-async def watch(connections: Collection[HttpConnection], *, body: float, idle: float, unread: int, most: int) -> None:
-    """Disconnect callers that take too long or too much; runs until cancelled.
-
-    `body` is the most seconds for a request to arrive, `idle` the most seconds between an answer and the next request,
-    and in which a caller reads nothing of its answers; `unread` is the most bytes of unread answers of all callers. At
-    most `most` connections may be open.
-    """
-    loop = asyncio.get_running_loop()
-    while True:
-        await asyncio.sleep(LOOK)
-        now, left = loop.time(), 0
-        living = list(connections)
-        for one in living:
-            if one.waits_since is not None and one.waits_since < now - body:
-                one.leave()
-            elif one.idle_since is not None and one.idle_since < now - idle:
-                one.close()
-            waiting = one.transport.get_write_buffer_size()
-            left += waiting
-            if waiting != one.unread:
-                one.unread, one.unread_since = waiting, now
-            elif waiting and one.unread_since < now - idle:
-                one.transport.abort()
-        if left > unread:
-            _end_largest(living, left - unread)
-        if (over := len(living) - int(CROWDED * most)) > 0:
-            _end_idle(living, over)
-
-
-def _end_largest(living: Iterable[HttpConnection], size: int) -> None:
-    """Abort the connections with the most unread bytes until `size` bytes are freed."""
-    for one in sorted(living, key=lambda one: -one.unread):
-        if size <= 0:
-            return
-        size -= one.unread
-        one.transport.abort()
-
-
-def _end_idle(living: Iterable[HttpConnection], count: int) -> None:
-    """Close `count` connections that wait for a request, the longest waiting first."""
-    idle = sorted((one.idle_since, id(one), one) for one in living if one.idle_since is not None)
-    for _, _, one in idle[:count]:
-        one.close()

@@ -9,7 +9,7 @@ import signal
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,22 +20,34 @@ import uvloop
 
 from penstock.errors import PenstockError
 from penstock.ingest.app import App, Page
-from penstock.ingest.body import InFlight
 from penstock.ingest.event_schema import load
 from penstock.ingest.events import EventFormat
-from penstock.ingest.http_connection import HttpConnection, watch
-from penstock.ingest.ingest_metrics import TYPE, IngestCounts, Reporter
+from penstock.ingest.exchange import PLAIN, InFlight
+from penstock.ingest.http_connection import HttpConnection
+from penstock.ingest.ingest_metrics import (
+    TYPE,
+    IngestCounts,
+    OnlyReport,
+    Report,
+    Reporter,
+    WorkerReport,
+    WorkerReports,
+    exposition,
+    health,
+)
 from penstock.ingest.ingest_settings import IngestSettings, Tls
 from penstock.ingest.kafka_store import EventStore, KafkaStore
 from penstock.ingest.listener import Listener, room
 from penstock.ingest.openapi import document, page
-from penstock.ingest.responses import PLAIN
 from penstock.ingest.spool import Spool
 from penstock.ingest.spool_files import folders
 from penstock.ingest.supervisor import STOPS, Workers
-from penstock.ingest.worker_reports import OnlyReport, Report, WorkerReport, WorkerReports, exposition, health
 from penstock.wire import Producer, Reader
 
+LOOK = 0.5
+"""Seconds between two looks at all connections."""
+CROWDED = 0.9
+"""Share of the allowed connections: above it, those that wait for a request are closed to make room for others."""
 MARGIN = 10
 """Seconds that requests under way have at the end, in addition to those for Kafka and for the body."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
@@ -106,6 +118,53 @@ class IngestServer:
             self._changed.set()
 
         return HttpConnection(self._app, self._connections, lost)
+
+
+async def watch(connections: Collection[HttpConnection], *, body: float, idle: float, unread: int, most: int) -> None:
+    """Disconnect callers that take too long or too much; runs until cancelled.
+
+    A timer for each request would cost more than a look at all connections once in a while.
+
+    `body` is the most seconds for a request to arrive, `idle` the most seconds between an answer and the next request,
+    and in which a caller reads nothing of its answers; `unread` is the most bytes of unread answers of all callers. At
+    most `most` connections may be open.
+    """
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(LOOK)
+        now, left = loop.time(), 0
+        living = list(connections)
+        for one in living:
+            if one.waits_since is not None and one.waits_since < now - body:
+                one.leave()
+            elif one.idle_since is not None and one.idle_since < now - idle:
+                one.close()
+            waiting = one.transport.get_write_buffer_size()
+            left += waiting
+            if waiting != one.unread:
+                one.unread, one.unread_since = waiting, now
+            elif waiting and one.unread_since < now - idle:
+                one.transport.abort()
+        if left > unread:
+            _end_largest(living, left - unread)
+        if (over := len(living) - int(CROWDED * most)) > 0:
+            _end_idle(living, over)
+
+
+def _end_largest(living: Iterable[HttpConnection], size: int) -> None:
+    """Abort the connections with the most unread bytes until `size` bytes are freed."""
+    for one in sorted(living, key=lambda one: -one.unread):
+        if size <= 0:
+            return
+        size -= one.unread
+        one.transport.abort()
+
+
+def _end_idle(living: Iterable[HttpConnection], count: int) -> None:
+    """Close `count` connections that wait for a request, the longest waiting first."""
+    idle = sorted((one.idle_since, id(one), one) for one in living if one.idle_since is not None)
+    for _, _, one in idle[:count]:
+        one.close()
 
 
 def readings(settings: IngestSettings) -> dict[str, EventFormat]:

@@ -16,7 +16,7 @@ import msgspec
 
 from penstock.config import duration
 from penstock.errors import PenstockError
-from penstock.ingest.origins import NOWHERE, ApiKey, Origins
+from penstock.ingest.callers import NOWHERE, ApiKey, Origins
 from penstock.kafka.security import require_servers
 from penstock.paths import is_file
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from penstock.ingest.responses import Headers, Refused
+from penstock.ingest.exchange import Headers, Refused
 
 PATH = "/pixel/"
 MOST = 200

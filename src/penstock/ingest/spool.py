@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
-from penstock.ingest.batching import Gather, WaitingItem
 from penstock.ingest.events import Events
-from penstock.ingest.kafka_store import RETRY, Facts
-from penstock.ingest.responses import Refused
+from penstock.ingest.exchange import Refused
+from penstock.ingest.kafka_store import RETRY, Facts, Gather, WaitingItem
 from penstock.ingest.spool_carrier import Ask, Carrier
 from penstock.ingest.spool_files import SpoolFolder, SpoolPosition, SpoolWriter, frame
 from penstock.wire import Producer

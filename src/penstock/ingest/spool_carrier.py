@@ -15,8 +15,9 @@ import asyncio
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
+from pathlib import Path
 from shutil import rmtree
 from typing import NamedTuple
 
@@ -45,6 +46,8 @@ LOOK = 0.01
 """Seconds between two checks whether an append has ended."""
 SEGMENT = 16 << 20
 """Bytes after which a topic's next file begins."""
+OF_ALL = (AuthenticationFailed, ClusterAuthorizationFailed, DeliveryTimeout)
+"""Errors that are not of one topic only, or that sending again at once may solve."""
 REFUSED = "refused.ndjson"
 ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 """JSON has line feeds between its tokens only."""
@@ -60,56 +63,50 @@ class Left(NamedTuple):
     error: KafkaError | None
 
 
-class SpoolSender:
-    """Sends the rows of a topic, once, and writes those that the topic will never take to `refused.ndjson`."""
+Send = Callable[[str, pa.RecordBatch], Coroutine[None, None, Left]]
 
-    def __init__(self, producer: Producer, refused: SpoolFolder) -> None:
-        self._producer, self._refused = producer, refused
 
-    async def send(self, topic: str, rows: pa.RecordBatch) -> Left:
-        try:
-            await self._producer.send_table(topic, rows)
-        except TableFailed as error:
-            return self._left(topic, rows, error)
-        except KafkaError as error:
-            return Left(rows, error)
-        return Left(rows.slice(0, 0), None)
-
-    def _left(self, topic: str, rows: pa.RecordBatch, error: TableFailed) -> Left:
+async def send(producer: Producer, refused: SpoolFolder, topic: str, rows: pa.RecordBatch) -> Left:
+    """Send the rows of a topic, once, and write those that it will never take to `refused.ndjson` of the folder."""
+    try:
+        await producer.send_table(topic, rows)
+    except TableFailed as failed:
         again: list[int] = []
-        why_again: KafkaError | None = None
-        for first, last, why in error.failed:
+        error: KafkaError | None = None
+        for first, last, why in failed.failed:
             if isinstance(why, NEVER):
-                self._refuse(topic, rows.slice(first, last - first + 1), str(why))
+                _refuse(refused.path / REFUSED, topic, rows.slice(first, last - first + 1), str(why))
             else:
                 again += range(first, last + 1)
-                why_again = why
-        return Left(rows.take(pa.array(again, pa.int64())), why_again)
+                error = why
+        return Left(rows.take(pa.array(again, pa.int64())), error)
+    except KafkaError as error:
+        return Left(rows, error)
+    return Left(rows.slice(0, 0), None)
 
-    def _refuse(self, topic: str, rows: pa.RecordBatch, why: str) -> None:
-        file = self._refused.path / REFUSED
-        log.error("%d events for %s were refused, see %s: %s", rows.num_rows, topic, file, why)
-        with open(file, "ab", opener=private) as out:
-            for row in rows.to_pylist():
-                key = (row.get("key") or b"").decode(errors="replace")
-                told = {
-                    "topic": topic,
-                    "time": row["timestamp"],
-                    "key": key,
-                    "reason": why,
-                    "event": msgspec.Raw(row["value"].translate(ONE_LINE)),
-                }
-                out.write(msgspec.json.encode(told) + b"\n")
-            out.flush()
-            os.fsync(out.fileno())
+
+def _refuse(file: Path, topic: str, rows: pa.RecordBatch, why: str) -> None:
+    log.error("%d events for %s were refused, see %s: %s", rows.num_rows, topic, file, why)
+    with open(file, "ab", opener=private) as out:
+        for row in rows.to_pylist():
+            told = {
+                "topic": topic,
+                "time": row["timestamp"],
+                "key": (row.get("key") or b"").decode(errors="replace"),
+                "reason": why,
+                "event": msgspec.Raw(row["value"].translate(ONE_LINE)),
+            }
+            out.write(msgspec.json.encode(told) + b"\n")
+        out.flush()
+        os.fsync(out.fileno())
 
 
 class Apart:
     """The events of a topic that wait for Kafka to take them, in a folder of their own."""
 
-    def __init__(self, folder: SpoolFolder, topic: str, sender: SpoolSender, ended: Callable[[], None]) -> None:
+    def __init__(self, folder: SpoolFolder, topic: str, send: Send, ended: Callable[[], None]) -> None:
         """`ended` is called when Kafka has all of them, and the folder is gone."""
-        self._folder, self._topic, self._sender, self._ended = folder, topic, sender, ended
+        self._folder, self._topic, self._send_once, self._ended = folder, topic, send, ended
         self.reason = ""
         """Why Kafka does not take them; empty while it does."""
         self._is_open = False
@@ -190,7 +187,7 @@ class Apart:
                 self.reason = str(error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
-            rows, error = await self._sender.send(self._topic, rows)
+            rows, error = await self._send_once(self._topic, rows)
         self.reason = ""
 
 
@@ -199,7 +196,7 @@ class Carrier:
 
     def __init__(self, folder: SpoolFolder, producer: Producer, end: Callable[[], SpoolPosition], ask: Ask) -> None:
         """The folder must be recovered before."""
-        self._folder, self._sender, self._ask = folder, SpoolSender(producer, folder), ask
+        self._folder, self._send, self._ask = folder, partial(send, producer, folder), ask
         self._replay = Replay(folder, end, self._deliver)
         self._sent_at: float | None = None
         self._said = ""
@@ -263,7 +260,7 @@ class Carrier:
                 if attempt.done() and not error:
                     self._said = ""
                     return
-                if error and _is_of_topic(error):
+                if error and not error.retriable and not isinstance(error, OF_ALL):
                     break
                 # Twice, so that Kafka has time to take them if it has just come back.
                 is_late = asyncio.get_running_loop().time() - began > PATIENCE
@@ -279,7 +276,7 @@ class Carrier:
         await self._put_apart(topic, lot, attempt, str(error) if error else f"not taken for {PATIENCE:.0f} s")
 
     def _attempt(self, topic: str, rows: pa.RecordBatch) -> asyncio.Future[Left]:
-        return asyncio.ensure_future(self._sender.send(topic, rows))
+        return asyncio.ensure_future(self._send(topic, rows))
 
     async def _is_there(self) -> bool:
         try:
@@ -299,7 +296,7 @@ class Carrier:
         log.warning("the spool's events for %s wait in %s, the others continue: %s", topic, where, reason)
 
     def _new(self, topic: str) -> Apart:
-        return Apart(self._folder.of_topic(topic), topic, self._sender, partial(self._together, topic))
+        return Apart(self._folder.of_topic(topic), topic, self._send, partial(self._together, topic))
 
     def _together(self, topic: str) -> None:
         del self.apart[topic]
@@ -315,13 +312,6 @@ class Carrier:
             await asyncio.sleep(PAUSE)
             return False
         return True
-
-
-def _is_of_topic(error: KafkaError) -> bool:
-    """Whether the error is of this topic only, and sending again at once does not help."""
-    return not error.retriable and not isinstance(
-        error, AuthenticationFailed | ClusterAuthorizationFailed | DeliveryTimeout
-    )
 
 
 # Reads a spool's frames in order, delivers them, and then removes them.
@@ -387,7 +377,6 @@ class Replay:
             self.problem = f"the spool is not replayed any more: {error}; start again"
 
     async def _carry(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             end = self._end()
             if self._place == end:
@@ -399,14 +388,13 @@ class Replay:
             if until is None and self._place.offset >= self._sizes.get(self._place.segment, 0):
                 await self._reached(SpoolPosition(self._place.segment + 1, 0))
                 continue
-            found, place = await loop.run_in_executor(None, self._folder.read, self._place, until, SOME)
+            found, place = await asyncio.to_thread(self._folder.read, self._place, until, SOME)
             if not found:
                 raise damaged(self._folder.file(self._place.segment), self._place.offset)
             await self._deliver(found)
             await self._reached(place)
 
     async def _reached(self, place: SpoolPosition) -> None:
-        await asyncio.get_running_loop().run_in_executor(None, self._folder.note, place)
+        await asyncio.to_thread(self._folder.note, place)
         self._place = place
-        for number in [number for number in self._sizes if number < place.segment]:
-            del self._sizes[number]
+        self._sizes = {number: size for number, size in self._sizes.items() if number >= place.segment}

@@ -17,9 +17,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from penstock.errors import PenstockError
-from penstock.ingest.api_keys import ApiKeys
+from penstock.ingest.callers import ApiKeys
+from penstock.ingest.exchange import Refused
 from penstock.ingest.ingest_settings import TOPIC
-from penstock.ingest.responses import Refused
 from penstock.rest import told
 from penstock.segment.member_tables.delivery_sync import MODES, DeliveryRun, Receipt, Sync
 

@@ -1,19 +1,27 @@
-"""Which web pages may send events: where a request comes from, and the headers of the answer for the page's browser.
+"""Who may send events: callers with an API key, and web pages of known origins.
 
 A browser lets every page send simple requests everywhere, so the server itself refuses those of unknown pages. CORS
 (the Fetch Standard, section 3.2) only decides which answers a page may read, and for which requests the browser sends
 a preflight. Credentials are allowed for listed origins, because `sendBeacon` always sends them, and never for all: the
 standard forbids `*` then, and the server uses no cookies.
+
+Callers send a key, of which the configuration has only the SHA-256. A plain digest is enough because `new_key` makes
+keys of 256 random bits; a password would need a slow digest. A publishable key is in web pages, where everybody can
+read it: it is for named topics and for pages of named origins, and is the only kind that may be in a URL, which
+servers, proxies and browsers keep in logs.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
+import secrets
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from penstock.errors import PenstockError
-from penstock.ingest.responses import Headers, Refused
+from penstock.ingest.exchange import Headers, Refused
 
 Head = Mapping[bytes, bytes]
 
@@ -161,3 +169,61 @@ def foreign(origin: bytes) -> Refused:
 
 def _named(origin: bytes | None) -> str:
     return "a page of " + origin[:200].decode("latin-1") if origin else "a request that names no page"
+
+
+class ApiKeys:
+    """The configured keys; without any, everybody may write."""
+
+    def __init__(self, keys: Iterable[ApiKey]) -> None:
+        self._by_digest = {one.digest: one for one in keys}
+        self._rates = {one.digest: Rate(one.rate) for one in self._by_digest.values() if one.rate}
+
+    def require(
+        self, topic: str, bearer: bytes | None, key: bytes | None, in_url: bytes | None = None
+    ) -> ApiKey | None:
+        """The key of a caller that may write `topic`; None if there are no keys. Raises Refused if the caller may not.
+
+        `bearer` is the header Authorization, `key` X-API-Key, `in_url` the query's `api_key`.
+        """
+        if not self._by_digest:
+            return None
+        if key is None and bearer is not None and bearer[:7].lower() == b"bearer ":
+            key = bearer[7:].strip()
+        shown = key if key is not None else in_url
+        if shown is None:
+            raise Refused(401, "no API key; send it as Authorization: Bearer KEY or as X-API-Key")
+        digest = hashlib.sha256(shown).digest()
+        known = self._by_digest.get(digest)
+        if known is None:
+            raise Refused(401, "this API key is not known")
+        if key is None and known.origins is None:
+            raise Refused(
+                403,
+                f"the key {known.name!r} is secret, and URLs are kept in logs; make a new key, and send it as a header",
+            )
+        if known.topics is not None and topic not in known.topics:
+            raise Refused(403, f"the key {known.name!r} may not write {topic}")
+        if (rate := self._rates.get(digest)) and not rate.take(time.monotonic()):
+            raise Refused(429, f"the key {known.name!r} has sent more requests than its rate allows", retry_after=1)
+        return known
+
+
+class Rate:
+    """A limit of requests per second; after a quiet second, as many may come at once."""
+
+    def __init__(self, most: float) -> None:
+        self._most, self._left, self._at = most, max(1.0, most), 0.0
+
+    def take(self, now: float) -> bool:
+        self._left = min(max(1.0, self._most), self._left + (now - self._at) * self._most)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+def new_key(prefix: str = "") -> tuple[str, str]:
+    """A key, and its SHA-256 for the configuration."""
+    key = prefix + secrets.token_urlsafe(32)
+    return key, hashlib.sha256(key.encode()).hexdigest()
