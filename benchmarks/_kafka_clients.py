@@ -25,11 +25,13 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer as Librdkafka
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
+from penstock.wire.net.broker_connection import BrokerConnection, Link
+from penstock.wire.net.cluster import Cluster
 
 from _measure import Run
 from penstock.local import kafka_broker
-from penstock.wire.net.broker_connection import BrokerConnection, Link
-from penstock.wire.net.cluster import Cluster
+from penstock.wire.broker_connection import BrokerConnection, Link
+from penstock.wire.cluster import Cluster
 from penstock.wire.producer.producer import Producer
 from penstock.wire.protocol.frames import PRODUCE
 from penstock.wire.records.batch_header import stamp

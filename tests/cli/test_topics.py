@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
-
-from penstock.cli import topics
 from penstock.wire.consumer.fetcher import RecordsTooLarge
 from penstock.wire.consumer.topic_records import Reader
+
+from penstock.cli import topics
 from penstock.wire.errors import KafkaError
 
 HEADERS = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))

@@ -13,6 +13,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
+from penstock.wire.consumer.fetcher import RecordsTooLarge, RecordsUnreadable, Unreadable
 from pyspark.sql import types as sql
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
@@ -23,7 +24,6 @@ from penstock.kafka.kafka_settings import KafkaSettings, start_of
 from penstock.kafka.kafka_source import Ranges, TopicStreamReader, split
 from penstock.kafka.source_format import TopicOffsets, schema
 from penstock.kafka.topic_reader import BrokersAway, TopicReader
-from penstock.wire.consumer.fetcher import RecordsTooLarge, RecordsUnreadable, Unreadable
 from penstock.wire.errors import KafkaError
 
 GIVEN = {"servers": "nowhere:1", "topic": "clicks"}

@@ -13,8 +13,8 @@ from penstock.kafka.kafka_settings import KafkaSettings
 from penstock.kafka.kafka_source import Ranges, TopicStreamReader
 from penstock.kafka.source_format import EARLIEST, TopicOffsets, topics
 from penstock.kafka.topic_reader import TopicReader
-from penstock.wire.consumer.fetcher import TopicReplaced
 from penstock.wire.errors import KafkaError, OffsetOutOfRange
+from penstock.wire.fetcher import TopicReplaced
 
 GIVEN = {"servers": "nowhere:1", "topic": "clicks", "tasks": "2"}
 TIME = 1_795_371_899_283

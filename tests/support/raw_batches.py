@@ -6,8 +6,8 @@ import asyncio
 
 from wire_rows import Row, batch_of
 
-from penstock.wire.net.broker_connection import Link
-from penstock.wire.net.cluster import Cluster
+from penstock.wire.broker_connection import Link
+from penstock.wire.cluster import Cluster
 from penstock.wire.protocol import frames
 from penstock.wire.records.batch_header import stamp
 from penstock.wire.records.compression import NONE

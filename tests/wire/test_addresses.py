@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.wire.net.cluster import addresses
+from penstock.wire.cluster import addresses
 
 
 def test_addresses_of_brokers() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 from wire_rows import Row, batch_of
 
-from penstock.native.crc32c import crc32c
+from penstock.native import crc32c
 from penstock.wire.records.batch_header import HEADER_SIZE, read_headers, stamp
 from penstock.wire.records.compression import CODECS, NONE, CorruptRecords
 from penstock.wire.records.record_decoder import decode

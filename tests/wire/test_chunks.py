@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 from wire_rows import batch_of, varint
 
-from penstock.wire.consumer.fetcher import Chunk, RecordsDamaged, RecordsTooLarge, RecordsUnreadable, Unreadable
+from penstock.wire.fetcher import Chunk, RecordsDamaged, RecordsTooLarge, RecordsUnreadable, Unreadable
 from penstock.wire.records.batch_header import HEADER_SIZE, LOG_START, stamp
 from penstock.wire.records.compression import CODECS, NONE, ZSTD
 
 BOUND = 1_000_000
 PEAK = """
 import resource, sys
-from penstock.wire.consumer.fetcher import Chunk, RecordsTooLarge
+from penstock.wire.fetcher import Chunk, RecordsTooLarge
 
 small, large = (memoryview(open(name, "rb").read()) for name in sys.argv[1:])
 

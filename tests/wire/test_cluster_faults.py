@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient
 from kafka_cluster import KafkaCluster
 from kafka_topics import stored
 
-from penstock.wire.consumer.topic_records import Reader
 from penstock.wire.errors import DeliveryTimeout, KafkaError
 from penstock.wire.producer.producer import Producer
+from penstock.wire.topic_records import Reader
 
 pytestmark = pytest.mark.kill
 

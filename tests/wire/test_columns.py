@@ -14,12 +14,11 @@ from hypothesis import given, strategies as st
 from java_records import JavaRecords
 from pyspark.sql import SparkSession
 
-from penstock.wire.records.arrays import cells
 from penstock.wire.records.batch_header import HEADER_SIZE, read_headers, stamp
 from penstock.wire.records.compression import CODECS, LZ4, NONE
 from penstock.wire.records.partitioner import partition_for, partitions_for
 from penstock.wire.records.record_decoder import decode
-from penstock.wire.records.record_encoder import Encoded, TableEncoder
+from penstock.wire.records.record_encoder import Encoded, TableEncoder, cells
 
 # The first call of a compiled loop may compile it.
 
@@ -291,8 +290,12 @@ def test_columns_that_cannot_be_sent(columns: dict[str, pa.Array], problem: str)
 
 
 def test_settings_that_cannot_be() -> None:
-    for partitions, batch_size in ((0, 1000), (1, HEADER_SIZE), (1, 2**31)):
-        with pytest.raises(ValueError, match="are not possible"):
+    for partitions, batch_size, problem in (
+        (0, 1000, "at least one partition, not 0"),
+        (1, HEADER_SIZE, "batch_size must be 62 to 2147483647 bytes, not 61"),
+        (1, 2**31, "not 2147483648"),
+    ):
+        with pytest.raises(ValueError, match=problem):
             TableEncoder(partitions, batch_size=batch_size, compression=NONE)
     with pytest.raises(ValueError, match="number 9"):
         TableEncoder(1, batch_size=1000, compression=9)

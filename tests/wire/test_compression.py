@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from java_records import JavaRecords
 from pyspark.sql import SparkSession
 
-from penstock.native.crc32c import crc32c
+from penstock.native import crc32c
 from penstock.wire.records.batch_header import HEADER_SIZE, stamp
 from penstock.wire.records.compression import (
     CODECS,

@@ -19,9 +19,9 @@ from fault_proxy import FaultProxy, fault_proxy, quick_producer
 from kafka_topics import assert_same, new_topic, stored
 
 from penstock.local.services import Services
+from penstock.wire.broker_connection import Link
+from penstock.wire.cluster import Backoff, Cluster, addresses
 from penstock.wire.errors import ConnectionLost, InvalidTimestamp
-from penstock.wire.net.broker_connection import Link
-from penstock.wire.net.cluster import Backoff, Cluster, addresses
 from penstock.wire.producer.producer import Producer
 
 HOST = "kafka.test"

@@ -20,9 +20,8 @@ from kafka_topics import create_topics
 from refusals import Refusal
 
 from penstock.local.services import Services
-from penstock.wire.consumer import fetcher
-from penstock.wire.consumer.fetcher import RecordsDamaged, TopicReplaced
-from penstock.wire.consumer.topic_records import Reader
+from penstock.wire import fetcher
+from penstock.wire.broker_connection import BrokerConnection
 from penstock.wire.errors import (
     ConnectionLost,
     LeaderNotAvailable,
@@ -31,10 +30,11 @@ from penstock.wire.errors import (
     RequestTimeout,
     UnknownTopicOrPartition,
 )
-from penstock.wire.net.broker_connection import BrokerConnection
+from penstock.wire.fetcher import RecordsDamaged, TopicReplaced
 from penstock.wire.producer.producer import Producer
 from penstock.wire.protocol import frames
 from penstock.wire.protocol.frames import FETCH
+from penstock.wire.topic_records import Reader
 
 PARTITIONS = 3
 SHORT = timedelta(milliseconds=100)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from penstock.wire.net.cluster import Backoff
+from penstock.wire.cluster import Backoff
 from penstock.wire.producer.partition_queue import Lane, ProducerBatch, ProducerId
 from penstock.wire.records.compression import NONE
 from penstock.wire.records.record_encoder import TableEncoder

@@ -10,8 +10,8 @@ import pytest
 from java_records import JavaRecords
 from pyspark.sql import SparkSession
 
-from penstock.wire.records.arrays import cells
 from penstock.wire.records.partitioner import murmur2, partition_for, partitions_for
+from penstock.wire.records.record_encoder import cells
 
 
 @pytest.mark.parametrize(

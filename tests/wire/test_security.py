@@ -20,8 +20,8 @@ from kafka_topics import create_topics
 from secure_kafka import PASSWORD, certificate, secure_kafka
 
 from penstock.wire import sasl
+from penstock.wire.broker_connection import BrokerConnection
 from penstock.wire.errors import AuthenticationFailed, ConnectionLost
-from penstock.wire.net.broker_connection import BrokerConnection
 from penstock.wire.producer.producer import Producer
 from penstock.wire.sasl import Authenticate
 

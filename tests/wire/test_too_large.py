@@ -17,11 +17,11 @@ from wire_rows import Row, batch_of
 
 from penstock.local.services import Services
 from penstock.wire import Producer, Reader, RecordMetadata, TableFailed
+from penstock.wire.cluster import Backoff
 from penstock.wire.errors import MessageTooLarge
-from penstock.wire.net.cluster import Backoff
 from penstock.wire.producer.partition_queue import SEQUENCES, Lane, Outcome, ProducerBatch, ProducerId
+from penstock.wire.producer.produce_responses import halves, parted
 from penstock.wire.records.batch_header import stamp
-from penstock.wire.records.batch_split import halves, parted
 from penstock.wire.records.compression import CODECS
 from penstock.wire.records.record_decoder import decode
 

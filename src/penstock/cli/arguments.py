@@ -26,7 +26,7 @@ def port_or_any(text: str) -> int:
 def servers(text: str) -> str:
     """The addresses of Kafka's brokers."""
     # Imported here: commands without Kafka use this module, too.
-    from penstock.wire.net.cluster import addresses
+    from penstock.wire.cluster import addresses
 
     try:
         addresses(text)

@@ -21,9 +21,9 @@ import pyarrow as pa
 from penstock.cli import services
 from penstock.cli.arguments import positive, servers
 from penstock.errors import PenstockError
-from penstock.wire.consumer.fetcher import RecordsTooLarge
-from penstock.wire.consumer.topic_records import MAX_BYTES, MORE_DECOMPRESSED, Reader
 from penstock.wire.errors import KafkaError
+from penstock.wire.fetcher import RecordsTooLarge
+from penstock.wire.topic_records import MAX_BYTES, MORE_DECOMPRESSED, Reader
 
 Record = dict[str, Any]  # a row of a table from the reader, with its partition
 

@@ -17,8 +17,8 @@ from typing import Any
 from penstock.errors import PenstockError
 from penstock.wire import BlockingProducer, Reader
 from penstock.wire.admin import Admin
-from penstock.wire.consumer.fetcher import RecordsTooLarge
 from penstock.wire.errors import KafkaError
+from penstock.wire.fetcher import RecordsTooLarge
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from prometheus_client.registry import Collector
 from penstock.ingest.exchange import InFlight
 from penstock.ingest.kafka_store import EventStore, Facts
 from penstock.ingest.listener import Listener
-from penstock.native.crc32c import crc32c
+from penstock.native import crc32c
 from penstock.wire import Producer
 from penstock.wire.prometheus import ProducerCollector
 

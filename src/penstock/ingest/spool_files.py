@@ -25,7 +25,7 @@ import msgspec
 
 from penstock.errors import PenstockError
 from penstock.ingest.events import Events
-from penstock.native.crc32c import crc32c
+from penstock.native import crc32c
 from penstock.native.text_slices import Texts
 
 log = logging.getLogger(__name__)

@@ -29,6 +29,7 @@ from penstock.kafka.source_format import READ, UNREADABLE, schema
 from penstock.kafka.topic_reader import topic
 from penstock.native import Array
 from penstock.wire.consumer.fetcher import Unreadable
+from penstock.wire.fetcher import Unreadable
 from penstock.wire.records.arrays import cells, read_only
 
 TIMES = -62_135_424_000_000, 253_402_128_000_000

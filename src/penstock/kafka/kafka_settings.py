@@ -13,7 +13,7 @@ from pyspark.sql import types as st
 from penstock.errors import PenstockError
 from penstock.kafka.security import SETTINGS, Security, by_name, require_servers
 from penstock.wire import Reader
-from penstock.wire.consumer.topic_records import MAX_BYTES, MORE_DECOMPRESSED
+from penstock.wire.topic_records import MAX_BYTES, MORE_DECOMPRESSED
 
 SUBJECT = "kafka.read"
 EARLIEST, LATEST = "earliest", "latest"

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 
 from penstock.errors import PenstockError
 from penstock.wire import sasl
-from penstock.wire.net.cluster import addresses
+from penstock.wire.cluster import addresses
 from penstock.wire.sasl import Authenticate
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")

@@ -14,8 +14,8 @@ import pyarrow as pa
 from penstock.errors import DataLost, PenstockError
 from penstock.kafka.kafka_settings import DECOMPRESSED, KafkaSettings
 from penstock.wire import Reader
-from penstock.wire.consumer.fetcher import RecordsTooLarge, RecordsUnreadable, TopicReplaced, Unreadable
 from penstock.wire.errors import KafkaError, OffsetOutOfRange
+from penstock.wire.fetcher import RecordsTooLarge, RecordsUnreadable, TopicReplaced, Unreadable
 
 T = TypeVar("T")
 Records = tuple[int, pa.Table] | Unreadable

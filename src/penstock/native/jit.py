@@ -23,6 +23,8 @@ from numba.core import cgutils
 from numba.core.dispatcher import Dispatcher
 from numba.extending import _Intrinsic, intrinsic
 
+from penstock.native import Array
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 CONSTANTS = (bool, int, float, str, bytes, np.generic)
@@ -41,6 +43,12 @@ def uncounted(function: F) -> F:
     The counts are atomic, and took a third of the time of loops that call each other for a few words of an array.
     """
     return cast(F, _kept(njit(nogil=True, _nrt=False)(function)))
+
+
+def read_only(array: Array) -> Array:
+    """The array, marked as read-only, for arguments: Numba compiles a loop for writable arrays separately."""
+    array.flags.writeable = False
+    return array
 
 
 def _kept(function: Any) -> Any:

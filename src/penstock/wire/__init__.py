@@ -11,17 +11,17 @@ from penstock import lazy
 
 if TYPE_CHECKING:
     from penstock.native.text_slices import Texts as Texts
-    from penstock.wire.consumer.topic_records import Reader as Reader
     from penstock.wire.producer.accumulator import RecordMetadata as RecordMetadata
     from penstock.wire.producer.blocking import BlockingProducer as BlockingProducer
     from penstock.wire.producer.producer import Producer as Producer
     from penstock.wire.producer.table_receipts import Receipt as Receipt, TableFailed as TableFailed
+    from penstock.wire.topic_records import Reader as Reader
 else:
     __all__, __getattr__, __dir__ = lazy.names(
         __name__,
         {
             "penstock.native.text_slices": ("Texts",),
-            "penstock.wire.consumer.topic_records": ("Reader",),
+            "penstock.wire.topic_records": ("Reader",),
             "penstock.wire.producer.blocking": ("BlockingProducer",),
             "penstock.wire.producer.accumulator": ("RecordMetadata",),
             "penstock.wire.producer.producer": ("Producer",),

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from datetime import timedelta
 from types import TracebackType
 
+from penstock.wire.broker_connection import Link
+from penstock.wire.cluster import Cluster, patiently
 from penstock.wire.errors import TopicAlreadyExists, error_of
-from penstock.wire.net.broker_connection import Link
-from penstock.wire.net.cluster import Cluster, patiently
 from penstock.wire.protocol import messages
 from penstock.wire.protocol.frames import Message
 from penstock.wire.sasl import Authenticate

@@ -18,7 +18,7 @@ from penstock.wire.errors import AuthenticationFailed
 from penstock.wire.protocol import frames
 
 if TYPE_CHECKING:
-    from penstock.wire.net.broker_connection import BrokerConnection
+    from penstock.wire.broker_connection import BrokerConnection
 
 Authenticate = Callable[["BrokerConnection"], Awaitable[None]]
 

@@ -18,8 +18,8 @@ from typing import NamedTuple, TypeVar
 import pyarrow as pa
 
 from penstock.native import Array
+from penstock.wire.cluster import Cluster, patiently
 from penstock.wire.errors import KafkaError, TransactionAbortable
-from penstock.wire.net.cluster import Cluster, patiently
 from penstock.wire.producer.partition_queue import Outcome, ProducerBatch, Settle
 from penstock.wire.producer.sender import Sender
 from penstock.wire.producer.transactions import Transactions

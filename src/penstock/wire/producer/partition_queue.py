@@ -16,12 +16,26 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from penstock.wire.cluster import Backoff
 from penstock.wire.errors import KafkaError
-from penstock.wire.net.cluster import Backoff
 from penstock.wire.records import batch_header
 from penstock.wire.records.record_encoder import Encoded
 
 SEQUENCES = 1 << 31
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """How batches are delivered; times in seconds, sizes in bytes."""
+
+    acks: int
+    idempotent: bool
+    in_flight: int
+    request_size: int
+    request_timeout: float
+    pauses: tuple[float, float]
+    compression_level: int | None = None
+    """The level for batches that are compressed again after a split."""
 
 
 class ProducerId(NamedTuple):

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.native import Array
 from penstock.wire.errors import (
@@ -24,12 +25,14 @@ from penstock.wire.errors import (
     UnknownProducerId,
     error_of,
 )
-from penstock.wire.producer.partition_queue import Lane, Outcome, ProducerBatch, Settle
-from penstock.wire.producer.producer_options import Delivery
+from penstock.wire.producer.partition_queue import Delivery, Lane, Outcome, ProducerBatch, Settle
 from penstock.wire.producer.stats import TopicCounts, TopicStats
 from penstock.wire.producer.table_receipts import ranges
 from penstock.wire.producer.transactions import Transactions
-from penstock.wire.records.batch_split import halves, parted, sizes
+from penstock.wire.records.batch_header import HEADER_SIZE, read_headers
+from penstock.wire.records.compression import MAX_SIZE, decompress
+from penstock.wire.records.record_decoder import decode
+from penstock.wire.records.record_encoder import Encoded, TableEncoder
 
 DUPLICATE_SEQUENCE_NUMBER = 46
 
@@ -179,3 +182,39 @@ def _placed(error: KafkaError, lane: Lane) -> KafkaError:
     made = type(error)(error.detail, topic=lane.topic, partition=lane.partition)
     made.__cause__ = error.__cause__
     return made
+
+
+# Splits a record batch into smaller batches with the same compression.
+
+
+def halves(batch: memoryview, level: int | None) -> Iterator[Encoded]:
+    """Splits a batch of at least two records into batches in order, each with at most half of its bytes.
+
+    A record that is larger than half gets its own batch, so there may be three. Their `rows` count from 0.
+    """
+    (header,) = read_headers(batch)
+    size = len(decompress(header.codec, batch[HEADER_SIZE:]))
+    encoder = TableEncoder(1, batch_size=HEADER_SIZE + size // 2, compression=header.codec, level=level)
+    return encoder.encode(_records(batch))
+
+
+def parted(batch: memoryview, parts: Sequence[Array], level: int | None) -> Iterator[Encoded]:
+    """A batch for each part of a batch's records; a part has the records' numbers from 0, ascending."""
+    (header,) = read_headers(batch)
+    # Time deltas from another first record may take more bytes than before, so the old size is not a bound.
+    encoder = TableEncoder(1, batch_size=MAX_SIZE, compression=header.codec, level=level)
+    records = _records(batch)
+    for rows in parts:
+        yield from encoder.encode(records.take(pa.array(rows)))
+
+
+def _records(batch: memoryview) -> pa.RecordBatch:
+    (records,) = decode(batch).drop_columns(["offset"]).to_batches()
+    return records
+
+
+def sizes(batch: memoryview) -> str:
+    """Describes the sizes of a batch of one record, for the error that it is too large."""
+    (header,) = read_headers(batch)
+    size = len(decompress(header.codec, batch[HEADER_SIZE:]))
+    return f"one record of {size} bytes, {len(batch)} bytes in its batch as sent, to which the limit applies"

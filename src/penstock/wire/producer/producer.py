@@ -21,17 +21,17 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
-from typing import Protocol
+from typing import Literal
 from weakref import WeakSet
 
 import pyarrow as pa
 
 from penstock.native.text_slices import Texts, column
+from penstock.wire.broker_connection import Link
+from penstock.wire.cluster import Cluster
 from penstock.wire.errors import InvalidTxnState, KafkaError, ProducerClosed, TransactionAbortable
-from penstock.wire.net.broker_connection import Link
-from penstock.wire.net.cluster import Cluster
 from penstock.wire.producer.accumulator import OVERHEAD, Accumulator, Encoders, Headers, RecordMetadata, as_bytes
-from penstock.wire.producer.producer_options import Acks, Delivery, require_delivery, require_records, require_times
+from penstock.wire.producer.partition_queue import Delivery
 from penstock.wire.producer.sender import Sender
 from penstock.wire.producer.stats import Stats
 from penstock.wire.producer.table_receipts import (
@@ -49,6 +49,8 @@ from penstock.wire.records.compression import codec_number
 from penstock.wire.records.partitioner import Partitioner
 from penstock.wire.records.record_encoder import TableEncoder
 from penstock.wire.sasl import Authenticate
+
+Acks = Literal[0, 1, "all"]
 
 REQUEST = 2_000_001
 """Bytes of a request: two batches keep both sides busy; with four, the broker's second thread has no work."""
@@ -94,12 +96,13 @@ class Producer:
         record that is not acknowledged within `delivery_timeout` fails; until then retriable errors are retried, after
         pauses that double from `retry_backoff` to `retry_backoff_max`. Raises ValueError if an option is not valid.
         """
-        require_delivery(acks, idempotent, in_flight, transactional_id)
-        require_records(compression, compression_level, partitioner, batch_size, buffer_memory)
+        _require_delivery(acks, idempotent, in_flight, transactional_id)
+        if buffer_memory < 1:
+            raise ValueError(f"buffer_memory must be at least 1 byte, not {buffer_memory}")
         timeouts = {"delivery_timeout": delivery_timeout, "request_timeout": request_timeout}
         timeouts |= {"metadata_max_age": metadata_max_age, "transaction_timeout": transaction_timeout}
         timeouts |= {"retry_backoff": retry_backoff, "retry_backoff_max": retry_backoff_max}
-        require_times(linger, **timeouts)
+        _require_times(linger, **timeouts)
         timeout, patience = request_timeout.total_seconds(), delivery_timeout.total_seconds()
         pauses = retry_backoff.total_seconds(), retry_backoff_max.total_seconds()
         self._cluster = Cluster(
@@ -131,6 +134,7 @@ class Producer:
             level=compression_level,
             partitioner=partitioner,
         )
+        make(1)  # raises ValueError for options with which no batch can be made
         self._encoders = Encoders(self._cluster, make, self.require_open, patience=patience, pauses=pauses)
         self._sender = Sender(self._cluster, delivery, lambda: self._accumulator.has_room(), self._transactions)
         waits = {"linger": linger.total_seconds(), "patience": patience}
@@ -139,7 +143,7 @@ class Producer:
         self._closed = False
         self.is_copy = False
         """Whether this is the copy in a forked process, which shares its connections with the original."""
-        tell(self)
+        _PRODUCERS.add(self)
 
     async def __aenter__(self) -> Producer:
         return self
@@ -155,7 +159,7 @@ class Producer:
         return Stats(used, self._accumulator.memory, self._sender.topic_stats(), self._sender.broker_stats())
 
     def forked(self) -> None:
-        """Refuse all calls from now on; called in a forked process."""
+        """Refuse all calls from now on; called in a process that was forked from this one."""
         self.is_copy = True
         self._encoders.clear()
 
@@ -353,26 +357,37 @@ class Producer:
             raise InvalidTxnState(LATE, topic=topic)
 
 
-# Notifies registered objects in a forked process that they are copies, so that no call has to check the process id.
+# A producer is checked when it is made; the errors say what is valid.
 
 
-class Copied(Protocol):
-    """An object that must not be used in a forked process, because it shares connections or locks with the original."""
+def _require_delivery(acks: Acks, idempotent: bool | None, in_flight: int, transactional_id: str | None) -> None:
+    """Raises ValueError unless these options fit together."""
+    if acks not in (0, 1, "all"):
+        raise ValueError(f"acks must be 0, 1 or 'all', not {acks!r}")
+    if idempotent and acks != "all":
+        raise ValueError("an idempotent producer needs acks='all'")
+    idempotent = acks == "all" and idempotent is not False
+    if in_flight < 1 or (in_flight > 5 and idempotent):
+        raise ValueError("in_flight must be 1 to 5: brokers remember five batches of an idempotent producer")
+    if transactional_id is not None and not idempotent:
+        raise ValueError("a transactional producer must be idempotent, with acks='all'")
 
-    def forked(self) -> None:
-        """Called on the copy in the forked process."""
+
+def _require_times(linger: timedelta, **timeouts: timedelta) -> None:
+    """Raises ValueError for a time that is not positive; only `linger` may be zero."""
+    if linger < timedelta(0):
+        raise ValueError(f"linger must be 0 or more, not {linger}")
+    for name, timeout in timeouts.items():
+        if timeout <= timedelta(0):
+            raise ValueError(f"{name} must be more than 0, not {timeout}")
 
 
-_known: WeakSet[Copied] = WeakSet()
-
-
-def tell(one: Copied) -> None:
-    """Call `forked` of this object in every process that is forked from this one, as long as the object lives."""
-    _known.add(one)
+_PRODUCERS: WeakSet[Producer] = WeakSet()
+"""All of this process, so that no call has to check the process id."""
 
 
 def _forked() -> None:
-    for one in _known:
+    for one in _PRODUCERS:
         one.forked()
 
 

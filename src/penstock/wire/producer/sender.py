@@ -14,12 +14,11 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from penstock.wire.broker_connection import BrokerConnection
+from penstock.wire.cluster import Backoff, Cluster
 from penstock.wire.errors import KafkaError, LeaderNotAvailable, ProducerClosed, error_of
-from penstock.wire.net.broker_connection import BrokerConnection
-from penstock.wire.net.cluster import Backoff, Cluster
-from penstock.wire.producer.partition_queue import Lane, Outcome, ProducerBatch, ProducerId
+from penstock.wire.producer.partition_queue import Delivery, Lane, Outcome, ProducerBatch, ProducerId
 from penstock.wire.producer.produce_responses import Answers, Settlement
-from penstock.wire.producer.producer_options import Delivery
 from penstock.wire.producer.stats import BrokerStats, Histogram, TopicStats
 from penstock.wire.producer.transactions import PRODUCE_AT_MOST, Transactions
 from penstock.wire.protocol import frames

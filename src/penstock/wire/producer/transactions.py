@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from penstock.wire.cluster import Broker, Cluster, patiently
 from penstock.wire.errors import (
     CoordinatorNotAvailable,
     InvalidProducerEpoch,
@@ -23,7 +24,6 @@ from penstock.wire.errors import (
     ProducerFenced,
     error_of,
 )
-from penstock.wire.net.cluster import Broker, Cluster, patiently
 from penstock.wire.producer.partition_queue import Lane, ProducerId
 from penstock.wire.protocol import frames
 from penstock.wire.protocol.frames import Api, Message

@@ -21,7 +21,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.native.crc32c import Data, crc32c
+from penstock.native import Data, crc32c
 from penstock.wire.records.compression import NONE, CorruptRecords, compress
 
 HEADER_SIZE = 61

@@ -17,10 +17,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.native import Array
-from penstock.native.crc32c import Data
-from penstock.native.jit import compiled, copy
-from penstock.wire.records.arrays import read_only
+from penstock.native import Array, Data
+from penstock.native.jit import compiled, copy, read_only
 from penstock.wire.records.batch_header import HEADER_SIZE, Header, read_headers
 from penstock.wire.records.compression import MAX_SIZE, CorruptRecords, TooLarge, decompress
 

@@ -15,12 +15,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from penstock.wire import transport
 from penstock.wire.errors import ConnectionLost, KafkaError, MalformedResponse, RequestTimeout, UnsupportedVersion
-from penstock.wire.net import transport
-from penstock.wire.net.transport import Stream
 from penstock.wire.protocol import frames
 from penstock.wire.protocol.frames import Api, Message
 from penstock.wire.protocol.types import Buffer
+from penstock.wire.transport import Stream
 
 LARGEST_ANSWER = 1 << 30
 

@@ -20,10 +20,10 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from penstock.wire.consumer.fetcher import FetchLimits, PartitionPosition, PassOver, TopicRead, require_leader
+from penstock.wire.broker_connection import Link
+from penstock.wire.cluster import Backoff, Cluster, TopicMetadata, patiently
 from penstock.wire.errors import ConnectionLost, KafkaError, UnknownTopicOrPartition, error_of
-from penstock.wire.net.broker_connection import Link
-from penstock.wire.net.cluster import Backoff, Cluster, TopicMetadata, patiently
+from penstock.wire.fetcher import FetchLimits, PartitionPosition, PassOver, TopicRead, require_leader
 from penstock.wire.protocol import frames
 from penstock.wire.protocol.frames import Message
 from penstock.wire.records.compression import MAX_SIZE

@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
+from penstock.wire.broker_connection import BrokerConnection, Link
 from penstock.wire.errors import ConnectionLost, KafkaError, MalformedResponse, UnknownTopicOrPartition, error_of
-from penstock.wire.net.broker_connection import BrokerConnection, Link
 from penstock.wire.protocol import frames
 from penstock.wire.protocol.frames import Api, Message
 

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from penstock.wire.cluster import Backoff, Cluster, TopicMetadata
 from penstock.wire.errors import CorruptMessage, KafkaError, LeaderNotAvailable, OffsetOutOfRange, error_of
-from penstock.wire.net.cluster import Backoff, Cluster, TopicMetadata
 from penstock.wire.protocol import frames
 from penstock.wire.protocol.frames import Message
 from penstock.wire.records.batch_header import Header, read_headers

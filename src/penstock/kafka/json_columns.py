@@ -1,0 +1,138 @@
+"""Members of JSON objects as Arrow columns, for the objects that the loop of `json_kernel` reads."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import types as st
+
+from penstock.kafka.json_kernel import (
+    DATE,
+    DECIMAL,
+    ESCAPED,
+    FLOAT,
+    MOST_SECONDS,
+    TEXT,
+    TIME,
+    TRUTH,
+    WHOLE,
+    plain_rows,
+    take,
+    texts,
+)
+from penstock.native import Array
+from penstock.native.jit import read_only
+from penstock.wire.records.record_encoder import cells
+
+MOST_MEMBERS = 62
+"""Each member has a bit in a 64-bit word."""
+_WORD = (1 << 63) - 1
+_KINDS: dict[type[st.DataType], tuple[int, int, pa.DataType]] = {
+    st.StringType: (TEXT, 0, pa.string()),
+    st.ByteType: (WHOLE, (1 << 7) - 1, pa.int8()),
+    st.ShortType: (WHOLE, (1 << 15) - 1, pa.int16()),
+    st.IntegerType: (WHOLE, (1 << 31) - 1, pa.int32()),
+    st.LongType: (WHOLE, _WORD, pa.int64()),
+    st.FloatType: (FLOAT, 0, pa.float32()),
+    st.DoubleType: (DECIMAL, 0, pa.float64()),
+    st.BooleanType: (TRUTH, 0, pa.bool_()),
+    st.DateType: (DATE, 0, pa.date32()),
+    st.TimestampType: (TIME, MOST_SECONDS, pa.timestamp("us", "UTC")),
+}
+"""For each supported type: its kind, the largest number, and the Arrow type."""
+
+
+class Members(NamedTuple):
+    """The members to read from each object, as arrays for the loop, and their Arrow types."""
+
+    kinds: Array
+    bounds: Array
+    names: Array
+    text: Array
+    types: tuple[pa.DataType, ...]
+
+
+def members(schema: st.StructType) -> Members | None:
+    """The members of a schema; None if it has unsupported types, too many columns, or names beyond plain ASCII."""
+    if not 0 < len(schema) <= MOST_MEMBERS or not all(_readable(field) for field in schema):
+        return None
+    found = [_KINDS[type(field.dataType)] for field in schema]
+    text = "".join(schema.names).encode()
+    lengths = [len(name) for name in schema.names]
+    starts = np.cumsum([0, *lengths[:-1]])
+    return Members(
+        read_only(np.array([kind for kind, _, _ in found])),
+        read_only(np.array([(-most - (most < _WORD), most) for _, most, _ in found])),
+        read_only(np.stack([starts, lengths], axis=1)),
+        read_only(np.frombuffer(text, np.uint8)),
+        tuple(kind for _, _, kind in found),
+    )
+
+
+def columns(values: pa.BinaryArray, wanted: Members) -> tuple[pa.BooleanArray, list[pa.Array]]:
+    """Which values are read, and the columns of members: null in values that are not read or lack the member."""
+    offsets, data, _ = cells(values, "value")
+    rows = len(values)
+    found = np.empty((len(wanted.kinds), 2, rows), np.int64)
+    decimals = np.zeros((len(wanted.kinds), rows))
+    good = np.zeros(rows, np.bool_)
+    take(data, offsets.astype(np.int64), _usable(data, offsets), *wanted[:-1], found, decimals, good)
+    made = []
+    for member, kind in enumerate(wanted.types):
+        starts, lengths = found[member]
+        there = good & (lengths >= 0)
+        if wanted.kinds[member] == TEXT:
+            made.append(_texts(data, starts, np.where(there, lengths, -1)))
+        else:
+            numbers = decimals[member] if wanted.kinds[member] >= DECIMAL else starts
+            made.append(_numbers(numbers, there, kind))
+    return pa.array(good), made
+
+
+def _readable(field: st.StructField) -> bool:
+    # A string with a collation is another type.
+    plain = type(field.dataType) in _KINDS and field.dataType == type(field.dataType)()
+    return plain and field.name.isascii() and field.name.isprintable() and not set(field.name) & set('"\\')
+
+
+def _usable(data: Array, offsets: Array) -> Array:
+    """Which rows the loop may read: all if all are UTF-8, otherwise only those that are ASCII."""
+    rows = len(offsets) - 1
+    if data[offsets[0] : offsets[-1]].max(initial=0) < 0x80 or _is_text(data, offsets):
+        return np.ones(rows, np.bool_)
+    usable = np.empty(rows, np.bool_)
+    plain_rows(data, offsets, usable)
+    return usable
+
+
+def _is_text(data: Array, offsets: Array) -> bool:
+    text = pa.Array.from_buffers(pa.string(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _texts(data: Array, starts: Array, lengths: Array) -> pa.StringArray:
+    ends = np.zeros(len(starts) + 1, np.int32)
+    # The unescaped string is never longer than its escaped form.
+    out = np.empty(int(np.sum(np.where(lengths > 0, lengths & (ESCAPED - 1), 0))), np.uint8)
+    texts(data, starts, lengths, ends, out)
+    return pa.Array.from_buffers(
+        pa.string(), len(starts), [_validity(lengths >= 0), pa.py_buffer(ends), pa.py_buffer(out)]
+    )
+
+
+def _numbers(numbers: Array, there: Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_boolean(kind):
+        return pa.array(numbers == 1, mask=~there)
+    width = kind.bit_width // 8
+    plain = numbers if width == 8 else numbers.astype(f"f{width}" if pa.types.is_floating(kind) else f"i{width}")
+    return pa.Array.from_buffers(kind, len(there), [_validity(there), pa.py_buffer(plain)])
+
+
+def _validity(there: Array) -> pa.Buffer | None:
+    return None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))

@@ -1,1 +1,0 @@
-"""Reads topics: fetch requests and their records."""

@@ -1,1 +1,0 @@
-"""Connections to brokers, and the metadata of a cluster."""
