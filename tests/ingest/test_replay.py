@@ -262,6 +262,34 @@ def test_a_full_disk_delays_what_is_put_apart_and_loses_nothing(
     assert kafka.taken == {"a": numbers(*range(4)), "b": numbers(*range(4))}
 
 
+def test_a_topic_that_ends_its_wait_while_another_one_stops_is_not_stopped_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is closed twice may be another one's by then."""
+    kafka = Kafka()
+    kafka.forbidden = {"a", "b"}
+
+    async def work() -> None:
+        async with opened(tmp_path, kafka) as made:
+            await put(made, "a", 1)
+            await reached(lambda: "a" in made._own.apart)
+            await put(made, "b", 1)
+            await reached(lambda: "b" in made._own.apart)
+            first = made._own.apart["a"]
+            stop = first.stop
+
+            async def slowly() -> None:
+                kafka.forbidden = {"a"}
+                await reached(lambda: "b" not in made._own.apart)
+                await stop()
+
+            monkeypatch.setattr(first, "stop", slowly)
+
+    run(work)
+    assert kafka.taken == {"b": numbers(1)}
+    assert SpoolFolder(tmp_path).topics() == ["a"]
+
+
 def test_a_topic_that_a_broker_refuses_holds_up_no_other_and_gets_its_events_afterwards(
     services: Services, tmp_path: Path
 ) -> None:

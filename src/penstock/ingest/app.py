@@ -210,7 +210,7 @@ class App:
         return self._read_quickly(request.topic, request.asked, body)
 
     def _read_quickly(self, topic: str, asked: Asked, body: bytes) -> Found | None:
-        if len(body) <= SCANNED and (events := self.scan(topic, asked, body)):
+        if len(body) <= SCANNED and (events := self.readings[topic].scan(body, lines=asked.lines, key=asked.key)):
             return events, ()
         return self.examine(topic, asked, body) if len(body) <= EXAMINED else None
 
@@ -258,24 +258,13 @@ class App:
         """Run long work in the thread for it, while other requests are answered."""
         return asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    def scan(self, topic: str, asked: Asked, body: bytes) -> Events | None:
-        """The events to store, if all are surely good; else None."""
-        return self.readings[topic].scan(body, lines=asked.lines, key=asked.key)
-
     def examine(self, topic: str, asked: Asked, body: bytes) -> Found:
-        """The events to store, and the problems of the others; raises Refused for problems, unless `asked.partial`."""
-        events, problems = self.readings[topic].examine(body, lines=asked.lines, key=asked.key)
-        if problems and not asked.partial:
-            bad, count = len({one.index for one in problems}), events.count
-            raise Refused(
-                400, f"{bad} of {bad + count} events are bad; nothing was stored", problems=problems, accepted=0
-            )
-        return events, problems
+        """As `read`, of a body that is not surely good."""
+        return _found(asked, *self.readings[topic].examine(body, lines=asked.lines, key=asked.key))
 
     def read(self, topic: str, asked: Asked, body: bytes) -> Found:
-        """As `examine`, but tries `scan` first."""
-        events = self.scan(topic, asked, body)
-        return (events, ()) if events else self.examine(topic, asked, body)
+        """The events to store, and the problems of the others; raises Refused for problems, unless `asked.partial`."""
+        return _found(asked, *self.readings[topic].read(body, lines=asked.lines, key=asked.key))
 
     def _page(self, path: str, method: str) -> Answer:
         page = self._pages.get(path)
@@ -284,6 +273,13 @@ class App:
         if method not in ("GET", "HEAD"):
             raise Refused(405, f"{path} is read with GET")
         return Answer(*page())
+
+
+def _found(asked: Asked, events: Events, problems: Sequence[Problem]) -> Found:
+    if problems and not asked.partial:
+        bad, count = len({one.index for one in problems}), events.count
+        raise Refused(400, f"{bad} of {bad + count} events are bad; nothing was stored", problems=problems, accepted=0)
+    return events, problems
 
 
 def _hosts(settings: IngestSettings) -> Callable[[bytes], bool] | None:

@@ -50,7 +50,6 @@ class BrokerConnection:
 
     def __init__(self, stream: Stream, peer: str, link: Link) -> None:
         self.peer, self.closed = peer, False
-        self.in_flight = 0
         self._stream, self._link = stream, link
         self._versions: dict[int, tuple[int, int]] = {}
         self._chosen: dict[tuple[int, int | None], int] = {}
@@ -107,7 +106,6 @@ class BrokerConnection:
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         if answered:
             self._waiting.append(PendingRequest(self._correlation, api, version, answer))
-            self.in_flight += 1
         self._outgoing.put_nowait((frame, None if answered else answer))
         return answer
 
@@ -168,7 +166,6 @@ class BrokerConnection:
         waiting = self._waiting[0]
         message = frames.response(waiting.api, waiting.version, frame)
         self._waiting.popleft()
-        self.in_flight -= 1
         if not waiting.answer.done():
             waiting.answer.set_result(message)
 
@@ -186,7 +183,6 @@ class BrokerConnection:
         waiting = [one.answer for one in self._waiting]
         waiting += [sent for sent in (self._sending, *self._unsent()) if sent]
         self._waiting.clear()
-        self.in_flight = 0
         for answer in waiting:
             if not answer.done():
                 answer.set_exception(lost)

@@ -52,12 +52,10 @@ class Histogram:
     def __init__(self) -> None:
         self._counts: dict[int, int] = defaultdict(int)
         self.count = 0
-        self.sum = 0.0
 
     def add(self, seconds: float) -> None:
         self._counts[math.ceil(math.log2(max(seconds, SHORTEST) / SHORTEST) * STEPS)] += 1
         self.count += 1
-        self.sum += seconds
 
     def percentile(self, share: float) -> float:
         """The upper end of the bucket that holds this percentile (`share` is 0 to 1); 0 if there are no durations."""
