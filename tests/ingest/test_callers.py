@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from penstock.errors import PenstockError
-from penstock.ingest.callers import EXPOSED, HEADERS, VARY, ApiKey, ApiKeys, Headers, Origins, Pages, Rate
-from penstock.ingest.exchange import Refused
+from penstock.ingest.callers import EXPOSED, HEADERS, VARY, ApiKey, ApiKeys, Origins, Pages, Rate
+from penstock.ingest.exchange import Headers, Refused
 
 SHOP = b"https://shop.example"
 ALLOW, CREDENTIALS = b"access-control-allow-origin", (b"access-control-allow-credentials", b"true")
@@ -154,7 +154,7 @@ def test_what_is_not_an_origin_is_refused_with_the_place_in_the_file(text: str) 
 
 def test_a_star_is_all_and_is_shown_as_such() -> None:
     every, some = origins("https://b.example", "*"), origins("https://b.example", "https://a.example")
-    assert (every.all, every.listed, str(every)) == (True, {b"https://b.example"}, "*")
+    assert (every.all, every.listed, str(every)) == (True, frozenset({b"https://b.example"}), "*")
     assert str(some) == "https://a.example, https://b.example"
     assert None in every and None not in some
     assert Origins.union([some, every]) == Origins(some.listed, True)

@@ -272,3 +272,130 @@ def test_a_topics_own_folder_is_taken_over_too(tmp_path: Path) -> None:
     assert folder.topics() == ["a.b-c"]
     own, left = folders(tmp_path, 0, 1)
     assert (own.path, [one.path for one in left]) == (tmp_path, [folder.path])
+
+
+@pytest.mark.parametrize("name", ["000000000004-copy.spool", "copy.spool", "4.spool", "-00000000004.spool", ".spool"])
+def test_files_that_are_not_segments_are_left_alone(tmp_path: Path, name: str) -> None:
+    """Whoever repairs a spool keeps a copy beside the damaged file, as its message says."""
+    folder, part = SpoolFolder(tmp_path), frame("topic", 1, Events.of([b"value"], None, 0))
+    write(folder, 4, part)
+    (tmp_path / name).write_bytes(b"kept")
+    assert folder.segments() == [4]
+    assert folder.recover() == 5
+    folder.note(SpoolPosition(5, 0))
+    assert folder.segments() == []
+    assert (tmp_path / name).read_bytes() == b"kept"
+    assert not folder.has_events()
+
+
+def test_segments_beyond_twelve_digits_keep_their_order(tmp_path: Path) -> None:
+    folder = SpoolFolder(tmp_path)
+    for segment in (10**12, 10**12 - 1, 7):
+        write(folder, segment)
+    assert folder.segments() == [7, 10**12 - 1, 10**12]
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"[]", b"[1]", b"[1,2,3,4]", b'["1",2]', b"[1.5,2]", b"[-1,0]", b"[1,-2]", b"{}"]
+)
+def test_a_place_of_another_form_is_told_with_what_to_do(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "place.json").write_bytes(text)
+    with pytest.raises(PenstockError, match=r"cannot be read.*remove this file and start again"):
+        SpoolFolder(tmp_path).place()
+
+
+def test_the_place_of_the_first_version_had_no_checksum(tmp_path: Path) -> None:
+    (tmp_path / "place.json").write_bytes(b"[3, 12]")
+    assert SpoolFolder(tmp_path).place() == (3, 12)
+
+
+def test_a_place_far_behind_the_last_file_is_told(tmp_path: Path) -> None:
+    folder, part = SpoolFolder(tmp_path), frame("topic", 1, Events.of([b"value"], None, 0))
+    write(folder, 4, part)
+    folder.note(SpoolPosition(3, 0))
+    (tmp_path / "place.json").write_bytes(b"[6, 0]")
+    with pytest.raises(PenstockError, match="the position up to which Kafka has the spool cannot be read"):
+        folder.recover()
+    assert folder.segments() == [4], "nothing is deleted"
+
+
+@pytest.mark.parametrize("mark", [b"", b"x" * 19, b"x" * 20, b"x" * 21])
+def test_a_mark_that_cannot_be_read_says_nothing(tmp_path: Path, mark: bytes) -> None:
+    folder, part = SpoolFolder(tmp_path), frame("topic", 1, Events.of([b"value"], None, 0))
+    write(folder, 4, part, part[:-1])
+    (tmp_path / "synced").write_bytes(mark)
+    assert folder.synced() is None
+    assert folder.recover() == 5
+    assert (tmp_path / f"000000000004-{len(part)}.damaged").read_bytes() == part[:-1], "kept: it may be acknowledged"
+
+
+@given(st.lists(st.booleans(), min_size=12, max_size=12), st.booleans(), st.integers(1, 8))
+def test_each_folder_with_events_is_taken_by_exactly_one_worker(
+    tmp_path_factory: pytest.TempPathFactory, with_events: list[bool], at_top: bool, workers: int
+) -> None:
+    path = tmp_path_factory.mktemp("spool")
+    expected = set()
+    for folder, has in [(path, at_top), *((path / f"worker-{n}", has) for n, has in enumerate(with_events))]:
+        folder.mkdir(exist_ok=True)
+        if has:
+            write(SpoolFolder(folder), 1)
+            expected.add(folder)
+    (path / "worker-x").mkdir()
+    taken = []
+    for number in range(workers):
+        own, left = folders(path, number, workers)
+        taken += [own.path, *(one.path for one in left)]
+    assert len(taken) == len(set(taken))
+    assert expected <= set(taken)
+
+
+def test_a_full_disk_leaves_whole_frames_and_room_may_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, part = SpoolFolder(tmp_path), frame("topic", 1, Events.of([b"value"], None, 0))
+    writer, real = SpoolWriter(folder, 1, 1 << 20), os.write
+    writer.append(part)
+
+    def half(file: int, data: memoryview) -> int:
+        if len(data) < len(part):
+            raise OSError(28, "No space left on device")
+        return real(file, data[: len(data) // 2])
+
+    monkeypatch.setattr(os, "write", half)
+    with pytest.raises(OSError, match="No space left"):
+        writer.append(part)
+    monkeypatch.undo()
+    assert (folder.file(1).read_bytes(), writer.end, writer.broken) == (part, (1, len(part)), "")
+    writer.append(part)
+    assert folder.file(1).read_bytes() == 2 * part
+    assert folder.synced() == (1, 2 * len(part))
+    writer.close()
+
+
+def test_after_a_sync_that_failed_nothing_more_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second fsync would not report the error again."""
+    folder, part = SpoolFolder(tmp_path), frame("topic", 1, Events.of([b"value"], None, 0))
+    writer = SpoolWriter(folder, 1, 1 << 20)
+
+    def broken(file: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", broken)
+    with pytest.raises(OSError, match="Input/output error"):
+        writer.append(part)
+    monkeypatch.undo()
+    assert writer.broken == "Input/output error; look at the disk, then start again"
+    with pytest.raises(OSError, match="look at the disk, then start again"):
+        writer.append(part)
+    assert writer.end == (1, 0)
+    writer.close()
+
+
+def test_a_writer_begins_a_new_file_when_one_is_full(tmp_path: Path) -> None:
+    folder, part = SpoolFolder(tmp_path), frame("topic", 1, Events.of([b"value"], None, 0))
+    writer = SpoolWriter(folder, 3, 2 * len(part))
+    for _ in range(5):
+        writer.append(part)
+    assert [folder.file(segment).stat().st_size for segment in folder.segments()] == [2 * len(part)] * 2 + [len(part)]
+    assert writer.end == (5, len(part))
+    writer.close()

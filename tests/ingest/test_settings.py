@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from penstock.ingest import ingest_server
 from penstock.ingest.callers import ApiKeys, Rate
 from penstock.ingest.event_schema import load
 from penstock.ingest.exchange import Refused
-from penstock.ingest.ingest_settings import Given, read
+from penstock.ingest.ingest_settings import Given, IngestLimits, NoServers, Times, Tls, read
 
 HEAD = 'servers = "h:1"\n'
 TOPIC = f"{HEAD}[topics.a]\n"
@@ -60,6 +61,20 @@ KEY = f'{TOPIC}[[keys]]\nname = "x"\nsha256 = "{DIGEST}"\n'
         (f'{KEY}topics = ["a"]\npublishable = true', "a publishable key has no origins"),
         (f'{KEY}topics = ["a"]\npublishable = true\norigins = ["x"]', r"not an origin of web pages \(.*, key 'x'\)"),
         (f'{KEY}topics = ["a"]\nrate = 0.0', "rate is 0.0"),
+        (f'{KEY}topics = ["a"]\nrate = inf', "rate is inf"),
+        (f'{KEY}topics = ["a"]\nrate = nan', "rate is nan"),
+        (f'{KEY}topics = []\npublishable = true\norigins = ["*"]', "must be for named topics"),
+        (f'{KEY}topics = ["a"]\n[[keys]]\nname = "x"\nsha256 = "{DIGEST}"\ntopics = ["a"]', "two keys have this name"),
+        (f'{KEY}topics = ["a", "c", "b"]', r"no topic b, c \(.*, key 'x'\). Next: use a, or \*"),
+        (f'listen = "h:65536"\n{TOPIC}', "'h:65536' is not an address to listen on .*127.0.0.1:8080"),
+        (f'listen = "::1:80"\n{TOPIC}', "is not an address to listen on"),
+        (f'{HEAD}[topics."."]', "'.' is not a valid topic name"),
+        (f"{HEAD}[topics.{'a' * 250}]", "is not a valid topic name"),
+        (f"{TOPIC}[timeouts]\nheads = 1", "unknown field `heads`.*use body, kafka, idle"),
+        (f"{TOPIC}[cors]\nage = 1", r"unknown field `age` \(.*, \[cors\]\). Next: use origins, max_age"),
+        (f"{TOPIC}[tls]\n", "missing required field `certificate`"),
+        (f"{TOPIC}[kafka]\nlinger = 1.5", "got `float`"),
+        (f"{TOPIC}[limits]\nconnections = true", "Expected `int`, got `bool`"),
     ],
 )
 def test_a_wrong_file_is_told(tmp_path: Path, text: str, told: str) -> None:
@@ -173,6 +188,109 @@ def test_a_new_publishable_key_is_shown_with_its_lines_for_the_file(
     assert ApiKeys([found]).require("a", None, None, key.encode()) == found
     assert main(["ingest", "--publishable", "--servers", "h:1"]) == 1
     assert "--new-key NAME" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("written", "told"), [(None, "cannot be read: No such file"), (b"\xff", "is not valid TOML")])
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, written: bytes | None, told: str) -> None:
+    file = tmp_path / "ingest.toml"
+    if written is not None:
+        file.write_bytes(written)
+    with pytest.raises(PenstockError, match=told) as caught:
+        read(file, Given(servers="h:1", topics=["a"]))
+    assert str(file) in str(caught.value)
+
+
+def test_the_command_line_alone_has_the_defaults_and_its_own_name_in_errors() -> None:
+    found = read(None, Given(servers="h:1", topics=["a"]))
+    assert (found.host, found.port, found.workers, found.spool, found.tls) == ("127.0.0.1", 8080, 1, None, None)
+    assert (found.limits, found.times, found.keys) == (IngestLimits(), Times(), ())
+    assert found.preflight == timedelta(hours=2)
+    with pytest.raises(NoServers, match=r"no Kafka servers are given \(penstock ingest\)"):
+        read(None, Given(topics=["a"]))
+
+
+def test_settings_of_all_kinds_reach_their_places(tmp_path: Path) -> None:
+    for name in ("server.pem", "server.key"):
+        (tmp_path / name).touch()
+    (tmp_path / "ingest.toml").write_text(
+        f"""{HEAD}allowed_hosts = ["a.example"]
+        [topics.a]
+        origins = []
+        [topics.b]
+        [limits]
+        body = 1000
+        [timeouts]
+        idle = "1 minute"
+        [tls]
+        certificate = "server.pem"
+        key = "server.key"
+        [kafka]
+        "enable.idempotence" = true
+        "linger.ms" = 5
+        [cors]
+        origins = ["https://a.example"]
+        [[keys]]
+        name = "x"
+        sha256 = "{DIGEST.replace("0", "A")}"
+        topics = ["a", "*"]
+        """
+    )
+    found = read(tmp_path / "ingest.toml", Given(hosts=["b.example"], origins=["https://b.example"]))
+    assert (found.limits.body, found.limits.event) == (1000, 1000), "an event is not larger than its request"
+    assert found.times == Times(idle=timedelta(minutes=1))
+    assert found.tls == Tls(str(tmp_path / "server.pem"), str(tmp_path / "server.key"))
+    assert found.kafka == {"enable.idempotence": "true", "linger.ms": "5"}
+    assert found.hosts == ("a.example", "b.example")
+    assert str(found.topics["b"].origins) == "https://a.example, https://b.example"
+    assert str(found.topics["a"].origins) == "", "its own list replaces that of [cors]"
+    (key,) = found.keys
+    assert (key.digest, key.topics, key.rate, key.origins) == (bytes.fromhex("a" * 64), None, None, None)
+
+
+def test_a_topics_own_schema_comes_before_that_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "schemas").mkdir()
+    for name in ("a.json", "b.json", "notes.txt"):
+        (tmp_path / "schemas" / name).write_text("{}")
+    (tmp_path / "ingest.toml").write_text(f'{HEAD}schemas = "nowhere"\n[topics.a]\nschema = "own.json"\npixel = true')
+    found = read(tmp_path / "ingest.toml", Given(schemas=tmp_path / "schemas")).topics
+    assert {name: (one.schema, one.pixel) for name, one in found.items()} == {
+        "a": (tmp_path / "own.json", True),
+        "b": (tmp_path / "schemas" / "b.json", False),
+    }
+
+
+@pytest.mark.parametrize(
+    ("listen", "host", "port"),
+    [
+        ("h:0", "h", 0),
+        (" 0.0.0.0:65535 ", "0.0.0.0", 65535),
+        ("[::]:1", "::", 1),
+        ("[fe80::1.2.3.4]:80", "fe80::1.2.3.4", 80),
+    ],
+)
+def test_addresses_to_listen_on(listen: str, host: str, port: int) -> None:
+    found = read(None, Given(servers="h:1", topics=["a"], listen=listen))
+    assert (found.host, found.port) == (host, port)
+
+
+def test_a_share_is_never_nothing(tmp_path: Path) -> None:
+    (tmp_path / "ingest.toml").write_text(
+        f"{TOPIC}[limits]\nbody = 1\nin_flight = 4\nspool = 1\nconnections = 3\nconnections_per_address = 1"
+    )
+    limits = read(tmp_path / "ingest.toml", Given(workers=4)).share().limits
+    shares = limits.in_flight, limits.spool, limits.connections, limits.connections_per_address
+    assert shares == (1, 1, 1, 1)
+
+
+@pytest.mark.parametrize("name", ["topic", "kafka.servers", "delivery.timeout.ms"])
+def test_settings_of_kafka_that_the_server_makes_itself_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (tmp_path / "ingest.toml").write_text(f'{TOPIC}[kafka]\n"{name}" = "x"')
+    assert main(["ingest", str(tmp_path / "ingest.toml")]) == 1
+    told = capsys.readouterr().err
+    assert f"{name.removeprefix('kafka.')} cannot be set here ([kafka])" in told
+    assert "Next: set servers, or kafka in [timeouts]" in told
 
 
 def test_rates_are_shared_by_workers(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import errno
 import fcntl
 import logging
 import os
+import re
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 HEAD = struct.Struct("<II")
 """The payload's number of bytes, and their CRC32C."""
 SUFFIX = ".spool"
+SEGMENT = re.compile(r"([0-9]{12,})\.spool")
 PLACE = "place.json"
 SYNCED = "synced"
 _SYNCED = struct.Struct("<QQI")
@@ -113,7 +115,9 @@ class SpoolFolder:
         return self.path / f"{segment:012d}{SUFFIX}"
 
     def segments(self) -> list[int]:
-        return sorted(int(file.stem) for file in self.path.glob(f"*{SUFFIX}"))
+        """The numbers of the segments, ascending; a file with another name, such as a copy, is left alone."""
+        names = (SEGMENT.fullmatch(file.name) for file in self.path.glob(f"*{SUFFIX}"))
+        return sorted(int(name[1]) for name in names if name)
 
     def make(self) -> None:
         """Create the folder and its parents if they are missing."""
