@@ -35,6 +35,12 @@ def test_a_message_says_what_where_and_why() -> None:
     assert str(ProducerFenced()).startswith("PRODUCER_FENCED: a newer producer")
 
 
+def test_an_error_without_a_name_has_no_empty_parts() -> None:
+    assert str(KafkaError("the sender failed")) == "the sender failed"
+    assert str(KafkaError("why", topic="t")) == "(topic t): why"
+    assert str(KafkaError()) == ""
+
+
 @pytest.mark.parametrize("kind", [*CODES.values(), *CLIENT_SIDE], ids=lambda kind: kind.name)
 def test_each_error_has_a_name_and_a_sentence_and_can_be_pickled(kind: type[KafkaError]) -> None:
     assert kind.name

@@ -33,8 +33,8 @@ class KafkaError(Exception):
     def __str__(self) -> str:
         places = {"topic": self.topic, "partition": self.partition}
         where = ", ".join(f"{kind} {place}" for kind, place in places.items() if place is not None)
-        text = f"{self.name}{f' ({where})' if where else ''}: {self.says}"
-        return f"{text}: {self.detail}" if self.detail else text
+        head = f"{self.name}{f' ({where})' if where else ''}".lstrip()
+        return ": ".join(filter(None, (head, self.says, self.detail)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (self.code or type(self), self.detail, self.topic, self.partition)

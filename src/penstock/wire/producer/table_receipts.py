@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -39,11 +39,17 @@ class Receipt:
 class TableFailed(KafkaError):
     """Some rows were not written: `failed` has (first row, last row, error), `receipt` has the other rows."""
 
+    name = "TABLE_FAILED"
+    says = "some rows were not written"
+
     def __init__(self, receipt: Receipt, failed: list[tuple[int, int, KafkaError]]) -> None:
         rows = sum(last - first + 1 for first, last, _ in failed)
         first, last, error = failed[0]
         super().__init__(topic=receipt.topic, detail=f"{rows} rows failed, the first at {first} to {last}: {error}")
         self.receipt, self.failed = receipt, failed
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.receipt, self.failed)
 
 
 class TableDelivery:
