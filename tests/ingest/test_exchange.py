@@ -38,7 +38,7 @@ def test_all_memory_is_given_back_when_all_requests_have_ended(bodies: list[list
             assert len(one.body()) == sum(parts) <= 100
         except Refused as why:
             assert why.status in (413, 429)
-    assert in_flight.bytes == sum(one._share._size for one in requests)
+    assert in_flight.bytes == sum(one._taken for one in requests)
     for one in requests:
         one.end()
         one.add(b"late")

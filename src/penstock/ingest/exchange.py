@@ -106,25 +106,6 @@ class InFlight:
             raise Refused(429, f"{self.bytes} bytes of requests are under way; send again later", retry_after=FULL)
 
 
-class Share:
-    """The bytes of one request in `InFlight`, given back at its end."""
-
-    __slots__ = ("_all", "_size")
-
-    def __init__(self, all: InFlight) -> None:
-        self._all, self._size = all, 0
-
-    def give_back(self) -> None:
-        self._all.bytes -= self._size
-        self._size = 0
-
-    def take(self, size: int) -> None:
-        self._size += size
-        self._all.bytes += size
-        if self._all.bytes > self._all.most and self._all.bytes > self._size:
-            raise Refused(429, "the memory for requests is taken; send again later", retry_after=FULL)
-
-
 def too_large(most: int) -> Refused:
     return Refused(413, f"a request may have at most {most} bytes; send fewer events in each")
 
@@ -198,7 +179,8 @@ class Request:
         self.begun = self.complete = self.answered = False
         self.began = time.perf_counter()
         self._most, self._parts, self._size = most, list[bytes](), 0
-        self._share = Share(in_flight)
+        self._in_flight, self._taken = in_flight, 0
+        """The memory of all requests, and the part of it that this one has."""
         self._late: Refused | None = None
         """What went wrong while the body came."""
 
@@ -230,7 +212,10 @@ class Request:
 
     def take(self, size: int) -> None:
         """Count bytes that this request needs; raises Refused if the memory for requests is used up."""
-        self._share.take(size)
+        self._taken += size
+        self._in_flight.bytes += size
+        if self._in_flight.bytes > self._in_flight.most and self._in_flight.bytes > self._taken:
+            raise Refused(429, "the memory for requests is taken; send again later", retry_after=FULL)
 
     def body(self) -> bytes:
         """The whole body; raises Refused if it is too large or there was no memory for it."""
@@ -245,4 +230,5 @@ class Request:
 
     def _drop(self) -> None:
         self._parts.clear()
-        self._share.give_back()
+        self._in_flight.bytes -= self._taken
+        self._taken = 0

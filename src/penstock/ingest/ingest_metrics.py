@@ -50,31 +50,24 @@ class IngestCounts:
         self.times[bisect_left(BOUNDS, seconds)] += 1
         self.seconds += seconds
 
-
-class CountsCollector(Collector):
-    """Reads the counts."""
-
-    def __init__(self, counts: IngestCounts) -> None:
-        self._counts = counts
-
     def collect(self) -> Iterator[Metric]:
-        counts = self._counts
+        """The counts as metrics."""
         requests = CounterMetricFamily("penstock_ingest_requests", "Requests answered", labels=("topic", "status"))
-        for (topic, status), count in counts.requests.items():
+        for (topic, status), count in self.requests.items():
             requests.add_metric((topic, str(status)), count)
         yield requests
-        yield _by_topic("events", "Events acknowledged", counts.events)
-        yield _by_topic("bytes", "Bytes of bodies with acknowledged events, unpacked", counts.bytes)
-        yield _by_topic("bad_events", "Events refused because they are not valid", counts.bad)
+        yield _by_topic("events", "Events acknowledged", self.events)
+        yield _by_topic("bytes", "Bytes of bodies with acknowledged events, unpacked", self.bytes)
+        yield _by_topic("bad_events", "Events refused because they are not valid", self.bad)
         yield self._times()
 
     def _times(self) -> Metric:
         buckets, total = [], 0
-        for bound, count in zip([*map(str, BOUNDS), "+Inf"], self._counts.times, strict=True):
+        for bound, count in zip([*map(str, BOUNDS), "+Inf"], self.times, strict=True):
             total += count
             buckets.append((bound, float(total)))
         text = "From the head of a request to its answer"
-        return HistogramMetricFamily("penstock_ingest_seconds", text, buckets=buckets, sum_value=self._counts.seconds)
+        return HistogramMetricFamily("penstock_ingest_seconds", text, buckets=buckets, sum_value=self.seconds)
 
 
 def _by_topic(name: str, text: str, counts: Mapping[str, int]) -> Metric:
@@ -84,34 +77,30 @@ def _by_topic(name: str, text: str, counts: Mapping[str, int]) -> Metric:
     return made
 
 
-class Reporter:
-    """Creates the reports of this process."""
+def report(
+    counts: IngestCounts, in_flight: InFlight, store: EventStore, producer: Producer, listener: Listener
+) -> Report:
+    """The report of this process."""
+    facts = store.facts()
+    metrics = [*_now(in_flight, listener, facts), deaths(0)]
+    metrics += [*counts.collect(), *ProducerCollector(producer, "ingest").collect()]
+    return Report(time.monotonic(), [Family.of(one) for one in metrics], facts, in_flight.bytes)
 
-    def __init__(
-        self, counts: IngestCounts, in_flight: InFlight, store: EventStore, producer: Producer, listener: Listener
-    ) -> None:
-        self._in_flight, self._store, self._listener = in_flight, store, listener
-        self._collectors = (CountsCollector(counts), ProducerCollector(producer, "ingest"))
 
-    def report(self) -> Report:
-        facts = self._store.facts()
-        metrics = [*self._now(facts), deaths(0), *(one for part in self._collectors for one in part.collect())]
-        return Report(time.monotonic(), [Family.of(one) for one in metrics], facts, self._in_flight.bytes)
-
-    def _now(self, facts: Facts) -> Iterator[Metric]:
-        yield _gauge("workers", "Processes that take events", 1)
-        yield _gauge("in_flight_bytes", "Bytes of requests not answered yet", self._in_flight.bytes)
-        yield _gauge("connections", "Open connections", self._listener.open)
-        text = "Connections refused because too many are open, in all or from one address"
-        yield CounterMetricFamily("penstock_ingest_refused_connections", text, value=self._listener.refused)
-        if facts.spool is not None:
-            yield _gauge("spool_bytes", "Bytes on disk", facts.spool)
-            waiting = GaugeMetricFamily(
-                "penstock_ingest_waiting_bytes", "Bytes on disk for a topic that Kafka does not take", labels=("topic",)
-            )
-            for topic, size in facts.waiting.items():
-                waiting.add_metric((topic,), size)
-            yield waiting
+def _now(in_flight: InFlight, listener: Listener, facts: Facts) -> Iterator[Metric]:
+    yield _gauge("workers", "Processes that take events", 1)
+    yield _gauge("in_flight_bytes", "Bytes of requests not answered yet", in_flight.bytes)
+    yield _gauge("connections", "Open connections", listener.open)
+    text = "Connections refused because too many are open, in all or from one address"
+    yield CounterMetricFamily("penstock_ingest_refused_connections", text, value=listener.refused)
+    if facts.spool is not None:
+        yield _gauge("spool_bytes", "Bytes on disk", facts.spool)
+        waiting = GaugeMetricFamily(
+            "penstock_ingest_waiting_bytes", "Bytes on disk for a topic that Kafka does not take", labels=("topic",)
+        )
+        for topic, size in facts.waiting.items():
+            waiting.add_metric((topic,), size)
+        yield waiting
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

@@ -29,11 +29,11 @@ from penstock.ingest.ingest_metrics import (
     IngestCounts,
     OnlyReport,
     Report,
-    Reporter,
     WorkerReport,
     WorkerReports,
     exposition,
     health,
+    report,
 )
 from penstock.ingest.ingest_settings import IngestSettings, Tls
 from penstock.ingest.kafka_store import EventStore, KafkaStore
@@ -253,7 +253,7 @@ async def _serve(
     settings, clients = site.settings, connect()
     async with _store(settings, number, clients) as store:
         counts, in_flight = IngestCounts(), InFlight(settings.limits.in_flight)
-        reports = reporting(Reporter(counts, in_flight, store, clients.producer, server.listener).report)
+        reports = reporting(partial(report, counts, in_flight, store, clients.producer, server.listener))
         pages = _pages(site, store, reports.reports)
         app = App(site.readings, store, settings, counts, in_flight, pages)
         writing = asyncio.create_task(reports.keep_writing())
