@@ -12,7 +12,7 @@ import pytest
 
 from penstock.wire import transport
 from penstock.wire.broker_connection import BrokerConnection, Link
-from penstock.wire.cluster import Cluster, patiently
+from penstock.wire.cluster import Cluster
 from penstock.wire.errors import (
     ConnectionLost,
     KafkaError,
@@ -322,11 +322,11 @@ def failing(*errors: KafkaError) -> tuple[Callable[[], Awaitable[int]], list[Kaf
 def test_errors_that_may_pass_are_tried_again_and_others_are_not() -> None:
     async def work() -> None:
         attempt, left = failing(NotLeaderOrFollower(), ConnectionLost(), RequestTimeout())
-        assert await patiently(attempt, patience=10, pauses=PAUSES) == 7
+        assert await Cluster("127.0.0.1:1", LINK, pauses=PAUSES).patiently(attempt, 10) == 7
         assert not left
         attempt, left = failing(NotLeaderOrFollower(), TopicAuthorizationFailed(topic="t"), ConnectionLost())
         with pytest.raises(TopicAuthorizationFailed, match="topic t"):
-            await patiently(attempt, patience=10, pauses=PAUSES)
+            await Cluster("127.0.0.1:1", LINK, pauses=PAUSES).patiently(attempt, 10)
         assert len(left) == 1
 
     run(work)
@@ -336,7 +336,7 @@ def test_final_errors_are_raised_though_they_may_pass() -> None:
     async def work() -> None:
         attempt, left = failing(UnknownTopicOrPartition(topic="t"), ConnectionLost())
         with pytest.raises(UnknownTopicOrPartition):
-            await patiently(attempt, patience=10, pauses=PAUSES, final=(UnknownTopicOrPartition,))
+            await Cluster("127.0.0.1:1", LINK, pauses=PAUSES).patiently(attempt, 10, final=(UnknownTopicOrPartition,))
         assert len(left) == 1
 
     run(work)
@@ -346,7 +346,7 @@ def test_when_the_patience_is_over_the_last_error_is_raised() -> None:
     async def work() -> None:
         attempt, left = failing(ConnectionLost("first"), *(RequestTimeout(str(n)) for n in range(10_000)))
         with pytest.raises(RequestTimeout):
-            await patiently(attempt, patience=0.3, pauses=PAUSES)
+            await Cluster("127.0.0.1:1", LINK, pauses=PAUSES).patiently(attempt, 0.3)
         assert 1 < 10_001 - len(left) < 10_000
 
     run(work)

@@ -12,7 +12,7 @@ from datetime import timedelta
 from types import TracebackType
 
 from penstock.wire.broker_connection import Link
-from penstock.wire.cluster import Cluster, patiently
+from penstock.wire.cluster import Cluster
 from penstock.wire.errors import TopicAlreadyExists, error_of
 from penstock.wire.protocol import messages
 from penstock.wire.protocol.frames import Message
@@ -67,7 +67,7 @@ class Admin:
             return made
 
         try:
-            await patiently(attempt, patience=self._patience, pauses=PAUSES)
+            await self._cluster.patiently(attempt, self._patience)
         except TopicAlreadyExists:
             return False
         return True

@@ -87,7 +87,8 @@ def addresses(servers: str) -> list[Broker]:
 class Cluster:
     """Connections and metadata, for one event loop.
 
-    With `create`, brokers may create a missing topic when the client asks for its metadata; without it they never do.
+    `pauses` are the first and the longest pause in seconds after a failure. With `create`, brokers may create a missing
+    topic when the client asks for its metadata; without it they never do.
     """
 
     def __init__(
@@ -151,6 +152,24 @@ class Cluster:
         connection = await (self.any_connection() if node is None else self.connection(node))
         return await connection.ask(api, body)
 
+    async def patiently(
+        self, attempt: Callable[[], Awaitable[T]], patience: float, *, final: tuple[type[KafkaError], ...] = ()
+    ) -> T:
+        """The result of the first attempt that succeeds; raises the last error after `patience` seconds.
+
+        Errors that are not retriable, or are of the classes `final`, are raised at once. The pauses between attempts
+        are those of the connections.
+        """
+        deadline, backoff = time.monotonic() + patience, Backoff(*self._pauses)
+        while True:
+            try:
+                return await attempt()
+            except KafkaError as error:
+                if not error.retriable or isinstance(error, final) or time.monotonic() > deadline:
+                    raise
+            backoff.failed()
+            await backoff.wait()
+
     async def close(self) -> None:
         for task in self._reads.values():
             task.cancel()
@@ -211,29 +230,3 @@ def _topic(name: str, found: Message) -> TopicMetadata:
     if sorted(leaders) != list(range(len(leaders))) or not leaders:
         raise MalformedResponse(topic=name, detail=f"its partitions are {sorted(leaders)}")
     return TopicMetadata(name, found["topic_id"], tuple(leaders[p] for p in range(len(leaders))), time.monotonic())
-
-
-# Retries.
-
-
-async def patiently(
-    attempt: Callable[[], Awaitable[T]],
-    *,
-    patience: float,
-    pauses: tuple[float, float],
-    final: tuple[type[KafkaError], ...] = (),
-) -> T:
-    """The result of the first attempt that succeeds; raises the last error after `patience` seconds.
-
-    `pauses` are the first and the longest pause in seconds. Errors that are not retriable, or are of the classes
-    `final`, are raised at once.
-    """
-    deadline, backoff = time.monotonic() + patience, Backoff(*pauses)
-    while True:
-        try:
-            return await attempt()
-        except KafkaError as error:
-            if not error.retriable or isinstance(error, final) or time.monotonic() > deadline:
-                raise
-        backoff.failed()
-        await backoff.wait()

@@ -21,7 +21,7 @@ from types import TracebackType
 import pyarrow as pa
 
 from penstock.wire.broker_connection import Link
-from penstock.wire.cluster import Backoff, Cluster, TopicMetadata, patiently
+from penstock.wire.cluster import Backoff, Cluster, TopicMetadata
 from penstock.wire.errors import ConnectionLost, KafkaError, UnknownTopicOrPartition, error_of
 from penstock.wire.fetcher import FetchLimits, PartitionPosition, PassOver, TopicRead, require_leader
 from penstock.wire.protocol import frames
@@ -95,7 +95,7 @@ class Reader:
                 await self._cluster.refresh(topic)
             return self._cluster.topics[topic].id
 
-        found = await patiently(attempt, patience=self._patience, pauses=PAUSES)
+        found = await self._cluster.patiently(attempt, self._patience)
         return found.hex() if any(found) else ""
 
     async def earliest(self, topic: str) -> dict[int, int]:
@@ -160,7 +160,7 @@ class Reader:
     async def _known(self, topic: str) -> TopicMetadata:
         """The topic's metadata; a wrong address or topic name is raised at once, not retried."""
         final = (UnknownTopicOrPartition,) if self._cluster.brokers else (UnknownTopicOrPartition, ConnectionLost)
-        return await patiently(lambda: self._cluster.topic(topic), patience=self._patience, pauses=PAUSES, final=final)
+        return await self._cluster.patiently(lambda: self._cluster.topic(topic), self._patience, final=final)
 
     async def _offsets(self, topic: str, wanted: int) -> dict[int, int]:
         await self._known(topic)
@@ -174,7 +174,7 @@ class Reader:
             failed = True
             return await self._list(topic, wanted)
 
-        return await patiently(attempt, patience=self._patience, pauses=PAUSES)
+        return await self._cluster.patiently(attempt, self._patience)
 
     async def _list(self, topic: str, wanted: int) -> dict[int, int]:
         of_node = defaultdict(list)

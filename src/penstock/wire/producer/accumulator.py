@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 import pyarrow as pa
 
 from penstock.native import Array
-from penstock.wire.cluster import Cluster, patiently
+from penstock.wire.cluster import Cluster
 from penstock.wire.errors import KafkaError, TransactionAbortable
 from penstock.wire.producer.partition_queue import Outcome, ProducerBatch, Settle
 from penstock.wire.producer.sender import Sender
@@ -181,14 +181,13 @@ class Encoders(dict[str, TableEncoder]):
         require_open: Callable[[str], None],
         *,
         patience: float,
-        pauses: tuple[float, float],
     ) -> None:
         """`make` returns the encoder for a number of partitions; `require_open` raises if the producer is closed."""
         super().__init__()
         self.renews = True
         """Whether old metadata is read again."""
         self._cluster, self._make, self._require_open = cluster, make, require_open
-        self._patience, self._pauses = patience, pauses
+        self._patience = patience
 
     async def learn(self, topic: str) -> TableEncoder:
         """The topic's encoder from metadata read now; waits for the metadata as long as for a delivery."""
@@ -197,7 +196,7 @@ class Encoders(dict[str, TableEncoder]):
             self._require_open(topic)
             await self._cluster.refresh(topic)
 
-        await patiently(attempt, patience=self._patience, pauses=self._pauses)
+        await self._cluster.patiently(attempt, self._patience)
         self._require_open(topic)  # it may have been closed meanwhile
         return self._new(topic)
 

@@ -124,7 +124,7 @@ class Producer:
         self._current: object | None = None  # identifies the transaction that accepts records; checked after each wait
         if transactional_id is not None:
             limits = {"timeout": transaction_timeout.total_seconds(), "patience": patience}
-            self._transactions = Transactions(self._cluster, transactional_id, pauses=pauses, **limits)
+            self._transactions = Transactions(self._cluster, transactional_id, **limits)
         self._batch_size = batch_size
         self._small = 0 if compression == "gzip" else SMALL  # gzip takes fifty times as long
         make = partial(
@@ -135,7 +135,7 @@ class Producer:
             partitioner=partitioner,
         )
         make(1)  # raises ValueError for options with which no batch can be made
-        self._encoders = Encoders(self._cluster, make, self.require_open, patience=patience, pauses=pauses)
+        self._encoders = Encoders(self._cluster, make, self.require_open, patience=patience)
         self._sender = Sender(self._cluster, delivery, lambda: self._accumulator.has_room(), self._transactions)
         waits = {"linger": linger.total_seconds(), "patience": patience}
         self._accumulator = Accumulator(self._encoders, self._sender, self._transactions, memory=buffer_memory, **waits)

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from penstock.wire.cluster import Broker, Cluster, patiently
+from penstock.wire.cluster import Broker, Cluster
 from penstock.wire.errors import (
     CoordinatorNotAvailable,
     InvalidProducerEpoch,
@@ -45,9 +45,8 @@ class Committed(NamedTuple):
 class Transactions:
     """The state of one transactional id; `begin` and `end` enclose each transaction."""
 
-    def __init__(
-        self, cluster: Cluster, id: str, *, timeout: float, patience: float, pauses: tuple[float, float]
-    ) -> None:
+    def __init__(self, cluster: Cluster, id: str, *, timeout: float, patience: float) -> None:
+        """`timeout` is the transaction's, `patience` the longest time for a request with its retries, in seconds."""
         self.id = id
         self.identity: ProducerId | None = None
         self.is_open = False
@@ -55,9 +54,8 @@ class Transactions:
         """Why the open transaction cannot be committed any more; None if it can."""
         self.fenced: KafkaError | None = None
         """The error that says a newer producer has this id; no request can succeed after it."""
-        self._cluster, self._timeout = cluster, timeout
-        self._limits = {"patience": patience, "pauses": pauses}
-        self._coordinator = Coordinator(cluster, TRANSACTION, id, patience=patience, pauses=pauses)
+        self._cluster, self._timeout, self._patience = cluster, timeout, patience
+        self._coordinator = Coordinator(cluster, TRANSACTION, id, patience)
         self._joined: set[Lane] = set()
         self._touched = False
         self._asking = asyncio.Lock()
@@ -105,7 +103,7 @@ class Transactions:
                     {"partition_index": partition, "committed_offset": offset, "committed_metadata": metadata}
                 )
             body = who | {"topics": [{"name": name, "partitions": all} for name, all in topics.items()]}
-            coordinator = Coordinator(self._cluster, GROUP, group, **self._limits)  # type: ignore[arg-type]
+            coordinator = Coordinator(self._cluster, GROUP, group, self._patience)
             await coordinator.ask(frames.TXN_OFFSET_COMMIT, body, at_most=OFFSETS_AT_MOST, errors=_error_of_offsets)
 
     async def committed(self, group: str, topic: str, partition: int) -> Committed | None:
@@ -124,7 +122,7 @@ class Transactions:
         async def attempt() -> int:
             return len((await self._cluster.topic(topic)).leaders)
 
-        return await patiently(attempt, **self._limits)  # type: ignore[arg-type]
+        return await self._cluster.patiently(attempt, self._patience)
 
     async def _committed(
         self, group: str, wanted: list[dict[str, Any]] | None, *, stable: bool
@@ -133,7 +131,7 @@ class Transactions:
         many = connection.version(frames.OFFSET_FETCH, at_most=FETCH_AT_MOST) >= 8
         of_group = {"group_id": group, "topics": wanted}
         body = ({"groups": [of_group]} if many else of_group) | {"require_stable": stable}
-        coordinator = Coordinator(self._cluster, GROUP, group, **self._limits)  # type: ignore[arg-type]
+        coordinator = Coordinator(self._cluster, GROUP, group, self._patience)
         found = await coordinator.ask(frames.OFFSET_FETCH, body, at_most=FETCH_AT_MOST, errors=_error_of_group)
         return {
             (topic["name"], one["partition_index"]): Committed(one["committed_offset"], one["metadata"] or "")
@@ -183,7 +181,7 @@ class Transactions:
     async def _identify(self, last: ProducerId) -> None:
         body = self._who(last) | {"transaction_timeout_ms": int(self._timeout * 1000)}
         # A new producer id each time if the broker cannot raise the epoch of a given id (before version 3, KIP-360).
-        connection = await patiently(self._cluster.any_connection, **self._limits)  # type: ignore[arg-type]
+        connection = await self._cluster.patiently(self._cluster.any_connection, self._patience)
         if connection.version(frames.INIT_PRODUCER_ID) < 3:
             body |= {"producer_id": -1, "producer_epoch": -1}
         found = await self._ask(frames.INIT_PRODUCER_ID, body)
@@ -235,9 +233,8 @@ def _error_of_offsets(found: Message) -> KafkaError | None:
 class Coordinator:
     """The coordinator of one key; looked up at the first request, and again after it moved or failed."""
 
-    def __init__(self, cluster: Cluster, kind: int, key: str, *, patience: float, pauses: tuple[float, float]) -> None:
-        self._cluster, self._kind, self._key = cluster, kind, key
-        self._patience, self._pauses = patience, pauses
+    def __init__(self, cluster: Cluster, kind: int, key: str, patience: float) -> None:
+        self._cluster, self._kind, self._key, self._patience = cluster, kind, key, patience
         self._broker: Broker | None = None
 
     async def ask(
@@ -258,7 +255,7 @@ class Coordinator:
                     self._broker = None
                 raise
 
-        return await patiently(attempt, patience=self._patience, pauses=self._pauses)
+        return await self._cluster.patiently(attempt, self._patience)
 
     async def _once(
         self, api: Api, body: dict[str, Any], at_most: int | None, errors: Callable[[Message], KafkaError | None]
