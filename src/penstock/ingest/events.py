@@ -1,9 +1,9 @@
 """The events of a request: cut out of its body as they were sent, and checked, but never encoded again.
 
-Most bodies are good, and the type of `event_types` finds that out while it decodes what the schema names. Other bodies,
-and those of topics without a type, are decoded whole and validated, which says what is wrong with which event. NDJSON
-is cut at line feeds, which JSON has only between its tokens; so a value over several lines is refused. An array is cut
-by the decoder, which returns the bytes of each element.
+Most bodies are good, and the type of `event_schema` finds that out while it decodes what the schema names. Other
+bodies, and those of topics without a type, are decoded whole and validated, which says what is wrong with which event.
+NDJSON is cut at line feeds, which JSON has only between its tokens; so a value over several lines is refused. An array
+is cut by the decoder, which returns the bytes of each element.
 """
 
 from __future__ import annotations
