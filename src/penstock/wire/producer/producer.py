@@ -383,7 +383,7 @@ def _require_times(linger: timedelta, **timeouts: timedelta) -> None:
 
 
 _PRODUCERS: WeakSet[Producer] = WeakSet()
-"""All of this process, so that no call has to check the process id."""
+"""All of this process: a copy in a forked process is marked as one, so no call has to check the process id."""
 
 
 def _forked() -> None:
