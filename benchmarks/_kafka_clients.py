@@ -25,8 +25,6 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer as Librdkafka
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
-from penstock.wire.net.broker_connection import BrokerConnection, Link
-from penstock.wire.net.cluster import Cluster
 
 from _measure import Run
 from penstock.local import kafka_broker

@@ -13,11 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
-from penstock.wire.consumer.fetcher import RecordsTooLarge
-from penstock.wire.consumer.topic_records import Reader
 
 from penstock.cli import topics
 from penstock.wire.errors import KafkaError
+from penstock.wire.fetcher import RecordsTooLarge
+from penstock.wire.topic_records import Reader
 
 HEADERS = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
 SCHEMA = pa.schema(

@@ -13,7 +13,6 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
-from penstock.wire.consumer.fetcher import RecordsTooLarge, RecordsUnreadable, Unreadable
 from pyspark.sql import types as sql
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
@@ -25,6 +24,7 @@ from penstock.kafka.kafka_source import Ranges, TopicStreamReader, split
 from penstock.kafka.source_format import TopicOffsets, schema
 from penstock.kafka.topic_reader import BrokersAway, TopicReader
 from penstock.wire.errors import KafkaError
+from penstock.wire.fetcher import RecordsTooLarge, RecordsUnreadable, Unreadable
 
 GIVEN = {"servers": "nowhere:1", "topic": "clicks"}
 Offsets = dict[int, int]

@@ -24,7 +24,6 @@ from penstock.segment.member_tables import delivery_sync, member_counts, member_
 from penstock.segment.member_tables.delivery_sync import Sync
 from penstock.segment.member_tables.member_schema import explained
 from penstock.signals import listen
-from penstock.wire.consumer.topic_records import Reader
 from penstock.wire.topic_records import Reader
 
 if TYPE_CHECKING:

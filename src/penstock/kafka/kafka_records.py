@@ -28,9 +28,9 @@ from penstock.kafka.kafka_settings import KafkaSettings
 from penstock.kafka.source_format import READ, UNREADABLE, schema
 from penstock.kafka.topic_reader import topic
 from penstock.native import Array
-from penstock.wire.consumer.fetcher import Unreadable
+from penstock.native.jit import read_only
 from penstock.wire.fetcher import Unreadable
-from penstock.wire.records.arrays import cells, read_only
+from penstock.wire.records.record_encoder import cells
 
 TIMES = -62_135_424_000_000, 253_402_128_000_000
 """Milliseconds from 1970 to the limits of the years 1 to 9999, less two days, so that Python has them in all zones."""
