@@ -1,7 +1,7 @@
 """Shared fixtures: one Kafka, one Cassandra and one Spark session for the whole run, started at first use.
 
 `make test` runs two processes, each with servers and a session of its own; a file's tests are in one of them. Tests are
-marked `unit`, `services` or `kill`, in this order.
+marked `unit`, `services` or `kill`, and run in this order.
 
 PENSTOCK_TEST_SERVICES=<root> uses the services of that root and leaves them running, which is fast for repeated runs.
 Property tests draw the same examples each time, so that a failure comes from a change; `--hypothesis-profile explore`
@@ -38,6 +38,8 @@ settings.load_profile("repeatable")
 SERVERS = {"services", "spark", "postgres", "running_cluster"}
 """Fixtures of servers and sessions."""
 MARKS = ("unit", "services", "kill")
+LONG = {"test_demo_adtech", "test_demo", "test_operators", "test_connector_events", "test_cluster"}
+"""Files that take more than a minute with few tests: of their mark they are first, so that no process ends alone."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -47,7 +49,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not any(item.get_closest_marker(mark) for mark in MARKS):
             used = SERVERS.intersection(getattr(item, "fixturenames", ()))
             item.add_marker("services" if used else "unit")
-    items.sort(key=lambda item: next(at for at, mark in enumerate(MARKS) if item.get_closest_marker(mark)))
+    items.sort(key=lambda item: (_mark(item), item.path.stem not in LONG))
+
+
+def _mark(item: pytest.Item) -> int:
+    return next(at for at, mark in enumerate(MARKS) if item.get_closest_marker(mark))
 
 
 @pytest.fixture(scope="session")

@@ -216,7 +216,8 @@ def test_a_process_is_known_by_its_start_and_not_by_its_pid_alone(tmp_path: Path
     other = Process(running.pid, "1")
     assert running.alive() and not other.alive()
     process.stop([other], patience=0)
-    assert running.alive() and (running.memory() or 0) > 1 << 20
+    assert running.alive()
+    until(lambda: (running.memory() or 0) > 1 << 20, "memory of a process that has begun")
     process.stop([running, other], patience=10)
     assert not running.alive() and running.memory() is None
 
