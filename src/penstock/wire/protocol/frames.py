@@ -13,8 +13,7 @@ from typing import Any
 
 from penstock.wire.errors import MalformedResponse, UnsupportedBroker, UnsupportedVersion
 from penstock.wire.protocol import messages, messages_transaction
-from penstock.wire.protocol.decode import decoder
-from penstock.wire.protocol.encode import encoder
+from penstock.wire.protocol.message_codec import Message as Message, decoder, encoder
 from penstock.wire.protocol.message_schema import Api as Api, Direction, Versions
 
 # The APIs are public here by their names, such as `frames.PRODUCE`.
@@ -33,8 +32,6 @@ from penstock.wire.protocol.types import (
     read_unsigned,
     write_int16,
 )
-
-Message = dict[str, Any]
 
 APIS = {
     api.key: api for table in (messages, messages_transaction) for api in vars(table).values() if isinstance(api, Api)
