@@ -19,6 +19,7 @@ import pytest
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
 from cassandra.query import tuple_factory
 from hypothesis import settings
+from kafka_topics import keep_old_records
 from keyspaces import new_keyspace
 from postgres_server import require_postgres
 from pyspark.sql import SparkSession
@@ -62,7 +63,9 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     kept = os.environ.get("PENSTOCK_TEST_SERVICES")
     root = Path(kept) if kept else tmp_path_factory.mktemp("services")
     try:
-        yield up(root)
+        running = up(root)
+        keep_old_records(running.kafka)
+        yield running
     finally:
         if not kept:
             down(root)

@@ -172,7 +172,7 @@ def test_a_batch_that_cannot_be_read_ends_the_query_or_is_a_row_with_a_problem(
     large = raw_batch(json_rows(*[b'{"v": 1%s}' % (b" " * 10_000)] * 30), ZSTD)
     strange = raw_batch(json_rows(b'{"v": 3}', at=-9_300_000_000_000_000, headers=[("abc", b"")]))
     assert len(large) < 1000
-    with new_topic(services.kafka, "numbers", 1, {"retention.ms": "-1"}) as topic:
+    with new_topic(services.kafka, "numbers", 1) as topic:
         sent = [raw_batch(json_rows(b'{"v": 2}')), large, stamped(bytearray(strange.replace(b"abc", b"a\xffc")))]
         assert [send_batch(services.kafka, topic, one) for one in sent] == [0, 0, 0]
         options = {"kafka.fetch.max.decompressed.bytes": "100000"}

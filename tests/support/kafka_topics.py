@@ -8,10 +8,20 @@ from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from waiting import until
 
 PATIENCE = 30.0  # seconds
+
+
+def keep_old_records(servers: str) -> None:
+    """Switch retention off: by default a broker deletes records with times of long ago every five minutes."""
+    entry = ConfigEntry("log.retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
+    admin = AdminClient({"bootstrap.servers": servers})
+    brokers = map(str, admin.list_topics(timeout=PATIENCE).brokers)
+    resources = [ConfigResource(ConfigResource.Type.BROKER, id, incremental_configs=[entry]) for id in brokers]
+    for done in admin.incremental_alter_configs(resources).values():
+        done.result()
 
 
 @contextmanager
