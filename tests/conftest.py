@@ -24,6 +24,7 @@ from keyspaces import new_keyspace
 from postgres_server import require_postgres
 from pyspark.sql import SparkSession
 
+from penstock import fork_server
 from penstock.local.services import Services, down, up
 from penstock.native import shared_memory
 from penstock.session import spark as spark_session
@@ -105,6 +106,7 @@ def spark() -> Iterator[SparkSession]:
     session = spark_session("tests")
     yield session
     session.stop()
+    fork_server.end()
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 
 import pytest
@@ -18,7 +19,8 @@ def test_spark_keeps_to_this_machine_and_to_utc(spark: SparkSession) -> None:
     assert spark.conf.get("spark.driver.host") == "127.0.0.1"
     assert spark.conf.get("spark.driver.bindAddress") == "127.0.0.1"
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
-    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    ours = subprocess.check_output([os.environ["PYSPARK_PYTHON"], "-c", "import sys; print(sys.executable)"], text=True)
+    assert ours.strip() == sys.executable
 
 
 def test_a_second_call_gives_the_same_session(spark: SparkSession) -> None:

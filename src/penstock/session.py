@@ -9,7 +9,8 @@ import contextlib
 import logging
 import os
 import subprocess
-import sys
+import threading
+from importlib import import_module
 from importlib.resources import files
 from importlib.util import find_spec
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from penstock import fork_server
 from penstock.codec import avro_limits
 from penstock.errors import PenstockError
 from penstock.local import classes, jars, java
@@ -33,6 +35,8 @@ COMPILER = (
     " -XX:Tier4CompileThreshold=45000 -XX:-DontCompileHugeMethods"
 )
 
+LAUNCHER = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of the short-lived JVM with which Spark makes its command line."""
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -50,8 +54,11 @@ def spark(app: str = "penstock", cores: int = 2, memory: str = "1g", **conf: str
         found = java.find()
         settings[JAVA_OPTIONS] = f"{classes.options(found)} {settings[JAVA_OPTIONS]}"
         os.environ["JAVA_HOME"] = str(java.home_for_spark(found, jars.cache() / "java"))
-        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["PYSPARK_PYTHON"] = str(fork_server.start(jars.cache() / "python"))
         os.environ["SPARK_LOCAL_IP"] = HOST
+        os.environ.setdefault("SPARK_LAUNCHER_OPTS", LAUNCHER)
+        # PySpark loads it for its first call into the JVM; until then it waits for the JVM.
+        threading.Thread(target=import_module, args=["pandas"], daemon=True).start()
     builder = SparkSession.Builder()
     for name, value in settings.items():
         builder.config(name, value)
@@ -92,11 +99,23 @@ def _settings(app: str, cores: int, memory: str) -> dict[str, str]:
 def session_of_program(name: str, cores: int, verbose: bool) -> SparkSession:
     """The session of a command; without `verbose` Spark and py4j log nothing."""
     session = spark(name, cores=cores)
+    threading.Thread(target=_start_workers, args=[session, cores], daemon=True).start()
     # Penstock reports failures itself; Spark's log repeats them with a hundred lines of stack.
     session.sparkContext.setLogLevel("WARN" if verbose else "OFF")
     if not verbose:
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
     return session
+
+
+def _start_workers(session: SparkSession, cores: int) -> None:
+    """Load what a first batch needs in the JVM, and start Python workers, while the program plans its queries.
+
+    It only saves them time, so its errors are not theirs: a session may end at any moment of it.
+    """
+    with contextlib.suppress(Exception):
+        # Spark looks for data sources in Python's packages when it is asked for one that it does not know.
+        session._jsparkSession.sessionState().dataSourceManager().dataSourceExists("penstock")
+        session.range(0, cores, 1, cores).mapInArrow(lambda batches: batches, "id long").collect()
 
 
 def jvm_process(session: SparkSession) -> subprocess.Popen[bytes]:
@@ -114,3 +133,4 @@ def end(session: SparkSession) -> None:
     if jvm.stdin:
         jvm.stdin.close()
     jvm.wait()
+    fork_server.end()

@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import IO, NamedTuple
 
 from penstock.local.process import POLL
@@ -26,6 +27,14 @@ class Listed(NamedTuple):
     parent: int
     cpu: float
     command: str
+
+    @property
+    def name(self) -> str:
+        """The name that it gives itself; empty if it has ended."""
+        try:
+            return Path(f"/proc/{self.pid}/comm").read_text().strip()
+        except OSError:
+            return ""
 
 
 def start(

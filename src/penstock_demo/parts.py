@@ -28,7 +28,8 @@ from penstock_demo import child
 
 PATIENCE = 60.0
 BATCH = re.compile(rb"batch \d+: (\d+) rows in ([\d.]+) s")
-WORKER = "penstock.workers"
+WORKER = "penstock.worker"
+"""The name of Spark's Python workers and of their daemon."""
 INGEST = "ingest.toml"
 """The configuration of `penstock ingest`, below the root of a demo that has it."""
 
@@ -168,7 +169,7 @@ class Pipeline(Part):
     def worker(self) -> int:
         """The process id of the busiest of its Python workers."""
         tree = child.below(self.pid)
-        daemons = {one.pid for one in tree if WORKER in one.command}
+        daemons = {one.pid for one in tree if one.name == WORKER}
         workers = [one for one in tree if one.parent in daemons]
         if not workers:
             raise PenstockError("the pipeline has no Python worker", where=str(self.log))
@@ -271,7 +272,7 @@ class Cpu:
         used = {name: by_pid.get(pid, 0.0) for name, pid in pids.items()} | {"load": load}
         tree = child.below(pipeline)
         used["spark"] = sum(one.cpu for one in tree if "java" in one.command.split(" ", 1)[0])
-        used["workers"] = sum(one.cpu for one in tree if WORKER in one.command)
+        used["workers"] = sum(one.cpu for one in tree if one.name == WORKER)
         used["demo"] = by_pid.get(os.getpid(), 0.0)
         return cls(used)
 

@@ -83,23 +83,21 @@ def segment_schema() -> str:
 
 def workers() -> list[int]:
     """The Python workers of this process's Spark: the processes forked by its daemon."""
-    commands: dict[int, tuple[int, bytes]] = {}
+    names: dict[int, tuple[int, str]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                commands[int(entry.name)] = parent, (entry / "cmdline").read_bytes()
+                names[int(entry.name)] = parent, (entry / "comm").read_text().strip()
             except OSError:
                 continue
-    daemons = {
-        pid for pid, (parent, line) in commands.items() if b"penstock.workers" in line and descends(pid, commands)
-    }
-    return [pid for pid, (parent, _) in commands.items() if parent in daemons]
+    daemons = {pid for pid, (_, name) in names.items() if name == "penstock.worker" and descends(pid, names)}
+    return [pid for pid, (parent, _) in names.items() if parent in daemons]
 
 
-def descends(pid: int, commands: dict[int, tuple[int, bytes]]) -> bool:
-    while pid in commands and pid != os.getpid():
-        pid = commands[pid][0]
+def descends(pid: int, names: dict[int, tuple[int, str]]) -> bool:
+    while pid in names and pid != os.getpid():
+        pid = names[pid][0]
     return pid == os.getpid()
 
 

@@ -72,6 +72,7 @@ class KafkaSink:
     prefix: str | None
     options: Mapping[str, str] = field(repr=False)  # there may be passwords among them
     delivery: str = AT_LEAST_ONCE
+    _planned: list[tuple[DataFrame, DataFrame]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def target(self) -> tuple[str, str]:
@@ -82,6 +83,16 @@ class KafkaSink:
 
     def records(self, frame: DataFrame) -> DataFrame:
         """The rows to write: topic, key, value and perhaps headers; raises `PenstockError` for other frames."""
+        # A query asks twice for the records of its stream, and those of changes take Spark most of a second to plan.
+        for known, records in self._planned:
+            if known is frame:
+                return records
+        records = self._records(frame)
+        if frame.isStreaming:
+            self._planned[:] = [(frame, records)]
+        return records
+
+    def _records(self, frame: DataFrame) -> DataFrame:
         if not change_frame.is_change_frame(frame.schema):
             return self._as_they_are(frame)
         if self.topic is None and self.prefix is None:
