@@ -27,11 +27,10 @@ def main() -> None:
 def _forked(arguments: list[str]) -> int | None:
     """The exit status of the process; None if the server made none."""
     environment = [name + b"=" + value for name, value in os.environb.items()]
-    # pathlib would take longer to load than all the rest.
-    folder = os.getcwdb()  # noqa: PTH109
-    parts = [str(len(arguments)).encode(), *map(os.fsencode, arguments), folder, *environment]
-    body = b"\0".join(parts)
     try:
+        # pathlib would take longer to load than all the rest.
+        folder = os.getcwdb()  # noqa: PTH109
+        body = b"\0".join([str(len(arguments)).encode(), *map(os.fsencode, arguments), folder, *environment])
         with socket.socket(socket.AF_UNIX) as server:
             server.settimeout(PATIENCE)
             server.connect(os.environ[SERVER])

@@ -150,16 +150,20 @@ class Server:
                     self._selector.unregister(key.fileobj)
 
     def _accept(self) -> None:
+        """Fork for a request. What is refused closes the connection: its client then runs Python itself."""
         client, _ = self._listener.accept()
         try:
             request = _request(client)
         except (OSError, ValueError, IndexError):
             client.close()
             return
-        # Python reads the seed when it starts.
-        same = request.environment.get("PYTHONHASHSEED", SEED) == SEED
-        pid = os.fork() if same else None
+        try:
+            # Python reads the seed when it starts.
+            pid = os.fork() if request.environment.get("PYTHONHASHSEED", SEED) == SEED else None
+        except OSError:
+            pid = None
         if pid == 0:
+            client.close()
             self._become(request)
         for stream in request.streams:
             os.close(stream)
@@ -174,27 +178,12 @@ class Server:
 
     def _become(self, request: Request) -> NoReturn:
         """Run the requested module in this process, which is new."""
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        self._selector.close()
-        for each in (self._listener, self._woken, self._wake, *self._running.values()):
-            each.close()
-        for number, stream in enumerate(request.streams):
-            os.dup2(stream, number)
-            os.close(stream)
-        os.environ.clear()
-        os.environ.update(request.environment)
-        os.chdir(request.folder)
-        sys.argv = request.arguments
-        # The name that ps and top show, in 15 bytes; only Linux has this file.
-        with suppress(OSError):
-            Path("/proc/self/comm").write_text(request.arguments[0].removeprefix("pyspark.sql.streaming."))
-        more = request.environment.get("PYTHONPATH", "").split(os.pathsep)
-        sys.path[:1] = [request.folder, *(each for each in more if each and each not in sys.path)]
-        # It has to be loaded again, as its code runs then.
-        sys.modules.pop(request.arguments[0], None)
         status = 1
         try:
+            self._leave()
+            _stand_for(request)
+            # It has to be loaded again, as its code runs then.
+            sys.modules.pop(request.arguments[0], None)
             runpy.run_module(request.arguments[0], run_name="__main__", alter_sys=True)
             status = 0
         except SystemExit as end:
@@ -202,10 +191,18 @@ class Server:
         except BaseException:
             sys.excepthook(*sys.exc_info())
         finally:
-            with suppress(OSError, ValueError, IndexError):
+            with suppress(OSError, ValueError):
                 sys.stdout.flush()
                 sys.stderr.flush()
             os._exit(status & 0xFF)
+
+    def _leave(self) -> None:
+        """Close what belongs to the server."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self._selector.close()
+        for each in (self._listener, self._woken, self._wake, *self._running.values()):
+            each.close()
 
     def _reap(self) -> None:
         with suppress(ChildProcessError):
@@ -244,6 +241,22 @@ def _request(client: socket.socket) -> Request:
         for stream in streams:
             os.close(stream)
         raise
+
+
+def _stand_for(request: Request) -> None:
+    """Take the client's streams, environment, folder and arguments."""
+    for number, stream in enumerate(request.streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.environ.clear()
+    os.environ.update(request.environment)
+    os.chdir(request.folder)
+    sys.argv = request.arguments
+    more = request.environment.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:1] = [request.folder, *(each for each in more if each and each not in sys.path)]
+    # The name that ps and top show, in 15 bytes; only Linux has this file.
+    with suppress(OSError):
+        Path("/proc/self/comm").write_text(request.arguments[0].removeprefix("pyspark.sql.streaming."))
 
 
 def _end_process(pid: int) -> None:
