@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from waiting import until
 
 PATIENCE = 30.0  # seconds
+SETTLING = 2.0  # seconds
 
 
 def keep_old_records(servers: str) -> None:
@@ -53,24 +55,34 @@ def create_topics(admin: AdminClient, topics: list[NewTopic]) -> None:
 
 
 def messages(servers: str, topic: str, partitions: int, isolation: str = "read_committed") -> Iterator[Message]:
-    """Each partition's messages in the order of their offsets, to the last stable one or to the end."""
+    """Each partition's messages in the order of their offsets, to the last stable one or to the end.
+
+    A broker confirms a commit before its marker is in the topic: the last stable offset gets SETTLING seconds to reach
+    the end, where it stays behind for a transaction that is open.
+    """
     options = {"group.id": uuid.uuid4().hex, "log_level": 0, "check.crcs": True, "isolation.level": isolation}
     consumer = Consumer(
         {"bootstrap.servers": servers, "enable.partition.eof": True, "fetch.wait.max.ms": 10, **options}
     )
     try:
-        consumer.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
-        count, ended = 0, set[int]()
-        while len(ended) < partitions:
-            some = consumer.consume(10_000, timeout=0.05) or consumer.consume(1, timeout=PATIENCE)
-            assert some, f"{count} messages came, and no end of the partitions but {ended}"
+        places = [TopicPartition(topic, p, 0) for p in range(partitions)]
+        ends = [consumer.get_watermark_offsets(place, timeout=PATIENCE)[1] for place in places]
+        consumer.assign(places)
+        count, reached = 0, dict.fromkeys(range(partitions), -1)
+        settled = time.monotonic() + SETTLING
+        while any(at < end for at, end in zip(reached.values(), ends, strict=True)):
+            waiting = min(reached.values()) >= 0
+            if waiting and time.monotonic() > settled:
+                break
+            some = consumer.consume(10_000, timeout=0.05) or ([] if waiting else consumer.consume(1, timeout=PATIENCE))
+            assert some or waiting, f"{count} messages came, and no end of the partitions but {reached}"
             for one in some:
                 if not one.error():
                     count += 1
                     yield one
                     continue
                 assert one.error().code() == KafkaError._PARTITION_EOF, one.error()
-                ended.add(one.partition())
+                reached[one.partition()] = one.offset()
     finally:
         consumer.close()
 
