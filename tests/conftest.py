@@ -24,7 +24,7 @@ from keyspaces import new_keyspace
 from postgres_server import require_postgres
 from pyspark.sql import SparkSession
 
-from penstock import fork_server
+from penstock.local import fork_server
 from penstock.local.services import Services, down, up
 from penstock.native import shared_memory
 from penstock.session import spark as spark_session

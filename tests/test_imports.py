@@ -16,8 +16,8 @@ PACKAGE = Path(__file__).parents[1] / "src/penstock"
 
 # The layers: a part may import the parts in the lines above its own.
 LAYERS = (
-    "errors lazy __init__ fork_client",
-    "config paths hosts signals schema rest native delivery fork_server",
+    "errors lazy __init__",
+    "config paths hosts signals schema rest native delivery",
     "wire database codec local checkpoint",
     "query markers upsert",
     "keyed_state",
@@ -53,8 +53,8 @@ SMALL = {
     "connect.offsets": "an idea of its own: the connector's offsets as Kafka Connect stores them",
     "connect.transforms.header_transforms": "one kind of transforms",
     "connect.transforms.predicates": "an idea of its own: which records a transform gets",
-    "fork_client": "the program that Spark runs in place of Python; it may load nothing else",
     "ingest.pixel": "an idea of its own: events as images",
+    "local.fork_client": "the program that Spark runs in place of Python; it may load nothing else",
     "local.process": "an idea of its own: processes that outlive their starter; the demos use it, too",
     "local.registry_server": "one service",
     "run.faults": "an idea of its own: which errors pass",

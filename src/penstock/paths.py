@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,3 +35,16 @@ def opened(file: Path) -> TextIO:
     with usable(file.parent):
         file.parent.mkdir(parents=True, exist_ok=True)
         return file.open("a+")
+
+
+def write_program(file: Path, text: str) -> None:
+    """Write a program that everybody may run, unless the file exists; it is there whole or not at all.
+
+    The file stays when this process ends, as others may have its path: its name has to depend on its text.
+    """
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fresh = file.with_name(f"{file.name}.{os.getpid()}")
+        fresh.write_text(text)
+        fresh.chmod(0o755)
+        fresh.rename(file)

@@ -18,10 +18,9 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from penstock import fork_server
 from penstock.codec import avro_limits
 from penstock.errors import PenstockError
-from penstock.local import classes, jars, java
+from penstock.local import classes, fork_server, jars, java
 from penstock.local.ports import HOST
 
 FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -99,7 +98,6 @@ def _settings(app: str, cores: int, memory: str) -> dict[str, str]:
 def session_of_program(name: str, cores: int, verbose: bool) -> SparkSession:
     """The session of a command; without `verbose` Spark and py4j log nothing."""
     session = spark(name, cores=cores)
-    threading.Thread(target=_start_workers, args=[session, cores], daemon=True).start()
     # Penstock reports failures itself; Spark's log repeats them with a hundred lines of stack.
     session.sparkContext.setLogLevel("WARN" if verbose else "OFF")
     if not verbose:
@@ -107,11 +105,15 @@ def session_of_program(name: str, cores: int, verbose: bool) -> SparkSession:
     return session
 
 
-def _start_workers(session: SparkSession, cores: int) -> None:
-    """Load what a first batch needs in the JVM, and start Python workers, while the program plans its queries.
+def start_workers(session: SparkSession, cores: int) -> None:
+    """Begin to load what a first batch needs in the JVM, and to start Python workers, while the program plans queries.
 
     It only saves them time, so its errors are not theirs: a session may end at any moment of it.
     """
+    threading.Thread(target=_load_first_batch, args=[session, cores], daemon=True).start()
+
+
+def _load_first_batch(session: SparkSession, cores: int) -> None:
     with contextlib.suppress(Exception):
         # Spark looks for data sources in Python's packages when it is asked for one that it does not know.
         session._jsparkSession.sessionState().dataSourceManager().dataSourceExists("penstock")

@@ -28,8 +28,8 @@ from penstock_demo import child
 
 PATIENCE = 60.0
 BATCH = re.compile(rb"batch \d+: (\d+) rows in ([\d.]+) s")
-WORKER = "penstock.worker"
-"""The name of Spark's Python workers and of their daemon."""
+WORKER = "penstock.workers"
+"""The module of Spark's Python workers and of their daemon."""
 INGEST = "ingest.toml"
 """The configuration of `penstock ingest`, below the root of a demo that has it."""
 
@@ -169,11 +169,16 @@ class Pipeline(Part):
     def worker(self) -> int:
         """The process id of the busiest of its Python workers."""
         tree = child.below(self.pid)
-        daemons = {one.pid for one in tree if one.name == WORKER}
+        daemons = {one.pid for one in tree if _is_worker(one)}
         workers = [one for one in tree if one.parent in daemons]
         if not workers:
             raise PenstockError("the pipeline has no Python worker", where=str(self.log))
         return max(workers, key=lambda one: one.cpu).pid
+
+
+def _is_worker(one: child.Listed) -> bool:
+    """Whether it is a Python worker or the daemon: a copy of another process has a name, of 15 bytes, not a command."""
+    return WORKER in one.command or one.name == WORKER[:15]
 
 
 class Load(Generic[S]):
@@ -272,7 +277,7 @@ class Cpu:
         used = {name: by_pid.get(pid, 0.0) for name, pid in pids.items()} | {"load": load}
         tree = child.below(pipeline)
         used["spark"] = sum(one.cpu for one in tree if "java" in one.command.split(" ", 1)[0])
-        used["workers"] = sum(one.cpu for one in tree if one.name == WORKER)
+        used["workers"] = sum(one.cpu for one in tree if _is_worker(one))
         used["demo"] = by_pid.get(os.getpid(), 0.0)
         return cls(used)
 

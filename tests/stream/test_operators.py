@@ -121,3 +121,10 @@ def test_a_restart_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     operators_of = {name for name, _ in CHECKED}
     assert {name for name, _ in wanted} == operators_of
     assert {name for name, _ in found - before} == operators_of
+    # What only the rows of both halves give, whatever the file says: a total, a version, a partner, a late row.
+    given = {name: [json.loads(row) for of, row in found if of == name] for name in operators_of}
+    totals = given["`KTable.groupBy().count`"]
+    assert any((row["city"], row["count"], row["deleted"]) == ("oslo", 2, False) for row in totals)
+    partners = given["`KTable.join` by a foreign key"]
+    assert any((row["country"], row["user"]) == ("italy", "ann") for row in partners)
+    assert any(row["late"] for row in given["late records"])

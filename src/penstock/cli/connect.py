@@ -22,7 +22,7 @@ from penstock.errors import PenstockError
 from penstock.hosts import Hosts, warn_if_open
 from penstock.run.checkpoint import lock
 from penstock.run.supervise import Stop
-from penstock.session import end, jvm_process, session_of_program
+from penstock.session import end, jvm_process, session_of_program, start_workers
 from penstock.signals import listen
 
 LOOK = 0.5
@@ -62,6 +62,7 @@ def run(args: Namespace) -> int:
     data = args.data.resolve()
     with lock(data / "worker") as note_jvm, bind(chosen.host, chosen.port) as bound:
         spark = session_of_program("penstock-connect", args.cores, args.verbose)
+        start_workers(spark, args.cores)
         # Spark's own handler of Ctrl-C would cancel jobs and raise anywhere in the code.
         listen(stop.gently, stop.now)
         jvm = jvm_process(spark)

