@@ -19,7 +19,7 @@ LAYERS = (
     "errors lazy __init__",
     "config paths hosts signals schema rest native delivery",
     "wire database codec local checkpoint",
-    "query markers upsert",
+    "query markers upsert real_time",
     "keyed_state",
     "table",
     "cdc kafka cql postgres files",
@@ -31,7 +31,7 @@ LAYERS = (
 )
 RANK = {part: rank for rank, line in enumerate(LAYERS) for part in line.split()}
 # Parts in the same line where one imports the other.
-BESIDE = {("markers", "query"), ("upsert", "query"), ("cql", "cdc"), ("__main__", "cli")}
+BESIDE = {("markers", "query"), ("upsert", "query"), ("query", "real_time"), ("cql", "cdc"), ("__main__", "cli")}
 # Modules that import a part of a higher layer, and why.
 ABOVE = {
     # It checks whether servers are set, under the names of the settings that all Kafka clients share.

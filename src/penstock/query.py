@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from penstock import real_time
 from penstock.checkpoint.checkpoint_folder import store_of
 from penstock.checkpoint.identity import keep, of_query
 from penstock.config import duration
@@ -125,16 +126,29 @@ class Query:
     ) -> StreamingQuery:
         """Start the query: a batch every `trigger` (zero: without pause); "once" writes all present data, then ends.
 
-        Raises `PenstockError` if the checkpoint belongs to a query with another source or sink, or is damaged.
+        With "real-time" rows do not wait for a batch (docs/real-time.md). Raises `PenstockError` if the checkpoint
+        belongs to a query with another source or sink, or is damaged, and for a query that cannot run in real time.
         """
+        if trigger == real_time.REAL_TIME:
+            self._require_real_time()
         self.claim(checkpoint)
         writer = self._writer().outputMode(self.mode).option("checkpointLocation", str(checkpoint))
         if query_name := name or self.name:
             writer = writer.queryName(query_name)
         if trigger == ONCE:
             return writer.trigger(availableNow=True).start()
+        if trigger == real_time.REAL_TIME:
+            early: Any = writer.outputMode("update")  # PySpark's types lack its trigger
+            with real_time.stateless(self.frame.sparkSession):
+                started: StreamingQuery = early.trigger(realTime=real_time.BATCH).start()
+            return started
         pause = duration(trigger, name="trigger")
         return writer.trigger(processingTime=f"{pause // timedelta(milliseconds=1)} milliseconds").start()
+
+    def _require_real_time(self) -> None:
+        where = f"query {self.name}" if self.name else "query"
+        real_time.require(self, where)
+        real_time.require_slots(self.frame.sparkSession, [self.frame], where)
 
     def claim(self, checkpoint: str | Path) -> None:
         """Mark the checkpoint as this query's; raises `PenstockError` as `start` does."""

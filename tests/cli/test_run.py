@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def test_a_file_imports_modules_beside_it_also_in_workers(tmp_path: Path) -> Non
     (tmp_path / "beside_a.py").write_text("FACTOR = 7")
     (tmp_path / "a.py").write_text(PIPELINE.format(name="a"))
     found = load(f"{tmp_path}/a.py:orders")
-    assert (found.name, found.every.total_seconds()) == ("orders", 1)
+    assert (found.name, found.every) == ("orders", timedelta(seconds=1))
     assert os.environ["PYTHONPATH"].split(os.pathsep)[0] == str(tmp_path)
 
 

@@ -158,7 +158,7 @@ def test_a_run_without_its_jvm_ends_with_a_message(runs: Runs) -> None:
     [
         ("pipelines.py", "'pipelines.py' is not a pipeline.*FILE.py:NAME"),
         ("nowhere.py:count", "there is no file nowhere.py"),
-        (f"{FILE}:counts", "there is no counts in .*choose from: count, no_query, broken"),
+        (f"{FILE}:counts", "there is no counts in .*choose from: count, early, no_query, broken"),
         (f"{FILE}:not_a_pipeline", "not_a_pipeline in .* is not a pipeline. Next: choose from"),
     ],
 )

@@ -18,18 +18,28 @@ from pyspark import cloudpickle
 from penstock.cli.arguments import add_checkpoints, positive
 from penstock.errors import PenstockError
 from penstock.paths import is_file
+from penstock.real_time import REAL_TIME
 from penstock.run.checkpoint import lock
 from penstock.run.pipeline import Pipeline, blame
 from penstock.run.supervise import PipelineRun, Stop
 from penstock.session import end, jvm_process, session_of_program, start_workers
 from penstock.signals import listen
 
+CORES = 2
+SLOTS = 16
+"""Tasks of real-time mode mostly wait, so there may be more of them than cores."""
+
 
 def add(parser: ArgumentParser) -> None:
     parser.add_argument("target", metavar="FILE.py:PIPELINE", help="the file and the function marked with @pipeline")
     add_checkpoints(parser)
     parser.add_argument("--once", action="store_true", help="handle the data that is present now, then exit")
-    parser.add_argument("--cores", type=positive, default=2, metavar="N", help="cores for Spark (default: %(default)s)")
+    parser.add_argument(
+        "--cores",
+        type=positive,
+        metavar="N",
+        help=f"cores for Spark (default: {CORES}; in real-time mode {SLOTS}, one for each partition of its topics)",
+    )
     parser.add_argument("--verbose", action="store_true", help="print a line for each batch, and Spark's warnings")
     parser.set_defaults(run=run)
 
@@ -40,8 +50,11 @@ def run(args: Namespace) -> int:
     listen(stop.gently, stop.now)
     checkpoint = args.checkpoints.resolve() / pipeline.name
     with lock(checkpoint) as note_jvm:
-        spark = session_of_program(pipeline.name, args.cores, args.verbose)
-        start_workers(spark, args.cores)
+        in_real_time = pipeline.every == REAL_TIME
+        cores = args.cores or (SLOTS if in_real_time else CORES)
+        spark = session_of_program(pipeline.name, cores, args.verbose)
+        if not in_real_time:
+            start_workers(spark, cores)
         # Spark's own handler of Ctrl-C would cancel jobs and raise anywhere in the code.
         listen(stop.gently, stop.now)
         jvm = jvm_process(spark)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as st
 
+from penstock import real_time
 from penstock.codec.decode_avro import AvroDecoder
 from penstock.codec.decode_columns import CsvDecoder, Decoder, JsonDecoder, missing, struct_of
 from penstock.codec.decode_protobuf import ProtobufDecoder
@@ -42,6 +43,7 @@ REFUSED = {
     "maxOffsetsPerTrigger": "give batch=",
     "includeHeaders": "leave it out; `problem` has the headers of a bad record",
 }
+ISOLATION = "kafka.isolation.level"
 LOSS = "failOnDataLoss"
 """The option of both clients; `fail_on_data_loss` is its name in Python."""
 EPOCH = re.compile(r"timestamp_(seconds|millis|micros)\(\s*(\w+)\s*\)", re.IGNORECASE)
@@ -67,7 +69,7 @@ def read(
     start: str = "earliest",
     batch: int | None = None,
     prefix: str = "",
-    client: str = OURS,
+    client: str | None = None,
     fail_on_data_loss: bool = True,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
@@ -81,10 +83,10 @@ def read(
     not fail (try_to_timestamp, not to_timestamp). `late` is the watermark's delay: how long after newer events an event
     may come. A record without a time, or with a time more than `ahead` after its arrival in Kafka, has a problem and
     does not move the watermark. `start` is "earliest", "latest", or JSON with an offset per partition. `batch` is the
-    most records of one batch. `client` is "penstock", or "spark" for Spark's own connector. If records, partitions or
-    the topic are gone before they were read, the query stops; with `fail_on_data_loss` false it logs what is missing
-    and continues. `options` are Kafka's, by name: TLS, SASL and those in docs/streams.md; with "spark", that
-    connector's.
+    most records of one batch. `client` is "penstock", or "spark" for Spark's own connector, the default in a pipeline
+    of real-time mode. If records, partitions or the topic are gone before they were read, the query stops; with
+    `fail_on_data_loss` false it logs what is missing and continues. `options` are Kafka's, by name: TLS, SASL and those
+    in docs/streams.md; with "spark", that connector's.
 
     The query has the metrics `records` and `problems` under `name`. Raises `PenstockError` when the frame is built.
     """
@@ -98,7 +100,11 @@ def read(
     given = dict(options or {})
     if not fail_on_data_loss:
         given = {name: value for name, value in given.items() if name.lower() != LOSS.lower()} | {LOSS: "false"}
-    if client == OURS:
+    if batch is not None and real_time.is_building():
+        raise _wrong("batch= limits micro-batches, and real-time mode has none", "leave batch= out", topic)
+    if client is None and real_time.is_building():
+        client, given = SPARKS, {ISOLATION: "read_committed"} | given
+    if client in (None, OURS):
         raw = _ours(spark, topic, servers, start, batch, decoder, given)
     elif client == SPARKS:
         raw = _sparks(spark, topic, servers, start, batch, given)

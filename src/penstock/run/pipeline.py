@@ -16,9 +16,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from penstock import real_time
 from penstock.config import duration
 from penstock.errors import PenstockError
 from penstock.query import Query
+from penstock.real_time import REAL_TIME
 
 Build = Callable[[SparkSession], Query | Sequence[Query]]
 
@@ -28,7 +30,7 @@ class Pipeline:
     """A function marked with `@pipeline`; calling it calls the function."""
 
     build: Build
-    every: timedelta
+    every: timedelta | str
     name: str
 
     def __call__(self, spark: SparkSession) -> Query | Sequence[Query]:
@@ -39,7 +41,7 @@ class Pipeline:
 
         Raises PenstockError if the function fails, returns something else, or several queries lack names of their own.
         """
-        with blame(self.build.__code__.co_filename):
+        with blame(self.build.__code__.co_filename), real_time.building(self.every == REAL_TIME):
             made = self.build(spark)
         queries = [made] if isinstance(made, Query) else list(made) if isinstance(made, Sequence) else []
         if not queries or not all(isinstance(query, Query) for query in queries):
@@ -47,6 +49,9 @@ class Pipeline:
                 f"the pipeline {self.name} returned {type(made).__name__} instead of a query",
                 next="end its function with `return penstock.write(frame, sink)`, or return a list of queries",
             )
+        if self.every == REAL_TIME:
+            for query in queries:
+                real_time.require(query, f"pipeline {self.name}" + (f", query {query.name}" if query.name else ""))
         if len(queries) == 1:
             return {"": queries[0]}
         names = [query.name or "" for query in queries]
@@ -63,10 +68,12 @@ class Pipeline:
 def pipeline(*, every: timedelta | str, name: str | None = None) -> Callable[[Build], Pipeline]:
     """Mark a function `(spark) -> query or list of queries` as a pipeline that starts a batch at each interval `every`.
 
-    `name` is the function's name by default, and the name of the checkpoint's folder: a renamed pipeline starts from
-    scratch. Raises PenstockError if `every` is not a duration, or `name` cannot be a folder's name.
+    With `every="real-time"` each row is sent as soon as it arrives, in queries from topics to a topic without state and
+    Python functions (docs/real-time.md); other queries raise PenstockError when the function has made them. `name` is
+    the function's name by default, and the name of the checkpoint's folder: a renamed pipeline starts from scratch.
+    Raises PenstockError if `every` is not a duration, or `name` cannot be a folder's name.
     """
-    pace = duration(every, name="every")
+    pace = every if every == REAL_TIME else duration(every, name="every")
 
     def mark(build: Build) -> Pipeline:
         chosen = name if name is not None else getattr(build, "__name__", "")

@@ -7,8 +7,11 @@ failure is final.
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -18,8 +21,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from penstock import real_time
 from penstock.errors import PenstockError
 from penstock.query import ONCE, Query
+from penstock.real_time import REAL_TIME
 from penstock.run import faults
 from penstock.run.faults import Fault
 from penstock.signals import Stopped, ended_by
@@ -29,6 +34,8 @@ FIRST_PAUSE = timedelta(seconds=1)
 LONGEST_PAUSE = timedelta(seconds=30)
 # Interval between checks of the queries; a check is one call into the JVM.
 LOOK = timedelta(milliseconds=200)
+LONG_RUN = 60.0
+"""Seconds."""
 IDLE = 2
 """Consecutive batches without data after which a query with `once` is finished."""
 
@@ -48,8 +55,8 @@ class Buildable(Protocol):
         """Prefix of the names of its queries."""
 
     @property
-    def every(self) -> timedelta:
-        """From the start of a batch to the start of the next."""
+    def every(self) -> timedelta | str:
+        """From the start of a batch to the start of the next, or "real-time"."""
 
     def queries(self, spark: SparkSession) -> dict[str, Query]:
         """The queries by the name of their checkpoint; called at each start."""
@@ -85,12 +92,13 @@ class PipelineRun:
         Raises PenstockError after a failure that a retry cannot help, or after too many tries.
         """
         queries = self._start_first()
-        tries = 0
+        tries, began = 0, time.monotonic()
         while (fault := self._watch(queries)) and not self.stop.gently.is_set():
-            tries = 1 if any(query.lastProgress for query in queries) else tries + 1
-            halt(self.spark, queries, self.stop)
-            queries = self._start_again(fault, tries)
-        halt(self.spark, queries, self.stop)
+            worked = any(query.lastProgress for query in queries)
+            tries = 1 if worked or self._ran_long(began) else tries + 1
+            self._halt(queries)
+            queries, began = self._start_again(fault, tries), time.monotonic()
+        self._halt(queries)
 
     def _start_first(self) -> list[StreamingQuery]:
         try:
@@ -106,6 +114,9 @@ class PipelineRun:
         started: list[StreamingQuery] = []
         try:
             queries = self._queries()
+            if self._in_real_time:
+                frames = [query.frame for query in queries.values()]
+                real_time.require_slots(self.spark, frames, f"pipeline {self.pipeline.name}")
             for name, query in queries.items():
                 # All are claimed before the first one starts: else it would write until another one is refused.
                 query.claim(self.checkpoint / name)
@@ -115,12 +126,42 @@ class PipelineRun:
                     started.append(query.start(checkpoint=self.checkpoint / name, trigger=trigger, name=full_name))
                     self._let_begin(started[-1])
         except PySparkException as error:
-            halt(self.spark, started, self.stop)
+            self._halt(started)
             raise faults.of_spark(error, f"pipeline {self.pipeline.name}") from error
         except PenstockError:
-            halt(self.spark, started, self.stop)
+            self._halt(started)
             raise
         return started
+
+    @property
+    def _in_real_time(self) -> bool:
+        return self.pipeline.every == REAL_TIME and not self.once
+
+    def _ran_long(self, began: float) -> bool:
+        """Whether queries of real-time mode have worked though no batch has ended: theirs take minutes."""
+        return self._in_real_time and time.monotonic() - began > LONG_RUN
+
+    def _halt(self, queries: list[StreamingQuery]) -> None:
+        """Stop the queries after the batch in flight, or immediately if `stop.now` is set.
+
+        Spark's own `stop()` cancels a running batch, whose rows would be written again at the next start. Setting the
+        query's state first, as `stop()` itself does, makes its thread end after the batch; then nothing is cancelled.
+        """
+        if not queries:
+            return
+        jvm: Any = self.spark.sparkContext._jvm
+        states = jvm.org.apache.spark.sql.execution.streaming.runtime
+        terminated = getattr(getattr(states, "TERMINATED$"), "MODULE$")
+        for query in queries:
+            query._jsq.streamingQuery().state().set(terminated)
+        with real_time.ending(self.spark) if self._in_real_time else nullcontext():
+            end = time.monotonic() + (real_time.END_PATIENCE if self._in_real_time else math.inf)
+            for query in queries:
+                while query.status["isTriggerActive"] and time.monotonic() < end and not self.stop.now.wait(0.05):
+                    pass
+                if self._in_real_time and query.status["isTriggerActive"]:
+                    self.say(f"{query.name}: stopped within a batch, whose rows are sent again at the next start")
+                query.stop()
 
     def _queries(self) -> dict[str, Query]:
         """The queries to start; none if a stop is requested while the pipeline waits, for example for a database."""
@@ -166,7 +207,7 @@ class PipelineRun:
             for query in queries:
                 seen[query.name] = self._tell(query, seen[query.name])
             if self.once and (idle := [query for query in queries if query.isActive and _passes_time(query)]):
-                halt(self.spark, idle, self.stop)
+                self._halt(idle)
             for query in ended:
                 if fault := faults.of_query(query):
                     return fault
@@ -193,22 +234,3 @@ def _passes_time(query: StreamingQuery) -> bool:
     last = query.recentProgress[-IDLE:]
     sources = [source for batch in last for source in batch["sources"]]
     return len(last) == IDLE and all(source["startOffset"] == source["endOffset"] for source in sources)
-
-
-def halt(spark: SparkSession, queries: list[StreamingQuery], stop: Stop) -> None:
-    """Stop the queries after the batch in flight, or immediately if `stop.now` is set.
-
-    Spark's own `stop()` cancels a running batch, whose rows would be written again at the next start. Setting the
-    query's state first, as `stop()` itself does, makes its thread end after the batch; then nothing is cancelled.
-    """
-    if not queries:
-        return
-    jvm: Any = spark.sparkContext._jvm
-    states = jvm.org.apache.spark.sql.execution.streaming.runtime
-    terminated = getattr(getattr(states, "TERMINATED$"), "MODULE$")
-    for query in queries:
-        query._jsq.streamingQuery().state().set(terminated)
-    for query in queries:
-        while query.status["isTriggerActive"] and not stop.now.wait(0.05):
-            pass
-        query.stop()

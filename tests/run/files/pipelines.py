@@ -22,6 +22,15 @@ def count(spark: SparkSession) -> Query:
     return ps.write(rows, kafka.sink(os.environ["TOPIC"], servers=os.environ["KAFKA"]))
 
 
+@ps.pipeline(every="real-time")
+def early(spark: SparkSession) -> Query:
+    clicks = kafka.read(
+        spark, os.environ["CLICKS"], servers=os.environ["KAFKA"], schema="id int, user string", name="clicks"
+    )
+    found = clicks.where("problem IS NULL").selectExpr("to_json(struct(id, user)) AS value")
+    return ps.write(found, kafka.sink(os.environ["TOPIC"], servers=os.environ["KAFKA"]))
+
+
 @ps.pipeline(every="1 second")
 def no_query(spark: SparkSession) -> Query:
     return spark.range(3)  # type: ignore[return-value]

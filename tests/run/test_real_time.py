@@ -1,0 +1,294 @@
+"""Real-time mode on a real broker: rows come before a batch ends, stops and kills lose nothing, others are refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from kafka_topics import new_topic, stored
+from pyspark.sql import DataFrame, SparkSession, functions as F
+from waiting import until
+
+import penstock as ps
+from penstock import files, kafka, window
+from penstock.errors import PenstockError
+from penstock.local.services import Services
+from penstock.query import Query
+from penstock.run.pipeline import Build, Pipeline
+from penstock.run.supervise import PipelineRun, Stop
+
+FILE = Path(__file__).parent / "files" / "pipelines.py"
+SCHEMA = "id int NOT NULL, user string, ts timestamp"
+
+
+@dataclass
+class Topics:
+    """A topic of clicks, in which they are sent with rising ids, one of results, and one of dead letters."""
+
+    servers: str
+    clicks: str
+    out: str
+    dead: str
+    sent: int = 0
+
+    def send(self, count: int) -> None:
+        producer = Producer({"bootstrap.servers": self.servers})
+        for _ in range(count):
+            producer.produce(self.clicks, json.dumps({"id": self.sent, "user": "ann"}), partition=0)
+            self.sent += 1
+        assert producer.flush(30) == 0
+
+    def spoil(self) -> None:
+        producer = Producer({"bootstrap.servers": self.servers})
+        producer.produce(self.clicks, "no json", key="k", partition=0)
+        assert producer.flush(30) == 0
+
+    def came(self) -> list[int]:
+        return [json.loads(value)["id"] for value in stored(self.servers, self.out, 1)[0]]
+
+    def read(self, spark: SparkSession, name: str = "clicks", **settings: Any) -> DataFrame:
+        return kafka.read(spark, self.clicks, servers=self.servers, schema=SCHEMA, name=name, **settings)
+
+    def good(self, spark: SparkSession) -> DataFrame:
+        return self.read(spark).where("problem IS NULL").select(F.to_json(F.struct("id", "user")).alias("value"))
+
+    def to_topic(self, frame: DataFrame) -> Query:
+        return ps.write(frame, kafka.sink(self.out, servers=self.servers))
+
+    def pipeline(self, build: Build) -> Pipeline:
+        return ps.pipeline(every="real-time", name="early")(build)
+
+    def copied(self) -> Pipeline:
+        return self.pipeline(lambda spark: self.to_topic(self.good(spark)))
+
+
+@pytest.fixture
+def topics(services: Services) -> Iterator[Topics]:
+    with (
+        new_topic(services.kafka, "clicks", 1) as clicks,
+        new_topic(services.kafka, "out", 1) as out,
+        new_topic(services.kafka, "dead", 1) as dead,
+    ):
+        yield Topics(services.kafka, clicks, out, dead)
+
+
+@dataclass
+class Run:
+    """A running pipeline, and what it said."""
+
+    stop: Stop
+    thread: threading.Thread
+    said: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def running(spark: SparkSession, pipeline: Pipeline, checkpoint: Path) -> Iterator[Run]:
+    """The pipeline runs inside; at the end it stops as on SIGTERM."""
+    run = Run(Stop(threading.Event(), threading.Event()), threading.Thread())
+    supervised = PipelineRun(pipeline, spark, checkpoint, run.stop, run.said.append, lambda name, batch: None)
+    failed: list[BaseException] = []
+
+    def supervise() -> None:
+        try:
+            supervised.supervise()
+        except PenstockError as error:
+            failed.append(error)
+
+    run.thread = threading.Thread(target=supervise)
+    run.thread.start()
+    try:
+        yield run
+    finally:
+        run.stop.gently.set()
+        run.thread.join(60)
+        assert not run.thread.is_alive() and not failed, failed
+
+
+def batches(checkpoint: Path) -> int:
+    return len(list((checkpoint / "commits").glob("[0-9]*")))
+
+
+def test_rows_come_before_the_batch_ends_and_a_stop_repeats_none(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        with running(spark, topics.copied(), tmp_path) as run:
+            for _ in range(3):
+                topics.send(10)
+                until(lambda: len(topics.came()) >= topics.sent, "rows")
+            before = batches(tmp_path)
+            # A task ends its batch at a record.
+            run.stop.gently.set()
+            while run.thread.is_alive():
+                topics.send(1)
+        assert batches(tmp_path) == before + 1
+        assert run.said == []
+    with running(spark, topics.copied(), tmp_path):
+        until(lambda: len(topics.came()) >= topics.sent, "rows")
+    assert topics.came() == list(range(topics.sent))
+
+
+def test_a_stop_of_an_idle_topic_says_that_rows_come_again(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    for round in (1, 2):
+        with running(spark, topics.copied(), tmp_path) as run:
+            topics.send(5 if round == 1 else 0)
+            until(lambda count=5 * round: len(topics.came()) >= count, "rows")  # type: ignore[misc]
+        assert run.said == ["early: stopped within a batch, whose rows are sent again at the next start"]
+    assert topics.came() == [*range(5), *range(5)]
+
+
+def test_a_checkpoint_goes_from_batches_to_real_time_and_back(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    in_batches = ps.pipeline(every="100 milliseconds", name="early")(topics.copied().build)
+    for pipeline in (in_batches, topics.copied(), in_batches, topics.copied()):
+        with running(spark, pipeline, tmp_path) as run:
+            topics.send(10)
+            until(lambda: len(topics.came()) >= topics.sent, "rows")
+            run.stop.gently.set()
+            while run.thread.is_alive():
+                topics.send(1)
+    PipelineRun(in_batches, spark, tmp_path, Stop(threading.Event(), threading.Event()), print, print, True).supervise()
+    assert topics.came() == list(range(topics.sent))
+
+
+def test_a_bad_record_is_a_dead_letter_at_once(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    pipeline = topics.pipeline(
+        lambda spark: ps.write(topics.read(spark), kafka.dead_letters(topics.dead, servers=topics.servers))
+    )
+    with running(spark, pipeline, tmp_path):
+        topics.send(3)
+        topics.spoil()
+        until(lambda: stored(topics.servers, topics.dead, 1)[0], "dead letter")
+        assert batches(tmp_path) == 0
+    assert set(stored(topics.servers, topics.dead, 1)[0]) == {b"no json"}
+
+
+def shout(text: str) -> str:
+    return text.upper()
+
+
+REFUSED: dict[str, tuple[Callable[[SparkSession, Topics], Query], str]] = {
+    "python function": (
+        lambda spark, topics: topics.to_topic(
+            topics.good(spark).select(F.udf(shout, "string", useArrow=False)("value").alias("value"))
+        ),
+        r"the Python function shout: its rows would wait .*docs/real-time.md",
+    ),
+    "mapInArrow": (
+        lambda spark, topics: topics.to_topic(topics.good(spark).mapInArrow(lambda batches: batches, "value string")),
+        r"a Python function \(MapInArrow\)",
+    ),
+    "session": (
+        lambda spark, topics: topics.to_topic(
+            window.session(
+                topics.read(spark, at="ts", late="1 minute"), "1 minute", at="ts", key="user", name="s", n="count(*)"
+            ).select(F.to_json(F.struct("*")).alias("value"))
+        ),
+        r"a function of penstock.window, table, join or segment \(TransformWithStateInPySpark\)",
+    ),
+    "our client": (
+        lambda spark, topics: topics.to_topic(topics.read(spark, client="penstock").select(F.lit("x").alias("value"))),
+        r'the source penstock-kafka-topic.*Next: read a topic with kafka.read, without client= or with client="spark"',
+    ),
+    "other source": (
+        lambda spark, topics: topics.to_topic(
+            spark.readStream.format("rate").load().selectExpr("string(value) AS value")
+        ),
+        r"the source rate",
+    ),
+    "exactly once": (
+        lambda spark, topics: ps.write(
+            topics.good(spark), kafka.sink(topics.out, servers=topics.servers, delivery="exactly-once")
+        ),
+        r"the delivery exactly-once.*Next: leave delivery= out",
+    ),
+    "files": (
+        lambda spark, topics: ps.write(topics.good(spark), files.sink("/tmp/never")),
+        r"the sink files .*Next: write to a topic with kafka.sink",
+    ),
+    "two sinks": (
+        lambda spark, topics: ps.write(
+            topics.good(spark), *(kafka.sink(name, servers=topics.servers) for name in (topics.out, topics.dead))
+        ),
+        r"several sinks",
+    ),
+    "two streams": (
+        lambda spark, topics: topics.to_topic(
+            topics.good(spark).join(topics.read(spark, name="more").selectExpr("string(id) AS value"), "value")
+        ),
+        r"a join of two streams",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_fit_is_refused_when_the_pipeline_is_built(
+    spark: SparkSession, topics: Topics, name: str
+) -> None:
+    make, said = REFUSED[name]
+    with pytest.raises(PenstockError, match=f"real-time mode does not take {said}"):
+        topics.pipeline(lambda spark: make(spark, topics)).queries(spark)
+
+
+def test_the_slots_are_counted_before_the_start(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    slots = spark.sparkContext.defaultParallelism
+    with new_topic(topics.servers, "wide", slots) as wide:
+
+        def both(spark: SparkSession) -> list[Query]:
+            frames = [topics.good(spark), replace(topics, clicks=wide).good(spark)]
+            sink = kafka.sink(topics.out, servers=topics.servers)
+            return [ps.write(frame, sink, name=name) for frame, name in zip(frames, ("one", "many"), strict=True)]
+
+        stop = Stop(threading.Event(), threading.Event())
+        with pytest.raises(PenstockError, match=f"each partition.*, {slots + 1}, and this session has {slots} .*early"):
+            PipelineRun(topics.pipeline(both), spark, tmp_path, stop, print, print).supervise()
+    assert not list(tmp_path.glob("*/offsets"))
+
+
+@pytest.mark.kill
+def test_a_killed_run_loses_nothing(topics: Topics, tmp_path: Path) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start() -> subprocess.Popen[bytes]:
+        names = {"KAFKA": topics.servers, "CLICKS": topics.clicks, "TOPIC": topics.out}
+        command = ["run", f"{FILE}:early", "--checkpoints", str(tmp_path)]
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "penstock", *command], env=os.environ | names, start_new_session=True
+            )
+        )
+        return started[-1]
+
+    try:
+        for round in range(3):
+            run = start()
+            topics.send(100)
+            until(lambda: set(topics.came()) >= set(range(topics.sent)), "rows", 120)
+            topics.send(100)
+            if round < 2:
+                run.kill()
+                run.wait()
+        until(lambda: set(topics.came()) >= set(range(topics.sent)), "rows", 120)
+    finally:
+        for run in started:
+            if run.poll() is None:
+                run.send_signal(signal.SIGTERM)
+                run.wait(60)
+    came = topics.came()
+    assert set(came) == set(range(topics.sent))
+    # A repeated row comes after those before it: the newest row of a key stays the newest.
+    assert came[-1] == topics.sent - 1
+    first = list(dict.fromkeys(came))
+    assert first == sorted(first)
