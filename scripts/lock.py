@@ -30,8 +30,8 @@ WANTED: dict[str, tuple[list[str], bool]] = {
         True,
     ),
     # Spark's own jars have the connector's other dependencies. The token provider is 4.0.0 and spark-avro is 4.1.1
-    # because later versions are missing from repositories; the token provider's classes are the same, and the connector of
-    # Spark 4.2 runs on 4.3.
+    # because later versions are missing from repositories; the token provider's classes are the same, and the connector
+    # of Spark 4.2 runs on 4.3.
     "spark": (
         [
             "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",

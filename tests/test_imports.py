@@ -57,6 +57,7 @@ SMALL = {
     "local.fork_client": "the program that Spark runs in place of Python; it may load nothing else",
     "local.process": "an idea of its own: processes that outlive their starter; the demos use it, too",
     "local.registry_server": "one service",
+    "window.native_windows": "an idea of its own: windows by Spark's own aggregation",
     "run.faults": "an idea of its own: which errors pass",
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -139,7 +139,7 @@ class Query:
             return writer.trigger(availableNow=True).start()
         if trigger == real_time.REAL_TIME:
             early: Any = writer.outputMode("update")  # PySpark's types lack its trigger
-            with real_time.stateless(self.frame.sparkSession):
+            with real_time.checkpoints(self.frame):
                 started: StreamingQuery = early.trigger(realTime=real_time.BATCH).start()
             return started
         pause = duration(trigger, name="trigger")
@@ -190,6 +190,9 @@ def write(frame: DataFrame | KeyedFrame, *sinks: Sink, name: str | None = None, 
         raise PenstockError(f"unknown mode {mode!r}", where="write()", next=f"use one of {', '.join(map(repr, MODES))}")
     for sink in sinks:
         sink.records(frame)
+    # Real-time mode has only this one; --once runs the same query in batches.
+    if real_time.is_building() and mode == "append":
+        mode = "update"
     return Query(frame, sinks, name, mode)
 
 

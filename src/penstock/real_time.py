@@ -12,12 +12,14 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import timedelta
 from typing import Any, Protocol
 
 from py4j.java_gateway import is_instance_of
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
+from penstock.config import duration_text
 from penstock.delivery import AT_LEAST_ONCE
 from penstock.errors import PenstockError
 
@@ -43,16 +45,37 @@ def is_building() -> bool:
     return _building.get()
 
 
+MARK = "_watermark"
+SLACK = timedelta(minutes=10)
+"""The watermark moves at the end of a batch; meanwhile partitions may be read at different speeds."""
+WATERMARK = "spark.watermarkDelayMs"
+"""Spark's metadata key on the column with a watermark."""
+
+
+def with_watermark(frame: DataFrame, at: str, arrival: str, late: timedelta) -> DataFrame:
+    """The frame with a watermark on the column `at`, which clocks that are ahead of the arrival do not move.
+
+    It is later than `late` says: a row that is not late by its arrival must not find its window gone.
+    """
+    marked = frame.withColumn(MARK, F.least(at, arrival)).withWatermark(MARK, duration_text(late + SLACK)).drop(MARK)
+    delay = late // timedelta(milliseconds=1)
+    return marked.withColumn(at, F.col(at).alias(at, metadata={WATERMARK: delay}))
+
+
 KAFKA = "kafka"
 """Spark's name of its own Kafka source, the only one that has this mode; the kind of our sinks of topics."""
 AHEAD = 24 * 3_600_000
 """Milliseconds; longer than a batch."""
 ANY_CHECKPOINT = "spark.sql.streaming.realTimeMode.dangerouslyAllowCheckpointV1.enabled"
+FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 RETRIABLE = "org.apache.kafka.common.errors.RetriableException"
 """Kafka's own mark of errors that pass."""
 RELATION = "StreamingRelationV2"
 SOURCES = {RELATION, "StreamingRelation", "StreamingDataSourceV2Relation", "StreamingDataSourceV2ScanRelation"}
+STATE = {"Aggregate", "Deduplicate"}
+"""Nodes with state, whose rows go through a shuffle."""
 ALLOWED = {
+    *STATE,
     "CollectMetrics",
     "EventTimeWatermark",
     "Expand",
@@ -79,8 +102,6 @@ PYTHON = {
 }
 PYTHON_EXPRESSIONS = {"PythonUDF", "PythonUDAF", "PythonUDTF"}
 OPERATORS = {
-    "Aggregate": "an aggregation",
-    "Deduplicate": "dropDuplicates",
     "DeduplicateWithinWatermark": "dropDuplicatesWithinWatermark",
     "Distinct": "distinct",
     "GlobalLimit": "limit",
@@ -175,28 +196,45 @@ def _refused(what: str, where: str, next: str = GUIDE) -> PenstockError:
 
 
 @contextmanager
-def stateless(spark: SparkSession) -> Iterator[None]:
-    """Meanwhile queries of this session without state start in real-time mode from any checkpoint.
+def checkpoints(frame: DataFrame) -> Iterator[None]:
+    """Meanwhile the frame's session starts queries whose state, if any, has the checkpoint format of real-time mode.
 
-    Spark refuses the checkpoints of its default format, which is a danger for the files of a state.
+    In the default format a batch that is run again may read what the failed one wrote. Spark refuses it, also for
+    queries without state, such as those that ran in micro-batches before: these are let in.
     """
-    spark.conf.set(ANY_CHECKPOINT, "true")
+    spark = frame.sparkSession
+    name, value = (FORMAT, "2") if _states(frame) else (ANY_CHECKPOINT, "true")
+    before = spark.conf.get(name)
+    spark.conf.set(name, value)
     try:
         yield
     finally:
-        spark.conf.unset(ANY_CHECKPOINT)
+        spark.conf.set(name, str(before))
 
 
 def require_slots(spark: SparkSession, frames: Iterable[DataFrame], where: str) -> None:
     """Raise PenstockError if the session has fewer slots than the queries have tasks, which run all the time."""
-    needed = sum(_partitions(spark, options) for frame in frames for options in _kafka_options(frame))
+    shuffled = int(str(spark.conf.get("spark.sql.shuffle.partitions")))
+    needed = sum(_tasks(spark, frame, shuffled) for frame in frames)
     slots = spark.sparkContext.defaultParallelism
     if slots < needed:
         raise PenstockError(
-            f"real-time mode needs a slot for each partition of its topics, {needed}, and this session has {slots}",
+            f"real-time mode needs {needed} slots, one for each partition of its topics and {shuffled} for each state, "
+            f"and this session has {slots}",
             where=where,
             next=f"give Spark more cores (there may be more than the machine has): penstock run --cores {needed}",
         )
+
+
+def _tasks(spark: SparkSession, frame: DataFrame, shuffled: int) -> int:
+    """How many tasks of a query run at the same time."""
+    return sum(_partitions(spark, options) for options in _kafka_options(frame)) + shuffled * len(_states(frame))
+
+
+def _states(frame: DataFrame) -> list[str]:
+    """The nodes with state."""
+    found = nodes(frame._jdf.queryExecution().analyzed())
+    return [str(node.nodeName()) for node in found if node.isStreaming() and str(node.nodeName()) in STATE]
 
 
 def _kafka_options(frame: DataFrame) -> Iterator[dict[str, str]]:

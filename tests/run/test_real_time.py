@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import threading
+import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +22,17 @@ import pytest
 from confluent_kafka import Producer
 from kafka_topics import new_topic, stored
 from pyspark.sql import DataFrame, SparkSession, functions as F
+from shuffles import one_partition
 from waiting import until
 
 import penstock as ps
-from penstock import files, kafka, window
+from penstock import files, kafka, table, window
 from penstock.errors import PenstockError
 from penstock.local.services import Services
 from penstock.query import Query
 from penstock.run.pipeline import Build, Pipeline
 from penstock.run.supervise import PipelineRun, Stop
+from penstock.table import Table
 
 FILE = Path(__file__).parent / "files" / "pipelines.py"
 SCHEMA = "id int NOT NULL, user string, ts timestamp"
@@ -59,6 +65,9 @@ class Topics:
 
     def read(self, spark: SparkSession, name: str = "clicks", **settings: Any) -> DataFrame:
         return kafka.read(spark, self.clicks, servers=self.servers, schema=SCHEMA, name=name, **settings)
+
+    def users(self, spark: SparkSession) -> Table:
+        return kafka.read_table(spark, self.clicks, key="id", servers=self.servers, schema=SCHEMA, name="users")
 
     def good(self, spark: SparkSession) -> DataFrame:
         return self.read(spark).where("problem IS NULL").select(F.to_json(F.struct("id", "user")).alias("value"))
@@ -190,11 +199,9 @@ REFUSED: dict[str, tuple[Callable[[SparkSession, Topics], Query], str]] = {
         lambda spark, topics: topics.to_topic(topics.good(spark).mapInArrow(lambda batches: batches, "value string")),
         r"a Python function \(MapInArrow\)",
     ),
-    "session": (
+    "state": (
         lambda spark, topics: topics.to_topic(
-            window.session(
-                topics.read(spark, at="ts", late="1 minute"), "1 minute", at="ts", key="user", name="s", n="count(*)"
-            ).select(F.to_json(F.struct("*")).alias("value"))
+            table.count(topics.users(spark), by="user", name="n").df.selectExpr("string(count) AS value")
         ),
         r"a function of penstock.window, table, join or segment \(TransformWithStateInPySpark\)",
     ),
@@ -233,6 +240,42 @@ REFUSED: dict[str, tuple[Callable[[SparkSession, Topics], Query], str]] = {
 }
 
 
+UNFIT: dict[str, tuple[Callable[[SparkSession, Topics], DataFrame], str]] = {
+    "session": (
+        lambda spark, topics: window.session(
+            topics.read(spark, at="ts", late="1 minute"), "1 minute", at="ts", key="user", name="s", n="count(*)"
+        ),
+        r"session windows do not run in real-time mode .*Next: give the pipeline an interval",
+    ),
+    "final": (
+        lambda spark, topics: window.tumbling(
+            topics.read(spark, at="ts", late="1 minute"), "1 minute", at="ts", key="user", name="s", n="count(*)"
+        ),
+        r"sends its result with each row.*window s.*Next: give emit='changes'",
+    ),
+    "no arrival": (
+        lambda spark, topics: window.tumbling(
+            topics.read(spark, at="ts", late="1 minute").drop("timestamp"),
+            "1 minute",
+            at="ts",
+            key="user",
+            name="s",
+            emit="changes",
+            n="count(*)",
+        ),
+        r"needs the column timestamp.*Next: keep this column",
+    ),
+    "batch": (lambda spark, topics: topics.read(spark, batch=5), r"batch= limits micro-batches.*leave batch= out"),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_functions_say_what_they_need(spark: SparkSession, topics: Topics, name: str) -> None:
+    make, said = UNFIT[name]
+    with pytest.raises(PenstockError, match=said):
+        topics.pipeline(lambda spark: topics.to_topic(make(spark, topics))).queries(spark)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_does_not_fit_is_refused_when_the_pipeline_is_built(
     spark: SparkSession, topics: Topics, name: str
@@ -252,7 +295,7 @@ def test_the_slots_are_counted_before_the_start(spark: SparkSession, topics: Top
             return [ps.write(frame, sink, name=name) for frame, name in zip(frames, ("one", "many"), strict=True)]
 
         stop = Stop(threading.Event(), threading.Event())
-        with pytest.raises(PenstockError, match=f"each partition.*, {slots + 1}, and this session has {slots} .*early"):
+        with pytest.raises(PenstockError, match=f"needs {slots + 1} slots, one for.*has {slots} .*early"):
             PipelineRun(topics.pipeline(both), spark, tmp_path, stop, print, print).supervise()
     assert not list(tmp_path.glob("*/offsets"))
 
@@ -292,3 +335,102 @@ def test_a_killed_run_loses_nothing(topics: Topics, tmp_path: Path) -> None:
     assert came[-1] == topics.sent - 1
     first = list(dict.fromkeys(came))
     assert first == sorted(first)
+
+
+HOUR, MINUTE = 3600, 60
+WINDOWED = {
+    "n": "count(*)",
+    "total": "sum(id)",
+    "least": "min(id)",
+    "most": "max(id)",
+    "mean": "avg(id)",
+    "last": "max(user)",
+}
+
+
+def windowed(topics: Topics, wide: str, step: str | None, **aggregates: str) -> Pipeline:
+    def build(spark: SparkSession) -> Query:
+        rows = topics.read(spark, at="ts", late="10 minutes")
+        size = dict(at="ts", key="user", name="windows", emit="changes", **aggregates)
+        made = window.hopping(rows, wide, every=step, **size) if step else window.tumbling(rows, wide, **size)
+        return topics.to_topic(made.select(F.to_json(F.struct("*")).alias("value")))
+
+    return topics.pipeline(build)
+
+
+def totals(events: list[tuple[int, str, float]], wide: int, step: int) -> dict[tuple[str, int], list[int]]:
+    """The ids of each user's windows, by the window's start in seconds."""
+    found = defaultdict(list)
+    for number, user, at in events:
+        newest = int(at // step) * step
+        for start in range(newest, newest - wide, -step):
+            found[user, start].append(number)
+    return dict(found)
+
+
+@pytest.mark.parametrize(("wide", "step"), [(MINUTE, MINUTE), (2 * MINUTE, MINUTE)])
+def test_windows_send_each_change_and_keep_late_rows(
+    spark: SparkSession, topics: Topics, tmp_path: Path, wide: int, step: int
+) -> None:
+    drawn, now = random.Random(7), time.time()
+    events: list[tuple[int, str, float]] = []
+
+    def send(count: int) -> None:
+        producer = Producer({"bootstrap.servers": topics.servers})
+        for _ in range(count):
+            late = drawn.random() < 0.1
+            at = now - drawn.uniform(0, 3 * MINUTE) - (2 * HOUR if late else 0)
+            events.append((len(events), drawn.choice(["ann", "bob", "cid"]), at))
+            number, user, _ = events[-1]
+            row = {"id": number, "user": user, "ts": datetime.fromtimestamp(at, UTC).isoformat()}
+            producer.produce(topics.clicks, json.dumps(row), partition=0)
+        assert producer.flush(30) == 0
+
+    def results() -> list[dict[str, Any]]:
+        return [json.loads(value) for value in stored(topics.servers, topics.out, 1)[0]]
+
+    pipeline = windowed(topics, f"{wide} seconds", f"{step} seconds" if wide > step else None, **WINDOWED)
+    with one_partition(spark):
+        for _ in range(2):
+            with running(spark, pipeline, tmp_path) as run:
+                send(100)
+                until(lambda: len(results()) >= len(events) * wide // step, "results")
+                run.stop.gently.set()
+                while run.thread.is_alive():
+                    send(1)
+            assert run.said == []
+        with running(spark, pipeline, tmp_path):
+            until(lambda: len(results()) >= len(events) * wide // step, "results")
+    assert len(results()) == len(events) * wide // step
+    in_time: dict[tuple[str, int], dict[str, Any]] = {}
+    late = defaultdict(list)
+    for row in results():
+        key = row["user"], int(datetime.fromisoformat(row["window_start"]).timestamp())
+        assert datetime.fromisoformat(row["window_end"]).timestamp() - key[1] == wide
+        assert not row["final"]
+        if row["late"]:
+            assert (row["n"], row["least"], row["total"]) == (1, row["most"], row["most"])
+            late[key].append(row["total"])
+        else:
+            in_time[key] = row
+    wanted = totals(events, wide, step)
+    assert {key: sorted(ids) for key, ids in late.items()} == {
+        key: sorted(ids) for key, ids in wanted.items() if key[1] < now - HOUR
+    }
+    seen = {key: [row[name] for name in WINDOWED] for key, row in in_time.items()}
+    assert seen == {
+        key: [len(ids), sum(ids), min(ids), max(ids), pytest.approx(sum(ids) / len(ids)), key[0]]
+        for key, ids in wanted.items()
+        if key[1] >= now - HOUR
+    }
+
+
+def test_duplicates_and_totals_of_spark_itself(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    def build(spark: SparkSession) -> Query:
+        counted = topics.read(spark).groupBy("user").agg(F.count("*").alias("n"), F.max("id").alias("id"))
+        return topics.to_topic(counted.select(F.to_json(F.struct("*")).alias("value")))
+
+    with one_partition(spark), running(spark, topics.pipeline(build), tmp_path):
+        topics.send(20)
+        until(lambda: len(topics.came()) >= topics.sent, "rows")
+    assert topics.came() == list(range(20))

@@ -115,7 +115,11 @@ def read(
     meta = [F.col(_raw(column)).alias(prefix + column) for column in META]
     frame = checked.select(*(_field(name, time) for name in fields), *meta, PROBLEM)
     if time is not None and late is not None:
-        frame = frame.withWatermark(time.column, duration_text(duration(late, name="late")))
+        delay = duration(late, name="late")
+        if real_time.is_building():
+            frame = real_time.with_watermark(frame, time.column, prefix + "timestamp", delay)
+        else:
+            frame = frame.withWatermark(time.column, duration_text(delay))
     problems = F.count_if(F.col(PROBLEM).isNotNull())
     return frame.observe(name, F.count(F.lit(1)).alias("records"), problems.alias("problems"))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -226,7 +226,15 @@ class PipelineRun:
         for batch in news:
             if batch["batchId"] > seen and batch["numInputRows"]:
                 self.progress(query.name or "", dict(batch))
+                self._tell_dropped(query, batch)
         return int(last["batchId"])
+
+    def _tell_dropped(self, query: StreamingQuery, batch: Mapping[str, Any]) -> None:
+        """Say how many rows Spark's own stages dropped; those of `penstock` drop none."""
+        dropped = sum(stage["numRowsDroppedByWatermark"] for stage in batch["stateOperators"])
+        if dropped:
+            what = "rows came after their window had ended and were dropped"
+            self.say(f"{query.name}: batch {batch['batchId']}: {dropped} {what}; give kafka.read a longer late=")
 
 
 def _passes_time(query: StreamingQuery) -> bool:

@@ -21,19 +21,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, functions as F, types as st
 
+from penstock import real_time
 from penstock.config import duration
 from penstock.errors import PenstockError
 from penstock.keyed_state.aggregates import Aggregate, fields, merged, parse, partial, parts_of
 from penstock.keyed_state.arrow_keys import Numbers, arrow_schema, codes, columns_of, concat, numbers, positions
 from penstock.keyed_state.buckets import BUCKET, Step, require_no_window, stateful, upserted, with_gone
+from penstock.real_time import WATERMARK
+from penstock.window import native_windows
 
 START, END, FINAL, LATE = "window_start", "window_end", "final", "late"
 TIME = pa.timestamp("us", "UTC")
 Mask = npt.NDArray[np.bool_]
 SESSION = "_session"
 FINAL_ONLY, CHANGES = "final", "changes"
-WATERMARK = "spark.watermarkDelayMs"
-"""Spark's metadata key on the column with a watermark."""
 
 
 def tumbling(
@@ -50,7 +51,8 @@ def tumbling(
 
     `aggregates` are columns by name: `n="count(*)"`, `total="sum(price)"`; the functions are count, sum, min, max and
     avg of any SQL expression. With `emit="changes"` each batch also emits the current result of every window that it
-    changed, with `final` false. Rows without a time are ignored. `name` names the state in the checkpoint.
+    changed, with `final` false. In a pipeline of real-time mode, which needs `emit="changes"`, each row does so, and no
+    row is final. Rows without a time are ignored. `name` names the state in the checkpoint.
 
     The result has the key columns, `window_start` and `window_end` (timestamps), the aggregates, `final` and `late`
     (booleans). Raises PenstockError if a streaming `frame` has no watermark on the timestamp column `at` or contains a
@@ -106,6 +108,8 @@ def _windows(
     keys = [key] if isinstance(key, str) else list(key)
     _require(frame, at, keys, emit, name)
     made, aggregates = parse(frame.where(F.col(at).isNotNull()), wanted)
+    if real_time.is_building() and frame.isStreaming:
+        return _in_real_time(made, shape, at, keys, aggregates, emit, f"window {name}")
     sources = [part.source for aggregate in aggregates for part in aggregate.parts]
     rows = made.select(*keys, F.unix_micros(at).alias(START), *dict.fromkeys(sources))
     kinds = columns_of(frame, keys)
@@ -115,6 +119,27 @@ def _windows(
         output.add(aggregate.column, aggregate.type)
     output.add(FINAL, st.BooleanType()).add(LATE, st.BooleanType())
     return stateful(rows, logic, name=name, key=keys, output=output, timed=True)
+
+
+def _in_real_time(
+    rows: DataFrame, shape: Shape, at: str, keys: list[str], aggregates: Sequence[Aggregate], emit: str, where: str
+) -> DataFrame:
+    if not isinstance(shape, Panes):
+        raise PenstockError(
+            "session windows do not run in real-time mode",
+            where=where,
+            next="give the pipeline an interval, such as every='1 second'",
+        )
+    if emit != CHANGES:
+        raise PenstockError(
+            "a window of real-time mode sends its result with each row, because Spark sends none when it ends",
+            where=where,
+            next="give emit='changes', or give the pipeline an interval such as every='1 second'",
+        )
+    found = native_windows.native(rows, shape.size, shape.step, at, keys, aggregates, where)
+    times = [F.col(native_windows.START).alias(START), F.col(native_windows.END).alias(END)]
+    names = [aggregate.column for aggregate in aggregates]
+    return found.select(*keys, *times, *names, F.lit(False).alias(FINAL), F.col(native_windows.LATE).alias(LATE))
 
 
 def _micros(value: timedelta | str, name: str) -> int:
