@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -62,7 +63,7 @@ def timed(work: Callable[[], int]) -> Run:
     return Run(rows, time.perf_counter() - began, tree_cpu(os.getpid()) - cpu)
 
 
-def turns(subjects: Iterable[str], rounds: int) -> Iterator[tuple[int, str]]:
+def turns(subjects: Iterable[T], rounds: int) -> Iterator[tuple[int, T]]:
     """The number of each round with each subject in it, in the order given and the other way round in turn."""
     names = list(subjects)
     for number in range(rounds):

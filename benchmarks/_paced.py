@@ -30,8 +30,8 @@ class Paced:
     hosts: str
     rate: int
 
-    def latencies(self, servers: str, topic: str, partitions: int, seconds: float) -> tuple[float, float, int]:
-        """P50 and P99 in milliseconds from before a write to the consumer's poll, and how many events were missing."""
+    def latencies(self, servers: str, topic: str, partitions: int, seconds: float) -> tuple[list[float], int]:
+        """Milliseconds from before a write to the consumer's poll, sorted, and how many events were missing."""
         consumer = Consumer({"bootstrap.servers": servers, "group.id": topic})
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
         batches = int((WARM_UP + seconds) * self.rate / ROWS_PER_BATCH)
@@ -44,9 +44,8 @@ class Paced:
                 writer.kill()
                 consumer.close()
         first = min(seen)
-        counted = sorted(taken for written, taken in seen.items() if written > first + WARM_UP * 1e9)
-        missing = batches * ROWS_PER_BATCH - len(seen)
-        return counted[len(counted) // 2] / 1e6, counted[int(len(counted) * 0.99)] / 1e6, missing
+        counted = sorted(taken / 1e6 for written, taken in seen.items() if written > first + WARM_UP * 1e9)
+        return counted, batches * ROWS_PER_BATCH - len(seen)
 
     @staticmethod
     def _await_first(consumer: Consumer) -> None:

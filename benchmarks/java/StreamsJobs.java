@@ -17,13 +17,17 @@ import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
+import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.SessionWindows;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.processor.TimestampExtractor;
 
-/** The jobs of benchmarks/streams.py in Kafka Streams: job servers in out table events threads folder name. */
+/**
+ * The jobs of benchmarks/streams.py in Kafka Streams: job servers in out table events threads folder name, and perhaps a
+ * commit interval in milliseconds, which also switches off the caches and the producer's linger (100 ms by default).
+ */
 public class StreamsJobs {
   static final ObjectMapper JSON = new ObjectMapper();
   static final AtomicLong seen = new AtomicLong();
@@ -65,6 +69,11 @@ public class StreamsJobs {
     settings.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, words[6]);
     settings.put(StreamsConfig.STATE_DIR_CONFIG, words[7]);
     settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, "1000");
+    if (words.length > 9) {
+      settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, words[9]);
+      settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, "0");
+      settings.put("producer.linger.ms", "0");
+    }
     settings.put("auto.offset.reset", "earliest");
     settings.put("producer.compression.type", "lz4");
     settings.put("producer.acks", "all");
@@ -92,6 +101,17 @@ public class StreamsJobs {
               .toStream()
               .map(StreamsJobs::counted)
               .to(out, text);
+      case "latest" ->
+          clicks
+              .groupByKey(Grouped.with(Serdes.String(), new JsonSerde()))
+              .windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofMinutes(1), Duration.ofSeconds(10)))
+              .aggregate(
+                  JSON::createObjectNode,
+                  (key, value, made) -> latest(value, made),
+                  Materialized.with(Serdes.String(), new JsonSerde()))
+              .toStream()
+              .map((key, value) -> KeyValue.pair(key.key(), value))
+              .to(out, Produced.with(Serdes.String(), new JsonSerde()));
       case "session" ->
           clicks
               .groupByKey(Grouped.with(Serdes.String(), new JsonSerde()))
@@ -129,6 +149,15 @@ public class StreamsJobs {
     made.set("name", user == null ? null : user.get("name"));
     made.set("city", user == null ? null : user.get("city"));
     return made;
+  }
+
+  /** The number of events, and the time of the newest. */
+  static JsonNode latest(JsonNode value, JsonNode made) {
+    ObjectNode next = JSON.createObjectNode();
+    next.set("user", value.get("user"));
+    next.put("n", made.path("n").asLong() + 1);
+    next.put("ts", Math.max(made.path("ts").asLong(), value.get("ts").asLong()));
+    return next;
   }
 
   static KeyValue<String, String> counted(Windowed<String> key, Long count) {

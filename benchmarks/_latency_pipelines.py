@@ -1,0 +1,67 @@
+"""The pipelines of benchmarks/latency.py, for `penstock run`; the environment says which topics and servers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession, functions as F
+
+import penstock as ps
+from _stream_data import SCHEMA
+from penstock import cdc, kafka, window
+from penstock.query import Query
+
+
+def clicks(spark: SparkSession) -> DataFrame:
+    settings = {"servers": os.environ["SERVERS"], "schema": SCHEMA, "at": "timestamp_millis(ts)", "late": "10 seconds"}
+    return kafka.read(spark, os.environ["EVENTS"], name="events", **settings).where("problem IS NULL")  # type: ignore[arg-type]
+
+
+def written(frame: DataFrame) -> Query:
+    sink = kafka.sink(os.environ["RESULTS"], servers=os.environ["SERVERS"], options={"linger.ms": "0"})
+    return ps.write(frame.select(F.col("user").alias("key"), F.struct("*").alias("value")), sink)
+
+
+def slim(frame: DataFrame) -> DataFrame:
+    cents = F.round(F.col("price") * 100).cast("long").alias("cents")
+    return frame.where("price >= 10").select("id", "user", cents, "ts")
+
+
+def stateless(spark: SparkSession) -> Query:
+    return written(slim(clicks(spark)))
+
+
+def windowed(spark: SparkSession) -> Query:
+    aggregates = {"n": "count(*)", "ts": "max(ts)"}
+    counts = window.tumbling(clicks(spark), "1 minute", at="at", key="user", name="n", emit="changes", **aggregates)
+    return written(counts.select("user", F.unix_millis("window_start").alias("start"), "n", "ts"))
+
+
+@ps.pipeline(every="0 seconds", name="python-stage")
+def python_stage(spark: SparkSession) -> Query:
+    def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+
+    frame = slim(clicks(spark))
+    return written(frame.mapInArrow(same, frame.schema))
+
+
+@ps.pipeline(every="0 seconds", name="state")
+def state(spark: SparkSession) -> Query:
+    aggregates = {"n": "count(*)", "ts": "max(ts)"}
+    visits = window.session(clicks(spark), "30 seconds", at="at", key="user", name="n", emit="changes", **aggregates)
+    return written(visits.where("n > 0").select("user", F.unix_millis("window_start").alias("start"), "n", "ts"))
+
+
+@ps.pipeline(every="0 seconds", name="changes")
+def changes(spark: SparkSession) -> Query:
+    found = cdc.read(spark, os.environ["TABLE"], hosts=os.environ["CQL"], name="changes", latency="low")
+    return ps.write(cdc.events(found, prefix=os.environ["PREFIX"]), kafka.sink(servers=os.environ["SERVERS"]))
+
+
+stateless_real_time = ps.pipeline(every="real-time", name="stateless")(stateless)
+windowed_real_time = ps.pipeline(every="real-time", name="windowed")(windowed)
+stateless_batches = ps.pipeline(every="0 seconds", name="stateless")(stateless)
+windowed_batches = ps.pipeline(every="0 seconds", name="windowed")(windowed)
