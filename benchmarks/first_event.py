@@ -86,16 +86,16 @@ def run(folder: Path, kafka: str, cql: str) -> float:
                 reader.close()
 
 
-def at_the_end(kafka: str) -> Consumer:
-    """A consumer that has all records of the topic behind it."""
+def at_the_end(kafka: str, topic: str = TOPIC) -> Consumer:
+    """A consumer that has all records of the topic behind it; makes the topic if there is none."""
     reader = Consumer({"bootstrap.servers": kafka, "group.id": "first"})
     admin = AdminClient({"bootstrap.servers": kafka})
     try:
-        admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
+        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
         end = 0
     except KafkaException:  # it is there since the round before
-        _, end = reader.get_watermark_offsets(TopicPartition(TOPIC, 0))
-    reader.assign([TopicPartition(TOPIC, 0, end)])
+        _, end = reader.get_watermark_offsets(TopicPartition(topic, 0))
+    reader.assign([TopicPartition(topic, 0, end)])
     return reader
 
 

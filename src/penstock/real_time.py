@@ -25,7 +25,7 @@ from penstock.errors import PenstockError
 
 REAL_TIME = "real-time"
 BATCH = "5 minutes"
-"""From one checkpoint to the next, at which rows wait for a second or two."""
+"""From one checkpoint to the next, at which rows wait for a second."""
 GUIDE = "see docs/real-time.md, or give the pipeline an interval such as every='1 second'"
 
 _building: ContextVar[bool] = ContextVar("real_time", default=False)
@@ -68,6 +68,8 @@ AHEAD = 24 * 3_600_000
 """Milliseconds; longer than a batch."""
 ANY_CHECKPOINT = "spark.sql.streaming.realTimeMode.dangerouslyAllowCheckpointV1.enabled"
 FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+ASKED = {"kafka.request.timeout.ms": "5000", "kafka.default.api.timeout.ms": "15000"}
+"""How long brokers may take to describe topics."""
 RETRIABLE = "org.apache.kafka.common.errors.RetriableException"
 """Kafka's own mark of errors that pass."""
 RELATION = "StreamingRelationV2"
@@ -248,20 +250,22 @@ def _partitions(spark: SparkSession, options: dict[str, str]) -> int:
     if assigned := options.get("assign"):
         return sum(map(len, json.loads(assigned).values()))
     jvm: Any = spark.sparkContext._jvm
-    given = jvm.java.util.Properties()
-    for name, value in options.items():
+    given = jvm.java.util.HashMap()
+    for name, value in (ASKED | options).items():
         if name.startswith("kafka."):
-            given.setProperty(name.removeprefix("kafka."), value)
-    admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(given)
+            given.put(name.removeprefix("kafka."), value)
     try:
-        topics = jvm.java.util.ArrayList()
-        for topic in _topics(admin, options):
-            topics.add(topic)
-        return sum(topic.partitions().size() for topic in admin.describeTopics(topics).allTopicNames().get().values())
+        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(given)
+        try:
+            topics = jvm.java.util.ArrayList()
+            for topic in _topics(admin, options):
+                topics.add(topic)
+            described = admin.describeTopics(topics).allTopicNames().get()
+            return sum(topic.partitions().size() for topic in described.values())
+        finally:
+            admin.close()
     except Py4JJavaError as error:
-        raise _no_answer(spark, error, given.getProperty("bootstrap.servers")) from error
-    finally:
-        admin.close()
+        raise _no_answer(spark, error, options.get("kafka.bootstrap.servers", "")) from error
 
 
 def _topics(admin: Any, options: dict[str, str]) -> list[str]:

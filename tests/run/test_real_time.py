@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -28,7 +29,7 @@ from waiting import until
 import penstock as ps
 from penstock import files, kafka, table, window
 from penstock.errors import PenstockError
-from penstock.local.services import Services
+from penstock.local.services import Services, down, up
 from penstock.query import Query
 from penstock.run.pipeline import Build, Pipeline
 from penstock.run.supervise import PipelineRun, Stop
@@ -300,6 +301,20 @@ def test_the_slots_are_counted_before_the_start(spark: SparkSession, topics: Top
     assert not list(tmp_path.glob("*/offsets"))
 
 
+def test_brokers_that_do_not_answer_are_tried_again(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    absent = replace(topics, servers="127.0.0.1:1")
+    with running(spark, absent.copied(), tmp_path) as run:
+        said = until(lambda: run.said, "line about the brokers")
+    assert re.match(r"early: the topics cannot be described: .*127\.0\.0\.1:1.*starting again in 1 s", said[0])
+
+
+def test_a_topic_that_is_not_there_is_named(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    absent = replace(topics, clicks="never-made")
+    with running(spark, absent.copied(), tmp_path) as run:
+        said = until(lambda: run.said, "line about the topic")
+    assert re.match(r"early: the topics cannot be described: .*starting again", said[0])
+
+
 @pytest.mark.kill
 def test_a_killed_run_loses_nothing(topics: Topics, tmp_path: Path) -> None:
     started: list[subprocess.Popen[bytes]] = []
@@ -335,6 +350,25 @@ def test_a_killed_run_loses_nothing(topics: Topics, tmp_path: Path) -> None:
     assert came[-1] == topics.sent - 1
     first = list(dict.fromkeys(came))
     assert first == sorted(first)
+
+
+@pytest.mark.kill
+def test_a_broker_that_is_killed_costs_no_row(spark: SparkSession, tmp_path: Path) -> None:
+    root = tmp_path / "services"
+    try:
+        first = up(root, only=["kafka"])
+        with new_topic(first.kafka, "clicks", 1) as clicks, new_topic(first.kafka, "out", 1) as out:
+            topics = Topics(first.kafka, clicks, out, "")
+            with running(spark, topics.copied(), tmp_path / "checkpoint"):
+                topics.send(100)
+                until(lambda: len(topics.came()) >= topics.sent, "rows")
+                os.kill(first.pids["kafka"], signal.SIGKILL)
+                up(root, only=["kafka"])
+                topics.send(100)
+                until(lambda: set(topics.came()) >= set(range(topics.sent)), "rows", 180)
+            assert set(topics.came()) == set(range(topics.sent))
+    finally:
+        down(root)
 
 
 HOUR, MINUTE = 3600, 60
