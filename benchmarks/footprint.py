@@ -46,8 +46,8 @@ def pipeline(spark):
     rows = kafka.read(spark, "foot-in", servers="{kafka}", schema="id int", name="rows")
     return ps.write(rows.selectExpr("to_json(struct(id)) AS value"), kafka.sink("foot-out", servers="{kafka}"))
 """
-SETTLING = 10.0
-"""Seconds after the first event."""
+SETTLING = 85.0
+"""Seconds after the first event: Spark ends a Python worker that had no task for a minute, and then we its daemon."""
 
 
 @contextmanager

@@ -39,7 +39,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     kept, fork_server._server = fork_server._server, None
     address = os.environ.get(SERVER)
     try:
-        yield fork_server.start(tmp_path_factory.mktemp("programs"))
+        yield fork_server.start(tmp_path_factory.mktemp("programs"), idle=0.5)
     finally:
         fork_server.end()
         fork_server._server = kept
@@ -86,6 +86,23 @@ def test_a_module_runs_as_python_would_run_it(
 def test_other_commands_run_too(program: Path, arguments: list[str]) -> None:
     found, wanted = [subprocess.check_output([each, *arguments]) for each in (program, sys.executable)]
     assert found == wanted
+
+
+def test_a_daemon_of_spark_ends_when_it_has_no_workers(program: Path) -> None:
+    command = [str(program), "-m", "pyspark.daemon", "pyspark.sql.worker.lookup_data_sources"]
+    secret = {"PYTHON_WORKER_FACTORY_SECRET": "secret", "SPARK_REUSE_WORKER": "1"}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | secret, start_new_session=True
+    ) as daemon:
+        assert daemon.stdout
+        port = int.from_bytes(daemon.stdout.read(4), "big")
+        with socket.create_connection(("127.0.0.1", port)) as worker:
+            # A worker that waits for its secret: the daemon has a child.
+            pid = int.from_bytes(worker.recv(4), "big")
+            with pytest.raises(subprocess.TimeoutExpired):
+                daemon.wait(2)
+            os.kill(pid, signal.SIGKILL)
+        assert daemon.wait(30) == 1
 
 
 def test_an_error_is_told_as_python_tells_it(program: Path, module: Callable[[str], dict[str, str]]) -> None:

@@ -47,17 +47,22 @@ PATIENCE = 5.0
 MOST = 1 << 20
 """Bytes of a request."""
 
+DAEMON = "pyspark.daemon"
+"""The daemon of the workers that look up, create and plan data sources; it would stay for the life of the session."""
+IDLE = 10.0
+
 SEED = os.environ.get("PYTHONHASHSEED", "")
 
 _server: subprocess.Popen[bytes] | None = None
 
 
-def start(programs: Path) -> Path:
+def start(programs: Path, idle: float = IDLE) -> Path:
     """Start the server of this process, which ends with it; returns the program for PYSPARK_PYTHON.
 
     The program is a file in the folder `programs`; it also works when the server has ended. The program is Python
     itself on another system than Linux, whose libraries need not survive a fork, and where the system gives no socket
-    or runs no files of that folder.
+    or runs no files of that folder. After `idle` seconds without a worker Spark's own daemons end; Spark starts one
+    again when it needs it.
     """
     global _server
     python = Path(sys.executable)
@@ -68,7 +73,7 @@ def start(programs: Path) -> Path:
         return python
     if _server is None:
         try:
-            _server = _started()
+            _server = _started(idle)
         except OSError:
             return python
     return program
@@ -82,7 +87,7 @@ def _program(folder: Path, python: Path) -> Path:
     return program
 
 
-def _started() -> subprocess.Popen[bytes]:
+def _started(idle: float) -> subprocess.Popen[bytes]:
     path = Path(tempfile.mkdtemp(prefix="penstock-fork-")) / "socket"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -90,7 +95,7 @@ def _started() -> subprocess.Popen[bytes]:
         listener.listen(128)
         os.environ[SERVER] = str(path)
         return subprocess.Popen(
-            [sys.executable, "-m", __name__, str(listener.fileno()), str(path)],
+            [sys.executable, "-m", __name__, str(listener.fileno()), str(path), str(idle)],
             stdin=subprocess.PIPE,
             pass_fds=[listener.fileno()],
             # Spark gives its workers the same seed.
@@ -121,8 +126,8 @@ class Request:
 class Server:
     """Serves requests until its standard input ends."""
 
-    def __init__(self, listener: socket.socket) -> None:
-        self._listener = listener
+    def __init__(self, listener: socket.socket, idle: float) -> None:
+        self._listener, self._idle = listener, idle
         self._running: dict[int, socket.socket] = {}  # a client's connection by the process of its request
         self._selector = selectors.DefaultSelector()
         self._woken, self._wake = socket.socketpair()
@@ -181,6 +186,8 @@ class Server:
         try:
             self._leave()
             _stand_for(request)
+            if request.arguments[0] == DAEMON:
+                _end_without_children(self._idle)
             # It has to be loaded again, as its code runs then.
             sys.modules.pop(request.arguments[0], None)
             runpy.run_module(request.arguments[0], run_name="__main__", alter_sys=True)
@@ -269,6 +276,18 @@ def _stand_for(request: Request) -> None:
         Path("/proc/self/comm").write_text(request.arguments[0].removeprefix("pyspark.sql.streaming."))
 
 
+def _end_without_children(idle: float) -> None:
+    """Have this process end itself when it has had no child for `idle` seconds; forks of it do not inherit that."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+
+    def look(number: int, frame: object) -> None:
+        if not children.read_text():
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    signal.signal(signal.SIGALRM, look)
+    signal.setitimer(signal.ITIMER_REAL, idle, idle)
+
+
 def _end_process(pid: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
@@ -281,7 +300,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     try:
-        Server(socket.socket(fileno=int(sys.argv[1]))).run()
+        Server(socket.socket(fileno=int(sys.argv[1])), float(sys.argv[3])).run()
     finally:
         shutil.rmtree(Path(sys.argv[2]).parent, ignore_errors=True)
 
