@@ -468,3 +468,35 @@ def test_duplicates_and_totals_of_spark_itself(spark: SparkSession, topics: Topi
         topics.send(20)
         until(lambda: len(topics.came()) >= topics.sent, "rows")
     assert topics.came() == list(range(20))
+
+
+def test_a_join_with_a_frame_that_is_not_a_stream(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    names = spark.range(10).select(F.col("id").cast("int"), F.concat(F.lit("n"), "id").alias("name"))
+    names.write.parquet(str(tmp_path / "names"))
+
+    def build(spark: SparkSession) -> Query:
+        named = topics.read(spark).join(F.broadcast(spark.read.parquet(str(tmp_path / "names"))), "id", "left")
+        return topics.to_topic(named.select(F.to_json(F.struct("id", "name")).alias("value")))
+
+    with running(spark, topics.pipeline(build), tmp_path / "checkpoint"):
+        topics.send(12)
+        until(lambda: len(topics.came()) >= topics.sent, "rows")
+    found = [json.loads(value) for value in stored(topics.servers, topics.out, 1)[0]]
+    assert found == [{"id": n, "name": f"n{n}"} if n < 10 else {"id": n} for n in range(12)]
+
+
+def test_what_spark_alone_refuses_ends_the_run_with_its_words(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    pipeline = topics.pipeline(
+        lambda spark: topics.to_topic(
+            topics.read(spark)
+            .hint("merge")
+            .join(spark.range(10).select(F.col("id").cast("int")), "id")
+            .selectExpr("string(id) AS value")
+        )
+    )
+    topics.send(1)
+    supervised = PipelineRun(pipeline, spark, tmp_path, Stop(threading.Event(), threading.Event()), print, print)
+    with one_partition(spark), pytest.raises(PenstockError, match=r"REAL_TIME_MODE\.OPERATOR_OR_SINK_NOT"):
+        supervised.supervise()

@@ -68,10 +68,10 @@ class Pipeline:
 def pipeline(*, every: timedelta | str, name: str | None = None) -> Callable[[Build], Pipeline]:
     """Mark a function `(spark) -> query or list of queries` as a pipeline that starts a batch at each interval `every`.
 
-    With `every="real-time"` each row is sent as soon as it arrives, in queries from topics to a topic without state and
-    Python functions (docs/real-time.md); other queries raise PenstockError when the function has made them. `name` is
-    the function's name by default, and the name of the checkpoint's folder: a renamed pipeline starts from scratch.
-    Raises PenstockError if `every` is not a duration, or `name` cannot be a folder's name.
+    With `every="real-time"` each row is sent as soon as it arrives, in queries from topics to a topic that need no
+    Python (docs/real-time.md); other queries raise PenstockError when the function has made them. `name` is the
+    function's name by default, and the name of the checkpoint's folder: a renamed pipeline starts from scratch. Raises
+    PenstockError if `every` is not a duration, or `name` cannot be a folder's name.
     """
     pace = every if every == REAL_TIME else duration(every, name="every")
 
