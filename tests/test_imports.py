@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parents[1] / "src/penstock"
 # The layers: a part may import the parts in the lines above its own.
 LAYERS = (
     "errors lazy __init__",
-    "config paths hosts signals schema rest native delivery",
+    "config paths hosts signals schema rest native delivery plans",
     "wire database codec local checkpoint",
     "query markers upsert real_time",
     "keyed_state",

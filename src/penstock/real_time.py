@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from penstock.config import duration_text
 from penstock.delivery import AT_LEAST_ONCE
 from penstock.errors import PenstockError
+from penstock.plans import WATERMARK, analyzed, each, nodes
 
 REAL_TIME = "real-time"
 BATCH = "5 minutes"
@@ -48,8 +49,6 @@ def is_building() -> bool:
 MARK = "_watermark"
 SLACK = timedelta(minutes=10)
 """The watermark moves at the end of a batch; meanwhile partitions may be read at different speeds."""
-WATERMARK = "spark.watermarkDelayMs"
-"""Spark's metadata key on the column with a watermark."""
 
 
 def with_watermark(frame: DataFrame, at: str, arrival: str, late: timedelta) -> DataFrame:
@@ -141,7 +140,7 @@ def require(query: Planned, where: str) -> None:
     if query.mode == "complete":
         raise _refused("the output mode complete", where, "leave mode= out")
     # With the sink's own expressions, such as those of a format.
-    found = list(nodes(query.sinks[0].records(query.frame)._jdf.queryExecution().analyzed()))
+    found = list(nodes(analyzed(query.sinks[0].records(query.frame))))
     # A function with state has Python functions around it, which users do not know.
     for node in sorted(found, key=lambda node: str(node.nodeName()) not in WITH_STATE):
         _require_node(node, where)
@@ -177,20 +176,11 @@ def _require_one_stream(join: Any, where: str) -> None:
 
 def _python_function(node: Any) -> str:
     """The name of a Python function in the node's expressions; "" if there is none."""
-    expressions = node.expressions().iterator()
-    while expressions.hasNext():
-        for one in nodes(expressions.next()):
+    for expression in each(node.expressions()):
+        for one in nodes(expression):
             if str(one.nodeName()) in PYTHON_EXPRESSIONS:
                 return str(one.name())
     return ""
-
-
-def nodes(tree: Any) -> Iterator[Any]:
-    """A node of a plan or an expression, and all below it."""
-    yield tree
-    children = tree.children().iterator()
-    while children.hasNext():
-        yield from nodes(children.next())
 
 
 def _refused(what: str, where: str, next: str = GUIDE) -> PenstockError:
@@ -235,12 +225,12 @@ def _tasks(spark: SparkSession, frame: DataFrame, shuffled: int) -> int:
 
 def _states(frame: DataFrame) -> list[str]:
     """The nodes with state."""
-    found = nodes(frame._jdf.queryExecution().analyzed())
+    found = nodes(analyzed(frame))
     return [str(node.nodeName()) for node in found if node.isStreaming() and str(node.nodeName()) in STATE]
 
 
 def _kafka_options(frame: DataFrame) -> Iterator[dict[str, str]]:
-    for node in nodes(frame._jdf.queryExecution().analyzed()):
+    for node in nodes(analyzed(frame)):
         if str(node.nodeName()) == RELATION and str(node.sourceName()) == KAFKA:
             yield {name.lower(): value for name, value in node.extraOptions().asCaseSensitiveMap().items()}
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.checkpoint.checkpoint_folder import CheckpointFolder
 from penstock.checkpoint.log import Log
 from penstock.errors import PenstockError
+from penstock.plans import analyzed, each
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -145,8 +146,7 @@ def _listed(things: Iterable[object]) -> str:
 
 def of_query(frame: DataFrame, sinks: Iterable[object]) -> CheckpointIdentity:
     """The identity of a query that writes this frame; a sink gives its own as `target`, a pair of kind and name."""
-    plan: Any = frame._jdf.queryExecution().analyzed()
-    return CheckpointIdentity(tuple(_sources(plan)), tuple(_target(sink) for sink in sinks))
+    return CheckpointIdentity(tuple(_sources(analyzed(frame))), tuple(_target(sink) for sink in sinks))
 
 
 def _target(sink: object) -> SinkTarget:
@@ -155,9 +155,7 @@ def _target(sink: object) -> SinkTarget:
 
 
 def _sources(plan: Any) -> Iterator[Source]:
-    leaves = plan.collectLeaves()
-    for place in range(leaves.size()):
-        leaf = leaves.apply(place)
+    for leaf in each(plan.collectLeaves()):
         if not leaf.isStreaming():
             continue
         kind = leaf.getClass().getSimpleName()
@@ -167,10 +165,7 @@ def _sources(plan: Any) -> Iterator[Source]:
             known = {"table": name.get().toString()} if name.isDefined() else {}
             yield source_of(str(leaf.sourceName()), options | known)
         elif kind == "StreamingRelation":
-            options, found = {}, leaf.dataSource().options().iterator()
-            while found.hasNext():
-                pair = found.next()
-                options[str(pair._1())] = str(pair._2())
+            options = {str(pair._1()): str(pair._2()) for pair in each(leaf.dataSource().options())}
             yield source_of(str(leaf.dataSource().className()), options)
         else:
             yield Source(kind, format=kind)

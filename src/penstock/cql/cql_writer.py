@@ -22,6 +22,7 @@ from penstock.database.retrying import retrying
 from penstock.database.table_catalog import base_name, describe, quoted, require_fit
 from penstock.database.token_ring import LONGEST_KEY, partition_key, too_long
 from penstock.errors import PenstockError
+from penstock.plans import analyzed, each
 from penstock.schema import CqlTable, CqlType
 
 # Control columns besides the tables' own; no column of a table can have these names.
@@ -233,8 +234,4 @@ def used_by(frame: DataFrame, columns: list[Column]) -> set[str]:
     """The frame's columns that these columns use."""
     if not columns:
         return set()
-    found = frame.select(*columns)._jdf.queryExecution().analyzed().references().toSeq().iterator()
-    names = set()
-    while found.hasNext():
-        names.add(str(found.next().name()))
-    return names
+    return {str(used.name()) for used in each(analyzed(frame.select(*columns)).references().toSeq())}

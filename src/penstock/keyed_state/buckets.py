@@ -33,6 +33,7 @@ from penstock.keyed_state.arrow_keys import arrow_schema, concat, packed, positi
 from penstock.keyed_state.description import HEAD, TABLES, About
 from penstock.native import shared_memory
 from penstock.native.shared_memory import query
+from penstock.plans import analyzed, each, nodes
 
 _VERSION, _COPY, _TOKEN = 1, 2, slice(3, 5)
 """Positions in the notes of a slot."""
@@ -319,7 +320,7 @@ STAGE, TIMED = "TransformWithStateInPySpark", "EventTime"
 def require_no_window(frame: DataFrame, where: str) -> None:
     """Raise PenstockError for a stream that contains a window or another stage of `buckets` over event time."""
     # The plan shows it even if the columns were recomputed, renamed or dropped.
-    if frame.isStreaming and any(map(_is_window, _nodes(frame._jdf.queryExecution().analyzed()))):
+    if frame.isStreaming and any(map(_is_window, nodes(analyzed(frame)))):
         raise PenstockError(
             "these rows come from a window, and a window over windows would wait forever",
             where=where,
@@ -330,19 +331,7 @@ def require_no_window(frame: DataFrame, where: str) -> None:
 def _is_window(node: Any) -> bool:
     if node.nodeName() != STAGE or node.timeMode().toString() != TIMED:
         return False
-    return BLOB in [str(column.name()) for column in _each(node.output())]
-
-
-def _nodes(plan: Any) -> Iterator[Any]:
-    yield plan
-    for child in _each(plan.children()):
-        yield from _nodes(child)
-
-
-def _each(found: Any) -> Iterator[Any]:
-    items = found.iterator()
-    while items.hasNext():
-        yield items.next()
+    return BLOB in [str(column.name()) for column in each(node.output())]
 
 
 # The tables of buckets between batches, in memory shared by an executor's workers.

@@ -35,7 +35,7 @@ LONGEST_PAUSE = timedelta(seconds=30)
 # Interval between checks of the queries; a check is one call into the JVM.
 LOOK = timedelta(milliseconds=200)
 LONG_RUN = 60.0
-"""Seconds."""
+"""Seconds after which queries of real-time mode have worked, though none of their batches has ended."""
 IDLE = 2
 """Consecutive batches without data after which a query with `once` is finished."""
 
@@ -138,7 +138,7 @@ class PipelineRun:
         return self.pipeline.every == REAL_TIME and not self.once
 
     def _ran_long(self, began: float) -> bool:
-        """Whether queries of real-time mode have worked though no batch has ended: theirs take minutes."""
+        """Whether the queries run in real-time mode, whose batches take minutes, and began long ago."""
         return self._in_real_time and time.monotonic() - began > LONG_RUN
 
     def _halt(self, queries: list[StreamingQuery]) -> None:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, functions as F
 from penstock.config import duration
 from penstock.errors import PenstockError, SchemaChanged
 from penstock.keyed_state.buckets import REUSE, require_name, require_no_window
+from penstock.plans import WATERMARK
 from penstock.segment import event_packing, processor
 from penstock.segment.predicate_index import index
 from penstock.segment.rule_definitions import MILLISECOND, Rule, Total, predicates, spec, terms
@@ -21,7 +22,6 @@ from penstock.segment.rule_files import RuleFile, parse
 from penstock.segment.rule_plan import RulePlan, plan
 
 Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-WATERMARK = "spark.watermarkDelayMs"
 CLOCKS = ("now", "events")
 STATE = {
     # Timers and several state variables need RocksDB.

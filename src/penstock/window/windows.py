@@ -27,7 +27,7 @@ from penstock.errors import PenstockError
 from penstock.keyed_state.aggregates import Aggregate, fields, merged, parse, partial, parts_of
 from penstock.keyed_state.arrow_keys import Numbers, arrow_schema, codes, columns_of, concat, numbers, positions
 from penstock.keyed_state.buckets import BUCKET, Step, require_no_window, stateful, upserted, with_gone
-from penstock.real_time import WATERMARK
+from penstock.plans import WATERMARK
 from penstock.window import native_windows
 
 START, END, FINAL, LATE = "window_start", "window_end", "final", "late"
