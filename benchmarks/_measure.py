@@ -1,12 +1,15 @@
-"""What the benchmarks share: timing runs in turn, the CPU of a process tree, and the rows of the report."""
+"""What the benchmarks share: timing runs in turn, the CPU of a process tree, `penstock run`, the rows of the report."""
 
 from __future__ import annotations
 
 import json
 import os
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -54,6 +57,26 @@ def tree_cpu(root: int) -> float:
         total += used.get(pid, 0)
         left += parents.get(pid, [])
     return total / TICKS
+
+
+def quantile(ordered: Sequence[float], part: float) -> float:
+    """The value below which this part of the sorted values lies."""
+    return ordered[int(len(ordered) * part)]
+
+
+@contextmanager
+def penstock_run(target: str, folder: Path, **variables: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`penstock run` until the end of the block, with its checkpoints and its log in the folder."""
+    command = [sys.executable, "-m", "penstock", "run", target, "--checkpoints", str(folder / "c")]
+    environment = os.environ | variables
+    with (
+        (folder / "log").open("wb") as log,
+        subprocess.Popen(command, stdout=log, stderr=log, env=environment) as process,
+    ):
+        try:
+            yield process
+        finally:
+            process.terminate()
 
 
 def timed(work: Callable[[], int]) -> Run:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,6 +59,17 @@ def java_command(class_path: list[str], job: str, topics: Topics, events: int, t
         *(str(java.find().bin), "-Xmx2g", "-cp", os.pathsep.join(class_path), "StreamsJobs", job, topics.servers),
         *(topics.events, topics.results, topics.people, str(events), str(threads), str(folder), folder.name),
     ]
+
+
+@contextmanager
+def endless(class_path: list[str], job: str, topics: Topics, folder: Path, *more: str) -> Iterator[None]:
+    """A job of Kafka Streams with two threads, until the end of the block."""
+    command = [*java_command(class_path, job, topics, 1 << 60, 2, folder), *more]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        try:
+            yield
+        finally:
+            process.kill()
 
 
 def python_peer(

@@ -26,7 +26,7 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from _measure import Run, tell, tree_cpu, turns
+from _measure import Run, quantile, tell, tree_cpu, turns
 from _paced import paced
 from _reference import Connect, Reference, running
 from cdc_source import ROWS_PER_BATCH, TABLE, fill
@@ -148,14 +148,18 @@ class Bench:
 
     def keep_up(self, subject: str) -> tuple[float, float, int]:
         """P50 and P99 in milliseconds at the steady rate, and how many events never came."""
+        found, missing = self.delays(subject)
+        return quantile(found, 0.5), quantile(found, 0.99), missing
+
+    def delays(self, subject: str) -> tuple[list[float], int]:
+        """The delays in milliseconds at the steady rate, sorted, and how many events never came."""
         name = f"l{uuid.uuid4().hex[:8]}"
         confidence = timedelta(seconds=self.options.confidence)
         with (
             paced(self.found.cql, name, self.options.rate) as table,
             self.reading(subject, table.name, name, confidence) as topic,
         ):
-            taken, missing = table.latencies(self.found.kafka, topic, PARTITIONS, self.options.seconds)
-            return taken[len(taken) // 2], taken[int(len(taken) * 0.99)], missing
+            return table.latencies(self.found.kafka, topic, PARTITIONS, self.options.seconds)
 
 
 def create_topic(servers: str, topic: str) -> None:

@@ -26,6 +26,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from _measure import penstock_run
 from penstock.local.services import down, up
 from penstock_demo.node import connect
 
@@ -75,14 +76,12 @@ def run(folder: Path, kafka: str, cql: str) -> float:
     file = folder / "shop.py"
     file.write_text(pipeline(kafka, cql))
     reader = at_the_end(kafka)
-    with written(cql), (folder / "log").open("wb") as log:
-        command = [sys.executable, "-m", "penstock", "run", f"{file}:orders", "--checkpoints", str(folder / "c")]
+    with written(cql):
         began = time.monotonic()
-        with subprocess.Popen(command, stdout=log, stderr=log) as process:
+        with penstock_run(f"{file}:orders", folder) as process:
             try:
                 return await_record(reader, process, began)
             finally:
-                process.terminate()
                 reader.close()
 
 

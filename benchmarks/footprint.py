@@ -12,17 +12,14 @@ from __future__ import annotations
 
 import argparse
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
 
-from _measure import tell, tree_cpu
+from _measure import penstock_run, tell, tree_cpu
 from first_event import at_the_end, await_record
 from penstock.local.services import down, up
 from penstock_demo import child
@@ -48,16 +45,6 @@ def pipeline(spark):
 """
 SETTLING = 85.0
 """Seconds after the first event: Spark ends a Python worker that had no task for a minute, and then we its daemon."""
-
-
-@contextmanager
-def running(file: Path, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "penstock", "run", f"{file}:pipeline", "--checkpoints", str(folder / "c")]
-    with (folder / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
 
 
 def taken(process: subprocess.Popen[bytes], seconds: float) -> dict[str, Any]:
@@ -92,7 +79,7 @@ def of_tables(count: int, kafka: str, cql: str, folder: Path, seconds: float) ->
             session.execute(f"INSERT INTO foot.t{number} (id) VALUES (1)")
         readers = [at_the_end(kafka, f"foot.foot.t{number}") for number in range(count)]
         began = time.monotonic()
-        with running(file, folder) as process:
+        with penstock_run(f"{file}:pipeline", folder) as process:
             first = max(await_record(reader, process, began) for reader in readers)
             return {"case": f"{count} tables", "first_event_s": round(first, 1)} | taken(process, seconds)
 
@@ -106,7 +93,7 @@ def in_real_time(kafka: str, folder: Path, seconds: float) -> dict[str, Any]:
     producer.flush()
     reader = at_the_end(kafka, "foot-out")
     began = time.monotonic()
-    with running(file, folder) as process:
+    with penstock_run(f"{file}:pipeline", folder) as process:
         first = await_record(reader, process, began)
         return {"case": "real-time", "first_event_s": round(first, 1)} | taken(process, seconds)
 

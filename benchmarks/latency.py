@@ -15,26 +15,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from datetime import timedelta
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import _stream_data as data
-from _measure import tell, turns
+from _measure import penstock_run, quantile, tell, turns
 from _paced import paced
 from _reference import Connect, Reference, running as connect_running
 from _stream_delay import delays
 from _stream_jobs import Topics
-from _stream_peers import compile_java, java_command
+from _stream_peers import compile_java, endless
 from cdc_vs_reference import PARTITIONS, THEIRS, Bench, create_topic
 from penstock.errors import PenstockError
 from penstock.local.services import Services, down, up
@@ -66,32 +63,6 @@ SUBJECTS = (
 )
 
 
-@contextmanager
-def penstock(pipeline: str, folder: Path, settings: dict[str, str]) -> Iterator[None]:
-    """`penstock run` of one of our pipelines, until the end of the block."""
-    command = ["-m", "penstock", "run", f"{FILE}:{pipeline}", "--checkpoints", str(folder)]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, *command], env=os.environ | settings, stdout=log, stderr=log, cwd=FILE.parent
-        )
-        try:
-            yield
-        finally:
-            process.terminate()
-            process.wait()
-
-
-@contextmanager
-def kafka_streams(path: list[str], job: str, topics: Topics, folder: Path) -> Iterator[None]:
-    words, *interval = job.split()
-    command = [*java_command(path, words, topics, 1 << 60, 2, folder), *interval]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        try:
-            yield
-        finally:
-            process.kill()
-
-
 def streamed(subject: Subject, servers: str, path: list[str], options: argparse.Namespace, folder: Path) -> list[float]:
     """The delays in milliseconds, sorted."""
     run = uuid.uuid4().hex[:8]
@@ -100,11 +71,12 @@ def streamed(subject: Subject, servers: str, path: list[str], options: argparse.
     place.mkdir()
     settings = {"SERVERS": servers, "EVENTS": topics.events, "RESULTS": topics.results}
     with data.topics(servers, [topics.events, topics.people, topics.results]):
-        work = (
-            penstock(subject.pipeline, place, settings)
-            if subject.name.startswith(OURS)
-            else kafka_streams(path, subject.pipeline, topics, place)
-        )
+        work: AbstractContextManager[object]
+        if subject.name.startswith(OURS):
+            work = penstock_run(f"{FILE}:{subject.pipeline}", place, **settings)
+        else:
+            job, *interval = subject.pipeline.split()
+            work = endless(path, job, topics, place, *interval)
         with work:
             return delays(topics, options.rate, options.seconds)
 
@@ -118,17 +90,8 @@ def changed(found: Services, options: argparse.Namespace, folder: Path) -> list[
         topic = f"{name}.{table.name}"
         create_topic(found.kafka, topic)
         settings = {"SERVERS": found.kafka, "CQL": found.cql, "TABLE": table.name, "PREFIX": name}
-        with penstock(CHANGES, place, settings):
+        with penstock_run(f"{FILE}:{CHANGES}", place, **settings):
             return whole(*table.latencies(found.kafka, topic, PARTITIONS, options.seconds))
-
-
-def changed_by_the_connector(bench: Bench, options: argparse.Namespace) -> list[float]:
-    name = f"l{uuid.uuid4().hex[:8]}"
-    with (
-        paced(bench.found.cql, name, options.rate) as table,
-        bench.reading(THEIRS, table.name, name, timedelta(seconds=1)) as topic,
-    ):
-        return whole(*table.latencies(bench.found.kafka, topic, PARTITIONS, options.seconds))
 
 
 def whole(found: list[float], missing: int) -> list[float]:
@@ -138,7 +101,7 @@ def whole(found: list[float], missing: int) -> list[float]:
 
 
 def row(case: str, subject: str, rate: int, found: list[float]) -> dict[str, Any]:
-    quantiles = {f"p{name}_s": found[int(len(found) * float(f"0.{name}"))] / 1000 for name in ("50", "99", "999")}
+    quantiles = {f"p{name}_s": quantile(found, float(f"0.{name}")) / 1000 for name in ("50", "99", "999")}
     short = {name: round(value, 4) for name, value in quantiles.items()}
     more = {"longest_s": round(found[-1] / 1000, 4), "rate_per_s": rate, "counted": len(found)}
     return {"case": case, "subject": subject, **short, **more}
@@ -174,8 +137,9 @@ def measures(
     if CHANGES in options.cases:
         made[CHANGES, OURS] = partial(changed, found, options, folder)
         if connect:
-            settings = argparse.Namespace(images=False, format="advanced", tasks=2)
-            made[CHANGES, THEIRS] = partial(changed_by_the_connector, Bench(found, None, connect, settings), options)
+            paces = {"rate": options.rate, "seconds": options.seconds, "confidence": 1}
+            bench = Bench(found, None, connect, argparse.Namespace(images=False, format="advanced", tasks=2, **paces))
+            made[CHANGES, THEIRS] = lambda: whole(*bench.delays(THEIRS))
     return made
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -30,10 +29,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import _stream_data as data
-from _measure import tell, tree_cpu, turns
+from _measure import quantile, tell, tree_cpu, turns
 from _stream_delay import delays
 from _stream_jobs import JOBS, Topics
-from _stream_peers import PYTHON_PEERS, Sample, compile_java, java_command, kafka_streams, python_peer
+from _stream_peers import PYTHON_PEERS, Sample, compile_java, endless, kafka_streams, python_peer
 from penstock import kafka, write
 from penstock.local.services import down, up
 from penstock.session import spark
@@ -131,13 +130,8 @@ def running(
 ) -> Iterator[None]:
     """A job that goes on until the end of the block."""
     if subject == PEER:
-        with subprocess.Popen(
-            java_command(path, job, topics, 1 << 60, 2, folder), stdout=subprocess.DEVNULL
-        ) as process:
-            try:
-                yield
-            finally:
-                process.kill()
+        with endless(path, job, topics, folder):
+            yield
         return
     frame = JOBS[job](session, topics, 1_000_000)
     query = write(frame, kafka.sink(topics.results, servers=topics.servers, options={"linger.ms": "0"}))
@@ -163,9 +157,9 @@ def delay(servers: str, session: SparkSession, options: argparse.Namespace, fold
                 data.fill(servers, topics.people, (data.people(at, size) for at, size in data.chunks(10_000)))
                 with running(session, subject, job, topics, path, place):
                     found = delays(topics, options.rate, options.seconds)
-            p50, p99 = found[len(found) // 2], found[int(len(found) * 0.99)]
-            what = {"p50_ms": round(p50), "p99_ms": round(p99), "results": len(found)}
-            rows.append({"case": f"delay/{job}/{options.rate} per s", "subject": subject, **what})
+            what = {"p50_ms": round(quantile(found, 0.5)), "p99_ms": round(quantile(found, 0.99))}
+            case = f"delay/{job}/{options.rate} per s"
+            rows.append({"case": case, "subject": subject, **what, "results": len(found)})
     return rows
 
 
