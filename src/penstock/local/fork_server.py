@@ -142,6 +142,8 @@ class Server:
         while True:
             for key, _ in self._selector.select():
                 if key.fileobj is sys.stdin:
+                    # The processes that end now wake nobody: the socket for that is closed with this one.
+                    signal.set_wakeup_fd(-1)
                     return self._end_all()
                 if key.fileobj is self._listener:
                     self._accept()

@@ -1,0 +1,37 @@
+"""Spark's Python workers: a full garbage collection looks only at what is new, and loses nothing for good."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+COLLECTIONS = """
+import gc, weakref
+from penstock import workers
+
+class Knot:
+    def __init__(self):
+        self.self = self
+
+workers.freeze_what_stays()
+frozen = gc.get_freeze_count()
+assert frozen > 50_000, frozen
+
+new = weakref.ref(Knot())
+gc.collect()
+assert new() is None, "a knot that is new is collected"
+
+old = Knot()
+gc.collect()
+told, old = weakref.ref(old), None
+gc.collect()
+assert told() is not None, "a knot that was there at the last collection is left alone"
+for _ in range(workers.THOROUGH):
+    gc.collect()
+assert told() is None, "and is collected at last"
+assert gc.get_freeze_count() > 50_000
+"""
+
+
+def test_a_collection_looks_at_new_objects_and_now_and_then_at_all() -> None:
+    subprocess.run([sys.executable, "-c", COLLECTIONS], check=True, timeout=60)
