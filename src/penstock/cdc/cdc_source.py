@@ -208,6 +208,8 @@ def read(
     if not name:
         raise PenstockError("cdc.read needs a name", where=table, next='give the source a name, such as name="orders"')
     describe(settings(given))
+    # Spark knows the source without this, but would run it in other Python workers than the functions of a query.
+    spark.dataSource.register(ScyllaCdc)
     return spark.readStream.format("scylla-cdc").options(**given).load()
 
 
