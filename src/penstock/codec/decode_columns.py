@@ -6,6 +6,7 @@ for bad records only.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from typing import Protocol
@@ -50,15 +51,18 @@ class JsonDecoder:
 
     def reason(self, decoded: Column, value: Column) -> Column:
         text = self._text(value)
-        members = F.from_json(text, "map<string, string>")
-        wrong = [_wrong(field, decoded.getField(field.name), members.getItem(field.name)) for field in self.schema]
         bad = decoded.isNull() | decoded.getField(CORRUPT).isNotNull()
+
+        def wrong(members: Column) -> Column:
+            pairs = [_wrong(one, decoded.getField(one.name), members.getItem(one.name)) for one in self.schema]
+            named = F.coalesce(*pairs, F.concat(F.lit("values of other types: "), shown(text)))
+            return F.when(members.isNull(), F.concat(F.lit("not a JSON object: "), shown(text))).otherwise(named)
+
         found = (
             F.when(~F.is_valid_utf8(text), "not valid UTF-8")
             .when(_endless(text, self.schema), F.concat(F.lit(ENDLESS), shown(text)))
             .when(text.startswith("["), F.concat(F.lit("an array, not an object: "), shown(text)))
-            .when(bad & members.isNull(), F.concat(F.lit("not a JSON object: "), shown(text)))
-            .when(bad, F.coalesce(*wrong, F.concat(F.lit("values of other types: "), shown(text))))
+            .when(bad, once(F.from_json(text, "map<string, string>"), wrong))
         )
         return F.when(~is_framed(value), NOT_FRAMED).otherwise(found) if self.framed else found
 
@@ -112,6 +116,14 @@ def _has_decimals(kind: st.DataType) -> bool:
     if isinstance(kind, st.MapType):
         return _has_decimals(kind.valueType)
     return isinstance(kind, st.DecimalType)
+
+
+def once(value: Column, use: Callable[[Column], Column]) -> Column:
+    """`use(value)`, which may name the value often: Spark computes it once, and the plan has it once.
+
+    Not for what every row needs: Spark does not compile it.
+    """
+    return F.transform(F.array(value), use)[0]
 
 
 NOT_FRAMED = "not in Confluent's wire format: no zero byte with a schema id at the start"

@@ -16,11 +16,12 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types a
 
 from penstock import real_time
 from penstock.codec.decode_avro import AvroDecoder
-from penstock.codec.decode_columns import CsvDecoder, Decoder, JsonDecoder, missing, struct_of
+from penstock.codec.decode_columns import CsvDecoder, Decoder, JsonDecoder, missing, once, struct_of
 from penstock.codec.decode_protobuf import ProtobufDecoder
 from penstock.codec.problem import PROBLEM, problem
 from penstock.codec.registry import Registry
 from penstock.config import duration, duration_text
+from penstock.delivery import OURS, SPARKS
 from penstock.errors import PenstockError
 from penstock.kafka.source_format import FORMAT, READ, UNREADABLE, member
 
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 REGISTERED = ("avro", "protobuf")
 FORMATS = ("json", "csv", "json-schema", *REGISTERED)
-OURS, SPARKS = "penstock", "spark"
-"""Clients that read topics."""
 META = ("key", "topic", "partition", "offset", "timestamp")
 """Kafka's columns, which come after the columns of the schema."""
 KAFKAS = (*META, "value", "headers")
@@ -120,8 +119,7 @@ def read(
             frame = real_time.with_watermark(frame, time.column, prefix + "timestamp", delay)
         else:
             frame = frame.withWatermark(time.column, duration_text(delay))
-    problems = F.count_if(F.col(PROBLEM).isNotNull())
-    return frame.observe(name, F.count(F.lit(1)).alias("records"), problems.alias("problems"))
+    return frame.observe(name, F.count(F.lit(1)).alias("records"), F.count(PROBLEM).alias("problems"))
 
 
 @dataclass(frozen=True)
@@ -203,15 +201,23 @@ def _decoded(raw: DataFrame, decoder: Decoder) -> DataFrame:
     """The columns of the schema, Kafka's under the names of `_raw`, and the first reason, null for good records."""
     value, record = F.col(_raw("value")), F.col(_raw("record"))
     renamed = raw.select(*(F.col(name).alias(_raw(name)) for name in raw.columns))
-    decode, fields = decoder.decode(value), [record.getField(name).alias(name) for name in decoder.schema.names]
-    reason = F.when(value.isNull(), NO_VALUE).otherwise(decoder.reason(record, value))
-    if UNREADABLE in raw.columns:
-        reason = F.coalesce(F.col(_raw(UNREADABLE)), reason)
+    names = decoder.schema.names
+    decode, fields = decoder.decode(value), [record.getField(name).alias(name) for name in names]
+
+    def told(found: Column) -> Column:
+        reason = F.when(value.isNull(), NO_VALUE).otherwise(decoder.reason(found, value))
+        return F.coalesce(F.col(_raw(UNREADABLE)), reason) if UNREADABLE in raw.columns else reason
+
     if READ in raw.columns:
         read = F.col(_raw(READ))
-        decode, reason = F.when(~read, decode), F.when(~read, reason)
-        pairs = enumerate(zip(decoder.schema.names, fields, strict=True))
-        fields = [F.when(read, F.col(_raw(member(n)))).otherwise(field).alias(name) for n, (name, field) in pairs]
+        # In one column, as Spark does not compile a projection that parses JSON: the next one is compiled.
+        both = once(decode, lambda found: F.struct(found.alias("found"), told(found).alias("reason")))
+        decode, reason = F.when(~read, both), record.getField("reason")
+        found = record.getField("found")
+        pairs = enumerate(names)
+        fields = [F.when(read, F.col(_raw(member(n)))).otherwise(found.getField(name)).alias(name) for n, name in pairs]
+    else:
+        reason = told(record)
     kafka = [_raw(name) for name in KAFKAS]
     return renamed.withColumn(_raw("record"), decode).select(*fields, *kafka, reason.alias(_raw("reason")))
 
