@@ -96,6 +96,14 @@ class KeyedSink(Protocol):
         """The sink that upserts and deletes the table's rows by key; raises `PenstockError` if the keys differ."""
 
 
+@runtime_checkable
+class EarlySink(Protocol):
+    """The method that `write` needs of a sink in real-time mode."""
+
+    def early(self, frame: DataFrame) -> DataStreamWriter:
+        """The writer of a query that sends each row as soon as it has it."""
+
+
 def in_batches(frame: DataFrame, save: Callable[[DataFrame, Batch], None]) -> DataStreamWriter:
     """The writer of a query that passes each batch to `save`."""
 
@@ -132,15 +140,17 @@ class Query:
         if trigger == real_time.REAL_TIME:
             self._require_real_time()
         self.claim(checkpoint)
-        writer = self._writer().outputMode(self.mode).option("checkpointLocation", str(checkpoint))
+        early = trigger == real_time.REAL_TIME
+        writer = self._early_writer() if early else self._writer()
+        writer = writer.outputMode(self.mode).option("checkpointLocation", str(checkpoint))
         if query_name := name or self.name:
             writer = writer.queryName(query_name)
         if trigger == ONCE:
             return writer.trigger(availableNow=True).start()
-        if trigger == real_time.REAL_TIME:
-            early: Any = writer.outputMode("update")  # PySpark's types lack its trigger
+        if early:
+            untyped: Any = writer.outputMode("update")  # PySpark's types lack its trigger
             with real_time.checkpoints(self.frame):
-                started: StreamingQuery = early.trigger(realTime=real_time.BATCH).start()
+                started: StreamingQuery = untyped.trigger(realTime=real_time.BATCH).start()
             return started
         pause = duration(trigger, name="trigger")
         return writer.trigger(processingTime=f"{pause // timedelta(milliseconds=1)} milliseconds").start()
@@ -158,6 +168,11 @@ class Query:
         if len(self.sinks) == 1:
             return self.sinks[0].stream(self.frame)
         return in_batches(self.frame, self._save)
+
+    def _early_writer(self) -> DataStreamWriter:
+        sink = self.sinks[0]
+        assert isinstance(sink, EarlySink), "real_time.require takes no other sink"
+        return sink.early(self.frame)
 
     def _save(self, rows: DataFrame, batch: Batch) -> None:
         rows.persist()

@@ -20,7 +20,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from penstock.config import duration_text
-from penstock.delivery import AT_LEAST_ONCE
+from penstock.delivery import AT_LEAST_ONCE, SPARKS
 from penstock.errors import PenstockError
 from penstock.plans import WATERMARK, analyzed, each, nodes
 
@@ -137,6 +137,10 @@ def require(query: Planned, where: str) -> None:
         raise _refused(f"the sink {kind} ({name})", where, "write to a topic with kafka.sink")
     if query.sinks[0].delivery != AT_LEAST_ONCE:
         raise _refused(f"the delivery {query.sinks[0].delivery}", where, "leave delivery= out: it is at least once")
+    if not hasattr(query.sinks[0], "early"):
+        raise _refused(f"a table to the sink {kind} ({name})", where)
+    if query.sinks[0].client not in (None, SPARKS):
+        raise _refused(f"the client {query.sinks[0].client!r} ({name})", where, "leave client= out of kafka.sink")
     if query.mode == "complete":
         raise _refused("the output mode complete", where, "leave mode= out")
     # With the sink's own expressions, such as those of a format.

@@ -1,5 +1,5 @@
 """Lets Spark sessions know `format("penstock-kafka")`: PySpark looks for data sources in packages named pyspark_*."""
 
-from penstock.kafka.exactly_once import PenstockKafka as DefaultSource
+from penstock.kafka.kafka_writer import PenstockKafka as DefaultSource
 
 __all__ = ["DefaultSource"]

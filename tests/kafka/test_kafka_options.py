@@ -48,7 +48,7 @@ def test_settings_of_kafka_become_arguments_of_the_producer() -> None:
 def test_each_number_has_an_argument_and_is_taken_at_its_least() -> None:
     least = Options.of({"servers": "x:1"} | {name: str(number) for name, number in LEAST.items()})
     assert len(least.tuning.keys() & inspect.signature(Producer).parameters.keys()) == len(LEAST) + 1
-    assert isinstance(least.producer(), Producer)
+    assert isinstance(least.producer(Producer), Producer)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_no_password_is_shown() -> None:
     secrets = {"sasl.username": "ann", "sasl.password": SECRET, "ssl.key.password": SECRET}
     given = sasl() | secrets | {"security.protocol": "SASL_SSL"}
     sink = kafka.sink("t", servers="x:1", delivery="exactly-once", options=given)
-    made = Options.of(sink.spark_options)
+    made = Options.of(sink.own_options)
     assert SECRET not in repr(sink) + repr(made) + repr(made.security.authenticate())
     assert pickle.loads(pickle.dumps(made)).security.password == SECRET
 

@@ -17,7 +17,7 @@ from pyspark.sql import types as sql
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from penstock.errors import DataLost, PenstockError
-from penstock.kafka import exactly_once, kafka_records, kafka_source
+from penstock.kafka import kafka_records, kafka_source, kafka_writer
 from penstock.kafka.kafka_records import MOST_ROWS, TIMES, batches
 from penstock.kafka.kafka_settings import KafkaSettings, start_of
 from penstock.kafka.kafka_source import Ranges, TopicStreamReader, split
@@ -334,10 +334,10 @@ def test_errors_of_the_client_have_the_topic_and_the_next_step(
 
 
 def test_batches_of_a_task_are_joined_until_they_fill_several_record_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exactly_once, "GATHERED", 1000)
+    monkeypatch.setattr(kafka_writer, "GATHERED", 1000)
     some = [pa.record_batch({"value": pa.array([b"x" * size], pa.binary())}) for size in (300, 300, 900, 10, 2000, 5)]
     empty = some[0].slice(0, 0)
-    made = list(exactly_once._gathered(iter([empty, *some[:3], empty, *some[3:], empty])))
+    made = list(kafka_writer._gathered(iter([empty, *some[:3], empty, *some[3:], empty])))
     assert [batch.num_rows for batch in made] == [3, 2, 1]
     assert [len(value) for batch in made for value in batch["value"].to_pylist()] == [300, 300, 900, 10, 2000, 5]
-    assert list(exactly_once._gathered(iter([empty, empty]))) == []
+    assert list(kafka_writer._gathered(iter([empty, empty]))) == []

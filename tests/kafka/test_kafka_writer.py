@@ -27,7 +27,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from waiting import until
 
 from penstock.errors import PenstockError
-from penstock.kafka.exactly_once import BATCH, MARKERS, QUERY, PenstockKafka
+from penstock.kafka.kafka_writer import BATCH, MARKERS, QUERY, PenstockKafka
 from penstock.local.services import Services
 from penstock.markers import Marker
 from penstock.query import Batch, newest_in_checkpoint

@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.kafka import exactly_once
+from penstock.kafka import kafka_writer
 from penstock.markers import Marker, is_written, require_next
 from penstock.query import Batch, newest_in_checkpoint
 from penstock.wire.producer.transactions import Committed, Transactions
@@ -126,10 +126,10 @@ def test_each_task_of_a_batch_has_a_marker_however_many_there_are(tasks: int) ->
 
     def write(batch: Batch, task: int) -> bool:
         """Whether the task wrote its part now, and not before."""
-        place = asyncio.run(exactly_once.unwritten(cast(Transactions, offsets), batch, task, tasks))
+        place = asyncio.run(kafka_writer.unwritten(cast(Transactions, offsets), batch, task, tasks))
         if place:
             made = Committed(batch.number + 1, Marker.for_batch(batch, tasks).text())
-            asyncio.run(offsets.add_offsets(place.group, {(exactly_once.MARKERS, place.partition): made}))
+            asyncio.run(offsets.add_offsets(place.group, {(kafka_writer.MARKERS, place.partition): made}))
         return place is not None
 
     batch, following = (Batch("q", number, f"{number}", f"{number + 1}") for number in (6, 7))

@@ -222,6 +222,16 @@ REFUSED: dict[str, tuple[Callable[[SparkSession, Topics], Query], str]] = {
         ),
         r"the delivery exactly-once.*Next: leave delivery= out",
     ),
+    "our client writes": (
+        lambda spark, topics: ps.write(
+            topics.good(spark), kafka.sink(topics.out, servers=topics.servers, client="penstock")
+        ),
+        r"the client 'penstock'.*Next: leave client= out of kafka.sink",
+    ),
+    "table": (
+        lambda spark, topics: ps.write(topics.users(spark), kafka.sink(topics.out, servers=topics.servers)),
+        r"a table to the sink kafka",
+    ),
     "files": (
         lambda spark, topics: ps.write(topics.good(spark), files.sink("/tmp/never")),
         r"the sink files .*Next: write to a topic with kafka.sink",

@@ -20,7 +20,7 @@ from penstock.ingest.callers import new_key
 from penstock.ingest.ingest_settings import Given, IngestSettings, NoServers, read
 from penstock.kafka.client_options import Options
 from penstock.warm import PARTS
-from penstock.wire import Reader
+from penstock.wire import Producer, Reader
 from penstock.wire.admin import Admin
 from penstock.wire.errors import KafkaError
 
@@ -126,7 +126,7 @@ def _options(settings: IngestSettings) -> Options:
 def _clients(settings: IngestSettings, options: Options) -> ingest_server.Clients:
     patience = FOREVER if settings.spool else settings.times.kafka
     reader = Reader(settings.servers, request_timeout=GREETING, **_security(options))
-    return ingest_server.Clients(options.producer(delivery_timeout=patience), reader)
+    return ingest_server.Clients(options.producer(Producer, delivery_timeout=patience), reader)
 
 
 def _security(options: Options) -> dict[str, Any]:

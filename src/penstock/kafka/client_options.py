@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.delivery import DELIVERIES, EXACTLY_ONCE
 from penstock.errors import PenstockError
 from penstock.kafka.security import SAME, SETTINGS, Security, by_name
-from penstock.wire import Producer
 from penstock.wire.records.batch_header import HEADER_SIZE
 from penstock.wire.records.compression import CODECS, MAX_SIZE
+
+P = TypeVar("P")
 
 SINK = "the sink penstock-kafka"
 OWN = ("servers", "topic", "delivery", "compression", "query", "batch")
@@ -60,9 +61,9 @@ class Options:
             raise wrong(f"the query {query!r} and the batch {batch!r}", "give both, the batch as a number")
         return cls(options["servers"], options.get("topic", ""), delivery, tuning, security, query, int(batch or 0))
 
-    def producer(self, **more: Any) -> Producer:
+    def producer(self, make: Callable[..., P], **more: Any) -> P:
         """Call it in the process that uses the producer: a producer cannot be sent to another process."""
-        return Producer(
+        return make(
             self.servers,
             client_id="penstock-spark",
             tls=self.security.tls(),
@@ -70,6 +71,16 @@ class Options:
             **self.tuning,
             **more,
         )
+
+
+def has_all(given: Mapping[str, str]) -> bool:
+    """Whether our client has these options, and their way to protect connections."""
+    try:
+        options = by_name(given, KNOWN, SINK)
+        Security.of({name: options[name] for name in SETTINGS if name in options})
+    except PenstockError:
+        return False
+    return True
 
 
 def wrong(what: str, next: str) -> PenstockError:

@@ -1,15 +1,17 @@
 """Frames to Kafka topics: as Debezium events, as structs in one of the formats, records unchanged, or dead letters.
 
-With delivery "at-least-once" they go through Spark's own Kafka sink, with one producer per executor: a row may be
-written twice when a batch is repeated after a failure. With "exactly-once" they go through our own client
-(`exactly_once`), which writes nothing twice in a stream. Rows keep the order of their partition of the frame.
+They go through our own client (`kafka_writer`). With delivery "at-least-once" a row may be written twice when a batch
+is repeated after a failure; with "exactly-once" nothing is written twice in a stream. Spark's own Kafka sink, which
+also writes at least once, is for real-time mode and for options that our client lacks. Rows keep the order of their
+partition of the frame.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, functions as F, types as st
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -20,10 +22,13 @@ from penstock.codec.problem import CHANGE_TYPE, PROBLEM, TYPE, cell_headers, hea
 from penstock.codec.registry import Registry
 from penstock.codec.text_formats import Json
 from penstock.codec.typed_records import Codec, Side, struct_part
-from penstock.delivery import AT_LEAST_ONCE, DELIVERIES, EXACTLY_ONCE
+from penstock.delivery import AT_LEAST_ONCE, DELIVERIES, EXACTLY_ONCE, OURS, SPARKS
 from penstock.errors import PenstockError
 from penstock.query import Batch, KeyedFrame, in_batches
 from penstock.upsert import Newest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Order and durability depend on these; users cannot override them.
 FIXED = {
@@ -32,10 +37,11 @@ FIXED = {
     # The broker drops duplicates from retries, and keeps the order of batches in flight.
     "enable.idempotence": "true",
 }
+# A broker restart takes about a minute; meanwhile records wait instead of failing the batch.
+PATIENCE = {"delivery.timeout.ms": "180000"}
 # Better than the defaults of Spark's client for batches of small events; options override them.
 DEFAULTS = {
-    # A broker restart takes about a minute; meanwhile records wait instead of failing the batch.
-    "delivery.timeout.ms": "180000",
+    **PATIENCE,
     "max.block.ms": "180000",
     # A micro-batch sends its rows all at once: waiting a little fills the record batches ...
     "linger.ms": "10",
@@ -72,6 +78,7 @@ class KafkaSink:
     prefix: str | None
     options: Mapping[str, str] = field(repr=False)  # there may be passwords among them
     delivery: str = AT_LEAST_ONCE
+    client: str | None = None
     _planned: list[tuple[DataFrame, DataFrame]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
@@ -105,19 +112,39 @@ class KafkaSink:
         if self.delivery == EXACTLY_ONCE:
             # In batches, not through the format's stream writer, whose tasks cannot know how many tasks there are.
             return in_batches(frame, self.save)
+        if self._is_ours():
+            # A stage of the query writes. A sink of Python's would start a process for each batch.
+            return self._writing(frame).writeStream.format("noop")
+        return self.early(frame)
+
+    def early(self, frame: DataFrame) -> DataStreamWriter:
+        """The writer of a query in real-time mode: through Spark's client, as others hold rows back."""
         return self.records(frame).writeStream.format("kafka").options(**self.spark_options)
 
     def save(self, frame: DataFrame, batch: Batch | None = None) -> None:
         """Write one batch; without `batch`, a repeated call writes the rows again."""
-        records = self.records(frame)
         if self.delivery == EXACTLY_ONCE and batch:
-            # Here, because it loads the client, as in `_require_known`.
-            from penstock.kafka import exactly_once
+            # Here, because it loads the client's compiled loops, as in `_stage`.
+            from penstock.kafka import kafka_writer
             from penstock.kafka.client_options import Options
 
-            exactly_once.save(records, Options.of(self.spark_options), batch)
+            kafka_writer.save(self.records(frame), Options.of(self.own_options), batch)
+        elif self._is_ours():
+            self._writing(frame).collect()
         else:
-            records.write.format(self._spark_format).options(**self.spark_options).mode("append").save()
+            self.records(frame).write.format("kafka").options(**self.spark_options).mode("append").save()
+
+    def _is_ours(self) -> bool:
+        if self.delivery == AT_LEAST_ONCE and self.client is None:
+            return _has_all(self.options)
+        return self.client != SPARKS
+
+    def _writing(self, frame: DataFrame) -> DataFrame:
+        """The stage that writes the records; it has no rows."""
+        records, options = self.records(frame), self.own_options
+        if isinstance(self.topic, str):
+            records, options = records.drop("topic"), options | {"topic": self.topic}
+        return records.mapInArrow(_stage(options), "rows bigint")
 
     def keyed(self, table: KeyedFrame) -> Newest:
         """The sink of a table's rows, for a compacted topic: a record per row, without a value for a deleted row."""
@@ -135,15 +162,15 @@ class KafkaSink:
         return frame.select(key.alias("key"), value.alias("value"))
 
     @property
-    def spark_options(self) -> dict[str, str]:
-        if self.delivery == EXACTLY_ONCE:
-            return {**self.options, "servers": self.servers, "delivery": self.delivery}
-        producer = {**DEFAULTS, **self.options, **FIXED, "bootstrap.servers": self.servers}
-        return {f"kafka.{name}": value for name, value in producer.items()}
+    def own_options(self) -> dict[str, str]:
+        """The options of our client."""
+        return {**PATIENCE, **self.options, "servers": self.servers, "delivery": self.delivery}
 
     @property
-    def _spark_format(self) -> str:
-        return "penstock-kafka" if self.delivery == EXACTLY_ONCE else "kafka"
+    def spark_options(self) -> dict[str, str]:
+        """The options of Spark's client."""
+        producer = {**DEFAULTS, **self.options, **FIXED, "bootstrap.servers": self.servers}
+        return {f"kafka.{name}": value for name, value in producer.items()}
 
     def _as_they_are(self, frame: DataFrame) -> DataFrame:
         if "value" not in frame.columns:
@@ -187,6 +214,7 @@ def sink(
     registry: Registry | str | None = None,
     subjects: str = "topic",
     delivery: str = AT_LEAST_ONCE,
+    client: str | None = None,
     options: Mapping[str, str] | None = None,
 ) -> KafkaSink:
     """A Kafka sink for `penstock.write`.
@@ -195,8 +223,9 @@ def sink(
     `value`, and may have `key`, `headers` and `topic`. `topic` is a name or a column of the frame. `format` applies to
     events, and to keys and values that are structs; `codec` describes it with `registry`, `subjects` and `schemas`.
     `delivery` is "at-least-once", or "exactly-once" for readers of committed records. `options` are settings of Kafka's
-    producer, such as `security.protocol`; with "exactly-once", those listed in docs/delivery.md. Raises `PenstockError`
-    if an argument or option is not valid.
+    producer, such as `security.protocol`. `client` is "penstock", which has those listed in docs/delivery.md, or
+    "spark" for Spark's own Kafka sink; by default the first, if it has the given options and the pipeline is not in
+    real-time mode. Raises `PenstockError` if an argument or option is not valid.
     """
     if not re.fullmatch(r"[^\s,:]+:\d+(,[^\s,:]+:\d+)*", servers):
         raise PenstockError(
@@ -208,11 +237,27 @@ def sink(
         raise PenstockError(
             f"unknown delivery {delivery!r}", where="kafka.sink", next=f"use {' or '.join(map(repr, DELIVERIES))}"
         )
+    if client not in (None, OURS, SPARKS) or (client == SPARKS and delivery == EXACTLY_ONCE):
+        what = "Spark's client has no exactly-once delivery" if client == SPARKS else f"unknown client {client!r}"
+        raise PenstockError(what, where="kafka.sink", next=f"leave client= out, or use {OURS!r}")
     chosen = _codec(format, registry, subjects, schemas)
-    made = KafkaSink(topic, servers, format, chosen, prefix, _producer_options(options or {}), delivery)
-    if delivery == EXACTLY_ONCE:
-        _require_known(made.spark_options)
+    made = KafkaSink(topic, servers, format, chosen, prefix, _producer_options(options or {}), delivery, client)
+    if client == OURS or delivery == EXACTLY_ONCE or (client is None and _has_all(made.options)):
+        _require_valid(made.own_options, "delivery='exactly-once'" if delivery == EXACTLY_ONCE else f"client={OURS!r}")
     return made
+
+
+def _stage(options: Mapping[str, str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    given = tuple(sorted(options.items()))
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # Here, because it loads the client's compiled loops, which only the workers need.
+        from penstock.kafka.kafka_writer import write_part
+
+        write_part(given, batches)
+        return iter(())
+
+    return write
 
 
 def _codec(format: str, registry: Registry | str | None, subjects: str, schemas: bool) -> Codec:
@@ -225,15 +270,21 @@ def _codec(format: str, registry: Registry | str | None, subjects: str, schemas:
         raise PenstockError(error.what, where="kafka.sink", next=next) from None
 
 
-def _require_known(options: Mapping[str, str]) -> None:
+def _has_all(options: Mapping[str, str]) -> bool:
+    # Here, as other sinks do not need it.
+    from penstock.kafka.client_options import has_all
+
+    return has_all(options)
+
+
+def _require_valid(options: Mapping[str, str], because: str) -> None:
     """Raise now the errors that would otherwise come when the query starts."""
-    # Here, because it loads the client, whose compiled loops take a quarter of a second that others need not wait for.
     from penstock.kafka.client_options import Options
 
     try:
         Options.of(options)
     except PenstockError as error:
-        raise PenstockError(error.what, where="kafka.sink with delivery='exactly-once'", next=error.next) from None
+        raise PenstockError(error.what, where=f"kafka.sink with {because}", next=error.next) from None
 
 
 def _producer_options(options: Mapping[str, str]) -> dict[str, str]:
@@ -266,18 +317,31 @@ class DeadLetters:
         """How a checkpoint identifies the sink."""
         return self.kafka.target
 
+    @property
+    def client(self) -> str | None:
+        return self.kafka.client
+
     def records(self, frame: DataFrame) -> DataFrame:
         return self.kafka.records(letters(frame))
 
     def stream(self, frame: DataFrame) -> DataStreamWriter:
         return self.kafka.stream(letters(frame))
 
+    def early(self, frame: DataFrame) -> DataStreamWriter:
+        """The writer of a query in real-time mode."""
+        return self.kafka.early(letters(frame))
+
     def save(self, frame: DataFrame, batch: Batch) -> None:
         self.kafka.save(letters(frame), batch)
 
 
 def dead_letters(
-    topic: str, *, servers: str, delivery: str = AT_LEAST_ONCE, options: Mapping[str, str] | None = None
+    topic: str,
+    *,
+    servers: str,
+    delivery: str = AT_LEAST_ONCE,
+    client: str | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> DeadLetters:
     """A sink for the bad rows of a `kafka.read` frame: `write(frame, dead_letters("clicks.dead", ...))`.
 
@@ -288,7 +352,7 @@ def dead_letters(
     `.type` and `.exception.message`. The arguments are those of `kafka.sink`. `write` raises `PenstockError` if the
     frame has no column `problem`.
     """
-    return DeadLetters(sink(topic, servers=servers, delivery=delivery, options=options))
+    return DeadLetters(sink(topic, servers=servers, delivery=delivery, client=client, options=options))
 
 
 def letters(frame: DataFrame) -> DataFrame:

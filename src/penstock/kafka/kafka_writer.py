@@ -1,7 +1,10 @@
-"""`format("penstock-kafka")`: Arrow batches of Spark to Kafka through our own client, exactly once in a stream.
+"""Arrow batches of Spark to Kafka through our own client: `format("penstock-kafka")`, and what `kafka.sink` does.
 
-Each task of a micro-batch is one transaction. With its records it commits a marker: the number of the batch, as the
-offset of a consumer group that is named after the query, and a digest of the batch's offsets, as metadata (`markers`).
+At least once, the tasks of a process share its producer (`write_part`).
+
+Exactly once, each task of a micro-batch is one transaction. With its records it commits a marker: the number of the
+batch, as the offset of a consumer group that is named after the query, and a digest of the batch's offsets, as metadata
+(`markers`).
 A task that runs again after a crash takes over the transactional id, which ends or fences the open transaction of an
 older attempt, and reads the markers: if its batch was committed before, it writes nothing. So a reader of committed
 records sees each row of each batch once, if a batch that is run again gives each task the same rows, as Spark's
@@ -12,7 +15,8 @@ batch with the same number, or of the same batch with another number of tasks is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from math import ceil
 from typing import NamedTuple
 
@@ -32,6 +36,7 @@ from penstock.delivery import AT_LEAST_ONCE, EXACTLY_ONCE
 from penstock.kafka.client_options import Options, wrong
 from penstock.markers import Marker, is_written
 from penstock.query import Batch, newest_in_checkpoint
+from penstock.wire import BlockingProducer, Producer
 from penstock.wire.producer.table_receipts import by_topic
 from penstock.wire.producer.transactions import Committed, Transactions
 from penstock.wire.records.record_encoder import COLUMNS
@@ -42,8 +47,12 @@ QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 """Spark's names for the query and the micro-batch in the properties of a task."""
 TASKS = "penstock.tasks"
 """Our name there for a batch's number of tasks."""
+Settings = tuple[tuple[str, str], ...]
+"""Names and values of options, for `Options.of`."""
 GATHERED = 4 << 20
 """Bytes of rows to encode together."""
+IDLE = 60.0
+"""Seconds after which a producer that no task has used is replaced: a broker forgets it, and closes its connections."""
 
 
 class PenstockKafka(DataSource):
@@ -54,14 +63,12 @@ class PenstockKafka(DataSource):
         return "penstock-kafka"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        options = Options.of(dict(self.options))
-        check(schema, options)
-        return StreamWriter(options, self.options.get("checkpointLocation", ""))
+        check(schema, Options.of(dict(self.options)))
+        return StreamWriter(_settings(self.options), self.options.get("checkpointLocation", ""))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        options = Options.of(dict(self.options))
-        check(schema, options)
-        return BatchWriter(options)
+        check(schema, Options.of(dict(self.options)))
+        return BatchWriter(_settings(self.options))
 
 
 def check(schema: StructType, options: Options) -> None:
@@ -82,20 +89,21 @@ class StreamWriter(DataSourceStreamArrowWriter):
     tasks: a task can outlive its query, and would find the offsets of another batch in a checkpoint that was restored.
     """
 
-    def __init__(self, options: Options, checkpoint: str) -> None:
-        self.options = options
+    def __init__(self, settings: Settings, checkpoint: str) -> None:
+        self.settings = settings
         self.number, self.start, self.end = newest_in_checkpoint(checkpoint)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         task = TaskContext.get()
         assert task
         query, batch = task.getLocalProperty(QUERY), task.getLocalProperty(BATCH)
-        if self.options.delivery == AT_LEAST_ONCE or query is None or batch is None:
-            asyncio.run(_write(self.options, iterator))
+        options = Options.of(dict(self.settings))
+        if options.delivery == AT_LEAST_ONCE or query is None or batch is None:
+            write_part(self.settings, iterator)
         else:
             number = int(batch)
             offsets = (self.start, self.end) if number == self.number else ("", "")
-            write_once(self.options, iterator, Batch(query, number, *offsets))
+            write_once(options, iterator, Batch(query, number, *offsets))
         return WriterCommitMessage()
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -111,21 +119,47 @@ class BatchWriter(DataSourceArrowWriter):
     Without transactions, the rows of a failed task stay, and a retry writes them again.
     """
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        options = self.options
+        options = Options.of(dict(self.settings))
         if options.delivery == EXACTLY_ONCE and options.query:
             write_once(options, iterator, Batch(options.query, options.batch))
         else:
-            asyncio.run(_write(options, iterator))
+            write_part(self.settings, iterator)
         return WriterCommitMessage()
 
 
-async def _write(options: Options, batches: Iterator[pa.RecordBatch]) -> None:
-    async with options.producer() as producer:
-        await producer.send_tables(_parts(batches, options.topic))
+def _settings(options: Mapping[str, str]) -> Settings:
+    return tuple(sorted(options.items()))
+
+
+def write_part(given: Settings, batches: Iterator[pa.RecordBatch]) -> None:
+    """Write the rows of a task with the producer of its process; a task that runs again writes them again."""
+    producer = _producer(given)
+    try:
+        producer.send_tables(_parts(batches, dict(given).get("topic", "")))
+    except BaseException:
+        del _producers[given]
+        producer.close()
+        raise
+    _producers[given] = producer, time.monotonic()
+
+
+_producers: dict[Settings, tuple[BlockingProducer, float]] = {}
+"""The producers of this process, and when a task last used each."""
+
+
+def _producer(given: Settings) -> BlockingProducer:
+    found, used = _producers.get(given, (None, 0.0))
+    if found and time.monotonic() < used + IDLE:
+        return found
+    if found:
+        found.close()
+    made = Options.of(dict(given)).producer(BlockingProducer)
+    _producers[given] = made, time.monotonic()
+    return made
 
 
 def save(records: DataFrame, options: Options, batch: Batch) -> None:
@@ -156,7 +190,7 @@ def write_once(options: Options, batches: Iterator[pa.RecordBatch], batch: Batch
 
 async def _write_once(options: Options, batches: Iterator[pa.RecordBatch], batch: Batch, task: int, tasks: int) -> None:
     async with (
-        options.producer(transactional_id=f"{_group(batch)}-{task}") as producer,
+        options.producer(Producer, transactional_id=f"{_group(batch)}-{task}") as producer,
         producer.transaction() as transaction,
     ):
         place = await unwritten(transaction, batch, task, tasks)
