@@ -24,6 +24,7 @@ setup: .venv/fetched .venv/compiled $(PLUGIN)
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed; set PYTHON to one"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python scripts/install.py
+	$(BIN)/python -m compileall -q src
 	@touch $@
 
 .venv/fetched-for-demo: .venv/installed $(LOCKS)

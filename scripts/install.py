@@ -24,7 +24,8 @@ PIP = (sys.executable, "-m", "pip", "install", "--quiet")
 UV = (sys.executable, "-m", "uv", "pip", "install", "--python", sys.executable)
 STEPS = (
     (*PIP, *HASHED, "requirements/build.txt"),
-    (*UV, "--no-build-isolation", *HASHED, "requirements/dev.txt"),
+    # Where Python writes no bytecode (PYTHONDONTWRITEBYTECODE), each process would compile hundreds of modules again.
+    (*UV, "--compile-bytecode", "--no-build-isolation", *HASHED, "requirements/dev.txt"),
     (*UV, "--no-build-isolation", "--no-deps", "--editable", "."),
 )
 SETTINGS = {

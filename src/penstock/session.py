@@ -34,6 +34,10 @@ COMPILER = (
     " -XX:Tier4CompileThreshold=45000 -XX:-DontCompileHugeMethods"
 )
 
+# Live objects of a few queries take 100 MB. By default the heap begins with more, in proportion to the machine's
+# memory, and stays as large as it has once been.
+HEAP = "-Xms96m -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40"
+
 LAUNCHER = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options of the short-lived JVM with which Spark makes its command line."""
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -65,7 +69,7 @@ def spark(app: str = "penstock", cores: int = 2, memory: str = "1g", **conf: str
 
 
 def _settings(app: str, cores: int, memory: str) -> dict[str, str]:
-    logging = files("penstock") / "log4j2.properties"
+    logging = f"-Dlog4j2.configurationFile={files('penstock') / 'log4j2.properties'}"
     return {
         "spark.app.name": app,
         # A task may fail three times before its batch fails: a Python worker that dies is replaced.
@@ -73,7 +77,7 @@ def _settings(app: str, cores: int, memory: str) -> dict[str, str]:
         "spark.driver.memory": memory,
         "spark.driver.host": HOST,
         "spark.driver.bindAddress": HOST,
-        JAVA_OPTIONS: f"-Dlog4j2.configurationFile={logging} -XX:-UsePerfData {COMPILER} {avro_limits.JAVA_OPTIONS}",
+        JAVA_OPTIONS: f"{logging} -XX:-UsePerfData {COMPILER} {HEAP} {avro_limits.JAVA_OPTIONS}",
         "spark.jars": ",".join(map(str, jars.fetch("spark"))),
         "spark.python.daemon.module": "penstock.workers",
         "spark.python.worker.reuse": "true",

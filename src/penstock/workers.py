@@ -8,39 +8,56 @@ here.
 from __future__ import annotations
 
 import gc
-from itertools import count
+from contextlib import suppress
+from importlib import import_module
 
-import numba  # noqa: F401
+import numba
 import pandas  # type: ignore[import-untyped]  # noqa: F401
 import pyarrow.compute  # noqa: F401
 from pyspark import daemon
 
 from penstock.native import shared_memory
 
-THOROUGH = 200
-"""One of so many full collections looks at all objects."""
+OWN = "penstock.cdc.partition_read", "penstock.kafka.kafka_records", "penstock.kafka.kafka_writer"
+"""Modules of our sources and sinks; packages that some of them need may be missing."""
+MOST = 300_000
+"""Objects that may have survived full collections before the next one looks at all objects."""
+
+
+def load() -> None:
+    """Load what workers need, so that they share its memory."""
+    for name in OWN:
+        with suppress(ImportError):
+            import_module(name)
+    # The first compiled loop loads numba's compiler, which is a quarter of what a worker has in memory.
+    numba.njit(lambda: 0)()
 
 
 def freeze_what_stays() -> None:
     """From now on a full garbage collection looks at the objects that were made since the last one.
 
-    A worker collects after each task. To look at all that the libraries have made takes 50 ms: more than a small task.
+    A worker collects after each task. To look at all that the libraries have made takes 50 ms, more than a small task,
+    and writes to memory that workers share. So that only happens when many objects have stayed.
     """
-    numbers = count(1)
+    stayed = 0
 
     def frozen(phase: str, about: dict[str, int]) -> None:
+        nonlocal stayed
         if about["generation"] < 2:
             return
         if phase == "stop":
+            stayed = 0 if stayed > MOST else stayed + len(gc.get_objects(2))
             gc.freeze()
-        elif next(numbers) % THOROUGH == 0:
+        elif stayed > MOST:
             gc.unfreeze()
 
-    gc.callbacks.append(frozen)
     gc.collect()
+    gc.freeze()
+    gc.callbacks.append(frozen)
 
 
 if __name__ == "__main__":
+    load()
     freeze_what_stays()
     shared_memory.begin()
     daemon.manager()
