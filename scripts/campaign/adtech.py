@@ -17,7 +17,6 @@ from penstock_demo import child
 from penstock_demo.adtech import reads, site
 from penstock_demo.adtech.parts import Ingest
 from penstock_demo.adtech.run import Demo, create
-from penstock_demo.parts import Pipeline
 from penstock_demo.stage import Options
 from penstock_demo.view import View
 
@@ -76,13 +75,12 @@ class AdtechRound(Breaking, Demo):
     def _kafka(self) -> str:
         return self._world.reached("kafka", self._kinds)
 
-    def _pipe(self) -> Pipeline:
-        environment = {
+    def _environment(self) -> dict[str, str]:
+        return {
             "PENSTOCK_DEMO_CQL": self._world.cql,
             "PENSTOCK_DEMO_KAFKA": self._kafka(),
             "PENSTOCK_DEMO_POSTGRES": self._world.reached("postgres", self._kinds),
         }
-        return Pipeline(self._folder, self.target, environment, stay=False, cores=self.cores)
 
     def _load_arguments(self) -> list[str]:
         address = self._ingest.address

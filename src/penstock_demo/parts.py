@@ -122,7 +122,10 @@ class Part:
 
 
 class Pipeline(Part):
-    """`penstock run` of a demo's pipeline, FILE.py:NAME; `close` waits for the batch in flight."""
+    """`penstock run` of a demo's pipeline, FILE.py:NAME; `close` waits for the batch in flight.
+
+    `part` is its name in the demo, and that of its log.
+    """
 
     def __init__(
         self,
@@ -132,12 +135,13 @@ class Pipeline(Part):
         *,
         stay: bool,
         cores: int = 2,
+        part: str = "pipeline",
     ) -> None:
         self.batch: tuple[int, float] | None = None
         """Rows and seconds of the newest batch."""
         self._checkpoints, self._target, self._read = root / "checkpoints", target, 0
         command = ["run", target, "--verbose", "--checkpoints", str(self._checkpoints), "--cores", str(cores)]
-        super().__init__("pipeline", command, environment, root / "pipeline.log", stay=stay, patience=PATIENCE)
+        super().__init__(part, command, environment, root / f"{part}.log", stay=stay, patience=PATIENCE)
 
     @property
     def reads(self) -> bool:
@@ -272,9 +276,13 @@ class Cpu:
 
     @classmethod
     def now(cls, pids: Mapping[str, int], pipeline: int, load: float) -> Cpu:
-        """`pids` are process ids of parts by name, `pipeline` that of `penstock run`, `load` the load's CPU seconds."""
+        """`pids` are process ids of parts by name, `pipeline` that of `penstock run`, `load` the load's CPU seconds.
+
+        The CPU time of a part includes that of the processes below it.
+        """
         by_pid = {one.pid: one.cpu for one in child.listed()}
-        used = {name: by_pid.get(pid, 0.0) for name, pid in pids.items()} | {"load": load}
+        trees = {name: [pid, *(one.pid for one in child.below(pid))] for name, pid in pids.items()}
+        used = {name: sum(by_pid.get(pid, 0.0) for pid in tree) for name, tree in trees.items()} | {"load": load}
         tree = child.below(pipeline)
         used["spark"] = sum(one.cpu for one in tree if "java" in one.command.split(" ", 1)[0])
         used["workers"] = sum(one.cpu for one in tree if _is_worker(one))

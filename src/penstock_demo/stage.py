@@ -229,11 +229,13 @@ class Stage(Generic[S, V]):
         self._stack.callback(self._pipeline.close)
 
     def _pipe(self) -> Pipeline:
+        return Pipeline(self._root, self.target, self._environment(), stay=self._options.keep, cores=self.cores)
+
+    def _environment(self) -> dict[str, str]:
+        """The addresses for pipelines."""
         running = self._running
-        environment = {"PENSTOCK_DEMO_CQL": running.cql, "PENSTOCK_DEMO_KAFKA": running.kafka}
-        if "postgres" in self.also:
-            environment["PENSTOCK_DEMO_POSTGRES"] = running.postgres
-        return Pipeline(self._root, self.target, environment, stay=self._options.keep, cores=self.cores)
+        found = {"PENSTOCK_DEMO_CQL": running.cql, "PENSTOCK_DEMO_KAFKA": running.kafka}
+        return found | ({"PENSTOCK_DEMO_POSTGRES": running.postgres} if "postgres" in self.also else {})
 
     def _await_parts(self) -> None:
         """Wait until the load may start."""

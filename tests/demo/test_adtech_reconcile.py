@@ -28,6 +28,9 @@ class Run:
     stored: list[Stored]
     wanted: Expected
     now: int
+    taken: list[Stored] = field(default_factory=list)
+    """What the first hop read; damages of `stored` are not its."""
+    checked: list[Stored] = field(default_factory=list)
     visits: list[Visit] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     members: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -39,6 +42,7 @@ class Run:
     def report(self) -> Report:
         found = Report()
         reconcile.check_stored(found, self.journal, self.stored)
+        reconcile.check_checked(found, self.taken, self.checked)
         reconcile.check_persons(found, self.wanted, self.visits)
         reconcile.check_changes(found, self.wanted, self.changes)
         reconcile.check_table(found, "members", model.members_at(self.wanted.changes, self.now), self.members)
@@ -91,6 +95,12 @@ def delivered(wanted: Expected, half: int, now: int) -> tuple[list[dict[str, Any
     return [receipt(full), receipt(changes)], full + changes
 
 
+def passed_on(one: Stored) -> Stored:
+    """What the first hop writes of a stored event."""
+    place = {"origin": f"{one.partition}-{one.offset}", "timestamp": one.appended, "nothing": None}
+    return one._replace(appended=one.appended + 20, value=orjson.dumps(orjson.loads(one.value) | place))
+
+
 @pytest.fixture(scope="module")
 def good() -> Run:
     journal, stored = posted()
@@ -107,6 +117,8 @@ def good() -> Run:
         stored,
         wanted,
         end,
+        stored,
+        [passed_on(one) for one in stored],
         visits,
         list(wanted.changes),
         model.members_at(wanted.changes, end),
@@ -154,6 +166,24 @@ DAMAGES: dict[str, tuple[str, str, Callable[[Run], Run]]] = {
         lambda run: replace(
             run, stored=[run.stored[0]._replace(value=run.stored[0].value.replace(b"t0", b"t1", 1)), *run.stored[1:]]
         ),
+    ),
+    "an event that the first hop did not pass on": (
+        "checked",
+        "lost",
+        lambda run: replace(run, checked=run.checked[1:]),
+    ),
+    "an event that the first hop changed": (
+        "checked",
+        "wrong",
+        lambda run: replace(
+            run,
+            checked=[run.checked[0]._replace(value=run.checked[0].value.replace(b"t0", b"t1", 1)), *run.checked[1:]],
+        ),
+    ),
+    "an event that the first hop made up": (
+        "checked",
+        "wrong",
+        lambda run: replace(run, checked=[*run.checked, passed_on(run.stored[0]._replace(offset=9_999))]),
     ),
     "an event without a person's record": (
         "persons",
@@ -281,6 +311,11 @@ def test_a_damage_is_found(good: Run, damage: str) -> None:
     assert any((told["stage"], told["problem"]) == (stage, problem) for told in report.examples)
     touched = {name for name, found in report.problems.items() if found.total()}
     assert touched == {stage}
+
+
+def test_what_the_first_hop_repeats_is_counted(good: Run) -> None:
+    report = replace(good, checked=[*good.checked, *good.checked[:3]]).report()
+    assert (report.repeated, report.ok) == (3, True)
 
 
 def test_an_event_that_came_after_the_rules_waited_is_counted(good: Run) -> None:

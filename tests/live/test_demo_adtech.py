@@ -20,20 +20,24 @@ COUNTS = ("lost", "duplicated", "wrong")
 @pytest.mark.kill
 def test_parts_killed_in_the_middle(tmp_path: Path) -> None:
     root, result = tmp_path / "root", tmp_path / "demo.json"
-    breaks = ("--break", "ingest", "--break", "worker")
+    breaks = ("--break", "ingest", "--break", "first-hop", "--break", "worker")
     demo = start(root, "adtech", "--seconds", "10", "--rate", "200", *breaks, "--json", str(result))
     said = finish(demo)
     assert demo.returncode == 0, said
     verdict = json.loads(result.read_text())
     assert {name: verdict[name] for name in COUNTS} == dict.fromkeys(COUNTS, 0)
-    assert verdict["broken"] == ["ingest", "worker"]
+    assert verdict["broken"] == ["ingest", "first-hop", "worker"]
     compared = {stage: numbers["compared"] for stage, numbers in verdict["stages"].items()}
     assert all(compared.values()), compared
+    assert compared["checked"] == compared["stored"] + verdict["copies"]
+    # What the first hop has sent since its last checkpoint, five minutes ago at most, it sends again.
+    assert verdict["repeated"] > 100
     assert compared["stored"] == compared["persons"] == verdict["events"] > 1000
     assert compared["changes"] == verdict["changes"] > 200
     assert verdict["retries"] > 0
     assert verdict["refused"] > 0
-    assert 0 < verdict["delay_s"]["p50"] <= verdict["delay_s"]["p99"]
+    for delays in ("delay_s", "first_hop_s"):
+        assert 0 < verdict[delays]["p50"] <= verdict[delays]["p99"]
     assert left(root) == {}
 
 

@@ -47,7 +47,7 @@ ADTECH = Application(
     "penstock_demo.adtech",
     "500",
     Path(".penstock/adtech"),
-    ("ingest", "spark", "worker", "kafka", "cassandra", "postgres"),
+    ("ingest", "first-hop", "spark", "worker", "kafka", "cassandra", "postgres"),
     NEEDED | NEEDED_BY_ADTECH,
     "penstock[demo,segments,postgres,ingest]",
 )

@@ -1,7 +1,7 @@
-"""The demo's pipeline: the person of each event, the segments of each person, and counts for each campaign.
+"""The demo's pipelines: the good events at once; and the person of each, segments of persons, and counts for campaigns.
 
-Each query reads the events themselves. Segments could read the output of the first query; but then their clock, which
-runs on its own, would be ahead of the events that wait while that query restarts.
+`checked` is a first hop in real-time mode. Persons read what it writes. Segments and counts read the events themselves:
+their clock, which runs on its own, would be ahead of the events that wait while the first hop restarts.
 """
 
 import os
@@ -22,6 +22,23 @@ EVENT = (
     "id string NOT NULL, tracker string, event string, ts long, campaign string, price long, "
     "cookie string, device string, email_hash string"
 )
+ORIGIN = "origin"
+"""Partition and offset of an event in `tracking`: the first hop sends it again with the same one."""
+
+
+@ps.pipeline(every="real-time")
+def checked(spark: SparkSession) -> Query:
+    """Each event that can be read, hundredths of a second after its arrival; at least once."""
+    events = kafka.read(spark, site.EVENTS, servers=SERVERS, schema=EVENT, name="arrived").where("problem IS NULL")
+    told = events.select(
+        "key",
+        F.struct(
+            *(column.split()[0] for column in EVENT.split(", ")),
+            F.concat_ws("-", "partition", "offset").alias(ORIGIN),
+            _millis("timestamp"),
+        ).alias("value"),
+    )
+    return ps.write(told, kafka.sink(site.CHECKED, servers=SERVERS), name="checked")
 
 
 @ps.pipeline(every="2 seconds")
@@ -33,9 +50,10 @@ def adtech(spark: SparkSession) -> list[Query]:
 
 def persons(spark: SparkSession) -> Query:
     """Each event with its person and all known identities of the person."""
-    found = cql.match(
-        _events(spark, "seen"), store=IDS, ids=site.KINDS, into="person", unknown="create", ttl="1 day", fresh=FRESH
-    )
+    checked = _events(spark, "seen", site.CHECKED, f"{EVENT}, {ORIGIN} string NOT NULL", late="15 minutes")
+    # The first hop repeats what came since its last checkpoint, at most five minutes, when it was killed.
+    once = checked.dropDuplicatesWithinWatermark([ORIGIN])
+    found = cql.match(once, store=IDS, ids=site.KINDS, into="person", unknown="create", ttl="1 day", fresh=FRESH)
     visits = found.select(F.col("person").alias("key"), F.struct("id", "event", "person", "person_ids").alias("value"))
     return ps.write(visits, kafka.sink(site.VISITS, servers=SERVERS, delivery="exactly-once"), name="persons")
 
@@ -82,9 +100,11 @@ def minutes(spark: SparkSession) -> Query:
     return ps.write(rows, postgres.sink(site.COUNTS, url=POSTGRES, key=["campaign", "minute"]), name="minutes")
 
 
-def _events(spark: SparkSession, name: str) -> DataFrame:
+def _events(
+    spark: SparkSession, name: str, topic: str = site.EVENTS, schema: str = EVENT, late: str = "2 minutes"
+) -> DataFrame:
     return kafka.read(
-        spark, site.EVENTS, servers=SERVERS, schema=EVENT, at="timestamp_millis(ts)", late="2 minutes", name=name
+        spark, topic, servers=SERVERS, schema=schema, at="timestamp_millis(ts)", late=late, name=name
     ).where("problem IS NULL")
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping
 from contextlib import closing
 from datetime import UTC
+from typing import Any
 
 import orjson
 from adbc_driver_postgresql import dbapi
@@ -19,6 +21,7 @@ from penstock_demo.node import connect
 
 TOPICS = {
     site.EVENTS: site.PARTITIONS,
+    site.CHECKED: site.PARTITIONS,
     site.VISITS: site.PARTITIONS,
     **dict.fromkeys(site.CHANGES, site.PARTITIONS),
     # One destination reads its records in order.
@@ -33,21 +36,41 @@ def create_topics(servers: str, *, copies: int = 1, config: Mapping[str, str] | 
 
 
 class Reader(watch.Watch):
-    """Counts the matched events, and keeps the membership events."""
+    """Counts the matched events, keeps the membership events, and times the first hop."""
 
     def __init__(self, servers: str) -> None:
-        super().__init__(watch.consumer(servers, dict.fromkeys((site.VISITS, *site.CHANGES), site.PARTITIONS)))
+        topics = dict.fromkeys((site.CHECKED, site.VISITS, *site.CHANGES), site.PARTITIONS)
+        super().__init__(watch.consumer(servers, topics))
         self.visits = 0
+        self._hops = array("q")
+        """Pairs of the times at which Kafka got an event and what the first hop made of it, in milliseconds."""
+        self._hopped: dict[int, int] = {}
+        """The last offset by partition of the events that the first hop has passed on."""
         self.changes: list[Change] = []
 
     def _take(self, message: Message, now: int) -> None:
         if message.topic() == site.VISITS:
             self.visits += 1
             return
+        if message.topic() == site.CHECKED:
+            self._hop(orjson.loads(message.value()), message.timestamp()[1])
+            return
         change = change_of(message.value())
         self.changes.append(change)
         if change.event in site.AT_ONCE and change.segment != site.BY_TIME:
             self._timed(change.at * 1000, now)
+
+    def _hop(self, told: dict[str, Any], left: int) -> None:
+        partition, offset = map(int, told["origin"].split("-"))
+        # What it repeats comes in order again.
+        if offset > self._hopped.get(partition, -1):
+            self._hopped[partition] = offset
+            self._hops.extend((told["timestamp"], left))
+
+    def hops_since(self, since: int) -> list[int]:
+        """The sorted delays of the first hop, by Kafka's clock; all in microseconds."""
+        pairs = zip(self._hops[::2], self._hops[1::2], strict=False)
+        return sorted((left - came) * 1000 for came, left in pairs if came * 1000 >= since)
 
 
 def change_of(value: bytes) -> Change:

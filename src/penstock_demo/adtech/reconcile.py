@@ -1,8 +1,9 @@
 """The proof: compares acknowledged events with what independent clients read, in stages, with pure functions.
 
 - stored: each acknowledged event at least once, as it was posted; more often only if its request was sent again.
-- persons: each stored copy with its person. For an action it is the person by the links so far, with all identities.
-  For a sign-in, which makes links, it is a name between the event's own and the person at the end.
+- checked: each stored copy at least once, unchanged, with its time in Kafka.
+- persons: each stored copy once, with its person. For an action it is the person by the links so far, with all
+  identities. For a sign-in, which makes links, it is a name between the event's own and the person at the end.
 - changes: the membership events of the model, each once.
 - members: the model's members whose time is not over.
 - reach: how many persons entered or prolonged each segment.
@@ -33,7 +34,7 @@ EXAMPLES = 5
 HORIZON = 60_000
 """Milliseconds for which the model continues after the last event: all short memberships are over by then."""
 MEMBER = ("enter", "prolong")
-STAGES = ("stored", "persons", "changes", "members", "reach", "minutes", "deliveries")
+STAGES = ("stored", "checked", "persons", "changes", "members", "reach", "minutes", "deliveries")
 PROBLEMS = ("lost", "duplicated", "wrong")
 Event = dict[str, Any]
 
@@ -71,6 +72,8 @@ class Report:
     compared: Counter[str] = field(default_factory=Counter)
     copies: int = 0
     """Further copies of events whose request was sent again."""
+    repeated: int = 0
+    """Stored copies that the first hop wrote again."""
     late: int = 0
     """Events that reached Kafka later than the rules wait: the memberships of their persons are not compared."""
 
@@ -145,6 +148,22 @@ def _check_copies(report: Report, id: str, was: Posted, copies: Sequence[tuple[i
         report.add("stored", "duplicated", id, f"{len(was.stamps)} requests", f"{len(copies)} copies")
     if len({partition for partition, _, _ in copies}) > 1:
         report.add("stored", "wrong", id, "copies in one partition, that of the tracker", copies)
+
+
+def check_checked(report: Report, stored: Iterable[Stored], records: Iterable[Stored]) -> None:
+    """Compare what the first hop has written with the stored copies; it may write one again."""
+    copies = {f"{one.partition}-{one.offset}": one for one in stored}
+    report.compared["checked"] += len(copies)
+    found: set[str] = set()
+    for record in records:
+        told = {name: value for name, value in orjson.loads(record.value).items() if value is not None}
+        origin = told.pop("origin", None)
+        was = copies.get(origin)
+        _compare(report, "checked", origin, was and orjson.loads(was.value) | {"timestamp": was.appended}, told)
+        report.repeated += origin in found
+        found.add(origin)
+    for origin in copies.keys() - found:
+        report.add("checked", "lost", origin, copies[origin], None)
 
 
 def expected(events: Iterable[Event], copies: Mapping[str, int], late: Collection[str] = ()) -> Expected:

@@ -21,10 +21,15 @@ from penstock_demo.adtech.parts import Ingest, start_deliveries
 from penstock_demo.adtech.reconcile import Expected, Report
 from penstock_demo.adtech.verdict import Verdict
 from penstock_demo.node import connect
+from penstock_demo.parts import Pipeline
 from penstock_demo.stage import START, Options, Running, Stage
 from penstock_demo.view import Board, View
 from penstock_demo.watch import percentile
 
+PIPELINES = Path(__file__).with_name("pipelines.py")
+FIRST_HOP = f"{PIPELINES}:checked"
+SLOTS = 16
+"""Of the first hop: more than partitions, whose number may grow; they mostly wait."""
 WARM = 0.8
 """Visitors who may act, as a share of the events per second, before the load runs at its full rate."""
 SYNCED = ("buyers", "interested")
@@ -36,11 +41,11 @@ OVERDUE = 2_000
 class Demo(Stage[Status, Verdict]):
     """The parts of ad-tech, and the proof."""
 
-    target = f"{Path(__file__).with_name('pipelines.py')}:adtech"
+    target = f"{PIPELINES}:adtech"
     load_module, load_status = "penstock_demo.adtech.load", Status
-    also, parts = ("postgres",), ("ingest", "pipeline")
-    logs = ("pipeline.log", "ingest.log", "deliveries.log")
-    starting, draining = "starting ingest and the pipeline", "waiting for what is due"
+    also, parts = ("postgres",), ("ingest", "first-hop", "pipeline")
+    logs = ("pipeline.log", "first-hop.log", "ingest.log", "deliveries.log")
+    starting, draining = "starting ingest and the pipelines", "waiting for what is due"
     warming, working, judging = "signing in", "acting", "comparing everything with the model"
     # Three queries, whose tasks mostly wait for Python and for databases.
     cores = 4
@@ -62,6 +67,10 @@ class Demo(Stage[Status, Verdict]):
     def _start_parts(self) -> None:
         self._ingest = self._processes["ingest"] = self._take_in()
         self._stack.callback(self._ingest.close)
+        self._first_hop = self._processes["first-hop"] = Pipeline(
+            self._root, FIRST_HOP, self._environment(), stay=self._options.keep, cores=SLOTS, part="first-hop"
+        )
+        self._stack.callback(self._first_hop.close)
         super()._start_parts()
 
     def _take_in(self) -> Ingest:
@@ -93,7 +102,7 @@ class Demo(Stage[Status, Verdict]):
     def _drain(self) -> None:
         """Wait for all that is due, while there is progress; then deliver the changes."""
         posted = reconcile.posted(journal.read(self._load.journal))
-        stored = reads.stored(self._running.kafka, site.EVENTS)
+        self._stored = stored = reads.stored(self._running.kafka, site.EVENTS)
         self._wanted = wanted = reconcile.check_stored(self._report, posted, stored)
         copies = sum(wanted.copies.values())
         due = Counter(change for change in wanted.changes if wanted.in_time(change.person))
@@ -113,8 +122,10 @@ class Demo(Stage[Status, Verdict]):
     def _judge(self, cpu: dict[str, float]) -> Verdict:
         if not self._options.keep:
             self._pipeline.close()
+            self._first_hop.close()
             self._ingest.close()
         report, wanted, running, at = self._report, self._wanted, self._running, now()
+        reconcile.check_checked(report, self._stored, reads.stored(running.kafka, site.CHECKED))
         visits = [reads.visit_of(one.value) for one in reads.stored(running.kafka, site.VISITS)]
         reconcile.check_persons(report, wanted, visits)
         changes = [reads.change_of(one.value) for one in reads.stored(running.kafka, *site.CHANGES)]
@@ -133,7 +144,8 @@ class Demo(Stage[Status, Verdict]):
 
     def _verdict(self, members: dict[tuple[str, str], int], cpu: dict[str, float]) -> Verdict:
         report, wanted, status = self._report, self._wanted, self._load.status
-        delays, shares = self._reader.delays(status.started_us), {"p50": 0.5, "p99": 0.99, "max": 1.0}
+        shares = {"p50": 0.5, "p99": 0.99, "max": 1.0}
+        delays, hops = self._reader.delays(status.started_us), self._reader.hops_since(status.started_us)
         return Verdict(
             events=status.events,
             acts=status.acts,
@@ -141,12 +153,14 @@ class Demo(Stage[Status, Verdict]):
             changes=len(wanted.changes),
             members=len(members),
             copies=report.copies,
+            repeated=report.repeated,
             retries=status.retries,
             refused=status.refused,
             late=report.late,
             **{problem: report.total(problem) for problem in reconcile.PROBLEMS},
             stages=verdict.stages(report),
             delay_s={name: percentile(delays, share) for name, share in shares.items()},
+            first_hop_s={name: percentile(hops, share) for name, share in shares.items()},
             rate_per_s=round((status.acts - status.warm_up_acts) / max(status.seconds, 1e-3), 1),
             seconds=round(status.seconds, 2),
             cpu_s=cpu,
@@ -159,6 +173,7 @@ class Demo(Stage[Status, Verdict]):
     def _measure(self, status: Status) -> None:
         super()._measure(status)
         self._board.parts["ingest"] = self._ingest.address
+        self._board.parts["first-hop"] = f"pid {self._first_hop.pid}"
 
     def _counts(self, status: Status) -> tuple[int, int, int]:
         return status.events, self._reader.visits, max(0, status.events - self._reader.visits)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-EVENTS, VISITS, DELIVERED = "tracking", "visits", "dsp"
-"""Topics: the events from HTTP, the events with their persons, and the records for the destination."""
+EVENTS, CHECKED, VISITS, DELIVERED = "tracking", "checked", "visits", "dsp"
+"""Topics: the events from HTTP, the good ones, the events with their persons, and the records for the destination."""
 CHANGES = ("to-ads", "to-mail")
 """The topics to which the rules send their membership events."""
 PARTITIONS = 2

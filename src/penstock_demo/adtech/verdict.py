@@ -17,9 +17,10 @@ class Verdict:
     """What the demo found.
 
     `events` counts acknowledged events, `acts` those that are not sign-ins, `copies` further copies from requests that
-    were sent again. `stages` has for each stage what was compared and what was lost, duplicated or wrong. Delays are
-    from the request that carries an event to the receipt of the change that it makes. `cpu_s` is the CPU time of each
-    part while visitors acted.
+    were sent again, `repeated` what the first hop wrote twice. `stages` has for each stage what was compared and what
+    was lost, duplicated or wrong. Delays are from the request that carries an event to the receipt of the change that
+    it makes; those of the first hop are from topic to topic, by Kafka's clock. `cpu_s` is the CPU time of each part
+    while visitors acted.
     """
 
     events: int
@@ -28,6 +29,7 @@ class Verdict:
     changes: int
     members: int
     copies: int
+    repeated: int
     retries: int
     refused: int
     late: int
@@ -36,6 +38,7 @@ class Verdict:
     wrong: int
     stages: dict[str, dict[str, int]]
     delay_s: dict[str, float]
+    first_hop_s: dict[str, float]
     rate_per_s: float
     seconds: float
     cpu_s: dict[str, float]
@@ -75,8 +78,12 @@ def print_verdict(console: Console, verdict: Verdict) -> None:
 
 def _summary(verdict: Verdict) -> str:
     delay = f"delay P50 {verdict.delay_s['p50']:.2f} s, P99 {verdict.delay_s['p99']:.2f} s"
+    hop = f"P50 {verdict.first_hop_s['p50']:.3f} s, P99 {verdict.first_hop_s['p99']:.3f} s"
+    repeats = (
+        f"{verdict.retries} requests sent again, {verdict.copies} events stored twice, {verdict.repeated} repeated"
+    )
     return (
         f"{verdict.events} events of {verdict.persons} persons, {verdict.rate_per_s:.0f} actions/s; {verdict.changes}"
-        f" changes, {delay}; {verdict.members} members; {verdict.retries} requests sent again, {verdict.copies} events"
-        f" stored twice, {verdict.refused} bad requests refused"
+        f" changes, {delay}; first hop {hop}; {verdict.members} members; {repeats} by the first hop, {verdict.refused}"
+        " bad requests refused"
     )
