@@ -3,8 +3,9 @@
     python benchmarks/first_event.py --rounds 3 --json first_event.json
 
 `penstock run`: the pipeline of the README, from the command to the first record that a consumer reads; rows are written
-all the time. `penstock demo`: from the command until the first events flow, and until the load runs at its full rate.
-There is no peer: the targets are 12, and 30 seconds.
+all the time. `penstock connect`: from the POST of a connector to a worker that runs no other to the first record.
+`penstock demo`: from the command until the first events flow, and until the load runs at its full rate. There is no
+peer: the targets are 12, 8 and 30 seconds.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from _measure import penstock_run
+from penstock.local import ports
 from penstock.local.services import down, up
 from penstock_demo.node import connect
 
@@ -35,6 +38,8 @@ PATIENCE = 300.0
 TOPIC = "shop.shop.orders"
 PAUSE = 0.1
 """Seconds between two rows."""
+SETTLED = 5.0
+"""Seconds that a worker has run before it gets a connector."""
 TABLE = """CREATE TABLE shop.orders (customer text, id int, total decimal, paid boolean, PRIMARY KEY (customer, id))
 WITH cdc = {'enabled': true, 'preimage': 'full', 'postimage': true}"""
 KEYSPACE = "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
@@ -107,6 +112,49 @@ def await_record(reader: Consumer, process: subprocess.Popen[bytes], began: floa
     raise TimeoutError(f"no event came within {PATIENCE} s")
 
 
+def post(folder: Path, kafka: str, cql: str) -> float:
+    """Seconds from the POST of a connector to the first record."""
+    address = f"http://127.0.0.1:{ports.free(set())}"
+    command = [sys.executable, "-m", "penstock", "connect", "--servers", kafka, "--listen", address]
+    config = {
+        "connector.class": "com.scylladb.cdc.debezium.connector.ScyllaConnector",
+        "topic.prefix": "shop",
+        "scylla.cluster.ip.addresses": cql,
+        "scylla.table.names": "shop.orders",
+        "scylla.confidence.window.size": "1000",
+        "scylla.query.time.window.size": "1000",
+    }
+    body = json.dumps({"name": "orders", "config": config}).encode()
+    reader = at_the_end(kafka)
+    with (
+        written(cql),
+        (folder / "log").open("wb") as log,
+        subprocess.Popen([*command, "--data", str(folder / "data")], stdout=log, stderr=log) as process,
+    ):
+        try:
+            await_address(address, process)
+            time.sleep(SETTLED)
+            began = time.monotonic()
+            wanted = Request(f"{address}/connectors", body, {"Content-Type": "application/json"})
+            with urlopen(wanted, timeout=PATIENCE):
+                first = await_record(reader, process, began)
+            with urlopen(Request(f"{address}/connectors/orders", method="DELETE"), timeout=PATIENCE):
+                return first
+        finally:
+            reader.close()
+            process.terminate()
+
+
+def await_address(address: str, process: subprocess.Popen[bytes]) -> None:
+    began = time.monotonic()
+    while time.monotonic() - began < PATIENCE:
+        assert process.poll() is None, "the worker ended"
+        with suppress(OSError), urlopen(address, timeout=1):
+            return
+        time.sleep(PAUSE)
+    raise TimeoutError(f"no answer from {address} within {PATIENCE} s")
+
+
 def demo(folder: Path) -> tuple[float, float]:
     """Seconds from `penstock demo` to the first events, and to the full rate."""
     command = [sys.executable, "-m", "penstock", "demo", "--seconds", "2", "--rate", "300", "--root", str(folder)]
@@ -133,9 +181,11 @@ def runs(rounds: int, folder: Path) -> Iterator[dict[str, Any]]:
     services = up(folder / "services")
     try:
         times = [run(made(folder / f"run{number}"), services.kafka, services.cql) for number in range(rounds)]
+        posts = [post(made(folder / f"post{number}"), services.kafka, services.cql) for number in range(rounds)]
     finally:
         down(folder / "services")
     yield row("penstock run: first event", times, 12)
+    yield row("penstock connect: first event after the POST", posts, 8)
 
 
 def demos(rounds: int, folder: Path) -> Iterator[dict[str, Any]]:
@@ -152,7 +202,7 @@ def made(folder: Path) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3, help="(default: %(default)s)")
-    parser.add_argument("--only", choices=["run", "demo"], help="measure only this command")
+    parser.add_argument("--only", choices=["run", "demo"], help="measure run and connect, or the demo")
     parser.add_argument("--json", type=Path, help="write the results to this file")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
