@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import struct
+import time
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,52 @@ def test_bad_records_stay_with_their_problem_and_go_to_a_topic_as_they_came(
     assert (first.id, first.page, first.price, first.offset, first.topic) == (1, "é", 2.5, 0, topic)
     assert first.problem is None and last.problem is None and (last.id, last.page) == (9, None)
     assert [row.problem.offset for row in rows[1:-1]] == list(range(1, len(BAD) + 1))
+
+
+HOUR = 3_600
+SECONDS = [0, -1, 1, 978_307_200, 32_503_680_000, 62_135_596_800, 62_135_596_801, -62_135_596_801, 1 << 62, -(1 << 63)]
+
+
+@pytest.mark.parametrize(
+    ("at", "unit"),
+    [
+        (None, 1),
+        ("ts", 1),
+        ("timestamp_seconds(n)", 1),
+        ("timestamp_millis( n )", 1_000),
+        ("TIMESTAMP_MICROS(n)", 1_000_000),
+        ("timestamp_millis(m)", 1_000),
+        ("try_to_timestamp(text)", 1),
+    ],
+)
+def test_both_clients_find_the_same_problems_with_the_same_bytes(
+    spark: SparkSession, services: Services, at: str | None, unit: int
+) -> None:
+    arrivals = [int(time.time()) - apart for apart in (0, 7, 86_400)]
+    near = [arrival + apart for arrival in arrivals for apart in (-1, 0, HOUR, HOUR + 1)]
+    events: list[dict[str, Any] | None] = [{"id": 1, "n": seconds * unit, "m": 5} for seconds in [*near, *SECONDS]]
+    events += [{"id": 1, "m": m, "n": 0} for m in (0, -1, None, 2_147_483_647)]
+    events += [{"id": 1, "ts": text, "text": text} for text in ("1969-12-31T23:59:59Z", "3001-01-01T00:00:00Z", "x")]
+    events += [{"id": None, "n": 1, "m": 1}, {"n": 1, "m": 1}, {"id": 1}, {"id": "x", "n": 1, "m": 1}, None]
+    kind = "id int NOT NULL, n long, m int, ts timestamp, text string"
+    with new_topic(services.kafka, "times", 1) as topic:
+        producer = Producer({"bootstrap.servers": services.kafka})
+        for number, event in enumerate(events):
+            value = None if event is None else json.dumps(event)
+            for arrival in arrivals:
+                headers = [("h", b"\xff")] if number % 2 else []
+                producer.produce(topic, value, headers=headers, timestamp=arrival * 1000)
+        assert producer.flush(20) == 0
+        found = []
+        for client in ("penstock", "spark"):
+            times: dict[str, Any] = {} if at is None else {"at": at, "late": "10 minutes", "ahead": "1 hour"}
+            given = {"servers": services.kafka, "schema": kind, "name": "times", "client": client, **times}
+            rows = run(kafka.read(spark, topic, **given), spark, f"times_{client}")
+            found.append([row.asDict(recursive=True) for row in rows])
+    assert len(found[0]) == len(events) * len(arrivals)
+    assert found[0] == found[1]
+    problems = [row["problem"] for row in found[0] if row["problem"]]
+    assert any(one["value"] and one["headers"] for one in problems)
 
 
 def test_lines_of_csv_and_a_time_that_is_computed(spark: SparkSession, services: Services) -> None:

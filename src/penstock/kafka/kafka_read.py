@@ -6,6 +6,7 @@ query. Our own source reads most of JSON; Spark's expressions decode the rest, a
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -46,8 +47,11 @@ ISOLATION = "kafka.isolation.level"
 LOSS = "failOnDataLoss"
 """The option of both clients; `fail_on_data_loss` is its name in Python."""
 EPOCH = re.compile(r"timestamp_(seconds|millis|micros)\(\s*(\w+)\s*\)", re.IGNORECASE)
+UNITS = {"seconds": 1, "millis": 1_000, "micros": 1_000_000}
 MOST_SECONDS = 62_135_596_800
 """Seconds from the year 1 to 1970; timestamps may be that far before or after 1970."""
+MOST_AHEAD = 1 << 61
+"""Microseconds: more than between any two timestamps, and a sum of both is a 64-bit integer."""
 NO_VALUE = "no value (a tombstone)"
 TABLE_PREFIX = "_kafka_"
 
@@ -104,7 +108,8 @@ def read(
     if client is None and real_time.is_building():
         client, given = SPARKS, {ISOLATION: "read_committed"} | given
     if client in (None, OURS):
-        raw = _ours(spark, topic, servers, start, batch, decoder, given)
+        bare = _bare(time, decoder.schema, duration(ahead, name="ahead"))
+        raw = _ours(spark, topic, servers, start, batch, decoder, bare, given)
     elif client == SPARKS:
         raw = _sparks(spark, topic, servers, start, batch, given)
     else:
@@ -150,7 +155,7 @@ def _safe(at: str) -> Column:
     found = EPOCH.fullmatch(at.strip())
     if not found:
         return F.expr(at)
-    most = MOST_SECONDS * {"seconds": 1, "millis": 1_000, "micros": 1_000_000}[found[1].lower()]
+    most = MOST_SECONDS * UNITS[found[1].lower()]
     return F.when(F.abs(F.col(found[2]).cast("double")) <= most, F.expr(at))
 
 
@@ -167,6 +172,7 @@ def _ours(
     start: str,
     batch: int | None,
     decoder: Decoder,
+    bare: str | None,
     options: Mapping[str, str],
 ) -> DataFrame:
     """The columns of Spark's source, and the members of JSON values that our source reads."""
@@ -180,6 +186,7 @@ def _ours(
         given["batch"] = str(batch)
     if isinstance(decoder, JsonDecoder) and not decoder.framed and members(decoder.schema):
         given["members"] = decoder.schema.json()
+        given |= {"bare": bare} if bare else {}
     KafkaSettings.of(given | dict(options))
     spark.dataSource.register(KafkaTopic)
     reader = spark.readStream.format(FORMAT).options(**given).options(**options)
@@ -230,6 +237,19 @@ def _checked(decoded: DataFrame, schema: st.StructType, time: _Time | None, ahea
             decoded = decoded.withColumn(time.column, time.expression)
         reasons.append(_wrong_time(F.col(time.column), time, ahead))
     return decoded.withColumn(PROBLEM, problem(F.coalesce(*reasons), _raw))
+
+
+def _bare(time: _Time | None, schema: st.StructType, ahead: timedelta) -> str | None:
+    """Which records our source knows to be good, so that it can leave out what only problems show; None for none."""
+    if time is None:
+        return "[]"
+    name, micros = time.column, 1
+    if time.made:
+        found = EPOCH.fullmatch(time.text.strip())
+        name, micros = (found[2], UNITS["micros"] // UNITS[found[1].lower()]) if found else ("", 1)
+        if name not in schema.names or not isinstance(schema[name].dataType, (st.IntegerType, st.LongType)):
+            return None
+    return json.dumps([schema.names.index(name), micros, min(ahead // timedelta(microseconds=1), MOST_AHEAD)])
 
 
 def _wrong_time(time: Column, of: _Time, ahead: timedelta) -> Column:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import types as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -24,7 +26,7 @@ from penstock.kafka.json_kernel import (
     take,
     texts,
 )
-from penstock.kafka.kafka_settings import KafkaSettings
+from penstock.kafka.kafka_settings import Bare, KafkaSettings
 from penstock.kafka.source_format import READ, UNREADABLE, schema
 from penstock.kafka.topic_reader import topic
 from penstock.native import Array
@@ -34,6 +36,8 @@ from penstock.wire.records.record_encoder import cells
 
 TIMES = -62_135_424_000_000, 253_402_128_000_000
 """Milliseconds from 1970 to the limits of the years 1 to 9999, less two days, so that Python has them in all zones."""
+YEAR_3000 = 32_503_680_000_000_000
+"""In microseconds from 1970."""
 MOST_ROWS = 20_000
 """Most rows of a batch, which a task holds besides the records from the broker."""
 
@@ -48,10 +52,12 @@ def batches(settings: KafkaSettings, start: dict[int, int], end: dict[int, int])
             continue
         partition, records = found
         for first in range(0, len(records), MOST_ROWS):
-            yield _batch(partition, records.slice(first, MOST_ROWS).combine_chunks(), wanted, arrow)
+            yield _batch(partition, records.slice(first, MOST_ROWS).combine_chunks(), wanted, arrow, settings.bare)
 
 
-def _batch(partition: int, records: pa.Table, wanted: Members | None, arrow: pa.Schema) -> pa.RecordBatch:
+def _batch(
+    partition: int, records: pa.Table, wanted: Members | None, arrow: pa.Schema, bare: Bare | None
+) -> pa.RecordBatch:
     plain = records.to_batches()[0]
     found = {name: plain.column(name) for name in plain.schema.names}
     found["partition"] = pa.repeat(pa.scalar(partition, pa.int32()), plain.num_rows)
@@ -60,8 +66,36 @@ def _batch(partition: int, records: pa.Table, wanted: Members | None, arrow: pa.
     values = [_fitting(found[field.name], field.type) for field in arrow if field.name in found]
     if wanted is not None:
         read, cells = columns(found["value"], wanted)
+        if bare is not None:
+            # Spark reads the others, and finds what is wrong with them.
+            read = pc.and_(read, _good(cells, wanted, bare, values[arrow.names.index("timestamp")]))
+            for name in ("value", "headers"):
+                number = arrow.names.index(name)
+                values[number] = _without(values[number], read)
         values += [read, *cells]
     return pa.RecordBatch.from_arrays(values, schema=arrow)
+
+
+def _good(cells: list[pa.Array], wanted: Members, bare: Bare, arrived: pa.Array) -> pa.BooleanArray:
+    """Which rows have no problem, if their members were read."""
+    good = pa.array(np.ones(len(arrived), np.bool_))
+    for cell in itertools.compress(cells, wanted.required):
+        if cell.null_count:
+            good = pc.and_(good, cell.is_valid())
+    if bare.time >= 0:
+        # Times before 1970 or after 3000 are few, and far from now Spark has limits of its own.
+        numbers = cells[bare.time].cast(pa.int64()).fill_null(-1).to_numpy()
+        most = np.minimum(arrived.cast(pa.int64()).to_numpy() + bare.ahead, YEAR_3000) // bare.micros
+        good = pc.and_(good, pa.array((numbers >= 0) & (numbers <= most)))
+    return good
+
+
+def _without(column: pa.Array, read: pa.BooleanArray) -> pa.Array:
+    """The column, null where the members were read."""
+    if column.null_count == len(column):
+        return column
+    nothing = pa.nulls(len(column), column.type)
+    return nothing if read.true_count == len(read) else pc.if_else(read, nothing, column)
 
 
 def _unreadable(batch: Unreadable, arrow: pa.Schema) -> pa.RecordBatch:
@@ -81,8 +115,10 @@ def _fitting(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
     A producer may write any time: a time outside the years 1 to 9999 becomes the nearest one inside.
     """
-    if pa.types.is_list(kind) and not len(column.values):
-        return pa.nulls(len(column), kind)
+    if pa.types.is_list(kind):
+        if not len(column.values):
+            return pa.nulls(len(column), kind)
+        column = pc.if_else(pc.greater(pc.list_value_length(column), 0), column, pa.nulls(len(column), column.type))
     if pa.types.is_timestamp(kind):
         column = pa.array(np.clip(column.cast(pa.int64()).to_numpy(), *TIMES)).cast(column.type)
     return column.cast(kind)
@@ -116,6 +152,7 @@ class Members(NamedTuple):
     names: Array
     text: Array
     types: tuple[pa.DataType, ...]
+    required: tuple[bool, ...]
 
 
 def members(schema: st.StructType) -> Members | None:
@@ -132,6 +169,7 @@ def members(schema: st.StructType) -> Members | None:
         read_only(np.stack([starts, lengths], axis=1)),
         read_only(np.frombuffer(text, np.uint8)),
         tuple(kind for _, _, kind in found),
+        tuple(not field.nullable for field in schema),
     )
 
 
@@ -142,7 +180,7 @@ def columns(values: pa.BinaryArray, wanted: Members) -> tuple[pa.BooleanArray, l
     found = np.empty((len(wanted.kinds), 2, rows), np.int64)
     decimals = np.zeros((len(wanted.kinds), rows))
     good = np.zeros(rows, np.bool_)
-    take(data, offsets.astype(np.int64), _usable(data, offsets), *wanted[:-1], found, decimals, good)
+    take(data, offsets.astype(np.int64), _usable(data, offsets), *wanted[:4], found, decimals, good)
     made = []
     for member, kind in enumerate(wanted.types):
         starts, lengths = found[member]
