@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 import penstock as ps
 from _stream_data import SCHEMA
+from _stream_jobs import cents
 from penstock import cdc, kafka, window
 from penstock.query import Query
 
@@ -25,8 +26,7 @@ def written(frame: DataFrame) -> Query:
 
 
 def slim(frame: DataFrame) -> DataFrame:
-    cents = F.round(F.col("price") * 100).cast("long").alias("cents")
-    return frame.where("price >= 10").select("id", "user", cents, "ts")
+    return frame.where("price >= 10").select("id", "user", cents(), "ts")
 
 
 def stateless(spark: SparkSession) -> Query:

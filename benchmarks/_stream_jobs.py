@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from _stream_data import SCHEMA
 from penstock import join, kafka, table, window
@@ -60,9 +60,12 @@ def session(spark: SparkSession, topics: Topics, batch: int) -> DataFrame:
 
 
 def slim(frame: DataFrame, *more: str) -> DataFrame:
+    return frame.select("key", F.struct("id", "user", cents(), "ts", *more).alias("value"))
+
+
+def cents() -> Column:
     # Math.round of Java, which Kafka Streams' job calls; Spark's round goes by way of decimal texts.
-    cents = F.floor(F.col("price") * 100 + 0.5).alias("cents")
-    return frame.select("key", F.struct("id", "user", cents, "ts", *more).alias("value"))
+    return F.floor(F.col("price") * 100 + 0.5).alias("cents")
 
 
 def counts(frame: DataFrame) -> DataFrame:

@@ -96,14 +96,6 @@ class KeyedSink(Protocol):
         """The sink that upserts and deletes the table's rows by key; raises `PenstockError` if the keys differ."""
 
 
-@runtime_checkable
-class EarlySink(Protocol):
-    """The method that `write` needs of a sink in real-time mode."""
-
-    def early(self, frame: DataFrame) -> DataStreamWriter:
-        """The writer of a query that sends each row as soon as it has it."""
-
-
 def in_batches(frame: DataFrame, save: Callable[[DataFrame, Batch], None]) -> DataStreamWriter:
     """The writer of a query that passes each batch to `save`."""
 
@@ -137,10 +129,10 @@ class Query:
         With "real-time" rows do not wait for a batch (docs/real-time.md). Raises `PenstockError` if the checkpoint
         belongs to a query with another source or sink, or is damaged, and for a query that cannot run in real time.
         """
-        if trigger == real_time.REAL_TIME:
+        early = trigger == real_time.REAL_TIME
+        if early:
             self._require_real_time()
         self.claim(checkpoint)
-        early = trigger == real_time.REAL_TIME
         writer = self._early_writer() if early else self._writer()
         writer = writer.outputMode(self.mode).option("checkpointLocation", str(checkpoint))
         if query_name := name or self.name:
@@ -171,7 +163,7 @@ class Query:
 
     def _early_writer(self) -> DataStreamWriter:
         sink = self.sinks[0]
-        assert isinstance(sink, EarlySink), "real_time.require takes no other sink"
+        assert isinstance(sink, real_time.EarlySink), "real_time.require takes no other sink"
         return sink.early(self.frame)
 
     def _save(self, rows: DataFrame, batch: Batch) -> None:

@@ -13,11 +13,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from py4j.java_gateway import is_instance_of
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.config import duration_text
 from penstock.delivery import AT_LEAST_ONCE, SPARKS
@@ -115,6 +116,21 @@ OPERATORS = {
 """What users call nodes that do not run in this mode."""
 
 
+@runtime_checkable
+class EarlySink(Protocol):
+    """What real-time mode needs of a sink."""
+
+    @property
+    def client(self) -> str | None:
+        """The Kafka client; None for the default."""
+
+    def records(self, frame: DataFrame) -> DataFrame:
+        """The rows to write."""
+
+    def early(self, frame: DataFrame) -> DataStreamWriter:
+        """The writer of a query that sends each row as soon as it has it."""
+
+
 class Planned(Protocol):
     """A query (`penstock.query.Query`)."""
 
@@ -137,7 +153,7 @@ def require(query: Planned, where: str) -> None:
         raise _refused(f"the sink {kind} ({name})", where, "write to a topic with kafka.sink")
     if query.sinks[0].delivery != AT_LEAST_ONCE:
         raise _refused(f"the delivery {query.sinks[0].delivery}", where, "leave delivery= out: it is at least once")
-    if not hasattr(query.sinks[0], "early"):
+    if not isinstance(query.sinks[0], EarlySink):
         raise _refused(f"a table to the sink {kind} ({name})", where)
     if query.sinks[0].client not in (None, SPARKS):
         raise _refused(f"the client {query.sinks[0].client!r} ({name})", where, "leave client= out of kafka.sink")

@@ -69,7 +69,7 @@ def spark(app: str = "penstock", cores: int = 2, memory: str = "1g", **conf: str
 
 
 def _settings(app: str, cores: int, memory: str) -> dict[str, str]:
-    logging = f"-Dlog4j2.configurationFile={files('penstock') / 'log4j2.properties'}"
+    log4j = f"-Dlog4j2.configurationFile={files('penstock') / 'log4j2.properties'}"
     return {
         "spark.app.name": app,
         # A task may fail three times before its batch fails: a Python worker that dies is replaced.
@@ -77,7 +77,7 @@ def _settings(app: str, cores: int, memory: str) -> dict[str, str]:
         "spark.driver.memory": memory,
         "spark.driver.host": HOST,
         "spark.driver.bindAddress": HOST,
-        JAVA_OPTIONS: f"{logging} -XX:-UsePerfData {COMPILER} {HEAP} {avro_limits.JAVA_OPTIONS}",
+        JAVA_OPTIONS: f"{log4j} -XX:-UsePerfData {COMPILER} {HEAP} {avro_limits.JAVA_OPTIONS}",
         "spark.jars": ",".join(map(str, jars.fetch("spark"))),
         "spark.python.daemon.module": "penstock.workers",
         "spark.python.worker.reuse": "true",

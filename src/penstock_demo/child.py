@@ -88,10 +88,10 @@ def _seconds(time: str) -> float:
     return seconds + int(days or 0) * 86_400
 
 
-def below(pid: int) -> list[Listed]:
-    """The descendants of a process."""
+def below(pid: int, among: Iterable[Listed] | None = None) -> list[Listed]:
+    """The descendants of a process; `among` is a list of all processes that there is already."""
     children: dict[int, list[Listed]] = defaultdict(list)
-    for one in listed():
+    for one in listed() if among is None else among:
         children[one.parent].append(one)
     found, parents = [], [pid]
     while parents:

@@ -124,7 +124,7 @@ class Part:
 class Pipeline(Part):
     """`penstock run` of a demo's pipeline, FILE.py:NAME; `close` waits for the batch in flight.
 
-    `part` is its name in the demo, and that of its log.
+    `cores` are its tasks at the same time, None for the default. `part` is its name in the demo, and that of its log.
     """
 
     def __init__(
@@ -134,13 +134,14 @@ class Pipeline(Part):
         environment: Mapping[str, str],
         *,
         stay: bool,
-        cores: int = 2,
+        cores: int | None = 2,
         part: str = "pipeline",
     ) -> None:
         self.batch: tuple[int, float] | None = None
         """Rows and seconds of the newest batch."""
         self._checkpoints, self._target, self._read = root / "checkpoints", target, 0
-        command = ["run", target, "--verbose", "--checkpoints", str(self._checkpoints), "--cores", str(cores)]
+        command = ["run", target, "--verbose", "--checkpoints", str(self._checkpoints)]
+        command += [] if cores is None else ["--cores", str(cores)]
         super().__init__(part, command, environment, root / f"{part}.log", stay=stay, patience=PATIENCE)
 
     @property
@@ -280,10 +281,12 @@ class Cpu:
 
         The CPU time of a part includes that of the processes below it.
         """
-        by_pid = {one.pid: one.cpu for one in child.listed()}
-        trees = {name: [pid, *(one.pid for one in child.below(pid))] for name, pid in pids.items()}
-        used = {name: sum(by_pid.get(pid, 0.0) for pid in tree) for name, tree in trees.items()} | {"load": load}
-        tree = child.below(pipeline)
+        listed = child.listed()
+        by_pid = {one.pid: one.cpu for one in listed}
+        used = {"load": load}
+        for name, pid in pids.items():
+            used[name] = by_pid.get(pid, 0.0) + sum(one.cpu for one in child.below(pid, listed))
+        tree = child.below(pipeline, listed)
         used["spark"] = sum(one.cpu for one in tree if "java" in one.command.split(" ", 1)[0])
         used["workers"] = sum(one.cpu for one in tree if _is_worker(one))
         used["demo"] = by_pid.get(os.getpid(), 0.0)

@@ -56,8 +56,7 @@ class Watch(threading.Thread):
 
     def delays(self, since: int) -> list[int]:
         """The sorted delays, in microseconds, of all records that were caused since then."""
-        pairs = zip(self.times[::2], self.times[1::2], strict=False)
-        return sorted(received - caused for caused, received in pairs if caused >= since)
+        return delays(self.times, since)
 
     def _take(self, message: Message, now: int) -> None:
         """Keep what is needed of a record; `now` is its receipt in microseconds."""
@@ -72,6 +71,12 @@ class Watch(threading.Thread):
     def _timed(self, caused: int, received: int) -> None:
         self.times.extend((caused, received))
         self._recent.append((caused, received))
+
+
+def delays(times: array[int], since: int) -> list[int]:
+    """The sorted delays between pairs of times, of those that begin since then."""
+    pairs = zip(times[::2], times[1::2], strict=False)
+    return sorted(received - caused for caused, received in pairs if caused >= since)
 
 
 def percentile(ordered: Sequence[int], share: float) -> float:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from waiting import until
 
 from penstock import cql as pcql
 from penstock.cli.run import load
@@ -28,17 +28,19 @@ def test_visits_get_their_persons(
         logged = "WITH cdc = {'enabled': true, 'postimage': true}"
         cql.execute(f"CREATE TABLE ads.visits (id int PRIMARY KEY, cookie text, email_hash text) {logged}")
         cql.execute("CREATE TABLE ads.visitors (id int PRIMARY KEY, person text)")
-        for rows in ([(1, "c1", "e1")], [(2, "c2", "e1"), (3, "c3", None)]):
-            for number, cookie, mail in rows:
-                # The example reads up to one second ago.
-                at = time.time_ns() // 1000 - 2_000_000
-                cql.execute(
-                    "INSERT INTO ads.visits (id, cookie, email_hash) VALUES (%s, %s, %s) USING TIMESTAMP %s",
-                    (number, cookie, mail, at),
-                )
+
+        def persons_of(*visits: int) -> dict[int, str] | None:
             (query,) = load(f"{EXAMPLE}:visitors").queries(spark).values()
             query.start(checkpoint=tmp_path, trigger="once").awaitTermination()
-        persons = dict(cql.execute("SELECT id, person FROM ads.visitors"))
+            found = dict(cql.execute("SELECT id, person FROM ads.visitors"))
+            return found if found.keys() >= set(visits) else None
+
+        cql.execute("INSERT INTO ads.visits (id, cookie, email_hash) VALUES (1, 'c1', 'e1')")
+        # The example reads up to one second ago.
+        until(lambda: persons_of(1), "person of the first visit")
+        cql.execute("INSERT INTO ads.visits (id, cookie, email_hash) VALUES (2, 'c2', 'e1')")
+        cql.execute("INSERT INTO ads.visits (id, cookie) VALUES (3, 'c3')")
+        persons = until(lambda: persons_of(1, 2, 3), "persons of the other visits")
         nodes = [node_of("cookie", "c1"), node_of("email_hash", "e1"), node_of("cookie", "c2")]
         assert persons[2].replace("-", "") == min(nodes).hex()
         assert persons[3].replace("-", "") == node_of("cookie", "c3").hex()

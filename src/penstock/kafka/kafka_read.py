@@ -108,8 +108,8 @@ def read(
     if client is None and real_time.is_building():
         client, given = SPARKS, {ISOLATION: "read_committed"} | given
     if client in (None, OURS):
-        bare = _bare(time, decoder.schema, duration(ahead, name="ahead"))
-        raw = _ours(spark, topic, servers, start, batch, decoder, bare, given)
+        good = _good(time, decoder.schema, duration(ahead, name="ahead"))
+        raw = _ours(spark, topic, servers, start, batch, decoder, good, given)
     elif client == SPARKS:
         raw = _sparks(spark, topic, servers, start, batch, given)
     else:
@@ -172,7 +172,7 @@ def _ours(
     start: str,
     batch: int | None,
     decoder: Decoder,
-    bare: str | None,
+    good: str | None,
     options: Mapping[str, str],
 ) -> DataFrame:
     """The columns of Spark's source, and the members of JSON values that our source reads."""
@@ -186,7 +186,7 @@ def _ours(
         given["batch"] = str(batch)
     if isinstance(decoder, JsonDecoder) and not decoder.framed and members(decoder.schema):
         given["members"] = decoder.schema.json()
-        given |= {"bare": bare} if bare else {}
+        given |= {"good": good} if good else {}
     KafkaSettings.of(given | dict(options))
     spark.dataSource.register(KafkaTopic)
     reader = spark.readStream.format(FORMAT).options(**given).options(**options)
@@ -239,7 +239,7 @@ def _checked(decoded: DataFrame, schema: st.StructType, time: _Time | None, ahea
     return decoded.withColumn(PROBLEM, problem(F.coalesce(*reasons), _raw))
 
 
-def _bare(time: _Time | None, schema: st.StructType, ahead: timedelta) -> str | None:
+def _good(time: _Time | None, schema: st.StructType, ahead: timedelta) -> str | None:
     """Which records our source knows to be good, so that it can leave out what only problems show; None for none."""
     if time is None:
         return "[]"

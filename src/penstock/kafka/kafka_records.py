@@ -26,7 +26,7 @@ from penstock.kafka.json_kernel import (
     take,
     texts,
 )
-from penstock.kafka.kafka_settings import Bare, KafkaSettings
+from penstock.kafka.kafka_settings import Good, KafkaSettings
 from penstock.kafka.source_format import READ, UNREADABLE, schema
 from penstock.kafka.topic_reader import topic
 from penstock.native import Array
@@ -52,11 +52,11 @@ def batches(settings: KafkaSettings, start: dict[int, int], end: dict[int, int])
             continue
         partition, records = found
         for first in range(0, len(records), MOST_ROWS):
-            yield _batch(partition, records.slice(first, MOST_ROWS).combine_chunks(), wanted, arrow, settings.bare)
+            yield _batch(partition, records.slice(first, MOST_ROWS).combine_chunks(), wanted, arrow, settings.good)
 
 
 def _batch(
-    partition: int, records: pa.Table, wanted: Members | None, arrow: pa.Schema, bare: Bare | None
+    partition: int, records: pa.Table, wanted: Members | None, arrow: pa.Schema, rule: Good | None
 ) -> pa.RecordBatch:
     plain = records.to_batches()[0]
     found = {name: plain.column(name) for name in plain.schema.names}
@@ -66,9 +66,9 @@ def _batch(
     values = [_fitting(found[field.name], field.type) for field in arrow if field.name in found]
     if wanted is not None:
         read, cells = columns(found["value"], wanted)
-        if bare is not None:
+        if rule is not None:
             # Spark reads the others, and finds what is wrong with them.
-            read = pc.and_(read, _good(cells, wanted, bare, values[arrow.names.index("timestamp")]))
+            read = pc.and_(read, _good(cells, wanted, rule, values[arrow.names.index("timestamp")]))
             for name in ("value", "headers"):
                 number = arrow.names.index(name)
                 values[number] = _without(values[number], read)
@@ -76,16 +76,16 @@ def _batch(
     return pa.RecordBatch.from_arrays(values, schema=arrow)
 
 
-def _good(cells: list[pa.Array], wanted: Members, bare: Bare, arrived: pa.Array) -> pa.BooleanArray:
+def _good(cells: list[pa.Array], wanted: Members, rule: Good, arrived: pa.Array) -> pa.BooleanArray:
     """Which rows have no problem, if their members were read."""
     good = pa.array(np.ones(len(arrived), np.bool_))
     for cell in itertools.compress(cells, wanted.required):
         if cell.null_count:
             good = pc.and_(good, cell.is_valid())
-    if bare.time >= 0:
+    if rule.time >= 0:
         # Times before 1970 or after 3000 are few, and far from now Spark has limits of its own.
-        numbers = cells[bare.time].cast(pa.int64()).fill_null(-1).to_numpy()
-        most = np.minimum(arrived.cast(pa.int64()).to_numpy() + bare.ahead, YEAR_3000) // bare.micros
+        numbers = cells[rule.time].cast(pa.int64()).fill_null(-1).to_numpy()
+        most = np.minimum(arrived.cast(pa.int64()).to_numpy() + rule.ahead, YEAR_3000) // rule.micros
         good = pc.and_(good, pa.array((numbers >= 0) & (numbers <= most)))
     return good
 
@@ -180,7 +180,8 @@ def columns(values: pa.BinaryArray, wanted: Members) -> tuple[pa.BooleanArray, l
     found = np.empty((len(wanted.kinds), 2, rows), np.int64)
     decimals = np.zeros((len(wanted.kinds), rows))
     good = np.zeros(rows, np.bool_)
-    take(data, offsets.astype(np.int64), _usable(data, offsets), *wanted[:4], found, decimals, good)
+    asked = wanted.kinds, wanted.bounds, wanted.names, wanted.text
+    take(data, offsets.astype(np.int64), _usable(data, offsets), *asked, found, decimals, good)
     made = []
     for member, kind in enumerate(wanted.types):
         starts, lengths = found[member]

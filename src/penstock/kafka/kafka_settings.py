@@ -17,7 +17,7 @@ from penstock.wire.topic_records import MAX_BYTES, MORE_DECOMPRESSED
 
 SUBJECT = "kafka.read"
 EARLIEST, LATEST = "earliest", "latest"
-OWN = ("servers", "topic", "start", "batch", "tasks", "members", "bare")
+OWN = ("servers", "topic", "start", "batch", "tasks", "members", "good")
 DECOMPRESSED = "fetch.max.decompressed.bytes"
 KAFKAS = (
     *("isolation.level", "request.timeout.ms", "fetch.max.bytes", DECOMPRESSED, "ssl.truststore.location"),
@@ -30,7 +30,7 @@ AT_END, AT_START = -1, -2
 """Offsets in Spark's JSON that mean the end and the beginning of a partition."""
 
 
-class Bare(NamedTuple):
+class Good(NamedTuple):
     """Which records are good: those with all NOT NULL members and, if they have a time, one that is not too late.
 
     time: the number of the member that is the time; -1 for no time. micros: its unit in microseconds. ahead: how many
@@ -48,7 +48,7 @@ class KafkaSettings:
 
     start: "earliest", "latest", or an offset for each partition. batch: the most records of a batch, None for all.
     tasks: the most tasks that read at the same time. members: the members to read from JSON values, None for none.
-    bare: give no values and headers of good records, which nobody reads; and what makes a good record.
+    good: which records come without value and headers, because nobody reads those of a good one; None for none.
     lossy: if the next records are gone, continue with the remaining data instead of failing. max_decompressed: bytes to
     which a record batch may decompress. tolerant: a record batch that cannot be read becomes a row with a problem
     instead of failing. patience: how long brokers may be unavailable before the query fails.
@@ -60,7 +60,7 @@ class KafkaSettings:
     batch: int | None
     tasks: int
     members: st.StructType | None
-    bare: Bare | None
+    good: Good | None
     committed: bool
     lossy: bool
     request_timeout: timedelta
@@ -85,7 +85,7 @@ class KafkaSettings:
             batch=_count(options, "batch", 0) or None,
             tasks=_count(options, "tasks", 1),
             members=st.StructType.fromJson(json.loads(members)) if members else None,
-            bare=Bare(*json.loads(options["bare"])) if "bare" in options else None,
+            good=Good(*json.loads(options["good"])) if "good" in options else None,
             committed=isolation == COMMITTED,
             lossy=_one_of(options, "failondataloss", "true", "false") == "false",
             request_timeout=timedelta(milliseconds=_count(options, "request.timeout.ms", 30_000)),

@@ -242,7 +242,7 @@ def sink(
         raise PenstockError(what, where="kafka.sink", next=f"leave client= out, or use {OURS!r}")
     chosen = _codec(format, registry, subjects, schemas)
     made = KafkaSink(topic, servers, format, chosen, prefix, _producer_options(options or {}), delivery, client)
-    if client == OURS or delivery == EXACTLY_ONCE or (client is None and _has_all(made.options)):
+    if made._is_ours():
         _require_valid(made.own_options, "delivery='exactly-once'" if delivery == EXACTLY_ONCE else f"client={OURS!r}")
     return made
 

@@ -4,12 +4,11 @@ At least once, the tasks of a process share its producer (`write_part`).
 
 Exactly once, each task of a micro-batch is one transaction. With its records it commits a marker: the number of the
 batch, as the offset of a consumer group that is named after the query, and a digest of the batch's offsets, as metadata
-(`markers`).
-A task that runs again after a crash takes over the transactional id, which ends or fences the open transaction of an
-older attempt, and reads the markers: if its batch was committed before, it writes nothing. So a reader of committed
-records sees each row of each batch once, if a batch that is run again gives each task the same rows, as Spark's
-replayable sources do. Before it writes, a task checks the markers of all tasks. A marker of a later batch, of another
-batch with the same number, or of the same batch with another number of tasks is an error.
+(`markers`). A task that runs again after a crash takes over the transactional id, which ends or fences the open
+transaction of an older attempt, and reads the markers: if its batch was committed before, it writes nothing. So a
+reader of committed records sees each row of each batch once, if a batch that is run again gives each task the same
+rows, as Spark's replayable sources do. Before it writes, a task checks the markers of all tasks. A marker of a later
+batch, of another batch with the same number, or of the same batch with another number of tasks is an error.
 """
 
 from __future__ import annotations

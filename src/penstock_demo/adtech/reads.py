@@ -43,7 +43,7 @@ class Reader(watch.Watch):
         super().__init__(watch.consumer(servers, topics))
         self.visits = 0
         self._hops = array("q")
-        """Pairs of the times at which Kafka got an event and what the first hop made of it, in milliseconds."""
+        """Pairs of the times at which Kafka got an event and what the first hop made of it, in microseconds."""
         self._hopped: dict[int, int] = {}
         """The last offset by partition of the events that the first hop has passed on."""
         self.changes: list[Change] = []
@@ -65,12 +65,11 @@ class Reader(watch.Watch):
         # What it repeats comes in order again.
         if offset > self._hopped.get(partition, -1):
             self._hopped[partition] = offset
-            self._hops.extend((told["timestamp"], left))
+            self._hops.extend((told["timestamp"] * 1000, left * 1000))
 
     def hops_since(self, since: int) -> list[int]:
         """The sorted delays of the first hop, by Kafka's clock; all in microseconds."""
-        pairs = zip(self._hops[::2], self._hops[1::2], strict=False)
-        return sorted((left - came) * 1000 for came, left in pairs if came * 1000 >= since)
+        return watch.delays(self._hops, since)
 
 
 def change_of(value: bytes) -> Change:

@@ -28,8 +28,6 @@ from penstock_demo.watch import percentile
 
 PIPELINES = Path(__file__).with_name("pipelines.py")
 FIRST_HOP = f"{PIPELINES}:checked"
-SLOTS = 16
-"""Of the first hop: more than partitions, whose number may grow; they mostly wait."""
 WARM = 0.8
 """Visitors who may act, as a share of the events per second, before the load runs at its full rate."""
 SYNCED = ("buyers", "interested")
@@ -68,7 +66,7 @@ class Demo(Stage[Status, Verdict]):
         self._ingest = self._processes["ingest"] = self._take_in()
         self._stack.callback(self._ingest.close)
         self._first_hop = self._processes["first-hop"] = Pipeline(
-            self._root, FIRST_HOP, self._environment(), stay=self._options.keep, cores=SLOTS, part="first-hop"
+            self._root, FIRST_HOP, self._environment(), stay=self._options.keep, cores=None, part="first-hop"
         )
         self._stack.callback(self._first_hop.close)
         super()._start_parts()
