@@ -40,6 +40,8 @@ LIBRARIES = (
     "pyspark.sql.worker.plan_data_source_read",
     "pyspark.sql.worker.write_into_data_source",
     "penstock.keyed_state.buckets",
+    "penstock.cdc.cdc_source",
+    "penstock.kafka.kafka_source",
 )
 """Modules that Spark's processes need; none of them starts a thread, which a fork would not copy."""
 PATIENCE = 5.0
@@ -297,7 +299,9 @@ def _end_process(pid: int) -> None:
 
 def main() -> None:
     for name in LIBRARIES:
-        import_module(name)
+        # Packages that some of ours need may be missing.
+        with suppress(ImportError):
+            import_module(name)
     # What is loaded stays: without this, each copy's garbage collector would write to all of it, and copy it.
     gc.collect()
     gc.freeze()
