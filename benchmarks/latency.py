@@ -138,7 +138,8 @@ def measures(
         made[CHANGES, OURS] = partial(changed, found, options, folder)
         if connect:
             paces = {"rate": options.rate, "seconds": options.seconds, "confidence": 1}
-            bench = Bench(found, None, connect, argparse.Namespace(images=False, format="advanced", tasks=2, **paces))
+            # A second task in one worker waits two minutes for the name of its metrics, which the first one has.
+            bench = Bench(found, None, connect, argparse.Namespace(images=False, format="advanced", tasks=1, **paces))
             made[CHANGES, THEIRS] = lambda: whole(*bench.delays(THEIRS))
     return made
 

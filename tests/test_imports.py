@@ -16,7 +16,9 @@ PACKAGE = Path(__file__).parents[1] / "src/penstock"
 
 # The layers: a part may import the parts in the lines above its own.
 LAYERS = (
-    "errors lazy __init__",
+    "errors log_lines waits __init__",
+    "extras",
+    "lazy",
     "config paths hosts signals schema rest native delivery plans",
     "wire database codec local checkpoint",
     "query markers upsert real_time",

@@ -7,6 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
+from penstock import extras
+
+EXTRAS = {"penstock.cdc": "cql", "penstock.cql": "cql", "penstock.postgres": "postgres", "penstock.segment": "segments"}
+"""The extra with all that a public package needs."""
+
 
 def names(
     package: str, homes: Mapping[str, Sequence[str]], modules: Sequence[str] = ()
@@ -24,7 +29,10 @@ def names(
             return import_module(f"{package}.{name}")
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(home[name]), name)
+        try:
+            value = getattr(import_module(home[name]), name)
+        except ModuleNotFoundError as error:
+            raise extras.missing(error, f"{package}.{name}", EXTRAS.get(package)) from error
         setattr(sys.modules[package], name, value)
         return value
 

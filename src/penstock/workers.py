@@ -16,6 +16,7 @@ import pandas  # type: ignore[import-untyped]  # noqa: F401
 import pyarrow.compute  # noqa: F401
 from pyspark import daemon
 
+from penstock import log_lines
 from penstock.native import shared_memory
 
 OWN = "penstock.cdc.partition_read", "penstock.kafka.kafka_records", "penstock.kafka.kafka_writer"
@@ -57,6 +58,7 @@ def freeze_what_stays() -> None:
 
 
 if __name__ == "__main__":
+    log_lines.begin()
     load()
     freeze_what_stays()
     shared_memory.begin()

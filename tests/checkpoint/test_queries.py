@@ -16,6 +16,7 @@ from penstock.checkpoint.identity import SinkTarget, Source, kept, of_query
 from penstock.checkpoint.log import Damaged, Log
 from penstock.errors import PenstockError
 from penstock.query import Query
+from penstock.run.life_signs import Observer
 from penstock.run.supervise import PipelineRun, Stop
 
 
@@ -37,9 +38,7 @@ def test_a_second_pipeline_of_one_name_is_refused(spark: SparkSession, tmp_path:
             return ps.write(lines(spark, tmp_path / source, source), files.sink(tmp_path / sink))
 
         stop = Stop(threading.Event(), threading.Event())
-        PipelineRun(
-            orders, spark, tmp_path / "checkpoints" / "orders", stop, print, lambda query, batch: None, True
-        ).supervise()
+        PipelineRun(orders, spark, tmp_path / "checkpoints" / "orders", stop, Observer(), True).supervise()
 
     run("first", "out")
     with pytest.raises(PenstockError, match=r"reads text path .*/first, and this one reads text path .*/second"):

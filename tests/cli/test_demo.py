@@ -14,6 +14,7 @@ import pytest
 
 from penstock.cli import demo
 from penstock.cli.main import main
+from penstock.extras import install
 from penstock_demo import parts
 from penstock_demo.run import Demo
 from penstock_demo.stage import Options
@@ -78,13 +79,12 @@ def test_what_a_demo_cannot_do_is_told_before_it_starts(
 @pytest.mark.parametrize(
     ("application", "missing", "said"),
     [
-        ("cdc", {"rich"}, "the demo needs rich. Next: run: pip install 'penstock[demo]'\n"),
+        ("cdc", {"rich"}, f"the demo needs rich. Next: run: {install('demo')}\n"),
         ("cdc", {"httptools"}, None),
         (
             "adtech",
             {"cassandra", "msgspec"},
-            "the demo needs cassandra-driver, msgspec. "
-            "Next: run: pip install 'penstock[demo,segments,postgres,ingest]'\n",
+            f"the demo needs cassandra-driver, msgspec. Next: run: {install('demo,segments,postgres,ingest')}\n",
         ),
     ],
 )

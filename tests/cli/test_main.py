@@ -48,7 +48,12 @@ def test_an_error_of_our_own_is_not_hidden(monkeypatch: pytest.MonkeyPatch, pens
         penstock("down")
 
 
-@pytest.mark.parametrize("words", [[], ["nonsense"], ["Up"], ["--root", "x"]])
+def test_the_name_alone_shows_the_help(penstock: Command) -> None:
+    ran = penstock()
+    assert (ran.code, ran.err) == (0, "") and all(f"\n    {name}" in ran.out for name in COMMANDS)
+
+
+@pytest.mark.parametrize("words", [["nonsense"], ["Up"], ["--root", "x"]])
 def test_without_a_command_the_usage_is_shown(penstock: Command, words: list[str]) -> None:
     ran = penstock(*words)
     assert (ran.code, ran.out) == (2, "") and ran.err.startswith("usage: penstock ")

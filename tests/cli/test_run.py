@@ -163,14 +163,6 @@ def test_an_error_while_java_runs_is_raised_as_it_is(stop: Stop) -> None:
     assert raised.value is lost
 
 
-def test_a_batch_is_a_line_only_if_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    batch = {"batchId": 3, "numInputRows": 20, "batchDuration": 1234}
-    command._quiet("orders", batch)
-    assert capsys.readouterr().out == ""
-    command._print_batch("shop.orders", batch)
-    assert capsys.readouterr().out == "shop.orders  batch 3: 20 rows in 1.23 s\n"
-
-
 CONNECT = ["--servers", "127.0.0.1:1", "--data"]
 
 

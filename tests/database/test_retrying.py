@@ -25,9 +25,11 @@ from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionException, ConnectionShutdown
 from cassandra.protocol import OverloadedErrorMessage, ServerError, SyntaxException
 
+from penstock import waits
 from penstock.database import retrying as module
 from penstock.database.retrying import DatabaseUnavailable, retrying, telling
 from penstock.errors import PenstockError, SchemaChanged
+from penstock.waits import Wait
 
 PASSING = [
     ConnectionException("reset"),
@@ -39,6 +41,7 @@ PASSING = [
     ReadTimeout("slow"),
     ServerError(0, "broken", None),
     Unavailable("no quorum"),
+    UnresolvableContactPoints({}),
     WriteFailure("full", write_type=0),
     WriteTimeout("slow", write_type=0),
 ]
@@ -62,6 +65,8 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=made.monotonic))
+    monkeypatch.setattr(module, "Wait", lambda what, patience: Wait(what, patience, made.now))
+    monkeypatch.setattr(waits, "time", SimpleNamespace(monotonic=made.monotonic))
     monkeypatch.setattr(module, "pause", made.pause)
     return made
 
@@ -118,11 +123,24 @@ def test_without_patience_a_call_is_made_once(clock: Clock) -> None:
     assert not clock.pauses
 
 
-def test_each_fault_is_logged(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, module.__name__):
-        attempt(failing(2, ConnectionException("reset")))
-    said = "reading rows failed (ks.t at db), trying again: ConnectionException: reset"
-    assert [record.getMessage() for record in caplog.records] == [said] * 2
+def test_a_long_wait_is_told_at_doubling_times(
+    clock: Clock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "random", SimpleNamespace(uniform=lambda low, high: high))
+    database = "the database (reading rows, ks.t at db)"
+    with caplog.at_level(logging.INFO, waits.__name__):
+        attempt(failing(3, ConnectionException("reset")))
+        assert not caplog.records
+        attempt(failing(12, ConnectionException("reset")))
+    said = f"waiting for {database} for {{}}, at most 1 min: ConnectionException: reset"
+    waited = [said.format(time) for time in ("2 s", "3 s", "7 s")]
+    assert [record.getMessage() for record in caplog.records] == [*waited, f"{database}: there after 15 s"]
+
+
+def test_a_name_without_an_address_is_told_in_words_and_tried_again(clock: Clock) -> None:
+    with pytest.raises(DatabaseUnavailable, match="no address is known for the host; check its name"):
+        attempt(failing(10_000, UnresolvableContactPoints({})), seconds=5)
+    assert attempt(failing(3, UnresolvableContactPoints({}))) == "done"
 
 
 @pytest.mark.parametrize("error", [InvalidRequest("no column"), ValueError("x"), SchemaChanged("changed")])
@@ -161,7 +179,7 @@ def test_a_refused_request_is_told_in_the_node_s_words(error: Exception, message
     assert not found.retriable
 
 
-@pytest.mark.parametrize("error", [*PASSING, UnresolvableContactPoints("db")], ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("error", PASSING, ids=lambda error: type(error).__name__)
 def test_a_database_that_does_not_answer_is_told_as_such(error: Exception) -> None:
     found = told(error)
     assert isinstance(found, DatabaseUnavailable) and found.retriable

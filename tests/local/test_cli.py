@@ -42,7 +42,7 @@ def test_version() -> None:
     assert penstock("--version").stdout == f"penstock {__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [(), ("nonsense",), ("up", "--kafka-port", "99999"), ("up", "--only", "redis")])
+@pytest.mark.parametrize("arguments", [("nonsense",), ("up", "--kafka-port", "99999"), ("up", "--only", "redis")])
 def test_wrong_usage_exits_with_2(arguments: tuple[str, ...]) -> None:
     answer = penstock(*arguments)
     assert answer.returncode == 2

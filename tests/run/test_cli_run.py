@@ -133,12 +133,12 @@ def test_a_killed_run_leaves_no_process_and_loses_nothing(runs: Runs) -> None:
     process.kill()
     process.communicate()
     again = runs.start("--once", "--verbose")
-    out, said = again.communicate(timeout=PATIENCE)
+    _, said = again.communicate(timeout=PATIENCE)
     assert again.returncode == 0, said
     # The lock is free only after the first run's Java process has ended.
     assert not Path(f"/proc/{jvm}/exe").exists()
     await_that(lambda: group(process.pid) == [])
-    assert f"count  batch 2: {BATCH} rows in " in out
+    assert f"count  batch 2: {BATCH} rows in " in said
     found = runs.delivered(30)
     assert sorted(set(found)) == list(range(30))
     assert {row for row in found if found.count(row) > 1} <= set(range(20, 30))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import os
 from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock import kafka, write
@@ -64,6 +65,23 @@ def test_other_errors_are_final_and_told_in_one_line(rows: DataFrame) -> None:
     assert not python.retriable and "KeyError: 'amount'" in python.text and "\n" not in python.text
     sql = failed(rows.selectExpr("1 / CAST(value AS int) AS v").writeStream.format("noop").start())
     assert not sql.retriable and sql.text.startswith("[DIVIDE_BY_ZERO]") and "\n" not in sql.text
+
+
+def test_an_error_of_a_users_function_has_its_place_and_its_columns(rows: DataFrame) -> None:
+    def to_int(text):  # type: ignore[no-untyped-def]
+        return _parsed(text)
+
+    to_int = F.udf(to_int, "int")
+    found = failed(rows.select(to_int(F.concat("value", F.lit("x"))).alias("v")).writeStream.format("noop").start())
+    line = inspect.getsourcelines(_parsed)[1] + 1
+    assert found.text == (
+        f"ValueError: invalid literal for int() with base 10: '1x', in _parsed, {__file__}, line {line}, "
+        "called as to_int(concat(value, 'x'))"
+    )
+
+
+def _parsed(text: str) -> int:
+    return int(text)
 
 
 def test_a_disk_that_is_full_may_get_room(rows: DataFrame) -> None:

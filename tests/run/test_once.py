@@ -13,6 +13,7 @@ from shuffles import one_partition
 import penstock as ps
 from penstock import files, segment
 from penstock.query import Query
+from penstock.run.life_signs import Observer
 from penstock.run.supervise import PipelineRun, Stop
 
 RULE = segment.rule("seen", when="event = 'visit'", ttl="1 hour", to="t")
@@ -36,5 +37,5 @@ def test_a_query_with_timers_ends_when_what_was_there_is_done(spark: SparkSessio
     arrive(arriving, "0.json", "ann")
     ended = Stop(threading.Event(), threading.Event())
     with one_partition(spark):
-        PipelineRun(members, spark, tmp_path / "checkpoint", ended, print, print, True).supervise()
+        PipelineRun(members, spark, tmp_path / "checkpoint", ended, Observer(), True).supervise()
     assert [row.person for row in spark.read.parquet(str(out)).collect()] == ["ann"]

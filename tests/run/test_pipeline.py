@@ -34,6 +34,15 @@ def test_a_pipeline_has_the_name_of_its_function_and_its_pace() -> None:
     assert (orders.name, orders.every) == ("orders", timedelta(seconds=1))
 
 
+def test_a_pipeline_without_parentheses_has_a_batch_a_second() -> None:
+    @ps.pipeline
+    def orders(spark: SparkSession) -> Query:
+        return query()
+
+    assert (orders.name, orders.every) == ("orders", timedelta(seconds=1))
+    assert orders.queries(SPARK).keys() == {""}
+
+
 def test_a_pipeline_can_still_be_called_as_the_function() -> None:
     made = query()
     assert pipeline_of(made)(SPARK) is made

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from kafka_topics import new_topic, stored
+from observing import Said
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from shuffles import one_partition
 from waiting import until
@@ -31,6 +32,7 @@ from penstock import files, kafka, table, window
 from penstock.errors import PenstockError
 from penstock.local.services import Services, down, up
 from penstock.query import Query
+from penstock.run.life_signs import Observer
 from penstock.run.pipeline import Build, Pipeline
 from penstock.run.supervise import PipelineRun, Stop
 from penstock.table import Table
@@ -106,7 +108,7 @@ class Run:
 def running(spark: SparkSession, pipeline: Pipeline, checkpoint: Path) -> Iterator[Run]:
     """The pipeline runs inside; at the end it stops as on SIGTERM."""
     run = Run(Stop(threading.Event(), threading.Event()), threading.Thread())
-    supervised = PipelineRun(pipeline, spark, checkpoint, run.stop, run.said.append, lambda name, batch: None)
+    supervised = PipelineRun(pipeline, spark, checkpoint, run.stop, Said(run.said))
     failed: list[BaseException] = []
 
     def supervise() -> None:
@@ -169,7 +171,7 @@ def test_a_checkpoint_goes_from_batches_to_real_time_and_back(
             run.stop.gently.set()
             while run.thread.is_alive():
                 topics.send(1)
-    PipelineRun(in_batches, spark, tmp_path, Stop(threading.Event(), threading.Event()), print, print, True).supervise()
+    PipelineRun(in_batches, spark, tmp_path, Stop(threading.Event(), threading.Event()), Observer(), True).supervise()
     assert topics.came() == list(range(topics.sent))
 
 
@@ -307,7 +309,7 @@ def test_the_slots_are_counted_before_the_start(spark: SparkSession, topics: Top
 
         stop = Stop(threading.Event(), threading.Event())
         with pytest.raises(PenstockError, match=f"needs {slots + 1} slots, one for.*has {slots} .*early"):
-            PipelineRun(topics.pipeline(both), spark, tmp_path, stop, print, print).supervise()
+            PipelineRun(topics.pipeline(both), spark, tmp_path, stop, Observer()).supervise()
     assert not list(tmp_path.glob("*/offsets"))
 
 
@@ -507,6 +509,6 @@ def test_what_spark_alone_refuses_ends_the_run_with_its_words(
         )
     )
     topics.send(1)
-    supervised = PipelineRun(pipeline, spark, tmp_path, Stop(threading.Event(), threading.Event()), print, print)
+    supervised = PipelineRun(pipeline, spark, tmp_path, Stop(threading.Event(), threading.Event()), Observer())
     with one_partition(spark), pytest.raises(PenstockError, match=r"REAL_TIME_MODE\.OPERATOR_OR_SINK_NOT"):
         supervised.supervise()

@@ -14,6 +14,7 @@ from typing import cast
 
 import pytest
 from cassandra.cluster import NoHostAvailable
+from observing import Said
 from pyspark.sql import SparkSession
 
 from penstock.database.retrying import DatabaseUnavailable, retrying
@@ -51,9 +52,7 @@ class Running:
 
     def supervise(self) -> None:
         no_spark, nowhere = cast(SparkSession, None), Path("nowhere")
-        PipelineRun(
-            Waiting(self.wait), no_spark, nowhere, self.stop, self.said.append, lambda query, batch: None
-        ).supervise()
+        PipelineRun(Waiting(self.wait), no_spark, nowhere, self.stop, Said(self.said)).supervise()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.checkpoint.checkpoint_folder import CheckpointFolder
 from penstock.checkpoint.log import Log
@@ -146,16 +146,18 @@ def _listed(things: Iterable[object]) -> str:
 
 def of_query(frame: DataFrame, sinks: Iterable[object]) -> CheckpointIdentity:
     """The identity of a query that writes this frame; a sink gives its own as `target`, a pair of kind and name."""
-    return CheckpointIdentity(tuple(_sources(analyzed(frame))), tuple(_target(sink) for sink in sinks))
+    sources = tuple(source_of(format, options) for format, options in streams(frame))
+    return CheckpointIdentity(sources, tuple(target_of(sink) for sink in sinks))
 
 
-def _target(sink: object) -> SinkTarget:
+def target_of(sink: object) -> SinkTarget:
     told = getattr(sink, "target", None)
     return SinkTarget(*told) if isinstance(told, tuple) else SinkTarget(type(sink).__name__)
 
 
-def _sources(plan: Any) -> Iterator[Source]:
-    for leaf in each(plan.collectLeaves()):
+def streams(frame: DataFrame) -> Iterator[tuple[str, dict[str, str]]]:
+    """The format and the options of each streaming source of a frame; options may have secrets."""
+    for leaf in each(analyzed(frame).collectLeaves()):
         if not leaf.isStreaming():
             continue
         kind = leaf.getClass().getSimpleName()
@@ -163,12 +165,12 @@ def _sources(plan: Any) -> Iterator[Source]:
             options = dict(leaf.extraOptions().asCaseSensitiveMap())
             name = leaf.identifier()
             known = {"table": name.get().toString()} if name.isDefined() else {}
-            yield source_of(str(leaf.sourceName()), options | known)
+            yield str(leaf.sourceName()), options | known
         elif kind == "StreamingRelation":
             options = {str(pair._1()): str(pair._2()) for pair in each(leaf.dataSource().options())}
-            yield source_of(str(leaf.dataSource().className()), options)
+            yield str(leaf.dataSource().className()), options
         else:
-            yield Source(kind, format=kind)
+            yield kind, {}
 
 
 def source_of(format: str, options: Mapping[str, str]) -> Source:

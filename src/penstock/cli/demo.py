@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from penstock.errors import PenstockError
+from penstock.extras import install
 from penstock.paths import usable
 
 NEEDED = {"cassandra": "cassandra-driver", "confluent_kafka": "confluent-kafka", "orjson": "orjson", "rich": "rich"}
@@ -41,7 +42,7 @@ CDC = Application(
     Path(".penstock/demo"),
     ("spark", "worker", "kafka", "cassandra", "alter", "generation"),
     NEEDED,
-    "penstock[demo]",
+    "demo",
 )
 ADTECH = Application(
     "penstock_demo.adtech",
@@ -49,7 +50,7 @@ ADTECH = Application(
     Path(".penstock/adtech"),
     ("ingest", "first-hop", "spark", "worker", "kafka", "cassandra", "postgres"),
     NEEDED | NEEDED_BY_ADTECH,
-    "penstock[demo,segments,postgres,ingest]",
+    "demo,segments,postgres,ingest",
 )
 APPLICATIONS = {"cdc": CDC, "adtech": ADTECH}
 
@@ -109,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace, application: Application) -> None:
     if missing := [package for module, package in application.needed.items() if not find_spec(module)]:
-        raise PenstockError(f"the demo needs {', '.join(missing)}", next=f"run: pip install '{application.extras}'")
+        raise PenstockError(f"the demo needs {', '.join(missing)}", next=f"run: {install(application.extras)}")
     for part in args.broken:
         if part not in application.parts:
             raise PenstockError(

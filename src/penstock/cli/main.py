@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 
-from penstock import __version__
+from penstock import __version__, extras
 from penstock.errors import PenstockError
 
 COMMANDS = {
@@ -27,20 +28,41 @@ COMMANDS = {
 }
 """The function of `penstock.cli` that adds the command's options, and the command's line in the help."""
 
+EXTRAS = {
+    "connect": "connect",
+    "demo": "demo",
+    "erase": "cql",
+    "ingest": "ingest",
+    "segment": "segments",
+    "state": "state",
+}
+"""The extra with all that a command needs."""
+
 INTERRUPTED = 130  # what shells report for a program ended by Ctrl-C
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    args = _parser(words[0] if words else "").parse_args(words)
+    chosen = words[0] if words else ""
     try:
-        return int(args.run(args))
+        with _extra_of(chosen):
+            args = _parser(chosen).parse_args(words or ["--help"])
+            return int(args.run(args))
     except PenstockError as problem:
         print(f"penstock: {problem}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+@contextmanager
+def _extra_of(command: str) -> Iterator[None]:
+    """Name the extra of a package that is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise extras.missing(error, f"penstock {command}", EXTRAS.get(command)) from error
 
 
 def _parser(chosen: str) -> argparse.ArgumentParser:

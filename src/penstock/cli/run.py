@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import subprocess
 import sys
@@ -10,20 +11,23 @@ import threading
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import cloudpickle
 
 from penstock.cli.arguments import add_checkpoints, positive
 from penstock.errors import PenstockError
+from penstock.log_lines import FORM, JSON, TEXT, Terminal, begin
 from penstock.paths import is_file
 from penstock.real_time import REAL_TIME
 from penstock.run.checkpoint import lock
+from penstock.run.life_signs import LifeSigns
 from penstock.run.pipeline import Pipeline, blame
 from penstock.run.supervise import PipelineRun, Stop
 from penstock.session import end, jvm_process, session_of_program, start_workers
 from penstock.signals import listen
+
+log = logging.getLogger(__name__)
 
 CORES = 2
 SLOTS = 16
@@ -40,16 +44,36 @@ def add(parser: ArgumentParser) -> None:
         metavar="N",
         help=f"cores for Spark (default: {CORES}; in real-time mode {SLOTS}, one for each partition of its topics)",
     )
-    parser.add_argument("--verbose", action="store_true", help="print a line for each batch, and Spark's warnings")
+    parser.add_argument("--verbose", action="store_true", help="write a line for each batch, and Spark's warnings")
+    parser.add_argument(
+        "--log", choices=(TEXT, JSON), default=TEXT, help="the form of the lines on standard error (default: text)"
+    )
     parser.set_defaults(run=run)
 
 
 def run(args: Namespace) -> int:
+    os.environ[FORM] = args.log
+    lines = begin()
+    try:
+        _run(args, lines)
+    except PenstockError as error:
+        lines.status("")
+        if args.log == TEXT:
+            raise
+        log.error("%s", error, extra={"event": "failed", "what": error.what, "where": error.where, "next": error.next})
+        return 1
+    return 0
+
+
+def _run(args: Namespace, lines: Terminal) -> None:
     pipeline = load(args.target)
     stop = Stop(threading.Event(), threading.Event())
     listen(stop.gently, stop.now)
     checkpoint = args.checkpoints.resolve() / pipeline.name
+    updated = lines if args.log == TEXT and sys.stderr.isatty() else None
+    signs = LifeSigns(pipeline.name, verbose=args.verbose, terminal=updated)
     with lock(checkpoint) as note_jvm:
+        signs.starts(checkpoint)
         in_real_time = pipeline.every == REAL_TIME
         cores = args.cores or (SLOTS if in_real_time else CORES)
         spark = session_of_program(pipeline.name, cores, args.verbose)
@@ -59,14 +83,13 @@ def run(args: Namespace) -> int:
         listen(stop.gently, stop.now)
         jvm = jvm_process(spark)
         note_jvm(jvm.pid)
-        progress = _print_batch if args.verbose or sys.stdout.isatty() else _quiet
         try:
-            PipelineRun(pipeline, spark, checkpoint, stop, _warn, progress, args.once).supervise()
+            PipelineRun(pipeline, spark, checkpoint, stop, signs, args.once).supervise()
         except (Py4JError, OSError) as error:
             _explain(error, jvm, stop)
         finally:
             end(spark)
-    return 0
+        signs.ended()
 
 
 def _explain(error: Exception, jvm: subprocess.Popen[bytes], stop: Stop) -> None:
@@ -123,16 +146,3 @@ def _import_beside(path: Path) -> None:
     folder = str(path.parent)
     sys.path.insert(0, folder)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
-
-
-def _print_batch(query: str, batch: dict[str, Any]) -> None:
-    rows, seconds = batch["numInputRows"], batch["batchDuration"] / 1000
-    print(f"{query}  batch {batch['batchId']}: {rows} rows in {seconds:.2f} s", flush=True)
-
-
-def _quiet(query: str, batch: dict[str, Any]) -> None:
-    pass
-
-
-def _warn(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -31,6 +31,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from penstock.codec.decode_columns import FRAME, NOT_FRAMED, chosen, schemas_of
 from penstock.codec.registry import Registry
 from penstock.errors import PenstockError
+from penstock.extras import install
 
 REASON = "_penstock_reason"
 PART = 1 << 20
@@ -103,7 +104,7 @@ def compiled(text: str, where: str) -> bytes:
         from grpc_tools import protoc
     except ImportError as missing:
         raise PenstockError(
-            "reading Protobuf needs a schema compiler", where=where, next="run: pip install penstock[protobuf]"
+            "reading Protobuf needs a schema compiler", where=where, next=f"run: {install('protobuf')}"
         ) from missing
     with TemporaryDirectory() as folder:
         place = Path(folder)

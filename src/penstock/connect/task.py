@@ -26,6 +26,7 @@ from penstock.database.table_catalog import split_name
 from penstock.errors import PenstockError
 from penstock.kafka.kafka_sink import KafkaSink
 from penstock.query import Query, write
+from penstock.run.life_signs import Observer
 from penstock.run.supervise import PipelineRun, Stop
 
 log = logging.getLogger(__name__)
@@ -172,7 +173,7 @@ def trace_of(error: Exception) -> str:
 # A running task: a thread that keeps its queries running, and its state for the REST API.
 
 
-class RunningTask:
+class RunningTask(Observer):
     """Starts immediately; ends after `ask_to_stop`, or after a failure that a retry cannot help."""
 
     def __init__(
@@ -186,7 +187,7 @@ class RunningTask:
         self.task, self._progress, self._hide = task, progress, hide
         self.state, self.trace = RUNNING, ""
         self._stop = Stop(threading.Event(), threading.Event())
-        self._run = PipelineRun(task, spark, checkpoints, self._stop, self._say, self._told, tries=math.inf)
+        self._run = PipelineRun(task, spark, checkpoints, self._stop, self, tries=math.inf)
         self._thread = threading.Thread(target=self._supervise, name=f"{task.name}-{task.number}", daemon=True)
         self._thread.start()
 
@@ -206,8 +207,8 @@ class RunningTask:
             self.state, self.trace = FAILED, self._hide(trace_of(error))
             log.error("task %s-%d failed: %s", self.task.name, self.task.number, self.trace)
 
-    def _say(self, line: str) -> None:
+    def say(self, line: str) -> None:
         log.warning("%s", self._hide(line))
 
-    def _told(self, query: str, batch: dict[str, Any]) -> None:
-        self._progress(query)
+    def batch(self, name: str, batch: Mapping[str, Any]) -> None:
+        self._progress(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import re
 import time
@@ -28,8 +27,7 @@ from cassandra.protocol import OverloadedErrorMessage, RequestValidationExceptio
 
 from penstock.errors import PenstockError
 from penstock.signals import pause
-
-log = logging.getLogger(__name__)
+from penstock.waits import Wait
 
 T = TypeVar("T")
 
@@ -42,6 +40,7 @@ TRANSIENT = (
     ReadTimeout,
     ServerError,
     Unavailable,
+    UnresolvableContactPoints,
     WriteFailure,
     WriteTimeout,
 )
@@ -60,21 +59,22 @@ def retrying(call: Callable[[], T], *, what: str, where: str, patience: timedelt
 
     Raises DatabaseUnavailable when `patience` is over, and PenstockError if the user lacks a permission.
     """
-    give_up = time.monotonic() + patience.total_seconds()
-    delay = 0.05
+    wait, delay = Wait(f"the database ({what}, {where})", patience.total_seconds()), 0.05
     while True:
         try:
-            return call()
+            found = call()
+            wait.over()
+            return found
         except Unauthorized as error:
             raise _forbidden(error, where) from error
         except TRANSIENT as error:
-            if time.monotonic() + delay > give_up:
+            if time.monotonic() + delay > wait.since + wait.patience:
                 raise DatabaseUnavailable(
                     f"{what} failed for {patience}: {_reason(error)}",
                     where=where,
                     next="check that the nodes are up and reachable; a restarted query continues where it stopped",
                 ) from error
-            log.warning("%s failed (%s), trying again: %s", what, where, _reason(error))
+            wait.failed(_reason(error))
             pause(random.uniform(delay / 2, delay))
             delay = min(delay * 2, 2.0)
 
@@ -88,7 +88,7 @@ def telling(*, where: str, next: str) -> Iterator[None]:
         raise _forbidden(error, where) from error
     except REFUSED as error:
         raise PenstockError(f"the database refuses the request: {_message(error)}", where=where, next=next) from error
-    except (*TRANSIENT, UnresolvableContactPoints) as error:
+    except TRANSIENT as error:
         raise DatabaseUnavailable(
             f"the database does not answer: {_reason(error)}",
             where=where,
@@ -103,6 +103,8 @@ def _message(error: Exception) -> str:
 
 
 def _reason(error: Any) -> str:
+    if isinstance(error, UnresolvableContactPoints):
+        return "no address is known for the host; check its name"
     causes = getattr(error, "errors", None)
     if isinstance(causes, dict) and causes:
         return "; ".join(f"{host}: {cause}" for host, cause in causes.items())

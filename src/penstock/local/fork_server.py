@@ -26,6 +26,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
+from penstock import log_lines
 from penstock.local import fork_client
 from penstock.local.fork_client import SERVER, TAKEN
 from penstock.paths import write_program
@@ -302,6 +303,7 @@ def main() -> None:
         # Packages that some of ours need may be missing.
         with suppress(ImportError):
             import_module(name)
+    log_lines.begin()
     # What is loaded stays: without this, each copy's garbage collector would write to all of it, and copy it.
     gc.collect()
     gc.freeze()

@@ -7,16 +7,22 @@ traceback, which has the full name of Penstock's error class, and the classes in
 from __future__ import annotations
 
 import re
+import sysconfig
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.errors import PenstockError, SchemaChanged
+from penstock.plans import each, nodes
 from penstock.query import causes, passes
 from penstock.wire.errors import DeliveryTimeout, KafkaError, TransactionAbortable
 
+_PLACE = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)', re.MULTILINE)
+_PATHS = sysconfig.get_paths()
+_NOT_USERS = *(_PATHS[kind] for kind in ("stdlib", "purelib", "platlib")), str(Path(__file__).parents[1])
 _OURS = re.compile(r"^(penstock(?:\.\w+)+): (.*(?:\n(?!\s*SQLSTATE|\s+at |\n).*)*)", re.MULTILINE)
 
 ANOTHER_TRY = DeliveryTimeout, TransactionAbortable
@@ -41,7 +47,7 @@ def of_query(query: StreamingQuery) -> Fault | None:
     for _, text in reversed(chain):
         if ours := _from_traceback(text):
             return ours
-    return Fault(_summary(chain), passes(chain))
+    return Fault(_summary(chain, query), passes(chain))
 
 
 def of_error(error: PenstockError) -> Fault:
@@ -75,11 +81,30 @@ def _from_traceback(text: str) -> Fault | None:
     return None
 
 
-def _summary(chain: list[tuple[set[str], str]]) -> str:
-    """The innermost message; for an error in a Python function its last line, which names the error."""
+def _summary(chain: list[tuple[set[str], str]], query: StreamingQuery) -> str:
+    """The innermost message; for an error in a Python function its last line, which names the error, and its place."""
     told = [text for _, text in chain if text.strip()]
     plain = re.sub(r"\s*SQLSTATE: \w+", "", told[-1]) if told else ""
     lines = [line.strip() for line in plain.splitlines() if line.strip()]
     if not lines:
         return "Spark gave no reason"
-    return lines[-1] if "Traceback (most recent call last)" in plain else lines[0]
+    if "Traceback (most recent call last)" not in plain:
+        return lines[0]
+    users = [place for place in _PLACE.findall(plain) if not place[0].startswith((*_NOT_USERS, "<"))]
+    if not users:
+        return lines[-1]
+    file, line, function = users[-1]
+    called = next((name + found for _, _, name in users if (found := _columns(query, name))), "")
+    place = f"in {function}, {file}, line {line}"
+    return f"{lines[-1]}, {place}" + (f", called as {called}" if called else "")
+
+
+def _columns(query: StreamingQuery, function: str) -> str:
+    """The columns that a query gives to a function, in parentheses; empty if it is no function of columns."""
+    plan = query._jsq.streamingQuery().logicalPlan()
+    for node in nodes(plan):
+        for expression in each(node.expressions()):
+            for part in nodes(expression):
+                if part.getClass().getSimpleName() == "PythonUDF" and part.name() == function:
+                    return f"({', '.join(str(given.sql()) for given in each(part.children()))})"
+    return ""

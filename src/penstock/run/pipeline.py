@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import overload
 
 from pyspark.sql import SparkSession
 
@@ -21,6 +22,8 @@ from penstock.config import duration
 from penstock.errors import PenstockError
 from penstock.query import Query
 from penstock.real_time import REAL_TIME
+
+EVERY = "1 second"
 
 Build = Callable[[SparkSession], Query | Sequence[Query]]
 
@@ -65,13 +68,24 @@ class Pipeline:
         return dict(zip(names, queries, strict=True))
 
 
-def pipeline(*, every: timedelta | str, name: str | None = None) -> Callable[[Build], Pipeline]:
+@overload
+def pipeline(build: Build, /) -> Pipeline: ...
+
+
+@overload
+def pipeline(*, every: timedelta | str = ..., name: str | None = None) -> Callable[[Build], Pipeline]: ...
+
+
+def pipeline(
+    build: Build | None = None, /, *, every: timedelta | str = EVERY, name: str | None = None
+) -> Pipeline | Callable[[Build], Pipeline]:
     """Mark a function `(spark) -> query or list of queries` as a pipeline that starts a batch at each interval `every`.
 
-    With `every="real-time"` each row is sent as soon as it arrives, in queries from topics to a topic that need no
-    Python (docs/real-time.md); other queries raise PenstockError when the function has made them. `name` is the
-    function's name by default, and the name of the checkpoint's folder: a renamed pipeline starts from scratch. Raises
-    PenstockError if `every` is not a duration, or `name` cannot be a folder's name.
+    `@pipeline` without parentheses has a batch a second. With `every="real-time"` each row is sent as soon as it
+    arrives, in queries from topics to a topic that need no Python (docs/real-time.md); other queries raise
+    PenstockError when the function has made them. `name` is the function's name by default, and the name of the
+    checkpoint's folder: a renamed pipeline starts from scratch. Raises PenstockError if `every` is not a duration, or
+    `name` cannot be a folder's name.
     """
     pace = every if every == REAL_TIME else duration(every, name="every")
 
@@ -80,7 +94,7 @@ def pipeline(*, every: timedelta | str, name: str | None = None) -> Callable[[Bu
         _check_name(chosen)
         return Pipeline(build, pace, chosen)
 
-    return mark
+    return mark if build is None else mark(build)
 
 
 def _check_name(name: str) -> None:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from penstock.checkpoint.checkpoint_folder import Local
+from penstock.checkpoint.checkpoint_folder import CheckpointFolder, Local
 from penstock.checkpoint.identity import CDC, FILE, OUR_KAFKA, CheckpointIdentity, Source, kept
 from penstock.checkpoint.log import METADATA, NONE, OFFSETS, Log
 from penstock.config import duration
@@ -26,6 +26,7 @@ from penstock.run.checkpoint import holder, lock
 ASIDE = ".reset"
 """The folder of checkpoints that were reset, below the folder of checkpoints."""
 STATE = "state"
+NONE_YET = "none yet"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -129,6 +130,11 @@ def show(root: Path, name: str) -> Shown:
         running,
         problem,
     )
+
+
+def resumed(store: CheckpointFolder) -> tuple[SourcePosition, ...]:
+    """The sources and positions with which a query continues that has this checkpoint."""
+    return tuple(_readings(_newest(Log(store)), kept(store)))
 
 
 def reset(root: Path, name: str) -> Path:
@@ -334,7 +340,7 @@ def _readings(offsets: tuple[str, ...], identity: CheckpointIdentity | None) -> 
 def _position(offset: str | None) -> tuple[str, timedelta | None]:
     """A position in words, and its age if it is a time."""
     if offset is None or offset == NONE:
-        return "none yet", None
+        return NONE_YET, None
     found = _parsed(offset)
     if _is_cdc(found):
         return _of_cdc(found)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -27,6 +27,7 @@ from penstock.query import ONCE, Query
 from penstock.real_time import REAL_TIME
 from penstock.run import faults
 from penstock.run.faults import Fault
+from penstock.run.life_signs import Observer
 from penstock.signals import Stopped, ended_by
 
 TRIES = 10
@@ -38,8 +39,6 @@ LONG_RUN = 60.0
 """Seconds after which queries of real-time mode have worked, though none of their batches has ended."""
 IDLE = 2
 """Consecutive batches without data after which a query with `once` is finished."""
-
-Progress = Callable[[str, dict[str, Any]], None]
 
 _starting = threading.Lock()
 """Held while a query makes its sources: Spark writes the environment of their Python processes to one map, and two
@@ -72,7 +71,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class PipelineRun:
-    """A pipeline in a Spark session; `say` gets lines for the user, `progress` gets each finished batch.
+    """A pipeline in a Spark session; `observer` gets what happens.
 
     It gives up after `tries` starts without a finished batch.
     """
@@ -81,8 +80,7 @@ class PipelineRun:
     spark: SparkSession
     checkpoint: Path
     stop: Stop
-    say: Callable[[str], None]
-    progress: Progress
+    observer: Observer
     once: bool = False
     tries: float = TRIES
 
@@ -98,6 +96,8 @@ class PipelineRun:
             tries = 1 if worked or self._ran_long(began) else tries + 1
             self._halt(queries)
             queries, began = self._start_again(fault, tries), time.monotonic()
+        if self.stop.gently.is_set():
+            self.observer.stopping()
         self._halt(queries)
 
     def _start_first(self) -> list[StreamingQuery]:
@@ -120,8 +120,9 @@ class PipelineRun:
             for name, query in queries.items():
                 # All are claimed before the first one starts: else it would write until another one is refused.
                 query.claim(self.checkpoint / name)
+                self.observer.begins(self._full_name(name), query, self.checkpoint / name)
             for name, query in queries.items():
-                full_name = f"{self.pipeline.name}.{name}" if name else self.pipeline.name
+                full_name = self._full_name(name)
                 with _starting:
                     started.append(query.start(checkpoint=self.checkpoint / name, trigger=trigger, name=full_name))
                     self._let_begin(started[-1])
@@ -132,6 +133,9 @@ class PipelineRun:
             self._halt(started)
             raise
         return started
+
+    def _full_name(self, query: str) -> str:
+        return f"{self.pipeline.name}.{query}" if query else self.pipeline.name
 
     @property
     def _in_real_time(self) -> bool:
@@ -160,7 +164,9 @@ class PipelineRun:
                 while query.status["isTriggerActive"] and time.monotonic() < end and not self.stop.now.wait(0.05):
                     pass
                 if self._in_real_time and query.status["isTriggerActive"]:
-                    self.say(f"{query.name}: stopped within a batch, whose rows are sent again at the next start")
+                    self.observer.say(
+                        f"{query.name}: stopped within a batch, whose rows are sent again at the next start"
+                    )
                 query.stop()
 
     def _queries(self) -> dict[str, Query]:
@@ -181,7 +187,7 @@ class PipelineRun:
         while True:
             self._require_hope(fault, tries)
             pause = timedelta(0) if fault.at_once else min(FIRST_PAUSE * 2 ** min(tries - 1, 5), LONGEST_PAUSE)
-            self.say(f"{self.pipeline.name}: {fault.text}; starting again in {pause.total_seconds():g} s")
+            self.observer.say(f"{self.pipeline.name}: {fault.text}; starting again in {pause.total_seconds():g} s")
             if self.stop.gently.wait(pause.total_seconds()):
                 return []
             try:
@@ -225,10 +231,12 @@ class PipelineRun:
         last = query.lastProgress
         assert last
         # Several batches may have finished since the last check; reading all of them each time would cost more.
+        if not last["numInputRows"] and not self.once:
+            self.observer.idle(query.name or "")
         news = [last] if last["batchId"] == seen + 1 else query.recentProgress
         for batch in news:
             if batch["batchId"] > seen and batch["numInputRows"]:
-                self.progress(query.name or "", dict(batch))
+                self.observer.batch(query.name or "", batch)
                 self._tell_dropped(query, batch)
         return int(last["batchId"])
 
@@ -237,7 +245,9 @@ class PipelineRun:
         dropped = sum(stage["numRowsDroppedByWatermark"] for stage in batch["stateOperators"])
         if dropped:
             what = "rows came after their window had ended and were dropped"
-            self.say(f"{query.name}: batch {batch['batchId']}: {dropped} {what}; give kafka.read a longer late=")
+            self.observer.say(
+                f"{query.name}: batch {batch['batchId']}: {dropped} {what}; give kafka.read a longer late="
+            )
 
 
 def _passes_time(query: StreamingQuery) -> bool:

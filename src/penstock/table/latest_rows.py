@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import PenstockError
+from penstock.extras import install
 from penstock.keyed_state.arrow_keys import Numbers, taken
 from penstock.keyed_state.byte_index import KeyIndex
 from penstock.table.json_rows import decoded
@@ -126,7 +127,7 @@ def _rocksdb() -> Any:
         raise PenstockError(
             "a global table is larger than its memory, and RocksDB is not installed",
             where="global_table",
-            next="set a larger memory=, or run: pip install penstock[rocksdb]",
+            next=f"set a larger memory=, or run: {install('rocksdb')}",
         ) from missing
     return rocksdict
 

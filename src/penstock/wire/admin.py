@@ -35,7 +35,7 @@ class Admin:
     ) -> None:
         timeout = request_timeout.total_seconds()
         link = Link(client_id="penstock", request_timeout=timeout, tls=tls, authenticate=authenticate)
-        self._cluster = Cluster(servers, link, pauses=PAUSES, create=False)
+        self._cluster = Cluster(servers, link, pauses=PAUSES, create=False, patience=patience.total_seconds())
         self._patience = patience.total_seconds()
 
     async def __aenter__(self) -> Admin:

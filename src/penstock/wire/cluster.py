@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
+from penstock.waits import Wait
 from penstock.wire.broker_connection import BrokerConnection, Link
 from penstock.wire.errors import ConnectionLost, KafkaError, MalformedResponse, UnknownTopicOrPartition, error_of
 from penstock.wire.protocol import frames
@@ -70,6 +71,7 @@ class _Peer:
 
     backoff: Backoff
     connection: BrokerConnection | None = None
+    wait: Wait | None = None
     opening: asyncio.Task[BrokerConnection] | None = None
 
 
@@ -88,7 +90,8 @@ class Cluster:
     """Connections and metadata, for one event loop.
 
     `pauses` are the first and the longest pause in seconds after a failure. With `create`, brokers may create a missing
-    topic when the client asks for its metadata; without it they never do.
+    topic when the client asks for its metadata; without it they never do. `patience` is for how many seconds callers
+    wait, for messages.
     """
 
     def __init__(
@@ -99,7 +102,9 @@ class Cluster:
         max_age: float = 300.0,
         pauses: tuple[float, float] = (0.1, 5.0),
         create: bool = True,
+        patience: float = 120.0,
     ) -> None:
+        self._patience = patience
         self.bootstrap, self.link, self._create = addresses(servers), link, create
         self.brokers: dict[int, Broker] = {}
         self.topics: dict[str, TopicMetadata] = {}
@@ -161,12 +166,17 @@ class Cluster:
         are those of the connections.
         """
         deadline, backoff = time.monotonic() + patience, Backoff(*self._pauses)
+        wait = Wait("Kafka's answer", patience)
         while True:
             try:
-                return await attempt()
+                found = await attempt()
+                wait.over()
+                return found
             except KafkaError as error:
                 if not error.retriable or isinstance(error, final) or time.monotonic() > deadline:
                     raise
+                if not isinstance(error, ConnectionLost):  # `_open` tells it
+                    wait.failed(error)
             backoff.failed()
             await backoff.wait()
 
@@ -190,11 +200,15 @@ class Cluster:
         return await asyncio.shield(peer.opening)
 
     async def _open(self, peer: _Peer, broker: Broker) -> BrokerConnection:
+        peer.wait = wait = peer.wait or Wait(f"Kafka at {broker.host}:{broker.port}", self._patience)
         try:
             await peer.backoff.wait()
             peer.connection = await BrokerConnection.open(broker.host, broker.port, self.link)
-        except KafkaError:
+            wait.over()
+            peer.wait = None
+        except KafkaError as error:
             peer.backoff.failed()
+            wait.failed(error)
             raise
         finally:
             peer.opening = None

@@ -58,7 +58,7 @@ class Reader:
     ) -> None:
         timeout = request_timeout.total_seconds()
         link = Link(client_id=client_id, request_timeout=timeout, tls=tls, authenticate=authenticate)
-        self._cluster = Cluster(servers, link, pauses=PAUSES, create=False)
+        self._cluster = Cluster(servers, link, pauses=PAUSES, create=False, patience=patience.total_seconds())
         self._committed, self._patience = committed, patience.total_seconds()
         self._timeout = timeout
 

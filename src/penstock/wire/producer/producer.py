@@ -110,6 +110,7 @@ class Producer:
             Link(client_id=client_id, request_timeout=timeout, tls=tls, authenticate=authenticate),
             max_age=metadata_max_age.total_seconds(),
             pauses=pauses,
+            patience=patience,
         )
         delivery = Delivery(
             acks=-1 if acks == "all" else acks,

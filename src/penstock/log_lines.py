@@ -1,0 +1,73 @@
+"""Log lines of Penstock on standard error: text for people, or a JSON object per line.
+
+The Python processes that Spark starts write their lines in the same form, which they inherit by the environment.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import sys
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+FORM = "PENSTOCK_LOG"
+TEXT, JSON = "text", "json"
+
+_EVERY = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+"""Attributes of every record; all others were given with `extra`."""
+_CLEAR = "\r\x1b[2K"
+
+
+def begin() -> Terminal:
+    """Write this process's lines of level INFO and above in the form that the environment asks for."""
+    lines = Terminal(sys.stderr)
+    lines.setFormatter(JsonLines() if is_json() else logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    logger = logging.getLogger("penstock")
+    logger.handlers[:] = [lines]
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    return lines
+
+
+def is_json() -> bool:
+    return os.environ.get(FORM) == JSON
+
+
+class JsonLines(logging.Formatter):
+    """`ts` in UTC, `level` and `msg`, then what was given with `extra`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        said: dict[str, Any] = {"ts": time, "level": record.levelname.lower(), "msg": record.getMessage()}
+        said |= {name: value for name, value in vars(record).items() if name not in _EVERY}
+        if record.exc_info:
+            said["trace"] = self.formatException(record.exc_info)
+        return json.dumps(said, default=str, ensure_ascii=False)
+
+
+class Terminal(logging.StreamHandler[TextIO]):
+    """Writes lines, and keeps one below them that `status` replaces."""
+
+    _status = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._write(_CLEAR if self._status else "")
+        super().emit(record)
+        self._write(self._status)
+
+    def status(self, text: str) -> None:
+        """Replace the last line; "" removes it. Only for a terminal."""
+        self.acquire()
+        try:
+            before, self._status = self._status, text[: shutil.get_terminal_size().columns - 1]
+            self._write((_CLEAR if before else "") + self._status)
+        finally:
+            self.release()
+
+    def _write(self, text: str) -> None:
+        if text:
+            self.stream.write(text)
+            self.flush()

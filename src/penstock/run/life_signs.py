@@ -1,0 +1,145 @@
+"""What a run tells of itself: what its queries read and write, their first rows, how they go on, and their end."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.checkpoint.checkpoint_folder import store_of
+from penstock.checkpoint.identity import CDC, Source, source_of, streams, target_of
+from penstock.log_lines import Terminal
+from penstock.query import Query
+from penstock.run.positions import NONE_YET, resumed
+
+log = logging.getLogger(__name__)
+
+PACE = 60.0
+"""Seconds between two summaries, where no line can be updated."""
+ADDRESSES = ("hosts", "servers", "kafka.bootstrap.servers")
+STARTS = ("start", "startingoffsets")
+MOST = 60
+"""Characters of a position: a topic may have hundreds of partitions."""
+
+
+class Observer:
+    """Gets what happens in a run; this one ignores all of it."""
+
+    def begins(self, name: str, query: Query, checkpoint: Path) -> None:
+        """A query is about to start."""
+
+    def batch(self, name: str, batch: Mapping[str, Any]) -> None:
+        """A batch with rows has finished; `batch` is Spark's progress."""
+
+    def idle(self, name: str) -> None:
+        """A query has found nothing to read."""
+
+    def stopping(self) -> None:
+        """A stop was requested; a batch may be in flight."""
+
+    def say(self, line: str) -> None:
+        """A warning."""
+
+
+class LifeSigns(Observer):
+    """Writes them to the log: a line for each batch with `verbose`, otherwise a summary now and then.
+
+    `terminal` has a line that is updated; None where lines stay.
+    """
+
+    def __init__(self, pipeline: str, *, verbose: bool = False, terminal: Terminal | None = None) -> None:
+        self._pipeline, self._verbose, self._terminal = pipeline, verbose, terminal
+        self._began = self._summed = time.monotonic()
+        self._plans: dict[str, tuple[str, ...]] = {}
+        self._rows: dict[str, int] = {}
+        self._rates: dict[str, float] = {}
+        self._known = 0
+        self._idle: set[str] = set()
+
+    def starts(self, checkpoint: Path) -> None:
+        self._info("starts", f"starting Spark; the checkpoint is {checkpoint}", checkpoint=str(checkpoint))
+
+    def begins(self, name: str, query: Query, checkpoint: Path) -> None:
+        reads = _reads(query, checkpoint)
+        writes = tuple(str(target_of(sink)) for sink in query.sinks)
+        # A query that starts again after a fault goes on with the same.
+        if self._plans.get(name) == (*reads, *writes):
+            return
+        self._plans[name] = *reads, *writes
+        line = f"reads {' and '.join(reads)}; writes to {' and '.join(writes)}"
+        self._info("begins", line, query=name, reads=reads, writes=writes)
+
+    def batch(self, name: str, batch: Mapping[str, Any]) -> None:
+        rows, seconds, number = batch["numInputRows"], batch["batchDuration"] / 1000, batch["batchId"]
+        before = self._rows.get(name)
+        self._rows[name], self._rates[name] = (before or 0) + rows, batch.get("inputRowsPerSecond") or 0.0
+        about = {"query": name, "batch": number, "rows": rows, "seconds": seconds}
+        if before is None and not self._verbose:
+            self._info("first", f"first {rows} rows after {time.monotonic() - self._began:.1f} s", **about)
+        if self._verbose:
+            log.info("%s  batch %d: %d rows in %.2f s", name, number, rows, seconds, extra={"event": "batch"} | about)
+        elif self._terminal:
+            rate = sum(self._rates.values())
+            self._terminal.status(f"{name}: {self._total} rows, {rate:.0f}/s; the last batch took {seconds:.2f} s")
+        elif time.monotonic() - self._summed >= PACE:
+            self._summarize()
+
+    def idle(self, name: str) -> None:
+        if name not in self._rows and name not in self._idle:
+            self._idle.add(name)
+            self._info("idle", "nothing to read yet; waiting", query=name)
+
+    def stopping(self) -> None:
+        self._info("stopping", "stopping after the batch in flight; Ctrl-C or SIGTERM again ends it at once")
+
+    def say(self, line: str) -> None:
+        log.warning("%s", line, extra={"event": "warning", "pipeline": self._pipeline})
+
+    def ended(self) -> None:
+        """The run has ended without an error."""
+        if self._terminal:
+            self._terminal.status("")
+        seconds = time.monotonic() - self._began
+        line = f"ended after {seconds:.0f} s and {self._total} rows; the next run goes on from here"
+        self._info("ended", line, seconds=round(seconds, 3), rows=self._total)
+
+    @property
+    def _total(self) -> int:
+        return sum(self._rows.values())
+
+    def _summarize(self) -> None:
+        now, rows = time.monotonic(), self._total
+        rate = (rows - self._known) / (now - self._summed)
+        self._info("rows", f"{rows} rows so far, {rate:.0f}/s", rows=rows, rows_per_second=round(rate, 1))
+        self._summed, self._known = now, rows
+
+    def _info(self, event: str, line: str, query: str = "", **about: Any) -> None:
+        about = {"event": event, "pipeline": self._pipeline} | ({"query": query} if query else {}) | about
+        log.info("%s: %s", query or self._pipeline, line, extra=about)
+
+
+def _reads(query: Query, checkpoint: Path) -> tuple[str, ...]:
+    """What a query reads, and from where on."""
+    found = list(streams(query.frame))
+    positions = [one.position for one in resumed(store_of(checkpoint, query.frame.sparkSession))]
+    known = [*positions, *[NONE_YET] * len(found)]
+    return tuple(_read(*one, position) for one, position in zip(found, known, strict=False))
+
+
+def _read(format: str, options: Mapping[str, str], position: str) -> str:
+    source = source_of(format, options)
+    given = {name.lower(): value for name, value in options.items()}
+    place = next((f" at {given[name]}" for name in ADDRESSES if name in given), "")
+    start = next((given[name] for name in STARTS if name in given), "")
+    begin = start if position == NONE_YET else position
+    begin = begin if len(begin) <= MOST else f"{begin[: MOST - 3]}..."
+    since = f", from {begin}" if begin else ""
+    return f"{_named(source)}{place}{since}"
+
+
+def _named(source: Source) -> str:
+    if source.format == CDC:
+        return f"the {'log' if source.of['rows'] == 'log' else 'changes'} of {source.of['table']}"
+    return f"topic {source.of['topic']}" if "topic" in source.of else str(source)

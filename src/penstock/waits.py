@@ -1,0 +1,46 @@
+"""Says that something waits: after a second, and then whenever it has waited for twice as long."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+
+log = logging.getLogger(__name__)
+
+FIRST, MOST = 1.0, 60.0
+"""Seconds until the first line, and the most between two lines."""
+
+
+@dataclass
+class Wait:
+    """A wait for `what` that lasts at most `patience` seconds; it begins when it is made."""
+
+    what: str
+    patience: float
+    since: float = field(default_factory=time.monotonic)
+    _next: float = FIRST
+
+    def failed(self, why: object) -> None:
+        """An attempt failed; `why` is said if it is time for that."""
+        waited = time.monotonic() - self.since
+        if waited < self._next:
+            return
+        self._next = waited + min(waited, MOST)
+        about = {"event": "waiting", "waited_seconds": round(waited, 3), "patience_seconds": self.patience}
+        log.warning(
+            "waiting for %s for %s, at most %s: %s", self.what, span(waited), span(self.patience), why, extra=about
+        )
+
+    def over(self) -> None:
+        """What was awaited is there; said if the wait was."""
+        if self._next > FIRST:
+            waited = time.monotonic() - self.since
+            log.info("%s: there after %s", self.what, span(waited), extra={"event": "waited"})
+
+
+def span(seconds: float) -> str:
+    """A duration in words, for people: "4 s", "2 min 5 s", "3 h"."""
+    whole = round(seconds)
+    parts = [(whole // 3600, "h"), (whole // 60 % 60, "min"), (whole % 60, "s")]
+    return " ".join(f"{count} {unit}" for count, unit in parts if count) or "0 s"

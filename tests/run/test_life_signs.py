@@ -1,0 +1,121 @@
+"""What a run tells, as text, as JSON and on a terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import penstock as ps
+from penstock import files, log_lines
+from penstock.log_lines import JsonLines, Terminal
+from penstock.run import life_signs
+from penstock.run.life_signs import LifeSigns
+
+BATCH = {"batchId": 3, "numInputRows": 20, "batchDuration": 1234, "inputRowsPerSecond": 12.5}
+
+
+@pytest.fixture
+def lines() -> Iterator[Terminal]:
+    """Takes the lines of the log, without times."""
+    logger = logging.getLogger("penstock")
+    before = logger.handlers[:], logger.level, logger.propagate
+    terminal = Terminal(io.StringIO())
+    logger.handlers[:], logger.propagate = [terminal], False
+    logger.setLevel(logging.INFO)
+    yield terminal
+    logger.handlers[:], logger.propagate = before[0], before[2]
+    logger.setLevel(before[1])
+
+
+def text(lines: Terminal) -> str:
+    assert isinstance(lines.stream, io.StringIO)
+    return lines.stream.getvalue()
+
+
+def test_the_first_rows_are_told_and_then_a_summary_now_and_then(
+    lines: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signs = LifeSigns("shop")
+    signs.idle("shop.orders")
+    signs.idle("shop.orders")
+    signs.batch("shop.orders", BATCH)
+    signs.batch("shop.orders", BATCH)
+    assert text(lines) == ("shop.orders: nothing to read yet; waiting\nshop.orders: first 20 rows after 0.0 s\n")
+    monkeypatch.setattr(life_signs, "PACE", 0.0)
+    signs.batch("shop.orders", BATCH)
+    signs.idle("shop.orders")
+    signs.stopping()
+    signs.ended()
+    summary, stopping, ended = text(lines).splitlines()[2:]
+    assert summary.startswith("shop: 60 rows so far, ")
+    assert stopping == "shop: stopping after the batch in flight; Ctrl-C or SIGTERM again ends it at once"
+    assert ended == "shop: ended after 0 s and 60 rows; the next run goes on from here"
+
+
+def test_each_batch_is_a_line_if_asked_for(lines: Terminal) -> None:
+    LifeSigns("shop", verbose=True).batch("shop.orders", BATCH)
+    assert text(lines) == "shop.orders  batch 3: 20 rows in 1.23 s\n"
+
+
+def test_a_line_of_json_has_its_values(lines: Terminal) -> None:
+    lines.setFormatter(JsonLines())
+    signs = LifeSigns("shop")
+    signs.batch("shop.orders", BATCH)
+    signs.say('a "warning"\nof two lines')
+    first, second = map(json.loads, text(lines).splitlines())
+    assert first.pop("ts").endswith("Z")
+    assert first.pop("msg").startswith("shop.orders: first 20 rows after ")
+    about = {"pipeline": "shop", "query": "shop.orders", "batch": 3, "rows": 20, "seconds": 1.234}
+    assert first == {"level": "info", "event": "first"} | about
+    assert (second["level"], second["msg"], second["event"]) == ("warning", 'a "warning"\nof two lines', "warning")
+
+
+def test_a_terminal_has_one_line_that_changes(lines: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    signs = LifeSigns("shop", terminal=lines)
+    signs.batch("shop", BATCH)
+    signs.batch("shop", BATCH)
+    signs.say("careful")
+    signs.ended()
+    first, status, rest = text(lines).partition("shop: 20 rows, 12/s; the last batch took 1.23 s"[:39])
+    assert first == "shop: first 20 rows after 0.0 s\n" and status
+    again = "shop: 40 rows, 12/s; the last batch took 1.23 s"[:39]
+    assert rest == (
+        f"\r\x1b[2K{again}\r\x1b[2Kcareful\n{again}\r\x1b[2K"
+        "shop: ended after 0 s and 40 rows; the next run goes on from here\n"
+    )
+
+
+def test_a_query_tells_what_it_reads_and_from_where(spark: SparkSession, tmp_path: Path, lines: Terminal) -> None:
+    source, out = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    (source / "lines.txt").write_text("a\nb\n")
+    query = ps.write(spark.readStream.text(str(source)), files.sink(out))
+    signs = LifeSigns("shop")
+    query.claim(tmp_path / "checkpoint")
+    signs.begins("shop.lines", query, tmp_path / "checkpoint")
+    signs.begins("shop.lines", query, tmp_path / "checkpoint")
+    assert text(lines) == f"shop.lines: reads text path {source}; writes to files {out}\n"
+    query.start(checkpoint=tmp_path / "checkpoint", trigger="once").awaitTermination()
+    LifeSigns("shop").begins("shop.lines", query, tmp_path / "checkpoint")
+    assert f'reads text path {source}, from {{"logOffset":0}}; writes' in text(lines)
+
+
+def test_processes_take_the_form_from_their_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    logger = logging.getLogger("penstock")
+    before = logger.handlers[:], logger.level, logger.propagate
+    try:
+        monkeypatch.setenv(log_lines.FORM, "json")
+        assert isinstance(log_lines.begin().formatter, JsonLines)
+        monkeypatch.delenv(log_lines.FORM)
+        assert not isinstance(log_lines.begin().formatter, JsonLines)
+        assert len(logger.handlers) == 1
+    finally:
+        logger.handlers[:], logger.propagate = before[0], before[2]
+        logger.setLevel(before[1])
