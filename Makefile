@@ -1,6 +1,8 @@
 # make setup   a virtual environment with everything, the jars and the plugin; make test, check and bench do it first
 # make demo    ARGS="--seconds 60 --rate 3000"
 # make test    ARGS="tests/local -k jars"; make test-all also kills servers, in minutes
+# make browser  a Chromium for the tests of the console's page, unpacked into the cache, where none is installed
+# make docs    the site of docs/, with search and the reference of the public names, in docs/build/html
 # make fuzz    ARGS="--minutes 30"   every decoder of bytes from outside under random and damaged input
 # make bench   ARGS="--json results.json"
 # make bench-wire   the Kafka client in the table that the authors of Seastar's published, measured here
@@ -16,7 +18,7 @@ PYTEST = $(BIN)/pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder -
 # What does not depend on each other is fetched, compiled and built at the same time.
 MAKEFLAGS += --jobs=3
 
-.PHONY: setup demo test test-all check fuzz bench bench-wire
+.PHONY: setup demo test test-all browser check docs fuzz bench bench-wire
 
 setup: .venv/fetched .venv/compiled $(PLUGIN)
 
@@ -56,11 +58,18 @@ test: setup
 test-all: setup
 	$(PYTEST) $(ARGS)
 
+browser: .venv/installed
+	$(BIN)/python tests/support/chromium.py
+
 check: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest --quiet tests/test_imports.py
+
+docs: .venv/installed
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --builder html docs docs/build/html
+	@echo "docs/build/html/index.html"
 
 fuzz: setup
 	cd tests && ../$(BIN)/python -m fuzz $(ARGS)

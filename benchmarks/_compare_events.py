@@ -31,6 +31,7 @@ from _event_diff import Record, comparable, difference
 from _every_change import KEYSPACE, TYPES, tables
 from _reference import Connect, Reference, running
 from penstock import cdc, kafka, write
+from penstock.cdc.cdc_options import Image
 from penstock.local import services
 from penstock.local.services import Services
 from penstock.session import spark as spark_session
@@ -67,7 +68,7 @@ class Style:
             "cdc.include.primary-key.placement": self.places,
         }
 
-    def read(self) -> tuple[str, str]:
+    def read(self) -> tuple[Image, Image]:
         """The images that `cdc.read` must bring."""
         if self.legacy:
             return "full" if self.preimages else "none", "none"

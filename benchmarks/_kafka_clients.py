@@ -33,7 +33,7 @@ from penstock.wire.cluster import Cluster
 from penstock.wire.producer.producer import Producer
 from penstock.wire.protocol.frames import PRODUCE
 from penstock.wire.records.batch_header import stamp
-from penstock.wire.records.compression import codec_number
+from penstock.wire.records.compression import Compression, codec_number
 from penstock.wire.records.record_encoder import TableEncoder
 
 TOPIC = "bench"
@@ -52,7 +52,7 @@ class Case:
     partitions: int
     size: int
     acks: str
-    compression: str
+    compression: Compression
     count: int
 
     @property

@@ -31,6 +31,7 @@ from _paced import paced
 from _reference import Connect, Reference, running
 from cdc_source import ROWS_PER_BATCH, TABLE, fill
 from penstock import cdc, kafka, write
+from penstock.cdc.cdc_options import Image, Latency
 from penstock.errors import PenstockError
 from penstock.local import services
 from penstock.local.services import Services
@@ -68,8 +69,8 @@ class Bench:
 
     @contextmanager
     def _ours(self, table: str, name: str, confidence: timedelta) -> Iterator[None]:
-        images = "full" if self.options.images and self.options.format == "advanced" else "none"
-        mode = "safe" if confidence == CATCHING_UP else self.options.latency
+        images: Image = "full" if self.options.images and self.options.format == "advanced" else "none"
+        mode: Latency = "safe" if confidence == CATCHING_UP else self.options.latency
         changes = cdc.read(
             self.spark, table, hosts=self.found.cql, name=name, images=images, confidence=confidence, latency=mode
         )

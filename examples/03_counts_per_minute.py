@@ -9,7 +9,7 @@ with `late` true, whose count is to be added.
 
 import os
 
-from pyspark.sql import SparkSession, functions as F
+from pyspark.sql import SparkSession
 
 import penstock as ps
 from penstock import kafka, window
@@ -24,11 +24,10 @@ def pages(spark: SparkSession) -> list[ps.Query]:
     minutes = window.tumbling(
         clicks.where("problem IS NULL"), "1 minute", at="ts", key="page", name="minutes", n="count(*)"
     )
-    record = F.struct("page", "window_start", "n", "late")
     return [
         ps.write(
-            minutes.select(F.col("page").alias("key"), record.alias("value")),
-            kafka.sink("minutes", servers=KAFKA),
+            minutes.select("page", "window_start", "n", "late"),
+            kafka.sink("minutes", servers=KAFKA, key="page"),
             name="minutes",
         ),
         ps.write(clicks, kafka.dead_letters("clicks.dead", servers=KAFKA), name="dead"),

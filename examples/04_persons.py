@@ -3,7 +3,7 @@
     penstock up --only cassandra                  # prints the address
     CQL=... penstock run examples/04_persons.py:visitors
 
-The tables, made with any CQL client; those of matching make themselves with cql.create(IDS, replication={...}):
+The tables, made with any CQL client; `cql.create` makes those of matching:
 
     CREATE KEYSPACE ads WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
     CREATE TABLE ads.visits (id int PRIMARY KEY, cookie text, email_hash text)
@@ -24,6 +24,7 @@ IDS = cql.ids("ads", hosts=CQL)
 
 @ps.pipeline(every="1 second")
 def visitors(spark: SparkSession) -> ps.Query:
+    cql.create(IDS, replication={"class": "SimpleStrategy", "replication_factor": 1})  # if they do not exist
     changes = cdc.read(spark, "ads.visits", hosts=CQL, name="visits", images=("none", "full"), confidence="1 second")
     visits = changes.where("op != 'd'").select("after.*")
     ids = ["cookie", "email_hash"]

@@ -28,6 +28,9 @@ STEPS = (
     (*UV, "--compile-bytecode", "--no-build-isolation", *HASHED, "requirements/dev.txt"),
     (*UV, "--no-build-isolation", "--no-deps", "--editable", "."),
 )
+# From an index that does not say how long its files stay the same, uv fetches and builds PySpark at each installation
+# and keeps the copies of before: 1.9 GB each.
+PRUNE = (sys.executable, "-m", "uv", "cache", "prune", "--quiet")
 SETTINGS = {
     "index-url": "UV_DEFAULT_INDEX",
     "extra-index-url": "UV_INDEX",
@@ -83,6 +86,8 @@ def main() -> int:
             reason = f"{step[2]} said: {failure.strip().splitlines()[-1]}"
             break
     if not reason:
+        if failure := install(*PRUNE):
+            print(f"uv's cache keeps what no installation needs: {failure.strip()}", file=sys.stderr)
         return 0
     print(f"requirements/*.txt do not work with Python {platform.python_version()} here: {reason}.", file=sys.stderr)
     print("Installing versions that pyproject.toml allows instead, without checksums.", file=sys.stderr)

@@ -6,6 +6,7 @@ the manifest in jars, else from their .pom in the Maven repository, or its paren
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -20,6 +21,7 @@ from penstock.local.jars import default_root
 
 ROOT = Path(__file__).parents[1]
 LOCKS = ROOT / "src/penstock/local/locks"
+VENDORED = ROOT / "src/penstock/watch/console/static/vendor/vendor.json"
 PACKAGES = ("requirements/build.txt", "requirements/dev.txt")
 UNKNOWN = "not stated"
 LONGEST = 60
@@ -30,7 +32,8 @@ This product is licensed under the Apache License 2.0 (LICENSE).
 
 It uses the packages and jars below. None of them is part of it: packages come from the package index when it is
 installed, jars from a Maven repository when a service is started. Each has the licence that its authors state.
-Written by scripts/licences.py.
+Part of it, and unchanged, are the libraries of the console's page: their licences stand beside them, in
+src/penstock/watch/console/static/vendor. Written by scripts/licences.py.
 """
 NAMES = (
     (r"apache.*2(\.0)?|^apache$|asl 2", "Apache-2.0"),
@@ -73,6 +76,11 @@ def _stated(installed: Distribution) -> str:
     found = next((text for text in short if text not in ("OSI Approved", "UNKNOWN", "")), UNKNOWN)
     # An SPDX expression stays unchanged.
     return found if re.search(" (AND|OR|WITH) ", found) else _plain(found)
+
+
+def vendored() -> list[tuple[str, str, str]]:
+    """Name, version and licence of each library of the console's page."""
+    return [(each["name"], each["version"], each["licence"]) for each in json.loads(VENDORED.read_text())]
 
 
 def archives() -> list[tuple[str, str, str]]:
@@ -143,7 +151,8 @@ def _plain(text: str) -> str:
 def notice() -> str:
     """The text of NOTICE."""
     parts = [HEAD]
-    for title, rows in (("Python packages", packages()), ("Jars", archives())):
+    kinds = {"Libraries of the console's page": vendored(), "Python packages": packages(), "Jars": archives()}
+    for title, rows in kinds.items():
         parts += [f"{title}:\n", *(f"  {name} {version}: {licence}" for name, version, licence in rows), ""]
     return "\n".join(parts)
 

@@ -237,6 +237,9 @@ def called(name: str) -> Iterator[str]:
     for inner in ast.walk(node):
         if isinstance(inner, ast.Raise | ast.ExceptHandler):
             continue
+        # `self` has the type of its class, but does not create an object.
+        if isinstance(inner, ast.Name) and inner.id == "self":
+            continue
         if isinstance(inner, ast.Name | ast.Attribute) and isinstance(inner.ctx, ast.Load):
             found = resolve(module, inner, types)
             if found and ":" in found:

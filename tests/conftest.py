@@ -10,7 +10,10 @@ draws other and more examples.
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,13 @@ from penstock.session import spark as spark_session
 # In runs of minutes the JVMs' optimising compiler takes more CPU than it saves.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
+# Commands that tests start are not among the user's, which `penstock status` and the console show.
+os.environ.setdefault("PENSTOCK_RUNS", f"{tempfile.gettempdir()}/penstock-test-runs-{os.getuid()}")
+
+# A shell without job control starts `make test &` with Ctrl-C ignored, which some tests send.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=1000, deadline=None)
 settings.load_profile("repeatable")
@@ -40,7 +50,10 @@ settings.load_profile("repeatable")
 SERVERS = {"services", "spark", "postgres", "running_cluster"}
 """Fixtures of servers and sessions."""
 MARKS = ("unit", "services", "kill")
-LONG = {"test_demo_adtech", "test_demo", "test_operators", "test_connector_events", "test_cluster"}
+LONG = {
+    *("test_demo_adtech", "test_demo", "test_operators", "test_connector_events", "test_cluster"),
+    "test_spark_connect",
+}
 """Files that take more than a minute with few tests: of their mark they are first, so that no process ends alone."""
 
 
@@ -56,6 +69,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _mark(item: pytest.Item) -> int:
     return next(at for at, mark in enumerate(MARKS) if item.get_closest_marker(mark))
+
+
+@pytest.fixture(autouse=True)
+def _lines_as_before() -> Iterator[None]:
+    """Commands that run in this process write log lines to the standard error of their own test only."""
+    logger = logging.getLogger("penstock")
+    handlers, level, propagate = logger.handlers[:], logger.level, logger.propagate
+    yield
+    logger.handlers[:], logger.propagate = handlers, propagate
+    logger.setLevel(level)
 
 
 @pytest.fixture(scope="session")

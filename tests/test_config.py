@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.config import duration, duration_text
+from penstock.config import Duration, duration, duration_text
 from penstock.errors import PenstockError
 
 
@@ -26,13 +26,32 @@ def test_a_text_of_numbers_and_units_is_a_duration(text: str, found: timedelta) 
 
 
 @pytest.mark.parametrize(
-    "value", [5, 5.0, None, True, b"1 day", "", "5", "500ms", "often", "9999999999 days", "9" * 400 + " days"]
+    ("value", "found"),
+    [
+        (5, timedelta(seconds=5)),
+        (0.25, timedelta(milliseconds=250)),
+        (0, timedelta(0)),
+        (timedelta(days=2), timedelta(days=2)),
+    ],
+)
+def test_a_number_is_in_seconds(value: Duration, found: timedelta) -> None:
+    assert duration(value, name="every") == found
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, True, b"1 day", [5], 5j, float("nan"), float("inf"), 1e300, -1e300, 10**400),
+        *("", "5", "500ms", "often", "9999999999 days", "9" * 400 + " days"),
+    ],
 )
 def test_anything_else_is_none(value: Any) -> None:
-    with pytest.raises(PenstockError, match=r'every is not a duration: .*write it as "10 minutes" or as a datetime'):
+    with pytest.raises(PenstockError, match=r'every is not a duration: .*write it as "10 minutes", as sec') as error:
         duration(value, name="every")
+    assert isinstance(error.value, ValueError)
 
 
-def test_a_duration_is_not_negative() -> None:
+@pytest.mark.parametrize("value", [timedelta(seconds=-1), -1, -0.5])
+def test_a_duration_is_not_negative(value: Duration) -> None:
     with pytest.raises(PenstockError, match="every is negative"):
-        duration(timedelta(seconds=-1), name="every")
+        duration(value, name="every")

@@ -14,7 +14,7 @@ from cassandra.cluster import Session
 from confluent_kafka import Consumer
 from pyspark.sql import SparkSession
 
-from penstock.cli.run import load
+from penstock.cli.pipeline_file import load
 from penstock.local.services import Services
 
 ROOT = Path(__file__).parent.parent

@@ -66,7 +66,9 @@ def test_what_users_install_has_upper_bounds() -> None:
 
 def test_notice_names_all_that_is_locked() -> None:
     listed = set(re.findall(r"^  (\S+) (\S+): ", (ROOT / "NOTICE").read_text(), re.MULTILINE))
+    vendored = json.loads((ROOT / "src/penstock/watch/console/static/vendor/vendor.json").read_text())
     wanted = {(name, version) for name, versions in locked().items() for version in versions} | set(jars())
+    wanted |= {(library["name"], library["version"]) for library in vendored}
     assert {(canonicalize_name(name) if ":" not in name else name, version) for name, version in listed} == wanted, (
         "run scripts/licences.py"
     )
@@ -188,3 +190,19 @@ def test_what_the_locks_do_not_serve_is_chosen_within_bounds_with_a_message(
     reasons = {"python": "they are for Python 3.9", "machine": "they are not for", "wheel": "No matching distrib"}
     said = capsys.readouterr().err
     assert reasons[failing] in said and "without checksums" in said
+
+
+@pytest.mark.parametrize("failure", ["", "error: Failed to prune cache\n"])
+def test_an_installation_leaves_no_builds_of_before_in_uvs_cache(
+    failure: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install, asked = installer(), []
+
+    def uv(*command: str) -> str:
+        asked.append(command)
+        return failure if command == install.PRUNE else ""
+
+    monkeypatch.setattr(install, "install", uv)
+    assert install.main() == 0
+    assert asked == [*install.STEPS, install.PRUNE]
+    assert failure.strip() in capsys.readouterr().err

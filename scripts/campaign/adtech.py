@@ -31,7 +31,7 @@ class AdtechRound(Breaking, Demo):
     def __init__(
         self, chosen: Round, world: World, folder: Path, struck: list[Struck], view: View, stack: ExitStack
     ) -> None:
-        super().__init__(Options(folder, 0, str(RATES["adtech"]), (), keep=False), view, stack)
+        super().__init__(Options(folder, 3600, str(RATES["adtech"]), (), keep=False), view, stack)
         self._round, self._world, self._folder = chosen, world, folder
         self._disks, self.struck = {}, struck
         self._kinds = {one.kind for one in chosen.breaks}

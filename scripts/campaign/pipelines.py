@@ -15,7 +15,8 @@ from penstock.query import Query
 from penstock_demo.shop import KEYSPACE
 
 CQL, SERVERS = os.environ["PENSTOCK_DEMO_CQL"], os.environ["PENSTOCK_DEMO_KAFKA"]
-PACE, DELIVERY = os.environ["CAMPAIGN_PACE"], os.environ["CAMPAIGN_DELIVERY"]
+PACE = os.environ["CAMPAIGN_PACE"]
+DELIVERY: Any = os.environ["CAMPAIGN_DELIVERY"]
 SINKS, FORMAT = os.environ["CAMPAIGN_SINKS"].split("+"), os.environ["CAMPAIGN_FORMAT"]
 TABLES = os.environ["CAMPAIGN_TABLES"].split("+")
 FAST: dict[str, Any] = {"confidence": timedelta(seconds=5), "partitions": 1}

@@ -115,7 +115,7 @@ class ShopRound(Breaking, Demo):
     def __init__(
         self, chosen: Round, world: World, folder: Path, struck: list[Struck], view: View, stack: ExitStack
     ) -> None:
-        super().__init__(Options(folder, 0, str(RATES["shop"]), (), keep=False), view, stack)
+        super().__init__(Options(folder, 3600, str(RATES["shop"]), (), keep=False), view, stack)
         self._round, self._world, self._folder = chosen, world, folder
         self._disks, self.struck = {}, struck
         self._grown: set[str] = set()
@@ -167,7 +167,7 @@ class ShopRound(Breaking, Demo):
 
     def _load_arguments(self) -> list[str]:
         late = LATE[self._round.settings["pace"]]
-        pace = ["--rate", str(RATES["shop"]), "--warm-rate", "20", "--seconds", "3600", "--late", str(late)]
+        pace = ["--warm-rate", "20", "--seconds", "3600", "--late", str(late)]
         which = ["--seed", str(self._round.number), "--partitions", str(PARTITIONS_OF_TABLES), "--tables", *self.tables]
         if any("cql" in kind for kind in self._kinds):
             which.append("--no-appends")

@@ -7,16 +7,37 @@ from typing import TYPE_CHECKING
 from penstock import lazy
 
 if TYPE_CHECKING:
+    from penstock import (
+        cdc as cdc,
+        cql as cql,
+        errors as errors,
+        files as files,
+        join as join,
+        kafka as kafka,
+        postgres as postgres,
+        segment as segment,
+        table as table,
+        window as window,
+        wire as wire,
+    )
+    from penstock.config import Duration as Duration
+    from penstock.errors import PenstockError as PenstockError
     from penstock.query import Batch as Batch, Query as Query, write as write
     from penstock.run.pipeline import pipeline as pipeline
+    from penstock.run.row_preview import preview as preview
+    from penstock.session import spark as spark
 else:
     __all__, __getattr__, __dir__ = lazy.names(
         __name__,
         {
+            "penstock.config": ("Duration",),
+            "penstock.errors": ("PenstockError",),
             "penstock.query": ("Batch", "Query", "write"),
             "penstock.run.pipeline": ("pipeline",),
+            "penstock.run.row_preview": ("preview",),
+            "penstock.session": ("spark",),
         },
-        modules=("cdc", "cql", "files", "join", "kafka", "postgres", "segment", "table", "window"),
+        modules=("cdc", "cql", "errors", "files", "join", "kafka", "postgres", "segment", "table", "window", "wire"),
     )
 
 __version__ = "0.1.0.dev0"

@@ -1,11 +1,21 @@
-"""Durations as users write them: a `timedelta`, or a string in Spark's form such as "10 minutes"."""
+"""Arguments as users write them: durations, and the names of options.
+
+A duration is a string in Spark's form such as "10 minutes", a number of seconds, or a `timedelta`.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection, Iterable
 from datetime import timedelta
+from difflib import get_close_matches
+from inspect import Parameter, signature
+from typing import TypeAlias
 
 from penstock.errors import PenstockError
+
+Duration: TypeAlias = str | float | timedelta
+"""A duration: a string such as "10 minutes", an integer or float of seconds, or a `timedelta`."""
 
 _UNITS = {
     "microsecond": timedelta(microseconds=1),
@@ -22,22 +32,36 @@ LONGEST = 200
 """Most characters of a duration string."""
 
 
-def duration(value: timedelta | str, *, name: str) -> timedelta:
-    """Returns `value` as a timedelta.
+class InvalidDuration(PenstockError, ValueError):
+    """A setting is negative or not a duration; also a ValueError, as the Kafka client promises for its options."""
 
-    Raises `PenstockError` if it is negative or not a duration; `name` is the setting's name for the message.
+
+def duration(value: Duration, *, name: str) -> timedelta:
+    """Returns `value` as a timedelta; a number is in seconds.
+
+    Raises `InvalidDuration` if it is negative or not a duration; `name` is the setting's name for the message.
     """
-    if isinstance(value, timedelta):
-        if value < timedelta(0):
-            raise PenstockError(f"{name} is negative: {value}", next="give a duration of zero or more")
-        return value
-    total = _read(value) if isinstance(value, str) else None
+    total = _read(value) if isinstance(value, str) else _made(value)
     if total is None:
-        raise PenstockError(
+        raise InvalidDuration(
             f"{name} is not a duration: {repr(value)[:LONGEST]}",
-            next='write it as "10 minutes" or as a datetime.timedelta',
+            next='write it as "10 minutes", as seconds (a number without quotes), or as a datetime.timedelta',
         )
+    if total < timedelta(0):
+        raise InvalidDuration(f"{name} is negative: {value}", next="give a duration of zero or more")
     return total
+
+
+def _made(value: float | timedelta) -> timedelta | None:
+    """None for a value of another type, and for a number that no timedelta can hold."""
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return timedelta(seconds=value)
+    except (OverflowError, ValueError):
+        return None
 
 
 def _read(text: str) -> timedelta | None:
@@ -57,3 +81,17 @@ def _read(text: str) -> timedelta | None:
 def duration_text(value: timedelta) -> str:
     """The string that `duration` reads back as `value`."""
     return f"{value // timedelta(microseconds=1)} microseconds"
+
+
+def require_known(given: Iterable[str], known: Collection[str], *, where: str) -> None:
+    """Raise `PenstockError` for the first name in `given` that is not in `known`; it suggests the nearest one."""
+    for name in given:
+        if name not in known:
+            close = get_close_matches(name, known, 1)
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            raise PenstockError(f"unknown argument {name!r}", where=where, next=f"{hint}use one of {', '.join(known)}")
+
+
+def keywords(function: Callable[..., object]) -> list[str]:
+    """The keyword-only arguments of a function, without those that it takes as `**options`."""
+    return [name for name, one in signature(function).parameters.items() if one.kind is Parameter.KEYWORD_ONLY]

@@ -15,7 +15,7 @@ MODULES = {
     "rich": "demo",
     "confluent_kafka": "demo",
     "orjson": "demo",
-    "javaproperties": "connect",
+    "h11": "console",
     "starlette": "connect",
     "uvicorn": "connect",
     "grpc_tools": "protobuf",
@@ -26,7 +26,6 @@ MODULES = {
     "uvloop": "ingest",
     "msgspec": "ingest",
     "jsonschema_rs": "ingest",
-    "prometheus_client": "metrics",
 }
 """The extra that brings a module; what needs it may bring more of them, by an extra of its own."""
 

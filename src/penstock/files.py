@@ -13,28 +13,37 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError
+from pyarrow.parquet import ParquetFile
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from penstock import delays
 from penstock.checkpoint.checkpoint_folder import Hadoop
 from penstock.delivery import EXACTLY_ONCE
 from penstock.errors import PenstockError
 from penstock.markers import Marker, is_written
+from penstock.plans import require_classic
 from penstock.query import Batch, Unavailable, causes, in_batches
 
 COLUMN = "batch"
 STAGING = "_staging"
 MARKER = "_penstock"
-COMPRESSIONS = ("zstd", "snappy", "lz4_raw", "gzip", "none")
+Compression: TypeAlias = Literal["zstd", "snappy", "lz4_raw", "gzip", "none"]
+COMPRESSIONS = get_args(Compression)
 # Object stores rename a folder object by object: readers would see parts of a batch.
 REFUSED = re.compile(r"(s3a?|s3n|gs|oss|cosn?|wasbs?)://", re.IGNORECASE)
 # The part before the host of a URI, which can hold keys.
 USER_INFO = re.compile(r"(?<=://)[^/@]*@")
 # The system's messages about a disk or folder that someone can repair while the query waits.
+READ_ROWS = 65_536
+"""Event times to read at once."""
 FULL = re.compile(r"No space left on device|File too large|[Qq]uota|Input/output error|Stale file handle")
 
 
@@ -42,9 +51,10 @@ FULL = re.compile(r"No space left on device|File too large|[Qq]uota|Input/output
 class FilesSink:
     """Where and how files are written; `sink` makes and checks it."""
 
+    counts_delays: ClassVar[bool] = True
     path: str
     partition_by: tuple[str, ...] = ()
-    compression: str = COMPRESSIONS[0]
+    compression: str = "zstd"
     delivery: str = EXACTLY_ONCE
 
     @property
@@ -58,8 +68,9 @@ class FilesSink:
             raise _wrong(f"the frame has no column {', '.join(missing)}", "correct partition_by=, or select it", frame)
         if COLUMN in frame.columns:
             raise _wrong(f"the frame's column {COLUMN} would hide the folders' column {COLUMN}", "rename it", frame)
-        if len(self.partition_by) == len(frame.columns):
+        if len(self.partition_by) == len(set(frame.columns) - {delays.TIME}):
             raise _wrong("partition_by= leaves no column for the files", "name fewer columns", frame)
+        require_classic(frame, "files.sink")
         with _told(self.path):
             _Folder(frame.sparkSession, self.path).make(STAGING)
         return frame
@@ -70,19 +81,22 @@ class FilesSink:
 
     def save(self, frame: DataFrame, batch: Batch) -> None:
         """Write one batch, unless it was written before."""
+        require_classic(frame, "files.sink")
         query, _, place = batch.query.partition(".")
         # The start of the id tells queries apart, and the batches of a new checkpoint, which counts from 0 again.
         prefix = f"{COLUMN}={query[:8]}{place and '.'}{place}-"
         name = f"{prefix}{batch.number:08}"
-        with _told(f"{self.path}/{name}"):
+        with delays.failures(batch.query), _told(f"{self.path}/{name}"):
             folder = _Folder(frame.sparkSession, self.path)
             if is_written(_marker(folder, prefix, batch), batch, f"the folder {self.path}"):
                 return
             folder.remove_staged(name)
             staged = f"{STAGING}/{name}.{uuid.uuid4().hex}"
-            self._write(frame, f"{self.path}/{staged}")
+            self._write(frame.drop(delays.TIME), f"{self.path}/{staged}")
             folder.create(folder.path(f"{staged}/{MARKER}"), Marker.for_batch(batch).text())
+            size, times = _written(folder.local(staged), delays.event_field(frame))
             folder.rename(folder.path(staged), folder.path(name), "NONE")
+            delays.add(batch.query, times.acknowledged(delays.DelayCounts()).counts(bytes=size))
 
     def _write(self, frame: DataFrame, path: str) -> None:
         options = {"compression": self.compression, "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
@@ -91,7 +105,7 @@ class FilesSink:
 
 
 def sink(
-    path: str | PathLike[str], *, partition_by: str | Sequence[str] = (), compression: str = COMPRESSIONS[0]
+    path: str | PathLike[str], *, partition_by: str | Sequence[str] = (), compression: Compression = "zstd"
 ) -> FilesSink:
     """A sink of Parquet files for `penstock.write`; `path` is a local folder or a Hadoop URI such as hdfs://host/a.
 
@@ -133,6 +147,29 @@ def _marker(folder: _Folder, prefix: str, batch: Batch) -> Marker | None:
     return Marker.read(number, folder.read(f"{name(number)}/{MARKER}")) if folder.has(name(number)) else None
 
 
+def _written(folder: Path | None, event: Sequence[str]) -> tuple[int, delays.EventTimes]:
+    """The bytes of a batch's files, and the times of its rows in the column or field `event`.
+
+    Of a folder on another machine nothing is known: it would have to be read again.
+    """
+    times, size = delays.EventTimes(), 0
+    for path in [] if folder is None else folder.rglob("*.parquet"):
+        size += path.stat().st_size
+        with ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+            # A column of partition_by= is not in the files.
+            if not event or event[0] not in file.schema_arrow.names:
+                times.add(file.metadata.num_rows, None)
+                continue
+            for batch in file.iter_batches(READ_ROWS, columns=[".".join(event)]):
+                times.add(batch.num_rows, _micros(batch.column(0), event[1:]))
+    return size, times
+
+
+def _micros(values: pa.Array, field: Sequence[str]) -> delays.Array:
+    plain = pc.struct_field(values, list(field)) if field else values
+    return delays.integers(plain.cast(pa.timestamp("us")).cast(pa.int64()))
+
+
 class _Folder(Hadoop):
     """The sink's folder on the file system that Hadoop selects for its URI."""
 
@@ -147,6 +184,11 @@ class _Folder(Hadoop):
         found = self.files.globStatus(self.path(f"{prefix}*")) or ()
         numbers = [one.getPath().getName().removeprefix(prefix) for one in found]
         return max((int(number) for number in numbers if number.isdecimal()), default=-1)
+
+    def local(self, name: str) -> Path | None:
+        """The path in this machine's file system; None in another one."""
+        path = self.files.makeQualified(self.path(name)).toUri()
+        return Path(path.getPath()) if path.getScheme() == "file" else None
 
     def remove_staged(self, name: str) -> None:
         """Delete what failed attempts at a batch left."""

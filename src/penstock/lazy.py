@@ -37,6 +37,7 @@ def names(
         return value
 
     def listed() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *public})
+        # Without what the package imports for itself, such as `annotations`: it would stand among the public names.
+        return sorted({name for name in vars(sys.modules[package]) if name.startswith("__")} | {*public})
 
     return public, load, listed

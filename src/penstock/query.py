@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
@@ -22,14 +22,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from penstock import real_time
+from penstock import delays, real_time
 from penstock.checkpoint.checkpoint_folder import store_of
 from penstock.checkpoint.identity import keep, of_query
-from penstock.config import duration
+from penstock.config import Duration, duration
 from penstock.errors import PenstockError
+from penstock.plans import require_classic
 
 ONCE = "once"
-MODES = ("append", "update", "complete")
+Mode: TypeAlias = Literal["append", "update", "complete"]
+MODES = get_args(Mode)
 QUERY_ID = "sql.streaming.queryId"
 """Spark's name for the query's id in the properties of the thread that runs a batch."""
 
@@ -68,6 +70,13 @@ class Sink(Protocol):
 
     def save(self, frame: DataFrame, batch: Batch) -> None:
         """Write the rows of one batch; writing the same batch again must change nothing."""
+
+
+@runtime_checkable
+class CountingSink(Protocol):
+    """The mark of a sink that counts what it writes, and takes the column `delays.TIME`, which it does not write."""
+
+    counts_delays: ClassVar[bool]
 
 
 class KeyedFrame(Protocol):
@@ -119,10 +128,14 @@ class Query:
     frame: DataFrame
     sinks: tuple[Sink, ...]
     name: str | None = None
-    mode: str = "append"
+    mode: Mode = "append"
 
     def start(
-        self, *, checkpoint: str | Path, trigger: timedelta | str = "1 second", name: str | None = None
+        self,
+        *,
+        checkpoint: str | Path,
+        trigger: Literal["once", "real-time"] | Duration = "1 second",
+        name: str | None = None,
     ) -> StreamingQuery:
         """Start the query: a batch every `trigger` (zero: without pause); "once" writes all present data, then ends.
 
@@ -159,7 +172,7 @@ class Query:
     def _writer(self) -> DataStreamWriter:
         if len(self.sinks) == 1:
             return self.sinks[0].stream(self.frame)
-        return in_batches(self.frame, self._save)
+        return in_batches(delays.timed(self.frame), self._save)
 
     def _early_writer(self) -> DataStreamWriter:
         sink = self.sinks[0]
@@ -170,12 +183,13 @@ class Query:
         rows.persist()
         try:
             for place, sink in enumerate(self.sinks):
-                sink.save(rows, replace(batch, query=f"{batch.query}.{place}") if place else batch)
+                given = rows if isinstance(sink, CountingSink) else rows.drop(delays.TIME)
+                sink.save(given, replace(batch, query=f"{batch.query}.{place}") if place else batch)
         finally:
             rows.unpersist()
 
 
-def write(frame: DataFrame | KeyedFrame, *sinks: Sink, name: str | None = None, mode: str = "append") -> Query:
+def write(frame: DataFrame | KeyedFrame, *sinks: Sink, name: str | None = None, mode: Mode = "append") -> Query:
     """A query, not yet started, that writes each row of a streaming `frame` to every sink.
 
     For a `Table`, the sinks get the newest row of each key and delete the keys that were deleted; their key must be the
@@ -193,6 +207,7 @@ def write(frame: DataFrame | KeyedFrame, *sinks: Sink, name: str | None = None, 
             "write() got a frame that is not a stream",
             next="read it with cdc.read(...) or spark.readStream; write a batch with sink.save(frame, Batch(...))",
         )
+    require_classic(frame, "write()")
     if mode not in MODES:
         raise PenstockError(f"unknown mode {mode!r}", where="write()", next=f"use one of {', '.join(map(repr, MODES))}")
     for sink in sinks:
@@ -297,8 +312,10 @@ RETRIABLE_CAUSES = (
     "java.net.SocketException",
     "java.net.SocketTimeoutException",
 )
+# "Stream closed" is Java's word for a Python process that has ended.
 RETRIABLE_TEXT = re.compile(
-    "Python worker exited unexpectedly|Python worker failed to connect back|No space left on device|Disk quota exceeded"
+    "Python worker exited unexpectedly|Python worker failed to connect back|Stream closed|No space left on device|"
+    "Disk quota exceeded"
 )
 
 

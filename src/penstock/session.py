@@ -17,6 +17,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from penstock.codec import avro_limits
 from penstock.errors import PenstockError
@@ -50,6 +51,9 @@ def spark(app: str = "penstock", cores: int = 2, memory: str = "1g", **conf: str
     A new session sets JAVA_HOME, PYSPARK_PYTHON and SPARK_LOCAL_IP in this process: Spark starts its processes with
     them.
     """
+    if is_remote():
+        what = "penstock.spark() needs a classic Spark session, and this is a process of Spark Connect"
+        raise PenstockError(what, next="unset SPARK_REMOTE, or use SparkSession.builder.getOrCreate()")
     if not find_spec("pyarrow"):
         raise PenstockError("Spark needs pyarrow to exchange data with Python", next="run: pip install pyarrow")
     settings = _settings(app, cores, memory) | conf
@@ -131,12 +135,28 @@ def jvm_process(session: SparkSession) -> subprocess.Popen[bytes]:
     return process
 
 
+def memory(session: SparkSession) -> tuple[int, int]:
+    """The bytes of the JVM's heap in use, and the most that it may use."""
+    jvm: Any = session.sparkContext._jvm
+    runtime = jvm.java.lang.Runtime.getRuntime()
+    return int(runtime.totalMemory() - runtime.freeMemory()), int(runtime.maxMemory())
+
+
 def end(session: SparkSession) -> None:
-    """Stop Spark; its JVM and its Python workers have ended when this returns."""
+    """Stop Spark, if it runs; its JVM and its Python workers have ended when this returns."""
     jvm = jvm_process(session)
-    with contextlib.suppress(Py4JError, OSError):
-        session.stop()
-    if jvm.stdin:
-        jvm.stdin.close()
-    jvm.wait()
+    # Objects of the JVM that Python collects meanwhile make py4j log tracebacks, to the root logger.
+    logging.getLogger().addFilter(_not_py4j)
+    try:
+        with contextlib.suppress(Py4JError, OSError):
+            session.stop()
+        if jvm.stdin:
+            jvm.stdin.close()
+        jvm.wait()
+    finally:
+        logging.getLogger().removeFilter(_not_py4j)
     fork_server.end()
+
+
+def _not_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in record.pathname

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pyspark.sql import DataFrame, functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from penstock import delays
 from penstock.errors import PenstockError
 from penstock.query import Batch, KeyedFrame, Sink, in_batches
 
@@ -18,6 +20,7 @@ _PLACE, _ROW = "_place", "_row"
 class Newest:
     """A sink that gets one row per key and batch, in the form that `columns` makes."""
 
+    counts_delays: ClassVar[bool] = True
     sink: Sink
     table: KeyedFrame
     columns: Callable[[DataFrame], DataFrame]
@@ -37,7 +40,7 @@ class Newest:
 
     def stream(self, frame: DataFrame) -> DataStreamWriter:
         """The writer of a query whose only sink is this one."""
-        return in_batches(frame, self.save)
+        return in_batches(delays.timed(frame), self.save)
 
     def save(self, frame: DataFrame, batch: Batch) -> None:
         """Write one batch."""

@@ -21,22 +21,29 @@ class Wait:
     since: float = field(default_factory=time.monotonic)
     _next: float = FIRST
 
-    def failed(self, why: object) -> None:
-        """An attempt failed; `why` is said if it is time for that."""
+    def failed(self, why: object, next: str = "") -> None:
+        """An attempt failed; `why` is said if it is time for that, and what to do `next` the first time."""
         waited = time.monotonic() - self.since
         if waited < self._next:
             return
+        step = f". Next: {next}" if next and self._next == FIRST else ""
         self._next = waited + min(waited, MOST)
-        about = {"event": "waiting", "waited_seconds": round(waited, 3), "patience_seconds": self.patience}
+        about = {"event": "waiting", "what": self.what, "waited_seconds": round(waited, 3)}
         log.warning(
-            "waiting for %s for %s, at most %s: %s", self.what, span(waited), span(self.patience), why, extra=about
+            "waiting for %s for %s, at most %s: %s%s",
+            self.what,
+            span(waited),
+            span(self.patience),
+            why,
+            step,
+            extra=about | {"patience_seconds": self.patience},
         )
 
     def over(self) -> None:
         """What was awaited is there; said if the wait was."""
         if self._next > FIRST:
             waited = time.monotonic() - self.since
-            log.info("%s: there after %s", self.what, span(waited), extra={"event": "waited"})
+            log.info("%s: there after %s", self.what, span(waited), extra={"event": "waited", "what": self.what})
 
 
 def span(seconds: float) -> str:

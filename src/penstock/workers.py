@@ -8,8 +8,10 @@ here.
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
+from typing import Any
 
 import numba
 import pandas  # type: ignore[import-untyped]  # noqa: F401
@@ -57,9 +59,22 @@ def freeze_what_stays() -> None:
     gc.callbacks.append(frozen)
 
 
+def ending_quietly(work: Callable[..., int]) -> Callable[..., int]:
+    """The function of a worker, which ends without a traceback when its task has enough rows, as one of a limit has."""
+
+    def run(*given: Any) -> int:
+        try:
+            return work(*given)
+        except BrokenPipeError:
+            return 1
+
+    return run
+
+
 if __name__ == "__main__":
     log_lines.begin()
     load()
     freeze_what_stays()
     shared_memory.begin()
+    daemon.worker = ending_quietly(daemon.worker)
     daemon.manager()

@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
+import psutil
+
 from penstock.local.process import POLL
 
 PR_SET_PDEATHSIG = 1
@@ -69,23 +71,15 @@ def start(
 
 def listed() -> list[Listed]:
     """All running processes, without those that have ended and that their parent has not collected yet."""
-    command = ["ps", "-A", "-o", "pid=,ppid=,stat=,time=,args="]
-    answer = subprocess.run(command, capture_output=True, text=True, check=True)
     found = []
-    for line in answer.stdout.splitlines():
-        pid, parent, state, cpu, *arguments = line.split(None, 4)
-        if not state.startswith("Z"):
-            found.append(Listed(int(pid), int(parent), _seconds(cpu), " ".join(arguments)))
+    for process in psutil.process_iter():
+        # A process may end at any moment, and may be another user's.
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied), process.oneshot():
+            if process.status() != psutil.STATUS_ZOMBIE:
+                used = process.cpu_times()
+                cpu = float(used.user + used.system)
+                found.append(Listed(process.pid, process.ppid(), cpu, " ".join(process.cmdline())))
     return found
-
-
-def _seconds(time: str) -> float:
-    """`[days-]hours:minutes:seconds` as ps writes it."""
-    days, _, clock = time.rpartition("-")
-    seconds = 0.0
-    for part in clock.split(":"):
-        seconds = seconds * 60 + float(part)
-    return seconds + int(days or 0) * 86_400
 
 
 def below(pid: int, among: Iterable[Listed] | None = None) -> list[Listed]:

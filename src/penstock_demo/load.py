@@ -31,7 +31,7 @@ from penstock_demo.parts import LoadStatus, commands
 from penstock_demo.shop import KEYSPACE, TABLES
 
 TICK = 0.002
-STATUS_EVERY = 0.5
+STATUS_EVERY = 0.1
 BACK_OFF = 0.5
 IN_FLIGHT = 32
 """Most unanswered writes at a time."""
@@ -181,18 +181,21 @@ class Load:
             return
 
 
-def run(load: Load, *, warm_rate: float, rate: float | None, seconds: float) -> None:
+def run(load: Load, *, warm_rate: float, seconds: float) -> None:
     """Warm up until `go`, keep the rate for `seconds` or until `stop`, then wait for the last answers."""
-    go, stop = commands()
-    pace, until, reported = Pace(warm_rate), float("inf"), 0.0
+    told = commands()
+    pace, rate, until, reported = Pace(warm_rate), "", float("inf"), 0.0
     while not (load.idle() and load.status.finished):
         now = time.perf_counter()
-        if go.is_set() and not load.status.going:
-            pace, until = Pace(rate), now + seconds
+        if told.rate != rate:
+            rate = told.rate
+            pace = Pace(None if rate == "max" else float(rate or warm_rate))
+        if told.go.is_set() and not load.status.going:
+            until = now + seconds
             load.status.warm_up_writes = load.status.writes + load.status.in_flight
             load.status.going, load.status.started_us = True, time.time_ns() // 1000
         if not load.status.finished:
-            load.status.finished = stop.is_set() or now >= until
+            load.status.finished = told.stop.is_set() or now >= until
             load.status.seconds = seconds - (until - now) if load.status.going else 0.0
         load.turn(pace, new=not load.status.finished)
         if now - reported >= STATUS_EVERY:
@@ -206,7 +209,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m penstock_demo.load", description=__doc__)
     parser.add_argument("--hosts", required=True, help="host:port,... of the CQL nodes")
     parser.add_argument("--journal", type=Path, required=True)
-    parser.add_argument("--rate", default="3000", help="writes per second, or max")
     parser.add_argument("--warm-rate", type=float, default=100)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--partitions", type=int, default=600, help="partitions of each table")
@@ -223,8 +225,7 @@ def main() -> None:
     mix = Mix(Random(given.seed), partitions=given.partitions, tables=given.tables, appends=appends)
     with connect(given.hosts) as session, given.journal.open("wb") as file:
         load = Load(session, mix, file, late=given.late)
-        rate = None if given.rate == "max" else float(given.rate)
-        run(load, warm_rate=given.warm_rate, rate=rate, seconds=given.seconds)
+        run(load, warm_rate=given.warm_rate, seconds=given.seconds)
 
 
 if __name__ == "__main__":

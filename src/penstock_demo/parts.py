@@ -1,7 +1,7 @@
 """The two processes of every demo: the pipeline, which is `penstock run`, and the load, which the demo commands.
 
-Commands come on the load's standard input (`go`: change from the warm-up to the full rate; `stop`, or end of input:
-finish). Its status goes to standard output, one JSON object per line.
+Commands come on the load's standard input (`pace RATE`: another rate of the warm-up; `go RATE`: change to the full
+rate; `stop`, or end of input: finish). Its status goes to standard output, one JSON object per line.
 """
 
 from __future__ import annotations
@@ -16,22 +16,30 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from http.client import HTTPException
+from math import inf
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
+from urllib.request import urlopen
 
 import orjson
 
 from penstock.errors import PenstockError
+from penstock.local import ports
 from penstock.local.process import POLL, tail, uninterrupted
 from penstock.run.checkpoint import holder
+from penstock.watch import run_files
 from penstock_demo import child
 
 PATIENCE = 60.0
+LOOK_PATIENCE = 5.0
+"""Seconds for an answer of the pipeline's metrics server."""
 BATCH = re.compile(rb"batch \d+: (\d+) rows in ([\d.]+) s")
 WORKER = "penstock.workers"
 """The module of Spark's Python workers and of their daemon."""
 INGEST = "ingest.toml"
 """The configuration of `penstock ingest`, below the root of a demo that has it."""
+CONSOLE_LOG = "console.log"
 
 
 @dataclass
@@ -55,17 +63,28 @@ class LoadStatus:
         sys.stdout.buffer.flush()
 
 
-def commands() -> tuple[threading.Event, threading.Event]:
-    """Listen to standard input, in the load's process: an event for `go`, and one for `stop` or the end of input."""
-    go, stop = threading.Event(), threading.Event()
+@dataclass
+class Commands:
+    """What a load was told: the newest rate, `go`, and `stop` or the end of input."""
+
+    go: threading.Event
+    stop: threading.Event
+    rate: str = ""
+
+
+def commands() -> Commands:
+    """Listen to standard input, in the load's process."""
+    told = Commands(threading.Event(), threading.Event())
 
     def listen() -> None:
         for command in sys.stdin:
-            (go if command.strip() == "go" else stop).set()
-        stop.set()
+            word, _, told.rate = command.strip().partition(" ")
+            if word != "pace":
+                (told.go if word == "go" else told.stop).set()
+        told.stop.set()
 
     threading.Thread(target=listen, daemon=True).start()
-    return go, stop
+    return told
 
 
 S = TypeVar("S", bound=LoadStatus)
@@ -121,6 +140,14 @@ class Part:
             return child.start(self._command, self._environment, stdin=nothing, stdout=log, stderr=log, stay=self._stay)
 
 
+class Bucket(NamedTuple):
+    """A part of a histogram: seconds above `least` and up to `most`; `rows` counts those of the earlier ones, too."""
+
+    least: float
+    most: float
+    rows: int
+
+
 class Pipeline(Part):
     """`penstock run` of a demo's pipeline, FILE.py:NAME; `close` waits for the batch in flight.
 
@@ -148,6 +175,21 @@ class Pipeline(Part):
     def reads(self) -> bool:
         """Whether it has planned its first batch."""
         return (self._checkpoints / self._target.rpartition(":")[2] / "offsets" / "0").exists()
+
+    def delays(self) -> list[Bucket]:
+        """The delays of all rows as its metrics count them; empty if they cannot be had."""
+        url = next((one.url for one in run_files.running() if one.pid == self.pid), None)
+        if url is None:
+            return []
+        try:
+            with urlopen(f"{url}/status", timeout=LOOK_PATIENCE) as answer:
+                queries = orjson.loads(answer.read())["queries"]
+        except (OSError, HTTPException, orjson.JSONDecodeError):
+            return []
+        found = [sink["delay"] for query in queries for sink in query["sinks"] if sink.get("delay")]
+        counts = [sum(column) for column in zip(*(one["buckets"] for one in found), strict=True)]
+        bounds = [*(found[0]["bounds"] if found else ()), inf]
+        return [Bucket(*one) for one in zip([0.0, *bounds], bounds, counts, strict=False)]
 
     def look(self) -> None:
         """Read its new log lines; raises PenstockError if it has ended."""
@@ -186,6 +228,23 @@ def _is_worker(one: child.Listed) -> bool:
     return WORKER in one.command or one.name == WORKER[:15]
 
 
+class ConsolePage(Part):
+    """`penstock console` at a fixed port, for the demo's topics, connectors and pipelines."""
+
+    def __init__(self, root: Path, servers: str, *, stay: bool) -> None:
+        self.address = f"{ports.HOST}:{ports.free(set())}"
+        command = [
+            "console",
+            "--listen",
+            self.address,
+            "--servers",
+            servers,
+            "--checkpoints",
+            str(root / "checkpoints"),
+        ]
+        super().__init__("console", command, {}, root / CONSOLE_LOG, stay=stay, patience=PATIENCE)
+
+
 class Load(Generic[S]):
     """A load generator in its own process; `status` is the last one that it reported."""
 
@@ -210,18 +269,23 @@ class Load(Generic[S]):
         if self._process.poll():
             require_running("load", self._process, self.log)
 
-    def go(self) -> None:
-        """Change from the warm-up rate to the full rate."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(b"go\n")
-        self._process.stdin.flush()
+    def pace(self, rate: str) -> None:
+        """Warm up at another rate."""
+        self._tell(f"pace {rate}")
+
+    def go(self, rate: str) -> None:
+        """Change from the warm-up to the full rate."""
+        self._tell(f"go {rate}")
 
     def stop(self) -> None:
         """Tell it to make no more writes, wait for the last answers, and end."""
-        assert self._process.stdin is not None
         with suppress(BrokenPipeError):
-            self._process.stdin.write(b"stop\n")
-            self._process.stdin.flush()
+            self._tell("stop")
+
+    def _tell(self, command: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{command}\n".encode())
+        self._process.stdin.flush()
 
     def close(self) -> None:
         child.stop(self._process, 0)
@@ -249,8 +313,15 @@ def require_running(name: str, process: subprocess.Popen[bytes], log: Path) -> N
 def kept(root: Path) -> list[tuple[str, int]]:
     """The names and process ids of what an earlier demo with `--keep` has left running under this root."""
     holders = [holder(lock.with_suffix("")) for lock in (root / "checkpoints").glob("*.lock")]
-    servers = [one.pid for one in child.listed() if one.command.endswith(f"ingest {root / INGEST}")]
-    return [("pipeline", pid) for pid in holders if pid is not None] + [("ingest", pid) for pid in servers]
+    endings = {"ingest": f"ingest {root / INGEST}", "console": f"--checkpoints {root / 'checkpoints'}"}
+    listed = child.listed()
+    servers = [
+        (name, one.pid)
+        for name, ending in endings.items()
+        for one in listed
+        if f" penstock {name} " in one.command and one.command.endswith(ending)
+    ]
+    return [("pipeline", pid) for pid in holders if pid is not None] + servers
 
 
 def stop_kept(root: Path) -> None:
@@ -291,6 +362,11 @@ class Cpu:
         used["workers"] = sum(one.cpu for one in tree if _is_worker(one))
         used["demo"] = by_pid.get(os.getpid(), 0.0)
         return cls(used)
+
+    def shares(self, earlier: Cpu, seconds: float) -> dict[str, float]:
+        """The cores that each part has used in these seconds, the busiest first."""
+        used = {name: one / seconds for name, one in self.since(earlier).items()}
+        return dict(sorted(used.items(), key=lambda item: item[1], reverse=True))
 
     def since(self, earlier: Cpu) -> dict[str, float]:
         before = {name: earlier.seconds.get(name, 0.0) for name in self.seconds}

@@ -11,10 +11,20 @@ from penstock_demo.consume import Reader
 from penstock_demo.journal import Expected
 from penstock_demo.load import Status
 from penstock_demo.node import connect, publish
+from penstock_demo.parts import Bucket
 from penstock_demo.reconcile import reconcile
-from penstock_demo.stage import TURN, Options, Stage
-from penstock_demo.verdict import Verdict, examples, judge
+from penstock_demo.stage import AUTO, TURN, Options, Stage
+from penstock_demo.verdict import Verdict, examples, judge, told_p99
 from penstock_demo.view import Board, View
+from penstock_demo.watch import percentile
+
+RATES = (250, 500, 1000, 2000, 4000, 8000)
+TRIAL = 4.0
+"""Seconds at each of these rates: the window of the view's numbers, and a second until the load reports the rate."""
+HOLDS = 0.9
+"""The share of a rate that must be written, for the rate to be held."""
+SHARE = 0.8
+"""The share of what is held at which delays stay short."""
 
 
 class Demo(Stage[Status, Verdict]):
@@ -27,6 +37,8 @@ class Demo(Stage[Status, Verdict]):
 
     def __init__(self, options: Options, view: View, stack: ExitStack) -> None:
         super().__init__(options, view, Board(), stack)
+        self._told: list[Bucket] = []
+        """The delays of all events, as the pipeline's metrics count them."""
 
     def _create(self) -> None:
         with connect(self._running.cql) as session:
@@ -43,6 +55,27 @@ class Demo(Stage[Status, Verdict]):
 
     def _load_arguments(self) -> list[str]:
         return ["--hosts", self._running.cql, *super()._load_arguments()]
+
+    def _chosen_rate(self) -> str:
+        """The user's rate; else it doubles until writes or events fall behind, and most of what was held is chosen."""
+        if self._options.rate != AUTO:
+            return self._options.rate
+        self._view.say("finding the rate that this machine holds: it doubles until writes or events fall behind")
+        held = RATES[0] / 2
+        for rate in RATES:
+            self._phase(f"trying {rate} writes/s")
+            self._load.pace(str(rate))
+            self._pass_time(TRIAL)
+            if self._board.delay_p50 > self.warm_delay:
+                break
+            held = max(held, min(rate, self._board.writes_per_s))
+            if held < HOLDS * rate:
+                break
+        chosen = f"{SHARE * held:.0f}"
+        self._view.say(f"{chosen} writes/s are {SHARE:.0%} of what this machine holds; --rate chooses another rate")
+        self._load.pace(chosen)
+        self._pass_time(TRIAL)
+        return chosen
 
     def _first(self) -> bool:
         """Whether events of all tables have arrived."""
@@ -74,6 +107,7 @@ class Demo(Stage[Status, Verdict]):
             if len(missing) < before:
                 progress = time.monotonic()
             self._turn()
+        self._told = self._pipeline.delays()
         if not self._options.keep:
             self._pipeline.close()
         ends = self._ends()
@@ -94,6 +128,8 @@ class Demo(Stage[Status, Verdict]):
         report = reconcile(self._expected, list(reader.records), breaks=self._breaks)
         verdict = judge(report, status, reader, cpu)
         verdict.lag_max, verdict.broken = self._lag, list(self._options.broken)
+        verdict.asked_per_s = None if self._rate == "max" else float(self._rate)
+        verdict.told_p99_s, verdict.exact_p99_s = told_p99(self._told), percentile(reader.delays(0), 0.99)
         verdict.examples = examples(report, self._load.journal, self._running.kafka)
         return verdict
 

@@ -13,15 +13,17 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Generic, Protocol, TypeVar
 
 from penstock.errors import PenstockError
+from penstock.extras import install
 from penstock.local import services
 from penstock.local.process import uninterrupted
 from penstock.paths import usable
-from penstock_demo.parts import Cpu, Load, LoadStatus, Part, Pipeline, stop_kept
+from penstock_demo.parts import CONSOLE_LOG, ConsolePage, Cpu, Load, LoadStatus, Part, Pipeline, stop_kept
 from penstock_demo.view import Board, View
 from penstock_demo.watch import Watch, percentile
 
@@ -31,6 +33,11 @@ WINDOW = 3.0
 START = 240.0
 PATIENCE = 90.0
 SIGNALS = signal.SIGINT, signal.SIGTERM
+AUTO = "auto"
+CONSOLE_NEEDS = "starlette", "uvicorn"
+"""The packages of the console page."""
+CPU_EVERY = 2.0
+"""Seconds between two looks at the CPU time of the parts."""
 
 T = TypeVar("T")
 
@@ -82,6 +89,11 @@ def _hear_nothing() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
+def _place(address: str) -> str:
+    """Host and port of a URL that may have a password."""
+    return address.rpartition("@")[2].partition("/")[0]
+
+
 class Rates:
     """How fast counts grow, over the last `WINDOW` seconds."""
 
@@ -101,7 +113,10 @@ class Rates:
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for; `rate` is a number per second, of the shop's writes also "max"; `broken` the breaks."""
+    """What the user asked for; `rate` is a number per second, of the shop's writes also "max"; `broken` the breaks.
+
+    With the rate `AUTO` the demo finds a rate for this machine.
+    """
 
     root: Path
     seconds: float
@@ -157,6 +172,11 @@ class Stage(Generic[S, V]):
         self._breaks: list[int] = []
         """When parts were broken, in microseconds."""
         self._loading: Load[S] | None = None
+        self._page: ConsolePage | None = None
+        self._rate = ""
+        """At which the load runs after the warm-up, per second, or "max"."""
+        self._seen_cpu: tuple[float, Cpu] | None = None
+        """When the parts' CPU time was read last, and that time."""
 
     @property
     def _load(self) -> Load[S]:
@@ -166,12 +186,15 @@ class Stage(Generic[S, V]):
     def run(self) -> V:
         """Start all parts, warm up, run the load, wait for its results, and judge them."""
         self._start()
+        self._view.say(self._told_of_warm_up())
         self._phase("warming up", load=self.warming)
         self._until(self._warm, "the first events did not arrive in time", self.start)
         self._before_load()
-        self._load.go()
+        self._rate = self._chosen_rate()
+        self._load.go(self._rate)
         self._until(lambda: self._load.status.going, "the load does not answer")
         self._lag, before = 0, self._cpu()
+        self._seen_cpu = time.monotonic(), before
         self._phase("running", load=self.working)
         self._run_load()
         used = self._cpu().since(before)
@@ -184,12 +207,14 @@ class Stage(Generic[S, V]):
         self._phase("starting", **dict.fromkeys(("cassandra", "kafka", *self.also), "starting"))
         self._prepare()
         self._running = running = self._serve()
-        addresses = {"postgres": running.postgres} if "postgres" in self.also else {}
+        addresses = {"postgres": _place(running.postgres)} if "postgres" in self.also else {}
         self._phase("creating tables and topics", cassandra=running.cql, kafka=running.kafka, **addresses)
         self._create()
         self._reader = self._read()
         self._reader.start()
         self._stack.callback(self._reader.close)
+        with uninterrupted():
+            self._open_console()
         self._phase(self.starting, **dict.fromkeys(self.parts, "starting"))
         with uninterrupted():
             self._start_parts()
@@ -205,7 +230,7 @@ class Stage(Generic[S, V]):
             self._root.mkdir(parents=True, exist_ok=True)
         if (checkpoints := self._root / "checkpoints").exists():
             shutil.rmtree(checkpoints)
-        for log in self.logs:
+        for log in (*self.logs, CONSOLE_LOG):
             (self._root / log).unlink(missing_ok=True)
         # In a run of minutes the JVM's optimising compiler uses more CPU than it saves: half of Spark's on two cores.
         os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
@@ -222,6 +247,21 @@ class Stage(Generic[S, V]):
     def _read(self) -> Watch:
         """The consumer of the results."""
         raise NotImplementedError
+
+    def _open_console(self) -> None:
+        """Start the page that shows the pipelines, and tell its address."""
+        if not all(map(find_spec, CONSOLE_NEEDS)):
+            self._view.say(f"no console page: it needs another extra, run: {install('console')}")
+            return
+        self._page = ConsolePage(self._root, self._running.kafka, stay=self._options.keep)
+        self._stack.callback(self._page.close)
+        self._view.say(f"see it in a browser: http://{self._page.address}")
+
+    def _look_at_console(self) -> None:
+        """Tell if the page has ended: the proof does not need it."""
+        if self._page and self._page.code is not None:
+            self._view.say(f"the console page ended with code {self._page.code}; see {self._page.log}")
+            self._page = None
 
     def _start_parts(self) -> None:
         """Start the processes besides the load."""
@@ -243,7 +283,22 @@ class Stage(Generic[S, V]):
 
     def _load_arguments(self) -> list[str]:
         """The load's options: where it writes, and how fast."""
-        return ["--rate", self._options.rate, "--seconds", str(self._options.seconds)]
+        return ["--seconds", str(self._options.seconds)]
+
+    def _chosen_rate(self) -> str:
+        """The full rate: the user's, or one for this machine."""
+        return self._options.rate
+
+    def _told_of_warm_up(self) -> str:
+        return (
+            f"warming up for at most {self._longest_warm_up:.0f} s after the first events: Spark compiles its code, and"
+            f" delays are long; the full rate begins when P99 is below {self.warm_delay:.0f} s"
+        )
+
+    @property
+    def _longest_warm_up(self) -> float:
+        """Seconds; a short run is not worth a long warm-up."""
+        return min(self.warm_longest, 5 + self._options.seconds)
 
     def _first(self) -> bool:
         """Whether the first events have arrived."""
@@ -282,6 +337,7 @@ class Stage(Generic[S, V]):
 
     def _cpu(self) -> Cpu:
         processes = {name: part.pid for name, part in self._processes.items() if part is not self._pipeline}
+        processes |= {"console": self._page.pid} if self._page else {}
         return Cpu.now(self._running.pids | processes, self._pipeline.pid, self._load.status.cpu)
 
     def _drain(self) -> None:
@@ -298,10 +354,11 @@ class Stage(Generic[S, V]):
             return False
         self._flowing = self._flowing or time.monotonic()
         soon = 0 < self._board.delay_p99 < self.warm_delay
-        return soon or time.monotonic() - self._flowing > self.warm_longest
+        return soon or time.monotonic() - self._flowing > self._longest_warm_up
 
     def _look(self) -> None:
         """Measure; raises PenstockError if a part has ended."""
+        self._look_at_console()
         for part in self._processes.values():
             part.look()
         if self._reader.fault:
@@ -319,11 +376,23 @@ class Stage(Generic[S, V]):
         board.delay_p50, board.delay_p99 = percentile(recent, 0.5), percentile(recent, 0.99)
         self._lag = max(self._lag, board.lag)
         board.batch = self._pipeline.batch
+        self._measure_cpu()
         board.parts["pipeline"] = f"pid {self._pipeline.pid}"
+
+    def _measure_cpu(self) -> None:
+        if self._seen_cpu and (passed := time.monotonic() - self._seen_cpu[0]) >= CPU_EVERY:
+            now = self._cpu()
+            self._board.cpu = now.shares(self._seen_cpu[1], passed)
+            self._seen_cpu = time.monotonic(), now
 
     def _counts(self, status: S) -> tuple[int, int, int]:
         """Writes, events, and events that are still to come."""
         raise NotImplementedError
+
+    def _pass_time(self, seconds: float) -> None:
+        """Show the numbers for this time."""
+        end = time.monotonic() + seconds
+        self._until(lambda: time.monotonic() >= end, "time does not pass", seconds)
 
     def _until(self, condition: Callable[[], bool], failure: str, extra: float = 0.0) -> None:
         deadline = time.monotonic() + PATIENCE + extra

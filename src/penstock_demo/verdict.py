@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from rich.table import Table
 
 from penstock_demo import consume, journal
 from penstock_demo.load import Status
+from penstock_demo.parts import Bucket
 from penstock_demo.reconcile import Report
+from penstock_demo.view import cores, cpu_text
 from penstock_demo.watch import Watch, percentile
 
 PROBLEMS = ("lost", "duplicated", "misordered", "wrong")
@@ -23,7 +26,10 @@ class Verdict:
 
     `writes` are acknowledged requests, `events` distinct events; a tombstone is not counted as an event. Delays are
     from a write's timestamp to the consumer's receipt, without the warm-up. `late` writes took longer than the
-    reader's confidence window. `cpu_s` is the CPU time of each part during the load.
+    reader's confidence window. `cpu_s` is the CPU time of each part during the load. `asked_per_s` is the rate of the
+    load, None for as fast as answers come. `told_p99_s` is the bucket of the pipeline's own metrics that has P99 of all
+    delays up to Kafka's acknowledgement, in seconds, None if it is not known; `exact_p99_s` is P99 of all delays up to
+    the consumer's receipt. Both count the warm-up.
     """
 
     writes: int
@@ -44,7 +50,10 @@ class Verdict:
     retries: int
     late: int
     cpu_s: dict[str, float]
+    asked_per_s: float | None = None
     lag_max: int = 0
+    told_p99_s: tuple[float, float] | None = None
+    exact_p99_s: float = 0.0
     broken: list[str] = field(default_factory=list)
     examples: list[dict[str, Any]] = field(default_factory=list)
 
@@ -80,6 +89,12 @@ def judge(report: Report, status: Status, reader: Watch, cpu: dict[str, float]) 
     )
 
 
+def told_p99(buckets: Sequence[Bucket]) -> tuple[float, float] | None:
+    """The bounds of the bucket that `histogram_quantile(0.99)` falls into; None without rows."""
+    rows = buckets[-1].rows if buckets else 0
+    return next(((one.least, one.most) for one in buckets if rows and one.rows >= 0.99 * rows), None)
+
+
 def examples(report: Report, written: Path, servers: str) -> list[dict[str, Any]]:
     """The report's examples, with the journal's line and the record's value."""
     lines = {example.line for example in report.examples}
@@ -107,10 +122,35 @@ def print_verdict(console: Console, verdict: Verdict) -> None:
     if verdict.broken:
         table.add_row("replayed after the break", f"{verdict.replayed}")
     table.add_row("delay P50, P99", f"{verdict.delay_p50_s:.2f} s, {verdict.delay_p99_s:.2f} s")
+    if verdict.told_p99_s and not verdict.broken:
+        least, most = verdict.told_p99_s
+        table.add_row("with the warm-up, P99", f"{verdict.exact_p99_s:.2f} s; in the metrics {least:g} to {most:g} s")
     table.add_row("rate", f"{verdict.rate_per_s:.0f} writes/s, {verdict.events_per_s:.0f} events/s")
     console.print(table)
+    for line in slow(verdict.cpu_s, verdict.seconds, verdict.rate_per_s, verdict.asked_per_s):
+        console.print(line, soft_wrap=True)
     for example in verdict.examples:
         console.print(example, soft_wrap=True)
     if verdict.late and verdict.lost:
         console.print(f"{verdict.late} writes took longer than the confidence window of the reader.")
     console.print("[green]Nothing lost.[/]" if verdict.ok else "[bold red]The demo failed.[/]")
+
+
+BUSY = 0.85
+"""The share of all cores from which on they are the limit."""
+SHORT = 0.95
+"""The share of the asked rate below which it was not reached."""
+
+
+def slow(cpu_s: Mapping[str, float], seconds: float, rate: float, asked: float | None) -> Iterator[str]:
+    """What was slow in a load of these seconds, and why: the CPU seconds of each part are known."""
+    used = {name: one / max(seconds, 1e-3) for name, one in cpu_s.items()}
+    used = dict(sorted(used.items(), key=lambda item: item[1], reverse=True))
+    total = sum(used.values())
+    yield f"CPU while the load ran: {cpu_text(used)}"
+    busiest = next(iter(used), "")
+    if asked and rate < SHORT * asked:
+        yield f"{rate:.0f} of the {asked:.0f} asked for per second were done."
+    if total >= BUSY * cores():
+        share = f"{busiest} has {used[busiest] / total:.0%} of the CPU"
+        yield f"The cores are the limit: {share}. On a machine with more, or at a lower --rate, delays are shorter."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,8 +10,9 @@ from pyspark.sql import SparkSession
 
 from penstock import cdc
 from penstock.cdc import cdc_source as source
-from penstock.cdc.cdc_options import CdcSettings
+from penstock.cdc.cdc_options import KNOWN, CdcOptions, CdcSettings
 from penstock.cdc.generations import micros
+from penstock.config import Duration
 from penstock.errors import PenstockError
 
 
@@ -35,6 +36,18 @@ def test_a_read_starts_at_a_datetime(read: Any, at: datetime) -> None:
     assert raised.value.args[0].start_micros() == micros(at)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "meant"), [("max_row", "max_rows"), ("image", "images"), ("usr", "user"), ("patient", "patience")]
+)
+def test_a_wrong_name_is_answered_with_the_one_that_was_meant(read: Any, wrong: str, meant: str) -> None:
+    with pytest.raises(PenstockError, match=rf"unknown argument '{wrong}' .cdc.read of ks.t.*did you mean '{meant}'"):
+        read(**{wrong: 5})
+
+
+def test_each_typed_option_is_one_of_the_source() -> None:
+    assert set(CdcOptions.__annotations__) < set(KNOWN)
+
+
 @pytest.mark.parametrize("start", [5, None, True, "yesterday"])
 def test_what_is_no_start_is_refused(read: Any, start: object) -> None:
     with pytest.raises(PenstockError, match=r"start cannot be .*use .earliest."):
@@ -47,7 +60,15 @@ def test_what_are_no_images_is_refused(read: Any, images: object) -> None:
         read(images=images)
 
 
-@pytest.mark.parametrize("given", [{"confidence": 5}, {"max_time": 5}, {"patience": "9999999999 days"}])
+@pytest.mark.parametrize("value", [5, 5.0, "5 seconds", timedelta(seconds=5)])
+@pytest.mark.parametrize("name", ["confidence", "max_time", "patience"])
+def test_a_duration_is_a_text_a_number_or_a_timedelta(read: Any, name: str, value: Duration) -> None:
+    with pytest.raises(Described) as raised:
+        read(**{name: value})
+    assert getattr(raised.value.args[0], name) == timedelta(seconds=5)
+
+
+@pytest.mark.parametrize("given", [{"confidence": "5"}, {"max_time": True}, {"patience": "9999999999 days"}])
 def test_what_is_no_duration_is_refused(read: Any, given: dict[str, object]) -> None:
     with pytest.raises(PenstockError, match="is not a duration"):
         read(**given)

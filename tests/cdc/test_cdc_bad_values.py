@@ -23,7 +23,7 @@ from penstock.codec.problem import PREFIX
 from penstock.database import Page
 from penstock.database.columns import BadValue
 from penstock.errors import PenstockError
-from penstock.kafka.kafka_sink import letters
+from penstock.kafka.dead_letter_sink import letters
 from penstock.schema import CqlType
 
 OF = table("id int", "ck int", "", "m frozen<map<int, text>>; s text; tags set<text>")

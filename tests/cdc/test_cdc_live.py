@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -29,6 +30,7 @@ from penstock.cdc.cdc_tables import find_table, frame_schema
 from penstock.cdc.generations import Generations, micros
 from penstock.cdc.planner import MOVE_EVERY, Planner, describe
 from penstock.database.cql_connection import connection
+from penstock.delays import bad_records
 from penstock.errors import PenstockError
 from penstock.run.faults import of_query
 from penstock.run.positions import move
@@ -360,7 +362,15 @@ def test_values_that_nobody_can_read_stop_the_query_or_are_told(
     assert re.search(r"stream 0x[0-9a-f]{32}, time [0-9a-f-]{36}, key {\"id\": [23]}, \w+, cell 0x", fault.text)
 
     sink = Sink()
-    run(read(name, images="full", bad_values="problem"), sink, tmp_path)
+    told = read(name, images="full", bad_values="problem")
+    writer = told.writeStream.foreachBatch(sink).option("checkpointLocation", str(tmp_path))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    counts: Counter[str] = Counter()
+    for one in query.recentProgress:
+        for reasons in bad_records(one["observedMetrics"]).values():
+            counts.update(reasons)
+    assert counts == {"unreadable": 2}
     rows = {row.key.id: row for row in sink.rows}
     assert {key: row.after.v for key, row in rows.items()} == {1: "good", 2: "empty key", 3: "negative count"}
     assert rows[1].problem is None and rows[1].after.m == {0: "x"}

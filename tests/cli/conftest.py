@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -17,6 +18,12 @@ class Ran(NamedTuple):
     code: int
     out: str
     err: str
+
+
+@pytest.fixture(autouse=True)
+def own_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands find no command of another test, and none of the user's."""
+    monkeypatch.setenv("PENSTOCK_RUNS", str(tmp_path / "own-runs"))
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from penstock.cli.arguments import listen_place
 from penstock.cli.main import main
 from penstock.connect.rest_server import bind
 from penstock.errors import PenstockError
@@ -53,3 +54,17 @@ def test_an_address_that_is_taken_is_told_without_an_option_that_not_all_command
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(PenstockError) as raised:
         bind("127.0.0.1", taken.getsockname()[1])
     assert raised.value.next == "stop what listens there, or choose another address"
+
+
+@pytest.mark.parametrize("place", ["9400", "127.0.0.1", ":9400", "::1:9400", "127.0.0.1:x", "127.0.0.1:65536", ""])
+@pytest.mark.parametrize("words", [["run", "a.py:b"], ["connect"]], ids=lambda words: words[0])
+def test_metrics_are_at_a_host_and_a_port(capsys: pytest.CaptureFixture[str], words: list[str], place: str) -> None:
+    assert "argument --metrics: " in refusal(capsys, *words, f"--metrics={place}")
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [("none", None), ("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:9400", ("::1", 9400)), ("host:9400", ("host", 9400))],
+)
+def test_a_place_for_metrics(text: str, place: tuple[str, int] | None) -> None:
+    assert listen_place(text) == place

@@ -12,8 +12,8 @@ from checkpoints import write_batches
 from penstock.checkpoint.checkpoint_folder import Local
 from penstock.checkpoint.identity import FILE, CheckpointIdentity, SinkTarget, Source, keep
 from penstock.checkpoint.log import Log
-from penstock.cli.checkpoints import _span
 from penstock.cli.main import main
+from penstock.cli.output import in_largest_units
 from penstock.errors import PenstockError
 from penstock.run.checkpoint import lock
 from penstock.run.positions import moment
@@ -307,7 +307,7 @@ def test_a_checkpoint_before_its_first_batch_is_shown(tmp_path: Path, capsys: py
     ],
 )
 def test_a_duration_has_its_two_largest_units(span: timedelta, text: str) -> None:
-    assert _span(span) == text
+    assert in_largest_units(span) == text
 
 
 @pytest.mark.parametrize(

@@ -40,10 +40,10 @@ def test_a_result_that_cannot_be_written_is_told_first(
         *[([f"--seconds={text}"], f"{text!r} is not a number of seconds above 0") for text in ("0", "-1", "x", "inf")],
         (["--seconds=nan"], "'nan' is not a number of seconds above 0"),
         *[
-            ([f"--rate={text}"], f"{text!r} is not a number of writes per second, or max")
+            ([f"--rate={text}"], f"{text!r} is not a number of writes per second, auto or max")
             for text in ("0", "-5", "1e3")
         ],
-        (["--rate=nan"], "'nan' is not a number of writes per second, or max"),
+        (["--rate=nan"], "'nan' is not a number of writes per second, auto or max"),
         (["shop"], "invalid choice: 'shop'"),
         (["cdc", "--json"], "argument --json: expected one argument"),
     ],
@@ -171,7 +171,7 @@ def test_the_usual_options_are_those_of_the_application(
     monkeypatch.chdir(tmp_path)
     given = ended(verdict())
     assert penstock("demo").code == 0
-    assert given == [Options(Path.cwd() / ".penstock/demo", 60, "3000", (), keep=False)]
+    assert given == [Options(Path.cwd() / ".penstock/demo", 60, "auto", (), keep=False)]
 
 
 def test_what_keeps_running_is_told_with_how_to_stop_it(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from argparse import ArgumentParser
@@ -63,16 +64,22 @@ def test_without_a_command_the_usage_is_shown(penstock: Command, words: list[str
 def test_a_command_sets_what_runs_it(name: str) -> None:
     required = {
         "run": ["a.py:b"],
+        "new": ["a.b"],
+        "completion": ["bash"],
+        "check": ["a.py:b"],
         "checkpoints": ["list"],
         "state": ["list"],
         "topics": ["list"],
+        "groups": ["list"],
+        "graph": ["a.py:b"],
+        "dashboards": ["--out", "folder"],
         "erase": ["kind", "value", "--keyspace", "k", "--hosts", "h:1"],
         "segment": ["tables", "--keyspace", "k"],
     }
     assert callable(_parser(name).parse_args([name, *required.get(name, [])]).run)
 
 
-@pytest.mark.parametrize("name", ["checkpoints", "state", "topics", "segment"])
+@pytest.mark.parametrize("name", ["checkpoints", "state", "topics", "groups", "segment"])
 def test_a_command_with_actions_wants_one(penstock: Command, name: str) -> None:
     ran = penstock(name)
     assert ran.code == 2 and "the following arguments are required: ACTION" in ran.err
@@ -85,14 +92,14 @@ def test_the_help_of_all_commands_loads_none_of_them() -> None:
         "print([name for name in sys.modules if name.startswith('penstock.') and name.count('.') > 1])"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert answer.stdout == "['penstock.cli.main']\n"
+    assert answer.stdout == "['penstock.cli.arguments', 'penstock.cli.main']\n"
 
 
 def test_each_command_has_a_line_in_the_help(penstock: Command) -> None:
     ran = penstock("--help")
     assert ran.code == 0
     said = re.sub(r"\s+", " ", ran.out)
-    assert all(f" {name} {line} " in f"{said} " for name, (_, line) in COMMANDS.items())
+    assert all(f" {name} {one.line} " in f"{said} " for name, one in COMMANDS.items())
 
 
 @pytest.mark.parametrize(
@@ -130,6 +137,35 @@ def test_compile_refuses_unknown_parts_before_it_compiles(penstock: Command, wor
     unknown = ", ".join(word for word in words[1:] if word != "json")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.startswith(f"penstock: there is nothing to compile for {unknown}. Next: use kafka-client, json, ")
+
+
+def parsers(name: str) -> list[ArgumentParser]:
+    """The parsers of a command and of its actions."""
+    all_commands = _parser(name)._subparsers
+    assert all_commands
+    found = [all_commands._group_actions[0].choices[name]]  # type: ignore[index]
+    if found[0]._subparsers:
+        found += found[0]._subparsers._group_actions[0].choices.values()
+    return found
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_help_ends_with_examples_that_are_whole(name: str) -> None:
+    for parser in parsers(name):
+        _, _, examples = parser.format_help().rpartition("examples:\n")
+        lines = examples.splitlines()
+        assert lines, f"{parser.prog} has no example"
+        for line in lines:
+            assert line.startswith(f"  {parser.prog}"), line
+            _parser(name).parse_args(shlex.split(line)[1:])
+
+
+def test_the_first_commands_are_whole(penstock: Command) -> None:
+    lines = penstock().out.rpartition("examples:\n")[2].splitlines()
+    for words in map(shlex.split, lines):
+        assert words[0] == "penstock" and words[1] in COMMANDS
+        if words[-1] != "--help":
+            _parser(words[1]).parse_args(words[1:])
 
 
 def test_the_entry_point_of_the_package_is_this_one() -> None:

@@ -17,7 +17,7 @@ import pytest
 from pyspark import cloudpickle
 
 from penstock.cli import run as command
-from penstock.cli.run import load
+from penstock.cli.pipeline_file import load
 from penstock.errors import PenstockError
 from penstock.run.checkpoint import lock
 from penstock.run.supervise import Stop
@@ -69,7 +69,7 @@ def test_a_relative_path_is_one_of_the_current_folder(tmp_path: Path, monkeypatc
     (tmp_path / "c.py").write_text("import penstock\n@penstock.pipeline(every='0 seconds')\ndef p(spark): ...\n")
     monkeypatch.chdir(tmp_path)
     assert load("c.py:p").name == "p"
-    with pytest.raises(PenstockError, match=r"there is no file d\.py \(in .*\)\. Next: check the path"):
+    with pytest.raises(PenstockError, match=r"there is no file d\.py \(in .*\)\. Next: did you mean c\.py\?"):
         load("d.py:p")
 
 
@@ -154,7 +154,13 @@ def test_a_lost_connection_is_explained_by_the_end_of_java(stop: Stop) -> None:
         command._explain(lost, ended, stop)
 
 
-def test_an_error_while_java_runs_is_raised_as_it_is(stop: Stop) -> None:
+def test_java_may_end_after_the_connection(stop: Stop) -> None:
+    with subprocess.Popen(["sleep", "0.3"]) as ends_soon, pytest.raises(PenstockError, match=r"ended \(exit code 0\)"):
+        command._explain(ConnectionError("closed"), ends_soon, stop)
+
+
+def test_an_error_while_java_runs_is_raised_as_it_is(stop: Stop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "JVM_ENDS", 0.1)
     lost = ConnectionError("closed")
     with subprocess.Popen(["sleep", "600"]) as running:
         with pytest.raises(ConnectionError) as raised:

@@ -211,7 +211,7 @@ def test_schema_names_are_adjusted_as_debezium_does(name: str, adjusted: str) ->
 def test_an_unknown_place_is_refused(spark: SparkSession) -> None:
     frame = USERS.frame(spark, [])
     with pytest.raises(PenstockError, match="unknown placement of the primary key: payload "):
-        cdc.events(frame, prefix="p", placement=["kafka-key", "payload"])
+        cdc.events(frame, prefix="p", placement=["kafka-key", "payload"])  # type: ignore[list-item]
 
 
 def test_a_frame_stays_one_of_changes_until_it_loses_columns(spark: SparkSession) -> None:

@@ -20,6 +20,7 @@ from protobuf_files import message_class
 from pyspark.sql import SparkSession
 
 from penstock import cdc, kafka
+from penstock.codec.registry import SubjectNames
 from penstock.errors import PenstockError
 from penstock.local.services import Services
 
@@ -215,7 +216,9 @@ def test_a_column_of_another_type_is_refused_when_the_sink_is_asked_for_its_reco
         ("topic-record", ["t-p{}.shop.orders.Key", "t-p{}.shop.orders.Envelope"]),
     ],
 )
-def test_subjects_are_named_by_the_rule(spark: SparkSession, registry: str, subjects: str, expected: list[str]) -> None:
+def test_subjects_are_named_by_the_rule(
+    spark: SparkSession, registry: str, subjects: SubjectNames, expected: list[str]
+) -> None:
     ours, prefix = kafka.Registry(registry), f"p{subjects.replace('-', '_')}"
     codec = kafka.codec("json-schema", registry=ours, subjects=subjects)
     cdc.events(TABLE.frame(spark, []), prefix=prefix, topic="t", key=codec, value=codec)

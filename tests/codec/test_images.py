@@ -68,7 +68,7 @@ def test_a_row_of_a_snapshot_is_whole_in_every_mode(spark: SparkSession, mode: s
 def test_an_unknown_mode_and_a_frame_without_touched_columns_are_refused(spark: SparkSession) -> None:
     frame = ROWS.frame(spark, [])
     with pytest.raises(PenstockError, match=r"unknown images 'updated'.*use 'none' or 'full' or 'only-updated'"):
-        cdc.events(frame, prefix="p", images=("full", "updated"))
+        cdc.events(frame, prefix="p", images=("full", "updated"))  # type: ignore[arg-type]
     with pytest.raises(PenstockError, match=r"images is not a pair: \('full',\) .*give one mode for both"):
         cdc.events(frame, prefix="p", images=("full",))  # type: ignore[arg-type]
     cdc.events(frame.drop("written"), prefix="p", images="full")

@@ -133,6 +133,6 @@ def test_choices_that_this_format_lacks_are_refused(spark: SparkSession, choice:
 def test_an_unknown_format_and_a_frame_without_the_statement_are_refused(spark: SparkSession) -> None:
     frame = ROWS.frame(spark, [])
     with pytest.raises(PenstockError, match=r"unknown format 'Legacy' .*use 'advanced' or 'legacy'"):
-        cdc.events(frame, prefix="p", format="Legacy")
+        cdc.events(frame, prefix="p", format="Legacy")  # type: ignore[arg-type]
     with pytest.raises(PenstockError, match=r"has lost the columns delta, deleted"):
         cdc.events(frame.drop("delta", "deleted"), prefix="p", format="legacy")

@@ -144,7 +144,7 @@ def test_a_password_is_never_shown() -> None:
 
 def test_an_unknown_level_is_refused_before_it_is_sent() -> None:
     with pytest.raises(PenstockError, match=r"'LOOSE' is not a compatibility level\. Next: use one of BACKWARD"):
-        kafka.Registry("http://nowhere:1").set_compatibility("LOOSE")
+        kafka.Registry("http://nowhere:1").set_compatibility("LOOSE")  # type: ignore[arg-type]
 
 
 @contextmanager

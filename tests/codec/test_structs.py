@@ -19,6 +19,7 @@ from protobuf_files import message_class
 from pyspark.sql import Row, SparkSession, functions as F, types as st
 
 from penstock import kafka
+from penstock.codec.formats import Format
 from penstock.codec.typed_records import RecordPart
 from penstock.errors import PenstockError
 from penstock.local.services import Services
@@ -207,7 +208,7 @@ def test_a_key_that_is_one_plain_value(spark: SparkSession, registry: str) -> No
     """A key as the transform ExtractField produces it."""
     part = RecordPart(F.col("id"), {"type": "int64", "optional": True})
 
-    def encoded(format: str, **needs: Any) -> Any:
+    def encoded(format: Format, **needs: Any) -> Any:
         column = kafka.codec(format, **needs).encode(part, topic="plain", side="key")
         return [row[0] for row in spark.sql("select 7L id union all select null").select(column).collect()]
 

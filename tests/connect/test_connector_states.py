@@ -13,11 +13,16 @@ from waiting import until
 
 from penstock.connect import connector as connectors, database
 from penstock.connect.connector_store import PAUSED, STARTED, STOPPED, Kept
-from penstock.connect.task import ENDED, FAILED, RUNNING, Task
+from penstock.connect.running_task import ENDED, FAILED, RUNNING, UNASSIGNED, key_of
+from penstock.connect.task import Task
 from penstock.connect.worker import ConnectWorker
+from penstock.connect.worker_status import TaskMetrics, status_of, unready
 from penstock.database.retrying import DatabaseUnavailable
 from penstock.errors import PenstockError
 from penstock.rest import RestError
+from penstock.run.life_signs import Observer
+from penstock.watch.meters import Meters
+from penstock.watch.program import Program
 
 TABLES = ["ks.a", "ks.b", "ks.c"]
 
@@ -27,9 +32,18 @@ class IdleTask:
 
     started: list[IdleTask]
 
-    def __init__(self, task: Task, spark: Any, checkpoints: Path, progress: Callable[[str], None], hide: Any) -> None:
+    def __init__(
+        self,
+        task: Task,
+        spark: Any,
+        checkpoints: Path,
+        progress: Callable[[str], None],
+        hide: Any,
+        meters: Meters,
+        observer: Observer,
+    ) -> None:
         self.task, self.progress = task, progress
-        self.state, self.trace, self.asked = RUNNING, "", False
+        self.state, self.trace, self.waits_for, self.asked = RUNNING, "", "", False
         self.started.append(self)
 
     def ask_to_stop(self) -> None:
@@ -264,7 +278,12 @@ def test_a_connector_that_waits_for_its_database_can_be_stopped(
     monkeypatch.setattr(database, "tables", tables)
     worker.create("c", RIGHT)
     assert asked.wait(60)
-    assert states(worker) == ("RUNNING", [])
+    until(lambda: "waits_for" in worker.status("c")["connector"], "reason of the wait")
+    assert worker.status("c")["connector"] == {
+        "state": "UNASSIGNED",
+        "worker_id": "here:1",
+        "waits_for": "its database: no answer",
+    }
     worker.set_state("c", STOPPED)
     assert states(worker) == ("STOPPED", []) and started == [] and Beats.running == 0
 
@@ -294,6 +313,71 @@ def test_positions_that_users_set_are_given_to_tasks(worker: ConnectWorker, star
     worker.set_state("c", STARTED)
     settled(worker)
     assert made.tasks[0].task.starts == {"ks.a": "1970-01-01T00:00:00+00:00"}
+
+
+def test_the_worker_counts_its_tasks_by_state(worker: ConnectWorker, started: list[IdleTask]) -> None:
+    assert list(TaskMetrics(worker).collect()) == []
+    create(worker, tasks_max="3")
+    started[1].fail()
+    (family,) = TaskMetrics(worker).collect()
+    counts = {sample.labels["state"]: sample.value for sample in family.samples}
+    assert counts == {"RUNNING": 2, "FAILED": 1, "UNASSIGNED": 0, "PAUSED": 0, "RESTARTING": 0}
+    assert {(sample.name, sample.labels["connector"]) for sample in family.samples} == {
+        ("penstock_connector_tasks", "c")
+    }
+
+
+def test_the_status_of_the_worker_says_what_does_not_run(worker: ConnectWorker, started: list[IdleTask]) -> None:
+    def told() -> tuple[str, str, list[str]]:
+        status = status_of(Program("connect", "here:1"), worker.world.meters, worker)
+        return status["state"], status["waits_for"], unready(worker)
+
+    assert told() == ("running", "", [])
+    create(worker, tasks_max="2")
+    assert told() == ("running", "", [])
+    started[0].state, started[0].waits_for = UNASSIGNED, "the first batch of ks.a"
+    waits = "task c-0: the first batch of ks.a"
+    assert told() == ("waiting", waits, [f"UNASSIGNED: {waits}"])
+    started[1].fail()
+    assert told() == ("failed", "", [f"UNASSIGNED: {waits}", "FAILED: task c-1: why"])
+    status = status_of(Program("connect", "here:1"), worker.world.meters, worker)
+    assert status["kind"] == "connect" and status["connectors"] == [
+        {
+            "name": "c",
+            "state": "RUNNING",
+            "waits_for": "",
+            "trace": "",
+            "tasks": [
+                {"id": 0, "state": "UNASSIGNED", "waits_for": "the first batch of ks.a", "trace": ""},
+                {"id": 1, "state": "FAILED", "waits_for": "", "trace": "why"},
+            ],
+        }
+    ]
+    # What shall not run is no problem.
+    worker.set_state("c", PAUSED)
+    assert told() == ("running", "", [])
+
+
+def test_meters_of_tables_that_moved_are_shown_once_and_those_of_a_deleted_connector_are_gone(
+    worker: ConnectWorker, started: list[IdleTask]
+) -> None:
+    meters = worker.world.meters
+
+    def measure() -> None:
+        for task in worker.get("c").tasks:
+            meter = meters.pipeline("c", task.task.every, key=key_of("c", task.task.number))
+            for table in task.task.tables:
+                meter._query(f"c.{table}")
+
+    create(worker, tasks_max="3")
+    measure()
+    for most in ("1", "2", "3"):
+        worker.configure("c", RIGHT | {"tasks.max": most})
+        settled(worker)
+        measure()
+        assert sorted(one.name for one in meters.queries()) == ["c.ks.a", "c.ks.b", "c.ks.c"]
+    worker.delete("c")
+    assert meters.queries() == []
 
 
 def test_a_connector_is_deleted_after_its_tasks_have_ended(worker: ConnectWorker, started: list[IdleTask]) -> None:

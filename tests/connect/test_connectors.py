@@ -40,6 +40,12 @@ def task_states(connect: KafkaConnect, name: str) -> list[str]:
     return [task["state"] for task in connect.get_connector_status(name)["tasks"]]
 
 
+def _trace(connect: KafkaConnect, name: str) -> str:
+    """What the first task says of its failure."""
+    (task,) = connect.get_connector_status(name)["tasks"]
+    return str(task.get("trace", "")) if task["state"] == "FAILED" else ""
+
+
 @pytest.fixture
 def named(connect: KafkaConnect, request: pytest.FixtureRequest) -> Iterator[str]:
     """The name of a connector that is deleted at the end."""
@@ -154,6 +160,14 @@ def test_a_task_that_cannot_go_on_fails_and_starts_again_when_it_can(
     tables("dropped")
     cql.execute(f"INSERT INTO {table} (id, at, v) VALUES (3, 1, 'a')")
     assert requests.post(f"{connect.url}/connectors/{named}/tasks/0/restart", timeout=60).status_code == 204
+    # The position is one of the old table.
+    until(lambda: "DELETE its offsets" in _trace(connect, named), "failure that names the next step")
+    place = f"{connect.url}/connectors/{named}"
+    partition = dict(zip(("keyspace_name", "table_name"), table.split("."), strict=True))
+    assert requests.put(f"{place}/stop", timeout=60).status_code == 204
+    forgotten = {"offsets": [{"partition": partition, "offset": None}]}
+    assert requests.patch(f"{place}/offsets", json=forgotten, timeout=9).status_code == 200
+    connect.resume_connector(named)
     until(lambda: ids(services, connect, named, f"{config['topic.prefix']}.{table}") == {3}, "event of the new table")
 
 
@@ -173,7 +187,7 @@ def test_a_change_that_nobody_can_read_fails_the_task_or_is_left_out(
     connect.update_connector(named, config | {"errors.tolerance": "all"})
     topic = f"{config['topic.prefix']}.{table}"
     until(lambda: ids(services, connect, named, topic) == {2}, "event of the row that can be read")
-    assert task_states(connect, named) == ["RUNNING"]
+    until(lambda: task_states(connect, named) == ["RUNNING"], "finished batch")
 
 
 def test_hidden_secrets_stay_when_what_was_shown_is_sent_back(

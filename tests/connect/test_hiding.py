@@ -10,7 +10,6 @@ from urllib.parse import quote, quote_plus
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from penstock.connect.definition import HIDDEN
 from penstock.connect.providers import Provided, Provider
 from penstock.connect.secrets import (
     SHORT,
@@ -23,6 +22,7 @@ from penstock.connect.secrets import (
     restored,
     unrestored,
 )
+from penstock.secret_settings import HIDDEN
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 SECRET = TEXTS.filter(lambda text: len(text.strip()) >= SHORT and text.strip() not in HIDDEN)

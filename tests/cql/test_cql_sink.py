@@ -42,9 +42,9 @@ def keyspace(cql: Any) -> Iterator[str]:
         yield name
 
 
-def test_a_number_is_no_time_to_live() -> None:
-    with pytest.raises(PenstockError, match="ttl is not a duration: 30"):
-        pcql.sink("ks.t", hosts="127.0.0.1:1", ttl=30)  # type: ignore[arg-type]
+def test_a_time_to_live_is_at_least_a_second() -> None:
+    with pytest.raises(PenstockError, match=r"ttl cannot be 0:00:00\.5.*one second to 20 years"):
+        pcql.sink("ks.t", hosts="127.0.0.1:1", ttl=0.5)
 
 
 def test_what_does_not_fit_is_told_when_the_sink_is_built(
@@ -61,7 +61,7 @@ def test_what_does_not_fit_is_told_when_the_sink_is_built(
         made(mode="merge")
     with pytest.raises(PenstockError, match=r"ttl cannot be 0:00:00.*one second"):
         made(ttl="0 seconds")
-    with pytest.raises(PenstockError, match=r"unknown argument 'pasword'.*use one of hosts, user"):
+    with pytest.raises(PenstockError, match=r"unknown argument 'pasword'.*did you mean 'password'"):
         made(pasword="x")
     with pytest.raises(PenstockError, match=r"hosts has no address"):
         made(hosts=" ")

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from waiting import until
 
 from penstock import cql as pcql
-from penstock.cli.run import load
+from penstock.cli.pipeline_file import load
 from penstock.cql.matching.linking import node_of
 from penstock.local.services import Services
 

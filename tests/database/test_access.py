@@ -5,14 +5,19 @@ from __future__ import annotations
 import shutil
 import ssl
 import subprocess
+from collections.abc import Callable
+from dataclasses import fields
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from cassandra import ConsistencyLevel
 from hypothesis import given, strategies as st
 from secure_kafka import certificate
 
-from penstock.database.access import Access, NoTls
+from penstock import cql, segment
+from penstock.database.access import Access, AccessOptions, Consistency, NoTls
 from penstock.errors import PenstockError
 
 PORTS = st.integers(1, 65_535)
@@ -48,9 +53,42 @@ def test_a_cluster_without_an_address_is_refused(hosts: str) -> None:
 
 def test_an_unknown_argument_is_named_with_those_that_exist() -> None:
     with pytest.raises(
-        PenstockError, match=r"unknown argument 'pasword' \(cql.sink\).*use one of hosts, user, password"
+        PenstockError,
+        match=r"unknown argument 'pasword' \(here\).*mean 'password'\? use one of hosts, user, password",
     ):
-        Access.of("db", {"user": "ann", "pasword": "x"}, where="cql.sink")
+        Access.of("db", {"user": "ann", "pasword": "x"}, where="here")
+
+
+@pytest.mark.parametrize(
+    ("call", "where"),
+    [
+        (cql.sink, "cql.sink"),
+        (cql.lookup, "cql.lookup"),
+        (cql.global_table, "cql.global_table"),
+        (cql.ids, "cql.ids"),
+        (segment.sink, "segment.sink"),
+        (segment.counts, "segment.counts"),
+        (segment.erase, "segment.erase"),
+        (segment.sync, "segment.sync"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_function_of_a_cluster_suggests_the_argument_that_was_meant(call: Callable[..., Any], where: str) -> None:
+    required = {
+        name: {"mode": "full", "persons": ["ann"]}.get(name, "h:1")
+        for name, one in signature(call).parameters.items()
+        if one.default is Parameter.empty and one.kind is not Parameter.VAR_KEYWORD
+    }
+    with pytest.raises(PenstockError, match=rf"unknown argument 'usr' \({where}.*did you mean 'user'\? use one of"):
+        call(**required, usr="ann")
+    if "timeout" in signature(call).parameters:
+        with pytest.raises(PenstockError, match=r"unknown argument 'timout'.*did you mean 'timeout'\?"):
+            call(**required, timout=5)
+
+
+def test_the_arguments_of_a_function_are_those_of_an_access() -> None:
+    assert [field.name for field in fields(Access) if field.name != "hosts"] == list(AccessOptions.__annotations__)
+    assert set(get_args(Consistency)) == set(ConsistencyLevel.name_to_value)
 
 
 def test_arguments_become_fields_and_the_password_is_not_shown() -> None:

@@ -113,12 +113,18 @@ def test_patience_ends_with_the_fault_of_each_node(clock: Clock) -> None:
         attempt(failing(10_000, NoHostAvailable("no host", faults)), seconds=30)
     assert 25 < clock.now - began <= 30
     assert raised.value.retriable and raised.value.where == "ks.t at db"
-    assert str(raised.value).startswith("reading rows failed for 0:00:30: 10.0.0.1:9042: refused; 10.0.0.2:9042: ")
+    assert str(raised.value).startswith("reading rows failed for 30 s: 10.0.0.1:9042: refused; 10.0.0.2:9042: ")
     assert "a restarted query continues where it stopped" in str(raised.value)
 
 
+def test_a_refused_connection_is_told_without_the_drivers_list_of_attempts(clock: Clock) -> None:
+    refused = OSError(111, "Tried connecting to [('10.0.0.1', 9042)]. Last error: Connection refused")
+    with pytest.raises(DatabaseUnavailable, match=r"for 0 s: 10\.0\.0\.1:9042: Connection refused \(ks\.t at db\)"):
+        attempt(failing(1, NoHostAvailable("no host", {"10.0.0.1:9042": refused})), seconds=0)
+
+
 def test_without_patience_a_call_is_made_once(clock: Clock) -> None:
-    with pytest.raises(DatabaseUnavailable, match=r"reading rows failed for 0:00:00: ReadTimeout: .*slow"):
+    with pytest.raises(DatabaseUnavailable, match=r"reading rows failed for 0 s: ReadTimeout: .*slow"):
         attempt(failing(1, ReadTimeout("slow")), seconds=0)
     assert not clock.pauses
 
@@ -133,7 +139,7 @@ def test_a_long_wait_is_told_at_doubling_times(
         assert not caplog.records
         attempt(failing(12, ConnectionException("reset")))
     said = f"waiting for {database} for {{}}, at most 1 min: ConnectionException: reset"
-    waited = [said.format(time) for time in ("2 s", "3 s", "7 s")]
+    waited = [f"{said.format('2 s')}. Next: {module.CHECK}", *(said.format(time) for time in ("3 s", "7 s"))]
     assert [record.getMessage() for record in caplog.records] == [*waited, f"{database}: there after 15 s"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -24,8 +25,9 @@ from waiting import until
 from penstock.errors import PenstockError
 from penstock.local.process import POLL
 from penstock.run.checkpoint import lock
-from penstock_demo import child, parts, stage, view, watch
+from penstock_demo import child, parts, stage, verdict, view, watch
 from penstock_demo.parts import Cpu, LoadStatus, Part, kept, stop_kept
+from penstock_demo.run import Demo
 from penstock_demo.stage import Interrupted, Options, Rates, Stage, staged
 from penstock_demo.view import Board, View
 
@@ -33,10 +35,10 @@ LOAD = """
 import sys, time
 from penstock_demo.parts import LoadStatus, commands
 
-go, stop = commands()
+told = commands()
 status = LoadStatus()
-while not stop.is_set():
-    status.going = go.is_set()
+while not told.stop.is_set():
+    status.going = told.go.is_set() and told.rate == "10"
     status.seconds += 0.5 * status.going
     status.finished = status.seconds >= 5
     status.report()
@@ -106,6 +108,9 @@ class Toy(Stage[LoadStatus, dict[str, Any]]):
     def _create(self) -> None:
         self.steps.append("created")
 
+    def _open_console(self) -> None:
+        self.steps.append("console")
+
     def _read(self) -> Any:
         return Records()
 
@@ -153,6 +158,7 @@ def test_a_run_has_its_steps_in_order(root: Path) -> None:
         "starting",
         "creating tables and topics",
         "created",
+        "console",
         "starting the pipeline",
         "awaited",
         "warming up",
@@ -283,6 +289,85 @@ def test_a_signal_interrupts_once_and_not_the_cleanup(number: signal.Signals) ->
     assert cleaned == [True]
 
 
+def test_a_short_run_has_a_short_warm_up(root: Path) -> None:
+    with ExitStack() as stack:
+        toy = Toy(root, stack)
+        assert toy._longest_warm_up == 10
+        toy.run()
+    assert "warming up for at most 10 s after the first events: Spark compiles its code" in toy.said.getvalue()
+
+
+def test_the_cpu_of_parts_is_shown_while_they_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "CPU_EVERY", 0.0)
+    monkeypatch.setattr(view, "PLAIN_EVERY", 0.0)
+
+    class Looking(Toy):
+        def _run_load(self) -> None:
+            self._turn()  # the load may be over before the first look
+            super()._run_load()
+
+    with ExitStack() as stack:
+        toy = Looking(root, stack)
+        toy.run()
+    assert re.search(rf"CPU \d+\.\d of {view.cores()} cores \(\w+ ", toy.said.getvalue())
+
+
+class Machine(Demo):
+    """A machine that writes at most `most` per second, and whose events come at most at `read`."""
+
+    def __init__(self, most: float, read: float, stack: ExitStack, rate: str = "auto") -> None:
+        self.said = io.StringIO()
+        shown = View(Console(file=self.said, width=500), None)
+        super().__init__(Options(Path(), 5.0, rate, (), keep=False), shown, stack)
+        self.most, self.read, self.paces = most, read, list[float]()
+        self._loading = SimpleNamespace(pace=lambda rate: self.paces.append(float(rate)))  # type: ignore[assignment]
+
+    def _pass_time(self, seconds: float) -> None:
+        asked = self.paces[-1]
+        self._board.writes_per_s = min(asked, self.most)
+        self._board.events_per_s = min(asked, self.most, self.read)
+        self._board.delay_p50 = 1.0 if asked <= self.read else 9.0
+
+
+@pytest.mark.parametrize(
+    ("most", "read", "tried", "chosen"),
+    [
+        (1300, 5000, [250, 500, 1000, 2000], "1040"),
+        (5000, 700, [250, 500, 1000], "400"),
+        (100, 100, [250], "100"),
+        (1e9, 1e9, [250, 500, 1000, 2000, 4000, 8000], "6400"),
+    ],
+)
+def test_a_rate_is_found_that_the_machine_holds(most: float, read: float, tried: list[int], chosen: str) -> None:
+    with ExitStack() as stack:
+        machine = Machine(most, read, stack)
+        assert machine._chosen_rate() == chosen
+    assert machine.paces == [*tried, float(chosen)]
+    assert f"{chosen} writes/s are 80% of what this machine holds" in machine.said.getvalue()
+
+
+def test_the_users_rate_is_not_tried() -> None:
+    with ExitStack() as stack:
+        machine = Machine(100, 100, stack, rate="3000")
+        assert machine._chosen_rate() == "3000" and machine.paces == []
+
+
+def test_a_verdict_says_what_is_slow_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdict, "cores", lambda: 2)
+    monkeypatch.setattr(view, "cores", lambda: 2)
+    used = {"spark": 4.0, "cassandra": 12.0, "kafka": 2.0, "load": 1.5}
+    assert list(verdict.slow(used, 10.0, 1200.0, 3000.0)) == [
+        "CPU while the load ran: 1.9 of 2 cores (cassandra 1.2, spark 0.4, kafka 0.2)",
+        "1200 of the 3000 asked for per second were done.",
+        "The cores are the limit: cassandra has 62% of the CPU. "
+        "On a machine with more, or at a lower --rate, delays are shorter.",
+    ]
+    assert list(verdict.slow({"spark": 1.0}, 10.0, 99.0, 100.0)) == [
+        "CPU while the load ran: 0.1 of 2 cores (spark 0.1)"
+    ]
+    assert len(list(verdict.slow(used, 100.0, 1200.0, None))) == 1
+
+
 def test_rates_are_those_of_the_last_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = {"at": 0.0}
     monkeypatch.setattr(stage, "time", SimpleNamespace(monotonic=lambda: now["at"]))
@@ -363,11 +448,14 @@ print(ended.pid, stays.pid, flush=True)
         os.kill(stays, signal.SIGKILL)
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("00:00:01", 1.0), ("01:02:03", 3723.0), ("2-00:00:01", 172_801.0), ("05:06", 306.0)]
-)
-def test_cpu_times_are_read_as_ps_writes_them(text: str, seconds: float) -> None:
-    assert child._seconds(text) == seconds
+def test_listed_processes_have_their_cpu_time() -> None:
+    mine = next(one for one in child.listed() if one.pid == os.getpid())
+    assert mine.cpu == pytest.approx(time.process_time(), rel=0.5, abs=0.5) and mine.parent == os.getppid()
+
+
+def test_a_password_is_not_shown() -> None:
+    assert stage._place("postgresql://postgres:secret@127.0.0.1:5432/postgres") == "127.0.0.1:5432"
+    assert stage._place("p:1") == "p:1"
 
 
 def test_cpu_of_a_part_that_was_started_again_counts_from_zero() -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
+import zipfile
 from pathlib import Path
 
 import pytest
+from wheels import ROOT, run
 
 from penstock.cli.main import COMMANDS
 
-ROOT = Path(__file__).parents[2]
-UV = (sys.executable, "-m", "uv", "--quiet")
+STATIC = ROOT / "src/penstock/watch/console/static"
 PACKAGES = ("cdc", "cql", "files", "join", "kafka", "postgres", "segment", "table", "window", "ingest", "state", "wire")
 NAMES = """
 import importlib, sys
@@ -29,27 +29,6 @@ for package in sys.argv[1:]:
 """
 
 
-@pytest.fixture(scope="session")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of an environment's programs that has Penstock without extras."""
-    folder = tmp_path_factory.mktemp("base")
-    run(*UV, "build", "--wheel", "--no-build-isolation", "--out-dir", folder, ROOT)
-    # The releases that are here need not be fetched.
-    known = run(*UV, "pip", "freeze", "--exclude-editable", "--python", sys.executable)
-    (folder / "known.txt").write_text(known)
-    run(*UV, "venv", "--python", sys.executable, folder / "venv")
-    (wheel,) = folder.glob("*.whl")
-    python = folder / "venv/bin/python"
-    run(*UV, "pip", "install", "--python", python, "--constraint", folder / "known.txt", wheel)
-    return python.parent
-
-
-def run(*command: object, folder: Path = ROOT) -> str:
-    ran = subprocess.run([*map(str, command)], cwd=folder, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_names_the_extra_that_it_needs(command: str, base: Path, tmp_path: Path) -> None:
     words = "penstock", command, "--help"
@@ -61,6 +40,12 @@ def test_a_command_names_the_extra_that_it_needs(command: str, base: Path, tmp_p
         assert re.fullmatch(r"pip install '/.*\.whl\[\w+\]'", said[1])
     else:
         assert ran.stdout.startswith(f"usage: penstock {command}")
+
+
+def test_the_wheel_has_the_page_of_the_console(wheel: Path) -> None:
+    here = [path.relative_to(ROOT / "src").as_posix() for path in STATIC.rglob("*") if path.is_file()]
+    with zipfile.ZipFile(wheel) as opened:
+        assert set(here) <= set(opened.namelist()) and f"{STATIC.relative_to(ROOT / 'src')}/index.html" in here
 
 
 def test_a_demo_names_its_extras(base: Path, tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,12 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import pytest
+from chromium import browser
 from ingest_app import Running, running
 from waiting import until
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
 
 CONFIG = """
 [cors]
@@ -87,21 +82,6 @@ def site() -> Iterator[tuple[int, list[Any]]]:
             thread.join()
 
 
-@contextmanager
-def chromium(folder: Path, url: str) -> Iterator[None]:
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
-    options += ["--disable-background-networking", f"--user-data-dir={folder}"]
-    assert CHROMIUM
-    with (
-        (folder / "log.txt").open("w") as log,
-        subprocess.Popen([CHROMIUM, *options, "--remote-debugging-port=0", url], stdout=log, stderr=log) as process,
-    ):
-        try:
-            yield
-        finally:
-            process.terminate()
-
-
 def answered(server: Running, topic: str, *statuses: int) -> bool:
     return all(server.counts.requests[topic, status] for status in statuses)
 
@@ -111,9 +91,10 @@ def test_a_page_of_an_allowed_origin_sends_and_reads_answers_and_another_does_no
         site() as (shop, of_shop),
         site() as (evil, of_evil),
         running(tmp_path, CONFIG.format(shop=shop)) as server,
+        browser() as chromium,
     ):
-        (tmp_path / "a").mkdir()
-        with chromium(tmp_path / "a", f"http://127.0.0.1:{shop}/#{server.url}"):
+        with chromium.new_page() as page:
+            page.goto(f"http://127.0.0.1:{shop}/#{server.url}")
             [results] = until(lambda: of_shop, "the page's results")
             until(lambda: answered(server, "beacon-json", 204, 200) and answered(server, "beacon-text", 200), "beacons")
         assert results["good"] == results["key"] == results["plain"] == [200, {"accepted": 1}]
@@ -129,8 +110,8 @@ def test_a_page_of_an_allowed_origin_sends_and_reads_answers_and_another_does_no
             "picture": [(None, b'{"a":"5"}')],
         }
 
-        (tmp_path / "b").mkdir()
-        with chromium(tmp_path / "b", f"http://127.0.0.1:{evil}/#{server.url}"):
+        with chromium.new_page() as page:
+            page.goto(f"http://127.0.0.1:{evil}/#{server.url}")
             [results] = until(lambda: of_evil, "the other page's results")
             until(lambda: answered(server, "beacon-json", 403) and answered(server, "beacon-text", 403), "beacons")
         assert [results[name][0] for name in ("good", "key", "bad", "plain")] == [0, 0, 0, 0], "it reads nothing"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, strategies as st
 
 from penstock.errors import PenstockError
+from penstock.ingest import callers
 from penstock.ingest.callers import EXPOSED, HEADERS, VARY, ApiKey, ApiKeys, Origins, Pages, Rate
 from penstock.ingest.exchange import Headers, Refused
 
@@ -87,7 +89,7 @@ def test_a_key_for_all_topics_may_write_each() -> None:
 
 def test_the_rates_of_keys_are_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr("penstock.ingest.callers.time.monotonic", lambda: now)
+    monkeypatch.setattr(callers, "time", SimpleNamespace(monotonic=lambda: now))
     access = ApiKeys([key("slow", rate=1), key("fast", rate=3), key("free")])
 
     def taken(name: str) -> int:

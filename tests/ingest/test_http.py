@@ -180,7 +180,7 @@ def test_health_and_metrics(site: Site, mark: str) -> None:
     assert grown("penstock_ingest_bad_events_total", site.clicks) == 2
     assert grown("penstock_ingest_requests_total", site.raw, "200") == 1
     assert grown("penstock_ingest_requests_total", site.clicks, "400") == 1
-    assert grown("penstock_ingest_seconds_count") >= 2
+    assert grown("penstock_ingest_request_duration_seconds_count") >= 2
     assert grown("penstock_producer_records_total", "ingest", site.raw) == 5
     assert after["penstock_ingest_in_flight_bytes",] == 0
     health = requests.get(f"{site.server.url}/health", timeout=30)

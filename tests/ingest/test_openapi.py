@@ -39,7 +39,7 @@ def test_without_keys_no_operation_asks_for_one(tmp_path: Path) -> None:
     made = described(tmp_path, "[topics.a]\npixel = true\n[topics.b]\n[limits]\nevents = 7")
     OpenAPIV31SpecValidator(made).validate()
     assert set(made["paths"]) == {
-        "/events/a", "/events/b", "/pixel/a", "/health", "/metrics", "/openapi.json", "/docs"
+        "/events/a", "/events/b", "/pixel/a", "/health", "/ready", "/status", "/metrics", "/openapi.json", "/docs"
     }  # fmt: skip
     post = made["paths"]["/events/b"]["post"]
     assert "security" not in post and "401" not in post["responses"] and "403" in post["responses"]
@@ -57,7 +57,7 @@ def test_with_keys_events_and_images_need_one_and_pages_do_not(tmp_path: Path) -
     assert made["paths"]["/pixel/a"]["get"]["security"] == ways
     assert set(made["components"]["securitySchemes"]) == {"bearer", "apiKey", "publishableKey"}
     assert made["paths"]["/events/a"]["post"]["responses"]["401"] == {"$ref": "#/components/responses/401"}
-    assert all("security" not in made["paths"][path]["get"] for path in ("/health", "/metrics", "/docs"))
+    assert all("security" not in made["paths"][path]["get"] for path in ("/health", "/status", "/metrics", "/docs"))
     assert "web" not in json.dumps(made["components"]["securitySchemes"])
 
 

@@ -199,20 +199,20 @@ def test_a_slot_has_the_last_whole_text() -> None:
 
 
 def test_reports_are_added_and_a_dead_one_keeps_its_counts_only() -> None:
-    def report(count: float, size: float, slowest: float) -> Report:
-        quantile: list[Sample] = [("seconds", {"topic": "a", "quantile": "0.99"}, slowest)]
+    def report(count: float, size: float, quick: float) -> Report:
+        buckets: list[Sample] = [('seconds_bucket{le="1",topic="a"}', quick)]
         families = [
-            Family("events", "", "counter", [("events_total", {"topic": "a"}, count)]),
-            Family("size", "", "gauge", [("size", {}, size)]),
-            Family("seconds", "", "gauge", quantile),
+            Family("events", "", "counter", [('events_total{topic="a"}', count)]),
+            Family("size", "", "gauge", [("size", size)]),
+            Family("seconds", "", "histogram", buckets),
         ]
         return Report(0.0, families, None, 0)
 
     def values(*reports: Report) -> list[float]:
-        return [value for family in merged(one.families for one in reports) for _, _, value in family.samples]
+        return [value for family in merged(one.families for one in reports) for _, value in family.samples]
 
-    assert values(report(1, 2, 3), report(10, 20, 0.3)) == [11, 22, 3]
-    assert values(report(1, 2, 3).left(), report(10, 20, 0.3)) == [11, 20, 0.3]
+    assert values(report(1, 2, 3), report(10, 20, 30)) == [11, 22, 33]
+    assert sorted(values(report(1, 2, 3).left(), report(10, 20, 30))) == [11, 20, 33]
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from change_frames import INSERT, ROW_DELETE, Table
@@ -15,7 +15,9 @@ from kafka_topics import new_topic, stored
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from penstock import kafka, write
+from penstock.delivery import Delivery
 from penstock.errors import PenstockError
+from penstock.kafka.kafka_read import TableOptions
 from penstock.local.services import Services
 
 USERS = Table({"id": "int", "name": "text"}, ["id"], name="shop.users")
@@ -67,8 +69,6 @@ def test_other_frames_go_as_they_are(spark: SparkSession) -> None:
     assert row.asDict() == {"topic": "t1", "key": "k", "value": "v"}
     with pytest.raises(PenstockError, match=r"has no topic.*or add a column `topic`"):
         kafka.sink(servers=HERE).records(frame)
-    with pytest.raises(PenstockError, match=r"has no column `value`.*columns other"):
-        kafka.sink("t", servers=HERE).records(frame.select("other"))
 
 
 def test_write_refuses_what_cannot_run(spark: SparkSession) -> None:
@@ -77,10 +77,17 @@ def test_write_refuses_what_cannot_run(spark: SparkSession) -> None:
         write(stream)
     with pytest.raises(PenstockError, match="not a stream"):
         write(spark.range(1), kafka.sink("t", servers=HERE))
-    with pytest.raises(PenstockError, match="has no column `value`"):
-        write(stream.select("timestamp"), kafka.sink("t", servers=HERE))
+    with pytest.raises(PenstockError, match=r"column `value` is bigint.*cast it to string, or make it a struct"):
+        write(stream, kafka.sink("t", servers=HERE))
     with pytest.raises(PenstockError, match=r"unknown mode 'upsert'.*use one of 'append', 'update'"):
-        write(stream.selectExpr("'v' AS value"), kafka.sink("t", servers=HERE), mode="upsert")
+        write(stream.selectExpr("'v' AS value"), kafka.sink("t", servers=HERE), mode="upsert")  # type: ignore[arg-type]
+
+
+def test_a_table_of_a_topic_takes_the_arguments_of_a_read(spark: SparkSession) -> None:
+    with pytest.raises(PenstockError, match=r"unknown argument 'shema' .kafka.read_table of t.*mean .schema"):
+        kafka.read_table(spark, "t", key="id", servers=HERE, name="t", shema="id int")  # type: ignore[call-arg]
+    of_read = get_type_hints(kafka.read)
+    assert get_type_hints(TableOptions) == {name: of_read[name] for name in TableOptions.__annotations__}
 
 
 def files(spark: SparkSession, folder: Path) -> DataFrame:
@@ -148,7 +155,7 @@ def changes(spark: SparkSession, folder: Path, rows: list[dict[str, Any]]) -> Da
 
 @pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
 def test_changes_of_a_batch_that_is_run_again(
-    spark: SparkSession, services: Services, tmp_path: Path, delivery: str
+    spark: SparkSession, services: Services, tmp_path: Path, delivery: Delivery
 ) -> None:
     checkpoint = tmp_path / "checkpoint"
     batches = [

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock import kafka, write
+from penstock.delivery import Client
 from penstock.errors import PenstockError
 from penstock.kafka import kafka_writer
 from penstock.local.ports import HOST, free
@@ -75,7 +76,7 @@ def test_both_clients_write_the_same_records_to_the_same_partitions(
     ],
 )
 def test_the_client_is_ours_where_it_has_the_options(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, client: str | None, options: dict[str, str], format: str
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, client: Client | None, options: dict[str, str], format: str
 ) -> None:
     made: list[str] = []
     frame = spark.readStream.format("rate").load().selectExpr("cast(value AS string) AS value")

@@ -135,6 +135,17 @@ def test_a_query_of_present_data_ends_where_the_topic_ended_at_its_start(monkeyp
     assert offsets(made.reportLatestOffset()) == {0: 25, 1: 30}
 
 
+def test_a_batch_that_reads_all_has_no_lag_though_records_come_a_moment_later() -> None:
+    topic = Topic()
+    made = reader(topic)
+    until = made.latestOffset(told({0: 5, 1: 0}), ReadAllAvailable())
+    topic.last = {0: 25, 1: 30}
+    assert made.reportLatestOffset() == until
+    # A limited batch leaves the others.
+    until = made.latestOffset(until, ReadMaxRows(4))
+    assert sum(offsets(made.reportLatestOffset()).values()) - sum(offsets(until).values()) == 22
+
+
 def test_a_new_partition_is_read_from_its_first_record() -> None:
     topic = Topic({0: 5, 1: 0, 2: 4}, {0: 20, 1: 9, 2: 6})
     begin, made = told({0: 20, 1: 9}), reader(topic, tasks="3")

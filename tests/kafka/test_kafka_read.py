@@ -14,7 +14,8 @@ from confluent_kafka import Producer
 from kafka_topics import messages, new_topic
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock import kafka, write
+from penstock import delays, kafka, write
+from penstock.delivery import Client
 from penstock.errors import PenstockError
 from penstock.local.services import Services
 
@@ -79,9 +80,12 @@ BAD = {
 }
 
 
+REASONS = {"not_json": 3, "wrong_type": 1, "missing_field": 1, "wrong_time": 2, "not_utf8": 1, "no_value": 1}
+
+
 @pytest.mark.parametrize("client", ["penstock", "spark"])
 def test_bad_records_stay_with_their_problem_and_go_to_a_topic_as_they_came(
-    spark: SparkSession, services: Services, tmp_path: Path, client: str
+    spark: SparkSession, services: Services, tmp_path: Path, client: Client
 ) -> None:
     values = [json.dumps(GOOD).encode(), *BAD, json.dumps({"id": 9, "ts": "2024-02-29T12:00:00Z"}).encode()]
     with new_topic(services.kafka, "clicks", 1) as topic, new_topic(services.kafka, "dead", 1) as dead:
@@ -99,7 +103,13 @@ def test_bad_records_stay_with_their_problem_and_go_to_a_topic_as_they_came(
         query.awaitTermination()
         last = query.lastProgress
         assert last is not None
-        assert last["observedMetrics"]["clicks"] == (len(values), len(BAD))
+        observed = last["observedMetrics"]
+        assert observed["clicks"][:2] == (len(values), len(BAD))
+        delays.add_observed(str(query.id), observed)
+        assert delays.bad_records(observed)["clicks"] == REASONS
+        told = json.loads(last.json)["observedMetrics"]  # as meters read it
+        assert delays.bad_records(told)["clicks"] == REASONS
+        assert delays.counts_of(str(query.id))[0].letters == REASONS
         # A day ahead: the year 2999 would have moved it.
         assert last["eventTime"]["max"].startswith("2024-02-29T12:00")
         letters = list(messages(services.kafka, dead, 1))

@@ -36,7 +36,7 @@ def test_a_mean_of_integers_whose_sum_is_no_double(clicks: DataFrame) -> None:
 def test_the_first_and_last_of_times_and_texts(clicks: DataFrame) -> None:
     asked = {"first": "min(ts)", "last": "max(ts)", "whole": "max(to_timestamp_ntz(ts))", "day": "min(day)"}
     exact = {"who": "max(user)", "raw": "max(binary(user))", "sure": "min(true)", "price": "max(decimal(1.5))"}
-    made = window.tumbling(clicks, "1 minute", at="ts", key="user", name="w", **asked, **exact)
+    made = window.tumbling(clicks, "1 minute", at="ts", key="user", name="w", emit="final", **asked, **exact)
     (row,) = made.selectExpr("*", "unix_seconds(last) - unix_seconds(first) AS seconds").collect()
     assert (row.seconds, row.whole.second, row.day, row.who, row.sure) == (9, 9, date(2024, 2, 29), "a", True)
 

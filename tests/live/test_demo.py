@@ -37,6 +37,19 @@ def test_all_parts_are_killed_in_one_run(tmp_path: Path) -> None:
     assert left(tmp_path / "root") == {}
 
 
+def test_the_metrics_of_the_pipeline_tell_the_delays_that_the_proof_finds(tmp_path: Path) -> None:
+    result = tmp_path / "demo.json"
+    demo = start(tmp_path / "root", "--seconds", "8", "--rate", "300", "--json", str(result))
+    said = finish(demo)
+    assert demo.returncode == 0, said
+    verdict = json.loads(result.read_text())
+    least, most = verdict["told_p99_s"]
+    # The consumer has an event some moments after the broker's acknowledgement.
+    assert least - 0.05 <= verdict["exact_p99_s"] <= most * 1.1 + 0.1, verdict
+    assert "see it in a browser: http://127.0.0.1:" in said
+    assert left(tmp_path / "root") == {}
+
+
 PHASES: dict[str, Callable[[Path], bool]] = {
     "services are starting": lambda root: (root / "services.json").exists(),
     "the pipeline is starting": lambda root: (root / "checkpoints" / "changes.lock").exists(),

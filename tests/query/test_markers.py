@@ -16,7 +16,8 @@ from penstock.errors import PenstockError
 from penstock.kafka import kafka_writer
 from penstock.markers import Marker, is_written, require_next
 from penstock.query import Batch, newest_in_checkpoint
-from penstock.wire.producer.transactions import Committed, Transactions
+from penstock.wire.coordinator import Committed
+from penstock.wire.producer.transactions import Transactions
 
 BATCH = Batch("q", 5, '[{"clicks":{"0":100}}]', '[{"clicks":{"0":150}}]')
 OTHER = replace(BATCH, end='[{"clicks":{"0":170}}]')

@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from penstock.cli.run import load
+from penstock.cli.pipeline_file import load
 from penstock.errors import PenstockError
 from penstock.local.services import Services
 
 FILE = Path(__file__).parent / "files" / "pipelines.py"
+AT_THE_TOP = FILE.with_name("at_the_top.py")
 ROWS, BATCH = 50, 10
 # Long enough for a busy machine; a passing test does not wait that long.
 PATIENCE = 300
@@ -32,10 +33,10 @@ class Runs:
         self.lock = folder / "checkpoints" / "count.lock"
         self.started: list[subprocess.Popen[str]] = []
 
-    def start(self, *arguments: str, **settings: int) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, file: Path = FILE, name: str = "count", **settings: int) -> subprocess.Popen[str]:
         counting = {f"COUNT_{name.upper()}": str(value) for name, value in {"limit": ROWS, **settings}.items()}
         environment = {"TOPIC": self.topic, "KAFKA": self.kafka, "COUNT_FOLDER": str(self.folder), **counting}
-        command = ["run", f"{FILE}:count", "--checkpoints", str(self.folder / "checkpoints"), *arguments]
+        command = ["run", f"{file}:{name}", "--checkpoints", str(self.folder / "checkpoints"), *arguments]
         process = subprocess.Popen(
             [sys.executable, "-m", "penstock", *command],
             env=os.environ | environment,
@@ -151,6 +152,27 @@ def test_a_run_without_its_jvm_ends_with_a_message(runs: Runs) -> None:
     _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     assert said.splitlines()[-1].startswith("penstock: Spark's Java process ended (exit code -9). Next: run again")
+
+
+def test_a_file_may_use_spark_at_its_top(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    (runs.folder / "numbers").mkdir()
+    (runs.folder / "numbers" / "one.json").write_text('{"id": 3}\n{"id": 7}\n')
+    monkeypatch.setenv("NUMBERS", str(runs.folder / "numbers"))
+    process = runs.start("--once", file=AT_THE_TOP, name="numbers")
+    _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, said
+    assert "uses Spark while it is loaded: starting Spark first" in said
+    assert "Traceback" not in said
+    assert runs.delivered(2) == [7, 15]
+    assert group(process.pid) == []
+
+
+def test_a_file_that_uses_spark_at_its_top_asks_for_the_cores_of_real_time_mode(runs: Runs) -> None:
+    process = runs.start(file=AT_THE_TOP, name="soon")
+    _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1
+    assert "Next: add --cores 16, or move its columns" in said.splitlines()[-1]
+    assert group(process.pid) == []
 
 
 @pytest.mark.parametrize(

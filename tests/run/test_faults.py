@@ -6,6 +6,7 @@ import errno
 import inspect
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -14,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock import kafka, write
 from penstock.errors import PenstockError, SchemaChanged
-from penstock.run.faults import Fault, of_error, of_query
+from penstock.run.faults import Fault, _summary, of_error, of_query
 from penstock.wire.errors import (
     ConnectionLost,
     DeliveryTimeout,
@@ -118,3 +119,16 @@ def test_a_query_that_was_stopped_has_no_fault(rows: DataFrame) -> None:
     query = rows.writeStream.format("noop").start()
     query.stop()
     assert of_query(query) is None
+
+
+def test_a_failure_of_which_spark_says_nothing_is_told_by_its_class() -> None:
+    query: Any = None
+    said = (
+        "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: SQLSTATE: XXKST\n=== Streaming Query ==="
+    )
+    outer = {"org.apache.spark.sql.streaming.StreamingQueryException"}, said
+    died = "a Python process of Spark ended, for example because it was killed"
+    assert _summary([outer, ({"java.io.EOFException", "java.io.IOException"}, "")], query) == died
+    assert _summary([outer, ({"java.lang.IllegalStateException"}, "")], query) == "Spark gave no reason"
+    assert _summary([outer, ({"java.io.IOException"}, "Stream closed")], query) == "Stream closed"
+    assert _summary([], query) == "Spark gave no reason"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -15,7 +16,7 @@ import penstock as ps
 from penstock import files, log_lines
 from penstock.log_lines import JsonLines, Terminal
 from penstock.run import life_signs
-from penstock.run.life_signs import LifeSigns
+from penstock.run.life_signs import LifeSigns, Observer, Observers
 
 BATCH = {"batchId": 3, "numInputRows": 20, "batchDuration": 1234, "inputRowsPerSecond": 12.5}
 
@@ -108,14 +109,38 @@ def test_a_query_tells_what_it_reads_and_from_where(spark: SparkSession, tmp_pat
 
 
 def test_processes_take_the_form_from_their_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    logger = logging.getLogger("penstock")
-    before = logger.handlers[:], logger.level, logger.propagate
-    try:
-        monkeypatch.setenv(log_lines.FORM, "json")
-        assert isinstance(log_lines.begin().formatter, JsonLines)
-        monkeypatch.delenv(log_lines.FORM)
-        assert not isinstance(log_lines.begin().formatter, JsonLines)
-        assert len(logger.handlers) == 1
-    finally:
-        logger.handlers[:], logger.propagate = before[0], before[2]
-        logger.setLevel(before[1])
+    monkeypatch.setenv(log_lines.FORM, "json")
+    assert isinstance(log_lines.begin().formatter, JsonLines)
+    monkeypatch.delenv(log_lines.FORM)
+    assert not isinstance(log_lines.begin().formatter, JsonLines)
+    assert len(logging.getLogger("penstock").handlers) == 1
+
+
+class Broken(Observer):
+    """Takes no batch."""
+
+    def batch(self, name: str, batch: Mapping[str, Any]) -> None:
+        raise KeyError(batch["batchId"])
+
+
+def test_an_observer_that_fails_is_logged_once_and_ends_no_run(lines: Terminal) -> None:
+    observers = Observers(Broken(), LifeSigns("shop", verbose=True))
+    for number in (3, 4):
+        observers.batch("shop.orders", BATCH | {"batchId": number})
+    said = text(lines)
+    assert [line for line in said.splitlines() if line.startswith("shop.orders")] == [
+        "shop.orders  batch 3: 20 rows in 1.23 s",
+        "shop.orders  batch 4: 20 rows in 1.23 s",
+    ]
+    assert said.count("Broken cannot take what happens in the run, which goes on; report this: 3") == 1
+    assert "Traceback" in said
+
+
+def test_a_failed_query_is_logged_if_others_run_on(lines: Terminal) -> None:
+    signs = LifeSigns("shop")
+    for count, name in enumerate(("shop.a", "shop.b")):
+        signs._plans[name] = ()
+        signs.query_failed("shop.a", "a worker died")
+        assert (
+            text(lines).count("a worker died; the other queries finish their batches before all start again") == count
+        )

@@ -34,6 +34,21 @@ def test_a_pipeline_has_the_name_of_its_function_and_its_pace() -> None:
     assert (orders.name, orders.every) == ("orders", timedelta(seconds=1))
 
 
+@pytest.mark.parametrize(
+    ("given", "target"),
+    [
+        ({}, timedelta(minutes=1)),
+        ({"every": "20 seconds"}, timedelta(minutes=1)),
+        ({"every": "10 minutes"}, timedelta(minutes=20)),
+        ({"every": "900000000 days"}, timedelta.max // 2 * 2),
+        ({"every": "real-time"}, timedelta(minutes=1)),
+        ({"every": "10 minutes", "target": "5 seconds"}, timedelta(seconds=5)),
+    ],
+)
+def test_a_target_is_at_least_two_intervals_unless_it_is_given(given: dict[str, Any], target: timedelta) -> None:
+    assert ps.pipeline(name="orders", **given)(lambda spark: query()).target == target
+
+
 def test_a_pipeline_without_parentheses_has_a_batch_a_second() -> None:
     @ps.pipeline
     def orders(spark: SparkSession) -> Query:

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from kafka_topics import new_topic, stored
+from kafka_topics import messages, new_topic, stored
 from observing import Said
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from shuffles import one_partition
@@ -185,6 +185,20 @@ def test_a_bad_record_is_a_dead_letter_at_once(spark: SparkSession, topics: Topi
         until(lambda: stored(topics.servers, topics.dead, 1)[0], "dead letter")
         assert batches(tmp_path) == 0
     assert set(stored(topics.servers, topics.dead, 1)[0]) == {b"no json"}
+
+
+def test_a_frame_of_columns_leaves_with_its_key_at_once(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    def build(spark: SparkSession) -> Query:
+        rows = topics.read(spark).where("problem IS NULL").select("id", "user")
+        return ps.write(rows, kafka.sink(topics.out, servers=topics.servers, key="id"))
+
+    with running(spark, topics.pipeline(build), tmp_path):
+        topics.send(12)
+        until(lambda: len(topics.came()) >= topics.sent, "rows")
+        assert batches(tmp_path) == 0
+    sent = list(messages(topics.servers, topics.out, 1))
+    assert [one.key() for one in sent] == [b"%d" % json.loads(one.value())["id"] for one in sent]
+    assert set(json.loads(sent[0].value())) == {"id", "user"}
 
 
 def shout(text: str) -> str:
@@ -397,7 +411,7 @@ WINDOWED = {
 def windowed(topics: Topics, wide: str, step: str | None, **aggregates: str) -> Pipeline:
     def build(spark: SparkSession) -> Query:
         rows = topics.read(spark, at="ts", late="10 minutes")
-        size = dict(at="ts", key="user", name="windows", emit="changes", **aggregates)
+        size: dict[str, Any] = dict(at="ts", key="user", name="windows", emit="changes", **aggregates)
         made = window.hopping(rows, wide, every=step, **size) if step else window.tumbling(rows, wide, **size)
         return topics.to_topic(made.select(F.to_json(F.struct("*")).alias("value")))
 

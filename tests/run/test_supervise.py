@@ -10,18 +10,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from cassandra.cluster import NoHostAvailable
 from observing import Said
 from pyspark.sql import SparkSession
+from waiting import until
 
 from penstock.database.retrying import DatabaseUnavailable, retrying
 from penstock.errors import PenstockError
 from penstock.query import Query
-from penstock.run import supervise
-from penstock.run.supervise import PipelineRun, Stop
+from penstock.run import faults, supervise
+from penstock.run.faults import Fault
+from penstock.run.life_signs import Observer
+from penstock.run.supervise import PipelineRun, Stop, Watched
 from penstock.signals import ENDING, listen
 
 LONG = timedelta(minutes=1)
@@ -49,10 +53,11 @@ class Running:
     wait: Callable[[], None]
     stop: Stop = field(default_factory=lambda: Stop(threading.Event(), threading.Event()))
     said: list[str] = field(default_factory=list)
+    faults: list[tuple[str, float | None]] = field(default_factory=list)
 
     def supervise(self) -> None:
         no_spark, nowhere = cast(SparkSession, None), Path("nowhere")
-        PipelineRun(Waiting(self.wait), no_spark, nowhere, self.stop, Said(self.said)).supervise()
+        PipelineRun(Waiting(self.wait), no_spark, nowhere, self.stop, Said(self.said, self.faults)).supervise()
 
 
 @pytest.fixture
@@ -124,11 +129,64 @@ def test_a_first_start_is_given_up_after_some_tries(monkeypatch: pytest.MonkeyPa
     with pytest.raises(PenstockError, match="gave up after 10 tries without a finished batch: no node answers"):
         run.supervise()
     assert len(run.said) == supervise.TRIES - 1
+    assert run.faults == [*[("no node answers", 0.0)] * (supervise.TRIES - 1), ("no node answers", None)]
 
 
 def test_a_first_start_that_waiting_does_not_heal_ends_the_run() -> None:
     def fail() -> None:
         raise PenstockError("no such table", next="make it")
 
+    run = Running(fail)
     with pytest.raises(PenstockError, match=r"^no such table\. Next: make it$"):
-        Running(fail).supervise()
+        run.supervise()
+    assert run.faults == [("no such table. Next: make it", None)]
+
+
+class Told(Observer):
+    """Keeps which events came, in their order."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, ...]] = []
+
+    def query_failed(self, name: str, text: str) -> None:
+        self.events.append(("failed", name, text))
+
+    def stopped(self, name: str) -> None:
+        self.events.append(("stopped", name))
+
+    def fault(self, text: str, *, query: str = "", pause: float | None = None, trace: str = "") -> None:
+        self.events.append(("fault", query, text))
+
+
+def query(name: str, *, active: bool) -> Any:
+    """A query of Spark's without progress; one that is active is in a batch."""
+    java = SimpleNamespace(lastProgress=lambda: None, status=lambda: SimpleNamespace(json=lambda: "{}"))
+    status = {"isTriggerActive": active, "isDataAvailable": active, "message": ""}
+    told = {"name": name, "id": name, "isActive": active, "status": status, "lastProgress": None}
+    return SimpleNamespace(**told, _jsq=java, stop=lambda: None)
+
+
+def test_a_failure_is_told_before_the_batches_of_the_other_queries_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken, busy = query("shop.a", active=False), query("shop.b", active=True)
+    fault = Fault("a worker died", False, query="shop.a")
+    monkeypatch.setattr(faults, "of_query", lambda one: fault if one is broken else None)
+    monkeypatch.setattr(supervise, "end_after_batch", lambda spark, query: None)
+    monkeypatch.setattr(PipelineRun, "_start", lambda run: [Watched(broken), Watched(busy)])
+    observer, stop = Told(), Stop(threading.Event(), threading.Event())
+    run = PipelineRun(Waiting(lambda: None), cast(SparkSession, None), Path("nowhere"), stop, observer)
+    ended: list[BaseException] = []
+
+    def supervised() -> None:
+        try:
+            run.supervise()
+        except PenstockError as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=supervised, daemon=True)
+    thread.start()
+    until(lambda: observer.events, "the failure")
+    assert observer.events == [("failed", "shop.a", "a worker died")] and thread.is_alive()
+    busy.status["isTriggerActive"] = False
+    thread.join(SOON)
+    assert observer.events[1:] == [("stopped", "shop.a"), ("stopped", "shop.b"), ("fault", "shop.a", "a worker died")]
+    assert "a worker died" in str(*ended)

@@ -92,7 +92,7 @@ def test_persons_that_can_be_read_only_once_are_erased_everywhere(
 ) -> None:
     member(cql, keyspace, "gold", "once")
     with new_topic(services.kafka, "partner", 1) as topic:
-        places = {"keyspace": keyspace, "hosts": services.cql, "servers": services.kafka}
+        places: dict[str, Any] = {"keyspace": keyspace, "hosts": services.cql, "servers": services.kafka}
         segment.sync("gold", to=topic, mode="full", **places)
         erased = segment.erase((person for person in ["once"]), **places)
     assert erased.memberships == (("gold", "once"),) and erased.deliveries == ((topic, "gold", "once"),)

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from waiting import until as wait_until
 
 from penstock import segment
-from penstock.cli.run import load
+from penstock.cli.pipeline_file import load
 from penstock.local.services import Services
 from penstock.wire.producer.blocking import BlockingProducer
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from cassandra.cluster import Session
@@ -15,6 +16,7 @@ from penstock.cli import segment as command
 from penstock.cli.main import main
 from penstock.errors import PenstockError
 from penstock.local.services import Services
+from penstock.watch.delivery_meter import DeliveryMeter
 
 NOBODY = "127.0.0.1:1"
 SINCE = ["--since", "2026-03-01"]
@@ -70,13 +72,13 @@ def test_a_record_that_asks_for_no_delivery_is_passed_over(
 ) -> None:
     args = argparse.Namespace(keyspace=keyspace, hosts=services.cql, servers=services.kafka)
     value = json.dumps({"segment": "a", "to": "t", "mode": "full"} | wanted)
-    command._asked(args, value.encode())
+    command._asked(args, value.encode(), DeliveryMeter())
     assert json.loads(capsys.readouterr().err)["refused"] == value
 
 
 @pytest.mark.parametrize("value", [None, b"", b"\xff", b"7", b"[]", b"[" * 100_000])
 def test_a_record_that_is_no_request_is_passed_over(capsys: pytest.CaptureFixture[str], value: bytes | None) -> None:
-    command._asked(argparse.Namespace(), value)
+    command._asked(argparse.Namespace(), value, DeliveryMeter())
     assert json.loads(capsys.readouterr().err)["reason"]
 
 
@@ -86,7 +88,7 @@ def test_a_time_that_the_calendar_does_not_have_is_told(capsys: pytest.CaptureFi
 
 
 def test_brokers_without_a_port_are_refused_before_anything_is_done() -> None:
-    places = {"keyspace": "seg", "hosts": NOBODY, "servers": "localhost"}
+    places: dict[str, Any] = {"keyspace": "seg", "hosts": NOBODY, "servers": "localhost"}
     with pytest.raises(PenstockError, match=r"servers is not a list of host:port: 'localhost'.*segment\.sync"):
         segment.sync("a", to="t", mode="full", **places)
     with pytest.raises(PenstockError, match=r"servers is not a list of host:port: 'localhost'.*segment\.erase"):

@@ -19,9 +19,11 @@ from uuid import uuid1
 import pytest
 from cassandra.cluster import Session
 from kafka_topics import new_topic, stored
+from promtool import promtool
 from waiting import until
 
 from penstock.cli.main import main
+from penstock.cli.segment import _unready
 from penstock.database.access import Access
 from penstock.errors import PenstockError
 from penstock.ingest.callers import new_key
@@ -103,8 +105,28 @@ def test_what_is_wrong_is_told_with_the_next_step(served: Served) -> None:
     ):
         found, answer, _ = served.ask(path, body, key)
         assert found == status and said in answer["error"] and answer.keys() == {"error", "where", "next"}
+    unknown, answer, _ = served.ask("/segments/bakc/deliveries", good)
+    assert unknown == 404 and "no segment 'bakc' has members" in answer["error"]
     missing, answer, _ = served.ask(f"{path}/t/{uuid1()}")
     assert missing == 404 and answer["error"] == "no such delivery"
+
+
+def test_the_server_tells_its_metrics_and_status(served: Served) -> None:
+    assert served.ask("/segments/back/deliveries", b"{")[0] == 400
+    with urlopen(f"{served.url}/metrics") as answer:
+        text = answer.read().decode()
+    checked = promtool("check", "metrics", given=text)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+    assert 'penstock_http_requests_total{path="/segments/{name}/deliveries",status="400"}' in text
+    assert served.ask("/ready")[:2] == (200, {"status": "ok", "problems": []})
+    status, told, _ = served.ask("/status")
+    assert (status, told["kind"], told["state"]) == (200, "segment", "running")
+    assert told["command"].startswith("penstock segment serve --port 0")
+
+
+def test_it_is_not_ready_without_its_tables(services: Services) -> None:
+    (why,) = _unready("no_such_keyspace", Access(services.cql))
+    assert "no_such_keyspace" in why and "Next: " in why
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from penstock import segment
 from penstock.errors import PenstockError
 from penstock.local.services import Services
 from penstock.query import Batch
+from penstock.segment.member_tables.delivery_sync import Mode
 from penstock.segment.member_tables.member_schema import BUCKETS
 
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -47,7 +48,7 @@ def test_members_reach_a_destination_whole_and_then_as_changes(
     spark: SparkSession, services: Services, cql: Session, keyspace: str, topic: str
 ) -> None:
     sink = segment.sink(keyspace, hosts=services.cql)
-    places = {"to": topic, "keyspace": keyspace, "hosts": services.cql, "servers": services.kafka}
+    places: dict[str, Any] = {"to": topic, "keyspace": keyspace, "hosts": services.cql, "servers": services.kafka}
 
     def write(number: int, *changes: tuple[object, ...]) -> None:
         sink.save(spark.createDataFrame(list(changes), SCHEMA), Batch("test", number))
@@ -83,6 +84,40 @@ def test_members_reach_a_destination_whole_and_then_as_changes(
         assert kept and all(row[0] for row in kept), f"{table} has rows without a time to live"
 
 
+def test_a_segment_that_nobody_is_in_is_refused_with_the_names_that_are_near(
+    services: Services, cql: Session, keyspace: str, topic: str
+) -> None:
+    places: dict[str, Any] = {"to": topic, "keyspace": keyspace, "hosts": services.cql, "servers": services.kafka}
+    for table in ("members", "counts"):
+        cql.execute(f"TRUNCATE {keyspace}.{table}")
+    with pytest.raises(PenstockError, match=r"no segment 'retuning' has members.*no segment has any yet"):
+        segment.sync("retuning", mode="full", **places)
+    end = datetime.now(UTC) + timedelta(hours=1)
+    insert = f"INSERT INTO {keyspace}.members (segment, bucket, person, until) VALUES (%s, 200, 'p', %s) USING TTL 3600"
+    for name in ("returning", "other"):
+        cql.execute(insert, (name, end))
+    with pytest.raises(PenstockError, match=r"no segment 'retuning' has members.*did you mean returning\?"):
+        segment.sync("retuning", mode="full", **places)
+    with pytest.raises(PenstockError, match="check the name; known segments: other, returning"):
+        segment.sync("zzz", mode="full", **places)
+    runs = f"SELECT run FROM {keyspace}.syncs WHERE destination = %s AND segment = 'retuning'"
+    assert cql.execute(runs, (topic,)).all() == []
+    assert segment.sync("returning", mode="full", **places).added == 1
+    cql.execute(f"DELETE FROM {keyspace}.members WHERE segment = 'returning' AND bucket = 200")
+    assert segment.sync("returning", mode="changes", **places).removed == 1, "a known segment may become empty"
+
+
+def test_a_segment_whose_members_are_gone_before_its_first_delivery_is_known_by_its_counts(
+    services: Services, cql: Session, keyspace: str, topic: str
+) -> None:
+    count = f"INSERT INTO {keyspace}.counts (segment, level, span, at, members) VALUES ('gone', 'day', '2026', 0, 0x)"
+    cql.execute(f"{count} USING TTL 3600")
+    places: dict[str, Any] = {"to": topic, "keyspace": keyspace, "hosts": services.cql, "servers": services.kafka}
+    assert segment.sync("gone", mode="full", **places).added == 0
+    with pytest.raises(PenstockError, match=r"no segment 'gome' has members.*did you mean gone\?"):
+        segment.sync("gome", mode="full", **places)
+
+
 def test_a_member_whose_time_is_over_is_none_though_its_row_is_there(
     services: Services, cql: Session, keyspace: str, topic: str
 ) -> None:
@@ -92,9 +127,9 @@ def test_a_member_whose_time_is_over_is_none_though_its_row_is_there(
     for row in ends.items():
         insert = f"INSERT INTO {keyspace}.members (segment, bucket, person, until) VALUES ('timed', 0, %s, %s)"
         cql.execute(f"{insert} USING TTL 7200", row)
-    places = {"to": topic, "keyspace": keyspace, "hosts": services.cql, "servers": services.kafka}
+    places: dict[str, Any] = {"to": topic, "keyspace": keyspace, "hosts": services.cql, "servers": services.kafka}
 
-    def sync(mode: str) -> tuple[int, int]:
+    def sync(mode: Mode) -> tuple[int, int]:
         receipt = segment.sync("timed", mode=mode, **places)
         return receipt.added, receipt.removed
 
@@ -138,4 +173,4 @@ def test_a_killed_delivery_goes_on_where_it_was(services: Services, cql: Session
 
 def test_an_unknown_mode_is_refused() -> None:
     with pytest.raises(PenstockError, match=r"unknown mode 'half'.*use full or changes"):
-        segment.sync("a", to="t", mode="half", keyspace="k", hosts="h:1", servers="h:1")
+        segment.sync("a", to="t", mode="half", keyspace="k", hosts="h:1", servers="h:1")  # type: ignore[arg-type]

@@ -22,9 +22,10 @@ from penstock.keyed_state.description import TABLES, About
 from penstock.segment import processor
 from penstock.segment.rule_plan import plan
 from penstock.state import read
-from penstock.state.packed import opened, shown, unpack_segments, unpack_tables
-from penstock.state.read import Checkpoints
-from penstock.state.stores import find
+from penstock.state.direct import Direct
+from penstock.state.read import Checkpoints, opened
+from penstock.state.stores import Answer, find, stores
+from penstock.state.unpacking import shown, unpack_segments, unpack_tables
 from penstock.table import Table
 from penstock.table.revisions import ROW_DELETED, ROW_VERSION, Revisions
 
@@ -71,6 +72,32 @@ def states(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
         query = stages(spark, folder / "in").writeStream.format("noop").trigger(once=True)
         query.option("checkpointLocation", str(folder / "checkpoints/shop")).start().awaitTermination()
         yield Checkpoints(folder / "checkpoints", lambda: spark)
+
+
+def test_without_spark_the_answers_are_the_same(states: Checkpoints) -> None:
+    direct = Direct(states.folder, pytest.fail)
+    for one in stores(states.folder):
+        assert in_order(direct.scan(one.name)) == in_order(states.scan(one.name))
+    for name, key in (
+        ("minutes", "u1"),
+        ("minutes", '{"window": {"start": "2024-02-29T12:01:00Z"}}'),
+        ("groups", "u1"),
+        ("groups_rows", "2"),
+        ("groups_rows", '{"id": "3"}'),
+        ("both", '{"id": 1}'),
+        ("both", '{"id": 1, "side": "left"}'),
+        ("members", "u1"),
+        ("members", '{"person": "u5", "segment": "twice"}'),
+        ("members", '{"segment": "twice"}'),
+    ):
+        assert in_order(direct.get(f"shop/{name}", key)) == in_order(states.get(f"shop/{name}", key))
+    with pytest.raises(PenstockError, match="shop/groups has nothing under the key u2"):
+        direct.get("shop/groups", "u2")
+
+
+def in_order(answer: Answer) -> tuple[str, list[str]]:
+    """The state's name, and its rows as JSON; which bucket is first is not said."""
+    return answer.name, sorted(map(json.dumps, answer.rows))
 
 
 def only(states: Checkpoints, name: str, key: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from kafka_topics import messages, new_topics
 from pyspark.sql import SparkSession
 
-from penstock.cli.run import load
+from penstock.cli.pipeline_file import load
 from penstock.local.services import Services
 
 EXAMPLE = Path(__file__).parents[2] / "examples/03_counts_per_minute.py"

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from penstock import join, segment, table, window
 from penstock.errors import PenstockError
+from penstock.keyed_state.buckets import REUSE
 from penstock.table import Table
 
 Build = Callable[[DataFrame], object]
@@ -34,7 +36,7 @@ def users(frame: DataFrame) -> Table:
             "the column value is bigint, not timestamp",
         ),
         (
-            lambda f: window.tumbling(f, "1 minute", at="timestamp", key="value", name="w", emit="all", n="count(*)"),
+            lambda f: window.tumbling(f, "1 minute", at="timestamp", key="value", name="w", emit="all", n="count(*)"),  # type: ignore[arg-type]
             "unknown emit 'all'.*'final' or 'changes'",
         ),
         (
@@ -79,7 +81,10 @@ def users(frame: DataFrame) -> Table:
             lambda f: join.tables(users(f), Table(f, key=("value",), version="timestamp"), name="j"),
             "the tables have the keys id and value.*join.foreign_key",
         ),
-        (lambda f: join.tables(users(f), users(f), name="j", how="right"), "unknown how 'right'.*'inner' or 'left'"),
+        (
+            lambda f: join.tables(users(f), users(f), name="j", how="right"),  # type: ignore[arg-type]
+            "unknown how 'right'.*'inner' or 'left'",
+        ),
         (
             lambda f: join.foreign_key(users(f), Table(f, key=("value",), version="timestamp"), on="no", name="j"),
             "the left table has no column no",
@@ -93,7 +98,8 @@ def users(frame: DataFrame) -> Table:
             lambda f: join.foreign_key(
                 Table(f.selectExpr("value AS id", "value AS city", "timestamp"), key=("id",), version="timestamp"),
                 Table(f.selectExpr("value AS name", "'x' AS id", "timestamp"), key=("name",), version="timestamp"),
-                **{"on": "city", "name": "j"},
+                on="city",
+                name="j",
             ),
             r"both sides have a column id .join j.*rename or drop it",
         ),
@@ -169,3 +175,20 @@ def test_a_window_may_follow_a_join_with_a_table_and_be_followed_by_one(spark: S
     assert counted.isStreaming
     past = per_minute(spark.sql("SELECT 1 AS value, now() AS timestamp"), "first")
     per_minute(past, "second", "window_end")
+
+
+def test_a_state_says_which_setting_it_needs_where_none_can_be_set(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a declarative pipeline is defined."""
+
+    def refuse(conf: object, name: str, value: str) -> None:
+        raise PySparkException(f"[SESSION_MUTATION_IN_DECLARATIVE_PIPELINE] {name}")
+
+    before, said = str(spark.conf.get(REUSE)), rf"needs the setting {REUSE}=false \(state people_rows\).*configuration"
+    spark.conf.set(REUSE, "true")
+    with monkeypatch.context() as declared:
+        declared.setattr(type(spark.conf), "set", refuse)
+        with pytest.raises(PenstockError, match=said):
+            table.count(users(spark.readStream.format("rate").load()), by="id", name="people")
+    spark.conf.set(REUSE, before)

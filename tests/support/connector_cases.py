@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from penstock.cdc.cdc_options import Image
+
 Json = Any
 
 FILE = "connector_events.json"
@@ -48,7 +50,7 @@ class Case:
         return self.config.get(FORMAT) != "advanced"
 
     @property
-    def images(self) -> tuple[str, str]:
+    def images(self) -> tuple[Image, Image]:
         """The images that `cdc.read` must read."""
         if self.legacy:
             return "full" if self.config.get(PREIMAGES) == "true" else "none", "none"

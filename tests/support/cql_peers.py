@@ -16,7 +16,7 @@ from java_kafka import jvm_with
 from penstock.local import jars
 
 FOLDER = Path(__file__).parent / "gocql"
-PATIENCE = 120.0  # seconds
+PATIENCE = 300.0
 
 
 def java(address: str, statements: Iterable[str]) -> list[str]:

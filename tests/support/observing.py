@@ -9,9 +9,13 @@ from penstock.run.life_signs import Observer
 
 @dataclass
 class Said(Observer):
-    """Keeps the warnings."""
+    """Keeps the warnings, and the faults with the pause after each."""
 
     said: list[str] = field(default_factory=list)
+    faults: list[tuple[str, float | None]] = field(default_factory=list)
 
     def say(self, line: str) -> None:
         self.said.append(line)
+
+    def fault(self, text: str, *, query: str = "", pause: float | None = None, trace: str = "") -> None:
+        self.faults.append((text, pause))

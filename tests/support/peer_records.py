@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
-from penstock.wire.records.compression import CODECS
+from penstock.wire.records.compression import Compression
 
 PARTITIONS = 2
 End = Literal["commit", "abort"]
@@ -26,7 +26,7 @@ class Record(NamedTuple):
 class Part(NamedTuple):
     """Records written together with one compression; without `end` outside of a transaction."""
 
-    codec: str
+    codec: Compression
     end: End | None
     records: list[Record]
 
@@ -34,7 +34,7 @@ class Part(NamedTuple):
 def parts() -> list[Part]:
     """For each compression a part without a transaction, an aborted one, then a committed one."""
     ends: tuple[End | None, ...] = (None, "abort", "commit")
-    return [Part(codec, end, _records(f"{codec} {end}")) for codec in CODECS for end in ends]
+    return [Part(codec, end, _records(f"{codec} {end}")) for codec in get_args(Compression) for end in ends]
 
 
 def committed(parts: Iterable[Part]) -> list[Record]:

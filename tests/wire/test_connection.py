@@ -115,7 +115,7 @@ METADATA = {"topics": None}
 @pytest.mark.parametrize(
     ("sent", "problem"),
     [
-        (lambda number: b"\xff\xff\xff\xff", "announced an answer of -1 bytes: is it a Kafka broker"),
+        (lambda number: b"\xff\xff\xff\xff", "announced an answer of -1 bytes"),
         (lambda number: b"\0\0\0\3" + b"abc", "announced an answer of 3 bytes"),
         (lambda number: b"HTTP/1.1 400 Bad Request\r\n", "announced an answer of 1213486160 bytes"),
         (lambda number: (4).to_bytes(4, "big") + (number + 1).to_bytes(4, "big"), "which is not the next request"),
@@ -230,7 +230,10 @@ def test_a_server_that_hangs_up_may_be_none_of_kafka() -> None:
 
     async def work() -> None:
         async with serving(hang_up) as port:
-            with pytest.raises(ConnectionLost, match="is it the port of a broker, with this security protocol"):
+            with pytest.raises(
+                ConnectionLost,
+                match=r"Kafka at \S+ does not answer as a broker: it closed .* with this security protocol",
+            ):
                 await BrokerConnection.open("127.0.0.1", port, LINK)
 
     run(work)
@@ -287,9 +290,13 @@ def test_a_closed_stream_neither_sends_nor_receives() -> None:
 @pytest.mark.parametrize("tls", [None, ssl.create_default_context()], ids=["plain", "tls"])
 def test_nobody_at_an_address(tls: ssl.SSLContext | None) -> None:
     async def work() -> None:
-        with pytest.raises(ConnectionLost, match=r"127.0.0.1:1 cannot be reached: .*Connect"):
+        with pytest.raises(
+            ConnectionLost, match=r"^Kafka at 127.0.0.1:1 cannot be reached: (Connection refused|Multiple exceptions)"
+        ):
             await transport.connect("127.0.0.1", 1, patience=5, tls=tls)
-        with pytest.raises(ConnectionLost, match=r"no-such-host.invalid:1 cannot be reached"):
+        with pytest.raises(
+            ConnectionLost, match=r"no-such-host.invalid:1 cannot be reached: no address is known for the host"
+        ):
             await transport.connect("no-such-host.invalid", 1, patience=5, tls=tls)
 
     run(work)

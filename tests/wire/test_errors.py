@@ -11,10 +11,12 @@ from penstock.wire.errors import (
     CODES,
     ConnectionLost,
     KafkaError,
+    NotABroker,
     NotLeaderOrFollower,
     ProducerFenced,
     RequestTimeout,
     UnknownServerError,
+    Unreachable,
     UnsupportedBroker,
     error_of,
 )
@@ -69,6 +71,11 @@ def test_a_code_that_is_too_new_is_named() -> None:
 
 
 def test_what_may_be_tried_again_on_our_side() -> None:
-    assert {kind for kind in CLIENT_SIDE if kind.retriable} == {ConnectionLost, RequestTimeout}
+    assert {kind for kind in CLIENT_SIDE if kind.retriable} == {
+        ConnectionLost,
+        NotABroker,
+        RequestTimeout,
+        Unreachable,
+    }
     assert ConnectionLost.refresh_metadata
     assert not UnsupportedBroker.retriable

@@ -29,6 +29,7 @@ from penstock.wire.producer.accumulator import RecordMetadata
 from penstock.wire.producer.producer import Producer
 from penstock.wire.producer.table_receipts import TableFailed
 from penstock.wire.protocol import frames
+from penstock.wire.records.compression import Compression
 
 SOON = timedelta(milliseconds=1)
 KINDS = [*CODES.values()]
@@ -167,7 +168,7 @@ def test_what_a_broker_can_answer_says_what_to_do() -> None:
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_of_a_batch_with_records_that_the_broker_rejects_only_these_fail(
-    services: Services, idempotent: bool, compression: str
+    services: Services, idempotent: bool, compression: Compression
 ) -> None:
     """A compacted topic refuses records without a key."""
     keys = [None if n % 100 in (0, 50, 51, 99) else b"k%d" % n for n in range(1_000)]

@@ -13,6 +13,7 @@ from kafka_topics import assert_same, new_topic, stored
 from refusals import Kind, Refusal, refused
 
 from penstock.local.services import Services
+from penstock.wire.coordinator import Committed
 from penstock.wire.errors import (
     CODES,
     ClusterAuthorizationFailed,
@@ -29,7 +30,7 @@ from penstock.wire.errors import (
     UnknownProducerId,
 )
 from penstock.wire.producer.producer import Producer
-from penstock.wire.producer.transactions import Committed, Transactions
+from penstock.wire.producer.transactions import Transactions
 from penstock.wire.protocol import frames
 from penstock.wire.protocol.frames import Api
 

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
+from inspect import signature
 from typing import Any
 
 import pyarrow as pa
@@ -15,9 +16,16 @@ from kafka_topics import new_topic
 from penstock.local.services import Services
 from penstock.wire import BlockingProducer, Producer
 from penstock.wire.errors import TransactionAbortable
+from penstock.wire.producer.producer import ProducerOptions
 from penstock.wire.records.partitioner import partition_for
 
 ROWS = 400
+
+
+def test_each_option_of_the_producer_is_one_of_the_blocking_producer() -> None:
+    own = [one for one in signature(Producer).parameters.values() if one.kind is one.KEYWORD_ONLY]
+    typed = {name: one.__forward_arg__ for name, one in ProducerOptions.__annotations__.items()}
+    assert {one.name: one.annotation for one in own} == typed
 
 
 @pytest.fixture
@@ -104,7 +112,10 @@ def test_a_level_makes_records_smaller(services: Services, topic: str) -> None:
         ({"partitioner": "random"}, "partitioner 'random' is neither a function nor one of key, sticky, round-robin"),
         ({"batch_size": 61}, "batch_size must be 62 to 2147483647 bytes, not 61"),
         ({"buffer_memory": 0}, "buffer_memory must be at least 1 byte, not 0"),
-        ({"linger": timedelta(seconds=-1)}, "linger must be 0 or more"),
+        ({"linger": timedelta(seconds=-1)}, "linger is negative"),
+        ({"linger": "5ms"}, "linger is not a duration: '5ms'"),
+        ({"delivery_timeout": -1}, "delivery_timeout is negative"),
+        ({"request_timeout": "0 seconds"}, "request_timeout must be more than 0"),
         ({"delivery_timeout": timedelta(0)}, "delivery_timeout must be more than 0, not 0:00:00"),
         ({"request_timeout": timedelta(0)}, "request_timeout must be more than 0"),
         ({"metadata_max_age": timedelta(0)}, "metadata_max_age must be more than 0"),

@@ -20,6 +20,7 @@ from penstock.local.services import Services
 from penstock.wire.errors import ConnectionLost, DeliveryTimeout, InvalidTopic, MessageTooLarge, ProducerClosed
 from penstock.wire.producer.producer import Producer
 from penstock.wire.producer.table_receipts import TableFailed
+from penstock.wire.records.compression import Compression
 from penstock.wire.records.partitioner import partition_for
 
 SOON = timedelta(milliseconds=1)
@@ -77,7 +78,7 @@ def test_a_record_arrives_as_it_was_sent(services: Services, topic: str) -> None
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_tables_of_any_compression_arrive_in_order(services: Services, topic: str, compression: str) -> None:
+def test_tables_of_any_compression_arrive_in_order(services: Services, topic: str, compression: Compression) -> None:
     rows = 20_000
     sent = [b"%d " % n * (1 + n % 40) for n in range(rows)]
     keys = [b"key-%d" % (n % 97) if n % 5 else None for n in range(rows)]

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from penstock.local.services import Services
 from penstock.wire import Producer
-from penstock.wire.producer.stats import SHORTEST, Histogram
+from penstock.wire.producer.stats import BOUNDS, SHORTEST, Histogram, Latency
 from penstock.wire.prometheus import ProducerCollector
 
 
@@ -26,6 +26,29 @@ def test_a_percentile_is_at_most_a_tenth_too_high(durations: list[float], share:
 
 def test_nothing_seen_is_zero() -> None:
     assert Histogram().percentile(0.99) == 0
+    assert Histogram().latency() == Latency((0,) * (len(BOUNDS) + 1), 0.0)
+
+
+@given(st.lists(st.one_of(st.floats(0, 300), st.sampled_from([*BOUNDS, SHORTEST]))))
+def test_a_duration_is_counted_up_to_each_bound_that_it_does_not_exceed(durations: list[float]) -> None:
+    seen = Histogram()
+    for one in durations:
+        seen.add(one)
+    # A relative error of the logarithm, a few units in the last place, decides only for values next to a bound.
+    few, many = (
+        [sum(one <= bound * share for one in durations) for bound in BOUNDS] for share in (1 - 1e-12, 1 + 1e-12)
+    )
+    latency = seen.latency()
+    assert all(a <= b <= c for a, b, c in zip(few, latency.counts, many, strict=False))
+    assert latency.counts[-1] == len(durations)
+    assert latency.seconds == sum(durations)
+
+
+def test_a_bound_is_in_its_own_bucket() -> None:
+    for place, bound in enumerate(BOUNDS):
+        seen = Histogram()
+        seen.add(bound)
+        assert seen.latency().counts == (0,) * place + (1,) * (len(BOUNDS) + 1 - place)
 
 
 def test_a_run_is_counted(services: Services) -> None:
@@ -40,11 +63,11 @@ def test_a_run_is_counted(services: Services) -> None:
             assert failing.exception()
             registry = CollectorRegistry()
             registry.register(ProducerCollector(producer, name="shop"))
-            of_topic = producer.stats().topics[topic]
-            assert (of_topic.records, of_topic.batches, of_topic.failed, of_topic.retries) == (3, 3, 1, 0)
-            assert (of_topic.queued, of_topic.in_flight) == (0, 0)
-            assert of_topic.bytes > 3 * 61
-            assert 0 < of_topic.latency_p50 <= of_topic.latency_p99 < 30
+            counted = producer.stats().topics[topic]
+            assert (counted.records, counted.batches, counted.failed, counted.retries) == (3, 3, 1, 0)
+            assert (counted.queued, counted.in_flight) == (0, 0)
+            assert counted.bytes > 3 * 61
+            assert 0 < counted.latency_p50 <= counted.latency_p99 < 30
             assert [one.requests for one in producer.stats().brokers.values()] == [4]
             return generate_latest(registry).decode()
 
@@ -52,6 +75,11 @@ def test_a_run_is_counted(services: Services) -> None:
     labels = f'{{producer="shop",topic="{topic}"'
     assert f"penstock_producer_records_total{labels}}} 3.0" in said
     assert f"penstock_producer_failed_total{labels}}} 1.0" in said
-    assert f'penstock_producer_latency_seconds{{producer="shop",quantile="0.99",topic="{topic}"}}' in said
+    of_topic = f'producer="shop",topic="{topic}"'
+    assert f'penstock_producer_latency_seconds_bucket{{le="104.8576",{of_topic}}} 3.0' in said
+    assert f'penstock_producer_latency_seconds_bucket{{le="+Inf",{of_topic}}} 3.0' in said
+    assert f"penstock_producer_latency_seconds_count{{{of_topic}}} 3.0" in said
+    assert 'penstock_producer_request_latency_seconds_bucket{broker="' in said
+    assert "quantile" not in said
     assert 'penstock_producer_requests_total{broker="' in said
     assert 'penstock_producer_buffer_used_bytes{producer="shop"} 0.0' in said

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -95,8 +95,14 @@ def test_each_row_goes_to_its_topic(services: Services, topics: list[str], kind:
 
 def test_batches_with_their_topics_go_there(services: Services, topics: list[str]) -> None:
     parts = [(topic, pa.record_batch({"value": [topic.encode()]})) for topic in topics] * 2
+    acknowledged: list[tuple[int, list[int]]] = []
+
+    def note(number: int, rows: Iterable[int]) -> None:
+        acknowledged.append((number, list(rows)))
+
     with BlockingProducer(services.kafka) as producer:
-        assert {receipt.rows for receipt in producer.send_tables(parts).values()} == {2}
+        assert {receipt.rows for receipt in producer.send_tables(parts, acknowledged=note).values()} == {2}
+    assert sorted(acknowledged) == [(number, [0]) for number in range(len(parts))]
     for topic in topics:
         assert read(services, topic) == [topic.encode()] * 2
 

@@ -22,7 +22,7 @@ from penstock.wire.errors import MessageTooLarge
 from penstock.wire.producer.partition_queue import SEQUENCES, Lane, Outcome, ProducerBatch, ProducerId
 from penstock.wire.producer.produce_responses import halves, parted
 from penstock.wire.records.batch_header import stamp
-from penstock.wire.records.compression import CODECS
+from penstock.wire.records.compression import CODECS, Compression
 from penstock.wire.records.record_decoder import decode
 
 LIMIT = 20_000
@@ -74,7 +74,7 @@ async def send(producer: Producer, topic: str, sent: Callable[[int], bytes]) -> 
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 @pytest.mark.parametrize("options", [{}, {"acks": 1, "in_flight": 1}, {"transactional_id": "large"}], ids=str)
-def test_all_arrive_in_order(services: Services, topic: str, compression: str, options: dict[str, Any]) -> None:
+def test_all_arrive_in_order(services: Services, topic: str, compression: Compression, options: dict[str, Any]) -> None:
     async def work() -> list[RecordMetadata]:
         # Some batches fit and most do not.
         async with Producer(services.kafka, compression=compression, batch_size=90_000, **options) as producer:

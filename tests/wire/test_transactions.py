@@ -19,8 +19,8 @@ from refusals import Refusal
 from penstock.local.services import Services
 from penstock.native.text_slices import Texts
 from penstock.wire import Producer, TableFailed
+from penstock.wire.coordinator import Committed
 from penstock.wire.errors import InvalidTxnState, KafkaError, LeaderNotAvailable, MessageTooLarge, TransactionAbortable
-from penstock.wire.producer.transactions import Committed
 from penstock.wire.protocol import frames
 
 SOON = timedelta(milliseconds=1)

@@ -6,17 +6,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 from penstock.cdc.cdc_tables import Images
 from penstock.cdc.generations import MICROSECOND, micros, now_micros
-from penstock.config import duration
-from penstock.database.access import Access
+from penstock.config import Duration, duration, duration_text
+from penstock.database.access import Access, AccessOptions
 from penstock.errors import PenstockError
 
-IMAGES = ("none", "full")
-LATENCIES = ("safe", "low")
-BAD_VALUES = ("stop", "problem")
+Image: TypeAlias = Literal["none", "full"]
+Latency: TypeAlias = Literal["safe", "low"]
+BadValues: TypeAlias = Literal["stop", "problem"]
+IMAGES, LATENCIES, BAD_VALUES = get_args(Image), get_args(Latency), get_args(BadValues)
+
+
+class CdcOptions(AccessOptions, total=False):
+    """The arguments of `cdc.read` that users rarely need; `CdcSettings` describes them."""
+
+    rows: Literal["changes", "log"]
+    latency: Latency
+    max_rows: int
+    max_time: Duration
+    partitions: int
+    page_size: int
+    patience: Duration
 
 
 @dataclass(frozen=True)
@@ -106,6 +119,11 @@ def settings(options: Mapping[str, str]) -> CdcSettings:
             next='use another start, or .option("rows", "changes")',
         )
     return result
+
+
+def option_text(key: str, value: Any) -> str:
+    """The value of an option as `settings` reads it."""
+    return duration_text(duration(value, name=key)) if key in _DURATIONS else str(value)
 
 
 _EXAMPLE = '.option("table", "shop.orders").option("hosts", "127.0.0.1:9042")'

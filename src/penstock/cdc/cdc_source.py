@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, Unpack
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -20,14 +20,16 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from penstock.cdc.cdc_options import CdcSettings, settings
+from penstock.cdc.cdc_options import BadValues, CdcOptions, CdcSettings, Image, option_text, settings
 from penstock.cdc.cdc_resume import CdcResume
 from penstock.cdc.cdc_tables import frame_schema, layout, log_schema
 from penstock.cdc.generations import Position, Span, TokenRange, now_micros
 from penstock.cdc.low_latency import Fresh
 from penstock.cdc.planner import Planner, Snapshot, covering, describe, retrying
-from penstock.config import duration, duration_text
+from penstock.codec.problem import problem_counts
+from penstock.config import Duration, keywords, require_known
 from penstock.errors import PenstockError
+from penstock.plans import parallelism
 from penstock.schema import CqlTable
 
 T = TypeVar("T")
@@ -164,12 +166,12 @@ def read(
     *,
     hosts: str,
     name: str,
-    images: str | tuple[str, str] = "none",
-    start: str | datetime = "earliest",
-    confidence: timedelta | str = timedelta(seconds=30),
+    images: Image | tuple[Image, Image] = "none",
+    start: Literal["earliest", "latest", "snapshot"] | str | datetime = "earliest",
+    confidence: Duration = timedelta(seconds=30),
     fail_on_data_loss: bool = True,
-    bad_values: str = "stop",
-    **options: str | int | timedelta,
+    bad_values: BadValues = "stop",
+    **options: Unpack[CdcOptions],
 ) -> DataFrame:
     """Read the changes of `table` ("keyspace.table") as a streaming frame with one row per change.
 
@@ -191,6 +193,7 @@ def read(
     Raises PenstockError if a setting is not valid, the table does not exist or has no change log, the user may not read
     it, or the log lacks the images; DatabaseUnavailable if no node answers within `patience` (5 minutes).
     """
+    require_known(options, [*keywords(read), *CdcOptions.__annotations__], where=f"cdc.read of {table}")
     before, after = _pair(images)
     given = {
         "table": table,
@@ -199,21 +202,22 @@ def read(
         "before": before,
         "after": after,
         "start": start.isoformat() if isinstance(start, datetime) else start,
-        "confidence": duration_text(duration(confidence, name="confidence")),
+        "confidence": option_text("confidence", confidence),
         "failOnDataLoss": str(fail_on_data_loss).lower(),
         "bad_values": bad_values,
-        "partitions": str(spark.sparkContext.defaultParallelism),
-        **{key: _option(key, value) for key, value in options.items()},
+        "partitions": str(parallelism(spark)),
+        **{key: option_text(key, value) for key, value in options.items()},
     }
     if not name:
         raise PenstockError("cdc.read needs a name", where=table, next='give the source a name, such as name="orders"')
     describe(settings(given))
     # Spark knows the source without this, but would run it in other Python workers than the functions of a query.
     spark.dataSource.register(ScyllaCdc)
-    return spark.readStream.format("scylla-cdc").options(**given).load()
+    changes = spark.readStream.format("scylla-cdc").options(**given).load()
+    return changes.observe(name, *problem_counts()) if bad_values == "problem" else changes
 
 
-def _pair(images: str | tuple[str, str]) -> tuple[str, str]:
+def _pair(images: Image | tuple[Image, Image]) -> tuple[Image, Image]:
     if isinstance(images, str):
         return images, images
     if not isinstance(images, (tuple, list)) or len(images) != 2:
@@ -221,7 +225,3 @@ def _pair(images: str | tuple[str, str]) -> tuple[str, str]:
             f"images cannot be {images!r}", where="cdc.read", next='use "none", "full" or a pair of them'
         )
     return images[0], images[1]
-
-
-def _option(key: str, value: str | int | timedelta) -> str:
-    return duration_text(duration(value, name=key)) if isinstance(value, timedelta) else str(value)

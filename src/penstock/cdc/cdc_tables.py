@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import types as st
 
 from penstock.codec.problem import CHANGE_TYPE, PROBLEM
-from penstock.database.table_catalog import describe, quoted, split_name, table_names
+from penstock.database.table_catalog import describe, did_you_mean, quoted, split_name, table_names
 from penstock.errors import PenstockError
 from penstock.schema import LOG_SUFFIX, CqlTable, CqlType, deleted_elements_type, log_value_type, spark_type
 
@@ -31,11 +31,11 @@ def find_table(session: Any, name: str) -> CqlTable:
     found = session.execute(f"SELECT extensions, WRITETIME(extensions) {of_table}", (keyspace, table)).one()
     names = table_names(session, keyspace)
     if found is None:
-        raise PenstockError(f"there is no table {keyspace}.{table}", next=_suggest(names, keyspace))
+        raise PenstockError(f"there is no table {keyspace}.{table}", next=_suggest(names, keyspace, table))
     if table + LOG_SUFFIX not in names:
         raise PenstockError(
             f"table {keyspace}.{table} has no change log",
-            next=f"ALTER TABLE {keyspace}.{table} WITH cdc = {{'enabled': true}}",
+            next=f"run: ALTER TABLE {keyspace}.{table} WITH cdc = {{'enabled': true}}",
         )
     options = cdc_options((found[0] or {}).get("cdc", b""))
     log = session.execute(f"SELECT id {of_table}", (keyspace, table + LOG_SUFFIX)).one()
@@ -43,10 +43,12 @@ def find_table(session: Any, name: str) -> CqlTable:
     return replace(made, cdc=tuple(sorted(options.items())), log=str(log[0]) if log else "", altered=found[1] or 0)
 
 
-def _suggest(names: set[str], keyspace: str) -> str:
+def _suggest(names: set[str], keyspace: str, table: str) -> str:
     logged = sorted(name for name in names if name + LOG_SUFFIX in names)
     if logged:
-        return f"use one of the tables with a change log in {keyspace}: {', '.join(logged[:10])}"
+        near = did_you_mean(keyspace, table, logged)
+        rest = f"one of the tables with a change log in {keyspace}: {', '.join(logged[:10])}"
+        return f"{near}Else use {rest}" if near else f"use {rest}"
     found = "has no table with a change log" if names else "does not exist or is empty"
     return f"check the name: keyspace {keyspace} {found}"
 

@@ -78,7 +78,7 @@ def id_cells(page: Page, *, where: str) -> Array:
     raise PenstockError(
         f"a page of {page.rows} stream ids and times has {len(page.data)} bytes, not {_IDS.itemsize} for each row",
         where=where,
-        next="look at the log with cqlsh: each row needs cdc$stream_id and cdc$time of 16 bytes",
+        next="look at the log with penstock cql: each row needs cdc$stream_id and cdc$time of 16 bytes",
     )
 
 

@@ -185,7 +185,7 @@ def pair(
         raise PenstockError(
             f"row {bad} of a page is not a row of a change log: its stream, time, number and operation have "
             f"{', '.join(map(str, lengths[bad, : len(_WIDTHS)]))} bytes, not {', '.join(map(str, _WIDTHS))}",
-            next="look at the row with cqlsh: the database's change log did not write it",
+            next="look at the row with penstock cql: the database's change log did not write it",
         )
     out = np.empty((6, len(starts)), np.int64)
     count, rest = _pair(buffer, starts, lengths, key, final, preimages, postimages, out)

@@ -101,18 +101,22 @@ def kept(store: CheckpointFolder) -> CheckpointIdentity | None:
 
 
 def keep(store: CheckpointFolder, given: CheckpointIdentity) -> None:
-    """Write what the checkpoint belongs to; raises `PenstockError` if it belongs to another query, or is damaged.
+    """Write what the checkpoint belongs to; raises `PenstockError` as `require_own` does."""
+    if require_own(store, given) != given:
+        store.write(FILE, given.text())
+
+
+def require_own(store: CheckpointFolder, given: CheckpointIdentity) -> CheckpointIdentity | None:
+    """What the checkpoint belongs to; raises `PenstockError` if that is another query, or the checkpoint is damaged.
 
     A checkpoint without a batch has no position yet, so any query may take it.
     """
     log = Log(store)
     log.check()
     known = kept(store)
-    if known == given:
-        return
-    if known is not None and log.begun:
+    if known is not None and known != given and log.begun:
         _require_same(store, known, given)
-    store.write(FILE, given.text())
+    return known
 
 
 def _require_same(store: CheckpointFolder, known: CheckpointIdentity, given: CheckpointIdentity) -> None:

@@ -1,9 +1,56 @@
-"""Argument types of several commands; argparse reports a wrong value with the usage."""
+"""What several commands share: help texts with examples, and arguments, whose wrong values argparse reports."""
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError
+import re
+from argparse import Action, ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from collections.abc import Iterator
+from difflib import get_close_matches
 from pathlib import Path
+from typing import Any, NoReturn
+
+WRONG_CHOICE = re.compile(r"invalid choice: '([^']*)'")
+WRONG_OPTION = re.compile(r"unrecognized arguments: (?:.* )?(--?[\w-]+)")
+
+
+class CommandParser(ArgumentParser):
+    """A parser that offers the names that are near to a wrong one."""
+
+    def error(self, message: str) -> NoReturn:
+        found = WRONG_CHOICE.search(message) or WRONG_OPTION.search(message)
+        close = get_close_matches(found[1], {*_names(self)}, 1) if found else []
+        super().error(f"{message}. Next: did you mean {close[0]}?" if close else message)
+
+
+def _names(parser: ArgumentParser) -> Iterator[str]:
+    """The options and choices of a parser and of those below it."""
+    for action in parser._actions:
+        yield from action.option_strings
+        yield from _choices(action)
+
+
+def _choices(action: Action) -> Iterator[str]:
+    for name in action.choices or ():
+        yield str(name)
+        if isinstance(action.choices, dict) and isinstance(below := action.choices[name], ArgumentParser):
+            yield from _names(below)
+
+
+def add_command(commands: Any, name: str, line: str, *examples: str) -> ArgumentParser:
+    """Add a command, or an action of one, with its line in the list; `examples`, without `penstock`, end its help."""
+    parser: ArgumentParser = commands.add_parser(
+        name,
+        help=line,
+        description=f"{line[0].upper()}{line[1:]}.",
+        epilog=as_examples(examples),
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    return parser
+
+
+def as_examples(examples: tuple[str, ...]) -> str:
+    """The part of a help text that shows commands."""
+    return "\n".join(("examples:", *(f"  penstock {text}" for text in examples)))
 
 
 def positive(text: str) -> int:
@@ -35,6 +82,21 @@ def servers(text: str) -> str:
     return text
 
 
+def add_command_config(parser: ArgumentParser) -> None:
+    """Add the TLS and the login of `--servers`; `command_config.security` reads it."""
+    parser.add_argument(
+        "--command-config",
+        type=Path,
+        metavar="FILE",
+        help="properties file with security.protocol, ssl.* and sasl.*, as Kafka's own tools take it; with --servers",
+    )
+
+
+def add_target(parser: ArgumentParser) -> None:
+    """Add the pipeline that a command is about."""
+    parser.add_argument("target", metavar="FILE.py:PIPELINE", help="the file and the function marked with @pipeline")
+
+
 def add_allow_host(parser: ArgumentParser) -> None:
     """Add `--allow-host`: names by which callers may address a server, besides the default ones."""
     parser.add_argument(
@@ -56,3 +118,38 @@ def add_checkpoints(parser: ArgumentParser) -> None:
         metavar="DIR",
         help="folder of the pipelines' checkpoints, one subfolder per pipeline (default: %(default)s)",
     )
+
+
+NO_METRICS = "none"
+
+
+def add_lineage(parser: ArgumentParser) -> None:
+    """Add `--lineage`: the URL of a receiver of OpenLineage events, or None."""
+    parser.add_argument(
+        "--lineage", metavar="URL", help="send OpenLineage events of the queries to this receiver, such as Marquez"
+    )
+
+
+def add_metrics(parser: ArgumentParser, when: str = "") -> None:
+    """Add `--metrics`: where the command serves its metrics; `args.metrics` is host and port, or None for nowhere.
+
+    `when` begins the help: when the command serves metrics, if not always.
+    """
+    parser.add_argument(
+        "--metrics",
+        type=listen_place,
+        default=("127.0.0.1", 0),
+        metavar="HOST:PORT",
+        help=f"{when}serve /metrics, /health, /ready and /status here; none turns it off (default: 127.0.0.1 and a "
+        "free port, which penstock status and penstock console find)",
+    )
+
+
+def listen_place(text: str) -> tuple[str, int] | None:
+    """A host and a port to listen on, where 0 is any free port; None for "none"."""
+    if text == NO_METRICS:
+        return None
+    host, colon, number = text.rpartition(":")
+    if not colon or not host or (":" in host and not (host.startswith("[") and host.endswith("]"))):
+        raise ArgumentTypeError(f"{text!r} is not HOST:PORT, as in 127.0.0.1:9400, or none")
+    return host.removeprefix("[").removesuffix("]"), port_or_any(number)

@@ -5,13 +5,22 @@ from __future__ import annotations
 import json
 import sys
 from argparse import ArgumentParser, Namespace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
-from penstock.cli.arguments import add_checkpoints
+from penstock.cli.arguments import add_checkpoints, add_command
+from penstock.cli.output import aligned, in_largest_units
 from penstock.errors import PenstockError
 from penstock.run import positions
 from penstock.run.positions import Shown
+
+EXAMPLES = {
+    "list": ("checkpoints list", "checkpoints list --json"),
+    "show": ("checkpoints show orders", "checkpoints show orders/totals --json"),
+    "reset": ("checkpoints reset orders",),
+    "set": ('checkpoints set orders --to "-2 hours" --dry-run', "checkpoints set orders --to 2026-11-20T10:00:00Z"),
+    "adopt": ("checkpoints adopt orders",),
+}
 
 
 def add(parser: ArgumentParser) -> None:
@@ -45,7 +54,7 @@ def run(args: Namespace) -> int:
 
 
 def _action(actions: Any, name: str, line: str, act: Any) -> ArgumentParser:
-    parser: ArgumentParser = actions.add_parser(name, help=line, description=f"{line[0].upper()}{line[1:]}.")
+    parser = add_command(actions, name, line, *EXAMPLES[name])
     add_checkpoints(parser)
     parser.set_defaults(act=act)
     return parser
@@ -58,9 +67,8 @@ def _list(args: Namespace) -> None:
             print(json.dumps(one.told()))
         return
     rows = [("NAME", "AGE", "BATCH", "POSITION", "LAG", "READS", "WRITES", "RUN"), *map(_row, found)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for line in aligned(rows):
+        print(line)
     for one in found:
         if one.problem:
             print(f"{one.name}: {one.problem}", file=sys.stderr)
@@ -70,10 +78,10 @@ def _row(one: Shown) -> tuple[str, ...]:
     lags = [reading.lag for reading in one.readings if reading.lag is not None]
     return (
         one.name,
-        _span(datetime.now(UTC) - one.made),
+        in_largest_units(datetime.now(UTC) - one.made),
         "damaged" if one.problem else "-" if one.batch is None else str(one.batch),
         "; ".join(reading.position for reading in one.readings) or "-",
-        _span(max(lags)) if lags else "-",
+        in_largest_units(max(lags)) if lags else "-",
         _named([reading.source for reading in one.readings]),
         "?" if one.sinks is None else ", ".join(one.sinks),
         f"pid {one.running}" if one.running else "-",
@@ -93,12 +101,12 @@ def _show(args: Namespace) -> None:
     lines = [
         ("folder", str(one.folder)),
         ("query", one.query or "unknown"),
-        ("made", f"{positions.iso(one.made)}, {_span(datetime.now(UTC) - one.made)} ago"),
+        ("made", f"{positions.iso(one.made)}, {in_largest_units(datetime.now(UTC) - one.made)} ago"),
         ("last batch", done if one.at is None else f"{done}, planned {positions.iso(one.at)}"),
         ("in flight", "-" if one.unfinished is None else f"batch {one.unfinished}: the next start runs it again"),
     ]
     for reading in one.readings:
-        lag = "" if reading.lag is None else f", {_span(reading.lag)} ago"
+        lag = "" if reading.lag is None else f", {in_largest_units(reading.lag)} ago"
         lines += [("reads", _named([reading.source])), ("  position", f"{reading.position}{lag}")]
         lines.append(("  offset", reading.offset or "-"))
     lines.append(("writes", "unknown" if one.sinks is None else ", ".join(one.sinks)))
@@ -151,14 +159,3 @@ def _adopt(args: Namespace) -> None:
         )
     else:
         print(f"{args.name} has no record of its sources and sinks; the next query that starts with it adds one.")
-
-
-def _span(span: timedelta) -> str:
-    """A duration in its largest unit and the next smaller one."""
-    seconds = max(0, int(span.total_seconds()))
-    days, hours, minutes = seconds // 86400, seconds // 3600 % 24, seconds // 60 % 60
-    if days:
-        return f"{days}d {hours}h"
-    if hours:
-        return f"{hours}h {minutes}m"
-    return f"{minutes}m {seconds % 60}s" if minutes else f"{seconds}s"

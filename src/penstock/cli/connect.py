@@ -7,23 +7,33 @@ import socket
 import subprocess
 import threading
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.cli import services
-from penstock.cli.arguments import add_allow_host, positive, servers
+from penstock.cli.arguments import add_allow_host, add_lineage, add_metrics, positive, servers
 from penstock.connect import worker_settings
 from penstock.connect.api import application
 from penstock.connect.connector import World
 from penstock.connect.connector_store import ConnectorStore
 from penstock.connect.rest_server import RestServer, address_of, bind
 from penstock.connect.secrets import HidingFormatter, Secrets
+from penstock.connect.spark_lines import SparkLines
 from penstock.connect.worker import ConnectWorker
+from penstock.connect.worker_status import TaskMetrics, status_of, unready
 from penstock.errors import PenstockError
 from penstock.hosts import Hosts, warn_if_open
 from penstock.run.checkpoint import lock
 from penstock.run.supervise import Stop
-from penstock.session import end, jvm_process, session_of_program, start_workers
+from penstock.session import end, jvm_process, memory, session_of_program, start_workers
 from penstock.signals import listen
+from penstock.watch import lineage
+from penstock.watch.metrics_server import Place, pages, served
+from penstock.watch.probe import Prober
+from penstock.watch.program import Program
+from penstock.watch.query_metrics import QueryMetrics
+from penstock.watch.run_files import written
 
 LOOK = 0.5
 """Seconds between checks of Spark's Java process."""
@@ -45,6 +55,8 @@ def add(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--cores", type=positive, default=2, metavar="N", help="cores for Spark (default: %(default)s)")
     parser.add_argument("--verbose", action="store_true", help="log Spark's warnings and each request")
+    add_metrics(parser)
+    add_lineage(parser)
     services.add_root(parser)
     parser.set_defaults(run=run)
 
@@ -52,7 +64,7 @@ def add(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     brokers = args.servers or (None if args.file else services.kafka(args.root))
     chosen = worker_settings.read(args.file, brokers, args.listen)
-    secrets, lines = Secrets(chosen.secrets), logging.StreamHandler()
+    secrets, lines, said = Secrets(chosen.secrets), logging.StreamHandler(), SparkLines()
     lines.setFormatter(HidingFormatter("%(asctime)s %(message)s", secrets))
     logging.basicConfig(level=logging.INFO if args.verbose else logging.WARNING, handlers=[lines])
     # The driver logs a warning for each protocol version that it tries.
@@ -60,30 +72,63 @@ def run(args: Namespace) -> int:
     stop = Stop(threading.Event(), threading.Event())
     listen(stop.gently, stop.now)
     data = args.data.resolve()
-    with lock(data / "worker") as note_jvm, bind(chosen.host, chosen.port) as bound:
-        spark = session_of_program("penstock-connect", args.cores, args.verbose)
+    with (
+        lock(data / "worker") as note_jvm,
+        bind(chosen.host, chosen.port) as bound,
+        lineage.sending(args.lineage) as observer,
+    ):
+        with said.caught():
+            spark = session_of_program("penstock-connect", args.cores, args.verbose)
         start_workers(spark, args.cores)
         # Spark's own handler of Ctrl-C would cancel jobs and raise anywhere in the code.
         listen(stop.gently, stop.now)
         jvm = jvm_process(spark)
         note_jvm(jvm.pid)
-        world = World(spark, chosen.servers, data / "connectors", chosen.provided, chosen.producer, secrets)
+        folder = data / "connectors"
+        world = World(spark, chosen.servers, folder, chosen.provided, chosen.producer, secrets, observer=observer)
         hosts = Hosts((*chosen.allowed, *args.allow_host))
         try:
             store = ConnectorStore(chosen.servers, chosen.topic, chosen.client(), chosen.max_decompressed)
             worker = ConnectWorker(world, store, address_of(bound))
             warn_if_open(chosen.host, "run connectors with the rights of this worker")
-            _serve(worker, bound, hosts, stop, jvm)
+            with _told(args.metrics, worker, said) as metrics:
+                _serve(worker, bound, hosts, metrics, stop, jvm)
         finally:
             end(spark)
     return 0
 
 
-def _serve(worker: ConnectWorker, bound: socket.socket, hosts: Hosts, stop: Stop, jvm: subprocess.Popen[bytes]) -> None:
+@contextmanager
+def _told(place: tuple[str, int] | None, worker: ConnectWorker, said: SparkLines) -> Iterator[str]:
+    """Serve the metrics of the worker, and let other commands find it; yields the URL, or "" without metrics."""
+    meters, spark = worker.world.meters, worker.world.spark
+    prober = Prober(meters)
+    prober.measures(lambda: memory(spark))
+    with prober.started():
+        if place is None:
+            yield ""
+            return
+        program = Program("connect", worker.address)
+        collectors = [QueryMetrics(meters), TaskMetrics(worker), said]
+        found = pages(collectors, lambda: status_of(program, meters, worker), lambda: unready(worker))
+        with served(Place(*place), found) as url, written(program.run_file(url, servers=worker.world.servers)):
+            yield url
+
+
+def _serve(
+    worker: ConnectWorker,
+    bound: socket.socket,
+    hosts: Hosts,
+    metrics: str,
+    stop: Stop,
+    jvm: subprocess.Popen[bytes],
+) -> None:
     """Answer requests until a signal; raises PenstockError if Spark's process ends."""
     worker.start()
     server = RestServer(application(worker), bound, hosts)
     print(f"serving Kafka Connect's REST API at {server.url}", flush=True)
+    if metrics:
+        print(f"serving metrics at {metrics}/metrics", flush=True)
     try:
         while not stop.gently.wait(LOOK):
             if jvm.poll() is not None:

@@ -26,10 +26,9 @@ NEEDED_BY_ADTECH = {
 
 @dataclass(frozen=True)
 class Application:
-    """A demo: its package, its default rate, the parts it can break, the packages it needs, and their extras."""
+    """A demo: its package, the parts it can break, the packages it needs, and their extras."""
 
     package: str
-    rate: str
     root: Path
     parts: tuple[str, ...]
     needed: dict[str, str]
@@ -38,7 +37,6 @@ class Application:
 
 CDC = Application(
     "penstock_demo",
-    "3000",
     Path(".penstock/demo"),
     ("spark", "worker", "kafka", "cassandra", "alter", "generation"),
     NEEDED,
@@ -46,12 +44,12 @@ CDC = Application(
 )
 ADTECH = Application(
     "penstock_demo.adtech",
-    "500",
     Path(".penstock/adtech"),
     ("ingest", "first-hop", "spark", "worker", "kafka", "cassandra", "postgres"),
     NEEDED | NEEDED_BY_ADTECH,
     "demo,segments,postgres,ingest",
 )
+AUTO = "auto"
 APPLICATIONS = {"cdc": CDC, "adtech": ADTECH}
 
 
@@ -66,7 +64,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seconds", type=_seconds, default=60, help="seconds to write for (default: %(default)s)")
     parser.add_argument(
-        "--rate", type=_rate, help="writes per second (default: 3000, for adtech 500), or max (not for adtech)"
+        "--rate",
+        type=_rate,
+        default=AUTO,
+        help="writes per second, or max (not for adtech); the default, auto, finds the rate that this machine holds",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to a file, as one JSON object")
     parser.add_argument(
@@ -95,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
     from penstock_demo.stage import Options, staged
     from penstock_demo.view import view
 
-    root, rate, console = (args.root or application.root).absolute(), args.rate or application.rate, Console()
+    root, rate, console = (args.root or application.root).absolute(), args.rate, Console()
     chosen = import_module(f"{application.package}.run")
     options = Options(root, args.seconds, rate, tuple(args.broken), args.keep)
     with view(console) as shown:
@@ -152,6 +153,6 @@ def _seconds(text: str) -> float:
 
 
 def _rate(text: str) -> str:
-    if text != "max" and not (text.replace(".", "", 1).isdecimal() and float(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of writes per second, or max")
+    if text not in ("max", AUTO) and not (text.replace(".", "", 1).isdecimal() and float(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of writes per second, auto or max")
     return text

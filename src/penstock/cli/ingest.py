@@ -14,12 +14,15 @@ from typing import Any
 from penstock.cli import services
 from penstock.cli.arguments import add_allow_host
 from penstock.errors import PenstockError
-from penstock.hosts import warn_if_open
+from penstock.hosts import is_loopback, warn_if_open
 from penstock.ingest import ingest_server
 from penstock.ingest.callers import new_key
 from penstock.ingest.ingest_settings import Given, IngestSettings, NoServers, read
 from penstock.kafka.client_options import Options
 from penstock.warm import PARTS
+from penstock.watch.graph import HTTP, Graph, Node, topic
+from penstock.watch.program import Program, address, head, nearest
+from penstock.watch.run_files import written
 from penstock.wire import Producer, Reader
 from penstock.wire.admin import Admin
 from penstock.wire.errors import KafkaError
@@ -79,14 +82,29 @@ def run(args: Namespace) -> int:
         PARTS["ingest"]()
         asyncio.run(_greet(settings, options))
         host, port = bound.getsockname()[:2]
-        url = f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
-        site = ingest_server.Site(settings, readings, bound, tls)
+        scheme, listens = "https" if tls else "http", address(host, port)
+        program = Program("ingest", "ingest")
+        site = ingest_server.Site(settings, readings, bound, tls, _about(program, settings, listens))
         if not settings.keys and not (settings.tls and settings.tls.clients):
             warn_if_open(settings.host, "write to its topics")
-        ingest_server.run(
-            site, lambda: _clients(settings, options), lambda: print(f"taking events at {url}", flush=True)
-        )
+        file = program.run_file(f"{scheme}://{address(nearest(host), port)}", servers=settings.servers)
+        with written(file):
+            ingest_server.run(
+                site,
+                lambda: _clients(settings, options),
+                lambda: print(f"taking events at {scheme}://{listens}", flush=True),
+            )
     return 0
+
+
+def _about(program: Program, settings: IngestSettings, listens: str) -> dict[str, Any]:
+    """The status without what changes; without the command and addresses where other machines may read it."""
+    known = is_loopback(settings.host)
+    http = Node(f"http:{listens}", HTTP, listens, "penstock", listens)
+    topics = [topic(name, settings.servers if known else None) for name in settings.topics]
+    graph = Graph.of([http, *topics], [(http, one) for one in topics])
+    about = head(program if known else replace(program, command=""), program.started)
+    return {**about, "graph": graph.told()}
 
 
 def _topics(args: Namespace) -> list[str]:
@@ -145,8 +163,8 @@ async def _greet(settings: IngestSettings, options: Options) -> None:
                 print(f"created the missing topic {topic} with the cluster's defaults", flush=True)
     except KafkaError as error:
         if not error.retriable:
-            raise PenstockError(str(error), where=f"Kafka at {settings.servers}") from error
-        logging.warning("Kafka at %s does not answer yet: %s", settings.servers, error)
+            raise PenstockError(str(error), where=f"Kafka at {settings.servers}", next=error.next) from error
+        logging.warning("Kafka at %s does not answer yet: %s. Next: %s", settings.servers, error, error.next or "wait")
 
 
 def _key_lines(name: str) -> str:

@@ -2,40 +2,49 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import subprocess
 import sys
 import threading
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 
 from py4j.protocol import Py4JError
-from pyspark import cloudpickle
 
-from penstock.cli.arguments import add_checkpoints, positive
+from penstock.cli.arguments import add_checkpoints, add_lineage, add_metrics, add_target, positive
+from penstock.cli.pipeline_file import lacks_session, load
 from penstock.errors import PenstockError
 from penstock.log_lines import FORM, JSON, TEXT, Terminal, begin
-from penstock.paths import is_file
 from penstock.real_time import REAL_TIME
 from penstock.run.checkpoint import lock
-from penstock.run.life_signs import LifeSigns
-from penstock.run.pipeline import Pipeline, blame
+from penstock.run.life_signs import LifeSigns, Observers
+from penstock.run.pipeline import Pipeline
 from penstock.run.supervise import PipelineRun, Stop
-from penstock.session import end, jvm_process, session_of_program, start_workers
+from penstock.session import end, jvm_process, memory, session_of_program, start_workers
 from penstock.signals import listen
+from penstock.watch import lineage
+from penstock.watch.meters import Meters
+from penstock.watch.metrics_server import Place, pages, served
+from penstock.watch.probe import Prober, heard
+from penstock.watch.program import Program
+from penstock.watch.query_metrics import QueryMetrics
+from penstock.watch.run_files import written
+from penstock.watch.status import ready, status
 
 log = logging.getLogger(__name__)
 
 CORES = 2
 SLOTS = 16
 """Tasks of real-time mode mostly wait, so there may be more of them than cores."""
+JVM_ENDS = 5.0
+"""Seconds in which Spark's process has ended, if it is its end that broke the connection."""
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("target", metavar="FILE.py:PIPELINE", help="the file and the function marked with @pipeline")
+    add_target(parser)
     add_checkpoints(parser)
     parser.add_argument("--once", action="store_true", help="handle the data that is present now, then exit")
     parser.add_argument(
@@ -48,6 +57,8 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--log", choices=(TEXT, JSON), default=TEXT, help="the form of the lines on standard error (default: text)"
     )
+    add_metrics(parser)
+    add_lineage(parser)
     parser.set_defaults(run=run)
 
 
@@ -66,13 +77,50 @@ def run(args: Namespace) -> int:
 
 
 def _run(args: Namespace, lines: Terminal) -> None:
-    pipeline = load(args.target)
+    try:
+        pipeline = load(args.target)
+    except PenstockError as error:
+        if not lacks_session(error):
+            raise
+        _run_in_early_session(args, lines)
+    else:
+        _supervise(pipeline, args, lines)
+
+
+def _run_in_early_session(args: Namespace, lines: Terminal) -> None:
+    """Start Spark before the file is loaded: columns and functions at its top ask Spark for their types."""
+    log.info("%s uses Spark while it is loaded: starting Spark first", args.target, extra={"event": "starts"})
+    cores = args.cores or CORES
+    spark = session_of_program(args.target, cores, args.verbose)
+    try:
+        pipeline = load(args.target)
+        if pipeline.every == REAL_TIME and not args.cores:
+            raise PenstockError(
+                f"real-time mode needs a core for each partition of its topics, and Spark has started with {cores}",
+                where=f"{args.target} uses Spark while it is loaded, before its mode is known",
+                next=f"add --cores {SLOTS}, or move its columns and udf decorators into the pipeline's function",
+            )
+        _supervise(pipeline, args, lines)
+    finally:
+        end(spark)
+
+
+def _supervise(pipeline: Pipeline, args: Namespace, lines: Terminal) -> None:
     stop = Stop(threading.Event(), threading.Event())
     listen(stop.gently, stop.now)
     checkpoint = args.checkpoints.resolve() / pipeline.name
     updated = lines if args.log == TEXT and sys.stderr.isatty() else None
     signs = LifeSigns(pipeline.name, verbose=args.verbose, terminal=updated)
-    with lock(checkpoint) as note_jvm:
+    meters = Meters()
+    meter = meters.pipeline(pipeline.name, pipeline.every, pipeline.target.total_seconds())
+    prober = Prober(meters)
+    with (
+        lock(checkpoint) as note_jvm,
+        _told(args, pipeline, checkpoint, meters),
+        lineage.sent(args.lineage) as tracker,
+        prober.started(),
+        heard(meter),
+    ):
         signs.starts(checkpoint)
         in_real_time = pipeline.every == REAL_TIME
         cores = args.cores or (SLOTS if in_real_time else CORES)
@@ -83,66 +131,43 @@ def _run(args: Namespace, lines: Terminal) -> None:
         listen(stop.gently, stop.now)
         jvm = jvm_process(spark)
         note_jvm(jvm.pid)
+        prober.measures(lambda: memory(spark))
         try:
-            PipelineRun(pipeline, spark, checkpoint, stop, signs, args.once).supervise()
+            observer = Observers(signs, meter, tracker)
+            PipelineRun(pipeline, spark, checkpoint, stop, observer, args.once).supervise()
         except (Py4JError, OSError) as error:
             _explain(error, jvm, stop)
         finally:
+            prober.measures(None)
             end(spark)
         signs.ended()
+
+
+@contextmanager
+def _told(args: Namespace, pipeline: Pipeline, checkpoint: Path, meters: Meters) -> Iterator[None]:
+    """Serve the metrics of the pipeline, and let other commands find them, while the code inside runs."""
+    if args.metrics is None:
+        yield
+        return
+    program = Program("run", pipeline.name)
+    found = pages([QueryMetrics(meters)], lambda: status(program, meters), lambda: ready(meters))
+    with served(Place(*args.metrics), found) as url:
+        log.info("%s: metrics at %s/metrics", pipeline.name, url, extra={"event": "metrics", "url": url})
+        with written(program.run_file(url, checkpoint=str(checkpoint))):
+            yield
 
 
 def _explain(error: Exception, jvm: subprocess.Popen[bytes], stop: Stop) -> None:
     """Handle an error of the connection to the JVM; ignored after a stop request, whose signal may also end the JVM."""
     if stop.gently.is_set():
         return
-    if jvm.poll() is None:
-        raise error
+    try:
+        # Its connections are closed some moments before it has ended.
+        jvm.wait(JVM_ENDS)
+    except subprocess.TimeoutExpired:
+        raise error from None
     raise PenstockError(
         "Spark's Java process ended",
         where=f"exit code {jvm.returncode}",
         next="run again: it continues from its checkpoint; if this repeats, find what kills it (memory?)",
     ) from error
-
-
-def load(target: str) -> Pipeline:
-    """Load the pipeline NAME from `FILE.py:NAME`; raises PenstockError if it is not there."""
-    file, colon, name = target.rpartition(":")
-    if not colon or not name.isidentifier():
-        raise PenstockError(
-            f"{target!r} is not a pipeline", next="write FILE.py:NAME, with the name of a function marked @pipeline"
-        )
-    module = _load_file(Path(file))
-    found = getattr(module, name, None)
-    if isinstance(found, Pipeline):
-        return found
-    names = [key for key, value in vars(module).items() if isinstance(value, Pipeline)]
-    step = f"choose from: {', '.join(names)}" if names else "mark a function with @penstock.pipeline(every=...)"
-    what = f"there is no {name} in {file}" if found is None else f"{name} in {file} is not a pipeline"
-    raise PenstockError(what, next=step)
-
-
-def _load_file(file: Path) -> ModuleType:
-    if not is_file(file):
-        raise PenstockError(f"there is no file {file}", where=f"in {Path.cwd()}", next="check the path")
-    path = file.resolve()
-    _import_beside(path)
-    # The prefix keeps a file called json.py from replacing that module.
-    name = f"pipeline_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise PenstockError(f"{file} is not a Python file", next="give a file whose name ends in .py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    # Spark's workers get the file's functions and classes by value: they could not import them by this name.
-    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-    with blame(path):
-        spec.loader.exec_module(module)
-    return module
-
-
-def _import_beside(path: Path) -> None:
-    """Let the file, also in Spark's workers, import modules from its own folder, as with `python FILE.py`."""
-    folder = str(path.parent)
-    sys.path.insert(0, folder)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))

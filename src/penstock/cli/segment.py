@@ -8,28 +8,49 @@ import json
 import sys
 import threading
 import time
-from contextlib import aclosing
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli import services
-from penstock.cli.arguments import add_allow_host, port_or_any, servers
+from penstock.cli.arguments import add_allow_host, add_command, add_metrics, port_or_any, servers
 from penstock.config import duration
 from penstock.database.access import Access
 from penstock.database.cql_connection import connection
 from penstock.errors import PenstockError
 from penstock.hosts import Hosts, is_loopback
 from penstock.segment.member_tables import delivery_sync, member_counts, member_erase, member_schema
-from penstock.segment.member_tables.delivery_sync import Sync
+from penstock.segment.member_tables.delivery_sync import Receipt, Sync
 from penstock.segment.member_tables.member_schema import explained
 from penstock.signals import listen
+from penstock.watch.program import Program, head, reached_at
+from penstock.watch.run_files import written
 from penstock.wire.topic_records import Reader
 
 if TYPE_CHECKING:
     from penstock.ingest.callers import ApiKey
+    from penstock.watch.delivery_meter import DeliveryMeter
 
 PORT = 8085
+READY = 5.0
+"""Seconds in which the database answers whether the server is ready."""
+EXAMPLES = {
+    "tables": ("segment tables --keyspace seg",),
+    "count": (
+        'segment count "buyers & returning" --keyspace seg --since 2026-11-01',
+        "segment count buyers --keyspace seg --since 2026-11-01 --until 2026-11-08",
+    ),
+    "sync": (
+        "segment sync buyers --to partner --full --keyspace seg",
+        'segment sync buyers --to partner --changes --every "1 hour" --keyspace seg',
+        "segment sync --on deliveries --keyspace seg",
+    ),
+    "erase": ("segment erase ann bob --keyspace seg --servers kafka:9092",),
+    "serve": ("segment serve --keyspace seg --port 8085",),
+}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -56,6 +77,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     delivery.add_argument(
         "--servers", type=servers, metavar="HOST:PORT,...", help="Kafka; replaces the Kafka of --root"
     )
+    add_metrics(delivery, "with --every or --on: ")
     erasing = _action(
         actions, "erase", "delete persons from all segments, and notify destinations that got them", _erase
     )
@@ -85,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _action(actions: Any, name: str, line: str, act: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(name, help=line, description=f"{line[0].upper()}{line[1:]}.")
+    parser = add_command(actions, name, line, *EXAMPLES[name])
     parser.add_argument("--keyspace", required=True)
     parser.add_argument("--hosts", metavar="HOST:PORT,...", help="the database; replaces the database of --root")
     services.add_root(parser)
@@ -99,17 +121,25 @@ def _tables(args: argparse.Namespace) -> None:
 
 
 def _count(args: argparse.Namespace) -> None:
-    found = member_counts.counts(args.keyspace, hosts=args.hosts).count(
-        args.expression, args.since, args.until or datetime.now(UTC) + timedelta(minutes=1)
-    )
+    counts = member_counts.counts(args.keyspace, hosts=args.hosts)
+    found = counts.count(args.expression, args.since, args.until or datetime.now(UTC) + timedelta(minutes=1))
+    if not found.members:
+        _explain_zero(counts.uncounted(args.expression), args.keyspace)
     print(json.dumps(asdict(found)))
+
+
+def _explain_zero(uncounted: dict[str, list[str]], keyspace: str) -> None:
+    """Zero is an answer, but also what a misspelt name gets."""
+    for name, close in uncounted.items():
+        step = f"did you mean {', '.join(close)}?" if close else "check the name, or run the pipeline that counts it"
+        print(f"penstock: segment {name} has never been counted ({keyspace}.counts). Next: {step}", file=sys.stderr)
 
 
 def _sync(args: argparse.Namespace) -> None:
     args.servers = args.servers or services.kafka(args.root)
     if args.on:
-        with explained(args.keyspace, args.hosts, args.servers):
-            asyncio.run(_listen(args))
+        with explained(args.keyspace, args.hosts, args.servers), _watched(args) as meter:
+            asyncio.run(_listen(args, meter))
         return
     if not (args.name and args.to and args.mode):
         raise PenstockError(
@@ -117,14 +147,35 @@ def _sync(args: argparse.Namespace) -> None:
             where="segment sync",
             next="give SEGMENT --to TOPIC and --full or --changes",
         )
-    pause = duration(args.every, name="--every") if args.every else None
-    _deliver(args, args.name, args.to, args.mode)
-    while pause is not None:
-        time.sleep(pause.total_seconds())
+    if not args.every:
         _deliver(args, args.name, args.to, args.mode)
+        return
+    pause = duration(args.every, name="--every")
+    with _watched(args) as meter:
+        while True:
+            meter.done(_deliver(args, args.name, args.to, args.mode))
+            time.sleep(pause.total_seconds())
 
 
-async def _listen(args: argparse.Namespace) -> None:
+@contextmanager
+def _watched(args: argparse.Namespace) -> Iterator[DeliveryMeter]:
+    """Serve the metrics of deliveries, and let other commands find them, while the code inside runs."""
+    # Here, because deliveries on request count theirs in another way.
+    from penstock.watch.delivery_meter import DeliveryMeter
+    from penstock.watch.metrics_server import Place, pages, served
+
+    meter = DeliveryMeter()
+    if args.metrics is None:
+        yield meter
+        return
+    program = Program("segment", args.keyspace)
+    found = pages([meter], lambda: {**head(program, time.time()), **meter.told()}, lambda: [])
+    with served(Place(*args.metrics), found) as url, written(program.run_file(url, servers=args.servers)):
+        print(f"metrics at {url}/metrics", file=sys.stderr, flush=True)
+        yield meter
+
+
+async def _listen(args: argparse.Namespace, meter: DeliveryMeter) -> None:
     """Deliver for each new record; a record that is not a valid request is reported and skipped."""
     async with Reader(args.servers) as reader:
         start = await reader.latest(args.on)
@@ -132,18 +183,19 @@ async def _listen(args: argparse.Namespace) -> None:
         async with aclosing(reader.read(args.on, start=start)) as tables:
             async for _, table in tables:
                 for value in table["value"].to_pylist():
-                    await asyncio.to_thread(_asked, args, value)
+                    await asyncio.to_thread(_asked, args, value, meter)
 
 
-def _asked(args: argparse.Namespace, value: bytes | None) -> None:
+def _asked(args: argparse.Namespace, value: bytes | None, meter: DeliveryMeter) -> None:
     try:
         wanted = json.loads(value or b"")
         name, to, mode = (wanted[part] for part in ("segment", "to", "mode"))
         if not (isinstance(name, str) and isinstance(to, str)):
             raise TypeError("segment and to must be strings")
-        _deliver(args, name, to, mode)
+        meter.done(_deliver(args, name, to, mode))
     # JSON that is nested too deeply raises RecursionError.
     except (ValueError, TypeError, KeyError, RecursionError, PenstockError) as error:
+        meter.refused(error)
         told = {"refused": (value or b"").decode(errors="replace"), "reason": str(error)}
         print(json.dumps(told), file=sys.stderr, flush=True)
 
@@ -159,6 +211,7 @@ def _serve(args: argparse.Namespace) -> None:
     from penstock.connect.rest_server import RestServer, bind
     from penstock.ingest.callers import ApiKeys
     from penstock.segment.member_tables.delivery_server import Deliveries, app
+    from penstock.watch.served_app import observed
 
     args.servers = args.servers or services.kafka(args.root)
     ended = threading.Event()
@@ -166,12 +219,26 @@ def _serve(args: argparse.Namespace) -> None:
     access = ApiKeys(_keys(args))
     reach = Access.of(args.hosts, {}, where="segment serve")
     deliveries = Deliveries(lambda name, to: Sync(name, to, args.keyspace, reach, args.servers))
+    program = Program("segment", args.keyspace)
     with bind(args.host, args.port) as bound:
-        server = RestServer(app(deliveries, access), bound, Hosts((args.host, *args.allow_host)))
-        print(f"taking requests for deliveries at {server.url}/segments/NAME/deliveries", flush=True)
-        ended.wait()
-        server.close()
-        deliveries.close()
+        unready = partial(_unready, args.keyspace, reach)
+        watched = observed(app(deliveries, access), program, unready, is_open=not is_loopback(args.host))
+        server = RestServer(watched, bound, Hosts((args.host, *args.allow_host)))
+        with written(program.run_file(reached_at(bound), servers=args.servers)):
+            print(f"taking requests for deliveries at {server.url}/segments/NAME/deliveries", flush=True)
+            ended.wait()
+            server.close()
+            deliveries.close()
+
+
+def _unready(keyspace: str, reach: Access) -> list[str]:
+    """Why no delivery could begin now: the database does not answer, or lacks the tables."""
+    try:
+        with explained(keyspace, reach.hosts):
+            connection(reach).rows.execute(f"SELECT run FROM {keyspace}.syncs LIMIT 1", timeout=READY)
+    except PenstockError as error:
+        return [str(error)]
+    return []
 
 
 def _keys(args: argparse.Namespace) -> list[ApiKey]:
@@ -194,9 +261,10 @@ def _keys(args: argparse.Namespace) -> list[ApiKey]:
     return [ApiKey(text[:8], bytes.fromhex(text), None) for text in args.key]
 
 
-def _deliver(args: argparse.Namespace, name: str, to: str, mode: str) -> None:
+def _deliver(args: argparse.Namespace, name: str, to: str, mode: delivery_sync.Mode) -> Receipt:
     receipt = delivery_sync.sync(name, to=to, mode=mode, keyspace=args.keyspace, hosts=args.hosts, servers=args.servers)
     print(receipt.as_json(), flush=True)
+    return receipt
 
 
 def _time(text: str) -> datetime:

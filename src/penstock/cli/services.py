@@ -1,12 +1,14 @@
-"""`penstock up`, `down` and `status`: the local services; and what other commands need of them."""
+"""`penstock up` and `down`: the local services; and what other commands need of them."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from pathlib import Path
 
 from penstock.cli.arguments import port
+from penstock.database.access import Access
 from penstock.errors import PenstockError
 from penstock.local import cql_node, kafka_broker, services
 from penstock.local.service import Service
@@ -32,11 +34,6 @@ def down(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_down)
 
 
-def status(parser: argparse.ArgumentParser) -> None:
-    add_root(parser)
-    parser.set_defaults(run=_status)
-
-
 def add_root(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", type=Path, default=ROOT, help="folder for data, logs and pids (default: %(default)s)")
 
@@ -49,6 +46,23 @@ def kafka(root: Path) -> str:
 def cql(root: Path) -> str:
     """The address of the database that `penstock up` started; raises PenstockError if it does not run."""
     return _address(root, cql_node.SERVICE, "database", "--hosts")
+
+
+def add_database(parser: argparse.ArgumentParser) -> None:
+    """Add how to reach the database; `access` reads it."""
+    parser.add_argument("--hosts", metavar="HOST:PORT,...", help="the database; replaces the database of --root")
+    parser.add_argument("--user", default="", help="the database's user; the password is read from CQL_PASSWORD")
+    parser.add_argument("--ca", default="", metavar="FILE.pem", help="use TLS, and trust this authority")
+    parser.add_argument("--tls", action="store_true", help="use TLS, and trust the system's authorities")
+    add_root(parser)
+
+
+def access(args: argparse.Namespace, command: str) -> Access:
+    """How to reach the database; raises PenstockError if none is given and none runs here."""
+    given = {"user": args.user, "tls": args.tls, "ca": args.ca}
+    if args.user:
+        given["password"] = os.environ.get("CQL_PASSWORD", "")
+    return Access.of(args.hosts or cql(args.root), given, where=command)
 
 
 def _address(root: Path, service: Service, what: str, option: str) -> str:
@@ -85,14 +99,10 @@ def _down(args: argparse.Namespace) -> int:
     return 0
 
 
-def _status(args: argparse.Namespace) -> int:
-    """Exit code 0 if all services run, else 1."""
-    statuses = services.status(args.root)
-    for status in statuses:
-        print(_line(status))
-        if status.state == "died":
-            print(f"           ended without `penstock down`; log: {status.log}")
-    return 0 if all(status.state == "running" for status in statuses) else 1
+def lines(status: Status) -> list[str]:
+    """A service as `penstock status` shows it."""
+    died = [f"           ended without `penstock down`; log: {status.log}"] if status.state == "died" else []
+    return [_line(status), *died]
 
 
 def _line(status: Status) -> str:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
-import logging
+import sys
 import threading
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
+from contextlib import ExitStack, contextmanager
+from functools import cache, partial
 from typing import Any
 
-from penstock.cli.arguments import add_allow_host, add_checkpoints, port_or_any, positive
+from penstock.cli.arguments import add_allow_host, add_checkpoints, add_command, port_or_any, positive
+from penstock.errors import PenstockError
 from penstock.signals import listen
 from penstock.state.stores import LIMIT, States
 
 PORT = 8084
+EXAMPLES = {
+    "list": ("state list",),
+    "get": ("state get counts ann", """state get counts/totals '{"user": "ann", "country": "at"}'"""),
+    "scan": ("""state scan counts --where "value.count > 3" --limit 10""",),
+    "serve": ("state serve --port 8084",),
+}
 
 
 def add(parser: ArgumentParser) -> None:
@@ -43,7 +50,7 @@ def run(args: Namespace) -> int:
 
 
 def _action(actions: Any, name: str, line: str, act: Any) -> ArgumentParser:
-    parser: ArgumentParser = actions.add_parser(name, help=line, description=f"{line[0].upper()}{line[1:]}.")
+    parser = add_command(actions, name, line, *EXAMPLES[name])
     add_checkpoints(parser)
     parser.add_argument(
         "--postgres", metavar="URL", help="read the tables that postgres.sink writes there, instead of checkpoints"
@@ -54,8 +61,17 @@ def _action(actions: Any, name: str, line: str, act: Any) -> ArgumentParser:
 
 
 def _list(states: States, args: Namespace) -> None:
-    for one in states.overview():
+    found = states.overview()
+    for one in found:
         print(json.dumps(one))
+    if not found:
+        where, step = (
+            f"in {args.checkpoints}",
+            "start a pipeline that counts, joins or keeps windows, tables or segments",
+        )
+        if args.postgres:
+            where, step = "in the database", "write a table with postgres.sink"
+        print(f"penstock: no state {where}. Next: {step}, and wait for its first batch", file=sys.stderr)
 
 
 def _get(states: States, args: Namespace) -> None:
@@ -68,18 +84,33 @@ def _scan(states: States, args: Namespace) -> None:
 
 def _serve(states: States, args: Namespace) -> None:
     from penstock.connect.rest_server import RestServer, bind
-    from penstock.hosts import Hosts, warn_if_open
+    from penstock.hosts import Hosts, is_loopback, warn_if_open
     from penstock.state.serve import app
+    from penstock.watch.program import Program, reached_at
+    from penstock.watch.run_files import written
+    from penstock.watch.served_app import observed
 
     ended = threading.Event()
     listen(ended)
     with bind(args.host, args.port) as bound:
         states.overview()
-        server = RestServer(app(states), bound, Hosts((args.host, *args.allow_host)))
+        program = Program("state", "state")
+        watched = observed(app(states), program, partial(_unready, states), is_open=not is_loopback(args.host))
+        server = RestServer(watched, bound, Hosts((args.host, *args.allow_host)))
         warn_if_open(args.host, "read all state")
-        print(f"serving state at {server.url}/state", flush=True)
-        ended.wait()
-        server.close()
+        checkpoints = None if args.postgres else str(args.checkpoints.resolve())
+        with written(program.run_file(reached_at(bound), checkpoint=checkpoints)):
+            print(f"serving state at {server.url}/state", flush=True)
+            ended.wait()
+            server.close()
+
+
+def _unready(states: States) -> list[str]:
+    try:
+        states.overview()
+    except PenstockError as error:
+        return [str(error)]
+    return []
 
 
 @contextmanager
@@ -89,15 +120,25 @@ def _states(args: Namespace) -> Iterator[States]:
 
         yield PostgresState(args.postgres)
         return
+    from penstock.state.direct import Direct
+
+    made = cache(partial(_with_spark, args))
+    with ExitStack() as stack:
+        starting = threading.Lock()
+
+        def spark() -> States:
+            # The server answers in threads.
+            with starting:
+                return made(stack)
+
+        yield Direct(args.checkpoints.resolve(), spark)
+
+
+def _with_spark(args: Namespace, stack: ExitStack) -> States:
+    """The states as Spark reads them, until the stack ends."""
     from penstock.session import end, session_of_program
     from penstock.state.read import Checkpoints
 
-    session = cache(lambda: session_of_program("penstock-state", args.cores, verbose=False))
-    try:
-        if args.act is _serve:
-            session()  # starts now, so that the first request does not wait for seconds
-        yield Checkpoints(args.checkpoints.resolve(), session)
-    finally:
-        if session.cache_info().currsize:
-            logging.disable(logging.CRITICAL)  # py4j logs errors when it ends
-            end(session())
+    session = session_of_program("penstock-state", args.cores, verbose=False)
+    stack.callback(end, session)
+    return Checkpoints(args.checkpoints.resolve(), lambda: session)

@@ -1,109 +1,327 @@
-"""`penstock topics`: lists Kafka's topics, counts their records and shows records."""
+"""`penstock topics`: lists, describes and changes Kafka's topics, counts their records and shows them."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import base64
 import json
-import os
-import re
 import sys
-from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from datetime import UTC, datetime, timedelta
-from operator import itemgetter
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.cli import services
-from penstock.cli.arguments import positive, servers
+from penstock.cli import topic_tail
+from penstock.cli.arguments import add_command, positive
+from penstock.cli.kafka_commands import MOST_DECOMPRESSED, add_brokers, confirm, near, opened, run_action, unknown
+from penstock.cli.output import aligned
 from penstock.errors import PenstockError
-from penstock.wire.errors import KafkaError
-from penstock.wire.fetcher import RecordsTooLarge
-from penstock.wire.topic_records import MAX_BYTES, MORE_DECOMPRESSED, Reader
+from penstock.kafka.brokers import Brokers
+from penstock.wire.admin import DEFAULT, Admin, TopicInfo
+from penstock.wire.errors import InvalidConfig, InvalidReplicationFactor, KafkaError, UnknownTopicOrPartition
+from penstock.wire.topic_records import Reader
 
-Record = dict[str, Any]  # a row of a table from the reader, with its partition
-
-SHOWN = 10
-"""Existing records that `tail` shows by default, as tail(1) does."""
-MOST_DECOMPRESSED = MAX_BYTES + MORE_DECOMPRESSED
-ROWS = 1000
-"""Rows that are Python objects at the same time."""
-PIPE_CLOSED = 141  # the exit code that shells report after a broken pipe
-START = datetime(1970, 1, 1, tzinfo=UTC)
-UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+EXAMPLES = {
+    "list": (
+        "topics list",
+        "topics list --servers kafka:9092 --json",
+        "topics list --servers kafka:9093 --command-config client.properties",
+    ),
+    "describe": ("topics describe shop.orders", "topics describe shop.orders --json"),
+    "create": (
+        "topics create shop.orders --partitions 6",
+        "topics create shop.totals --partitions 6 --replication 3 --set cleanup.policy=compact",
+    ),
+    "alter": (
+        "topics alter shop.orders --set retention.ms=86400000",
+        "topics alter shop.orders --partitions 12 --unset retention.ms",
+    ),
+    "delete": ("topics delete shop.orders", "topics delete shop.orders shop.totals --yes"),
+    "count": ("topics count shop.orders",),
+    "tail": topic_tail.EXAMPLES,
+}
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    _action(actions, "list", "list all topics and their number of partitions", _list, topic=False)
-    _action(actions, "count", "count the records of a topic by reading them", _count)
-    tail = _action(actions, "tail", "show the last records, then new records, until Ctrl-C", _tail)
-    tail.add_argument(
-        "--from",
-        dest="start",
-        type=_start,
-        metavar="WHERE",
-        help=f"earliest, latest (only new records) or an ISO time, UTC if it has no time zone (default: the last "
-        f"{SHOWN} records, or the last --limit records)",
+    _action(actions, "list", "list all topics and their number of partitions", _list)
+    describing = _action(actions, "describe", "show a topic: partitions, replicas, offsets, settings, sizes", _describe)
+    creating = _action(actions, "create", "create a topic", _create)
+    altering = _action(actions, "alter", "change the settings of a topic, or give it more partitions", _alter)
+    deleting = _action(actions, "delete", "delete topics and their records", _delete)
+    counting = _action(actions, "count", "count the records of a topic by reading them", _count)
+    tail = _action(
+        actions,
+        "tail",
+        "show the last records, then new records, until Ctrl-C; wait for a topic that does not exist",
+        topic_tail.act,
     )
-    tail.add_argument("--limit", type=positive, metavar="N", help="exit after this many records")
-    parser.set_defaults(run=run)
-
-
-def run(args: argparse.Namespace) -> int:
-    brokers = args.servers or services.kafka(args.root)
-    try:
-        asyncio.run(_act(args, brokers))
-        sys.stdout.flush()
-    except KafkaError as problem:
-        more = 4 * (args.max_decompressed_bytes or MOST_DECOMPRESSED)
-        next = f"give --max-decompressed-bytes {more}" if isinstance(problem, RecordsTooLarge) else ""
-        raise PenstockError(str(problem), where=f"Kafka at {brokers}", next=next) from problem
-    except BrokenPipeError:
-        # Python would raise again when it flushes standard output at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PIPE_CLOSED
-    return 0
-
-
-def _action(actions: Any, name: str, line: str, act: Any, *, topic: bool = True) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(name, help=line, description=f"{line[0].upper()}{line[1:]}.")
-    if topic:
-        parser.add_argument("topic", metavar="TOPIC")
-        parser.add_argument(
-            "--uncommitted", action="store_true", help="also read records of open and aborted transactions"
+    for one in (describing, creating, altering, counting, tail):
+        one.add_argument("topic", metavar="TOPIC")
+    deleting.add_argument("topics", metavar="TOPIC", nargs="+")
+    deleting.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    creating.add_argument(
+        "--replication", type=positive, metavar="N", help="replicas of each partition (default: the cluster's default)"
+    )
+    creating.add_argument("--if-not-exists", action="store_true", help="a topic that exists is no error")
+    altering.add_argument("--unset", action="append", default=[], metavar="NAME", help="give a setting its default")
+    for one in (creating, altering):
+        more = "" if one is creating else "; more than now: keys may then go to other partitions"
+        one.add_argument("--partitions", type=positive, metavar="N", help=f"number of partitions{more}")
+        one.add_argument(
+            "--set",
+            dest="config",
+            type=_setting,
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help="a setting of the topic",
         )
-        parser.add_argument(
-            "--max-decompressed-bytes",
-            type=positive,
-            metavar="N",
-            help=f"bytes that a record batch may decompress to (default: {MOST_DECOMPRESSED})",
-        )
-    parser.add_argument("--servers", type=servers, metavar="HOST:PORT,...", help="Kafka; replaces the Kafka of --root")
-    services.add_root(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
-    parser.set_defaults(act=act, uncommitted=False, max_decompressed_bytes=None)
+    for one in (counting, tail):
+        _add_reading(one)
+    topic_tail.add_options(tail)
+    parser.set_defaults(run=run_action)
+
+
+def _action(actions: Any, name: str, line: str, act: Any) -> argparse.ArgumentParser:
+    parser = add_command(actions, name, line, *EXAMPLES[name])
+    add_brokers(parser)
+    parser.set_defaults(act=act)
     return parser
 
 
-async def _act(args: argparse.Namespace, brokers: str) -> None:
-    async with Reader(brokers, committed=not args.uncommitted) as reader:
-        await args.act(reader, args)
+def _add_reading(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--uncommitted", action="store_true", help="also read records of open and aborted transactions")
+    parser.add_argument(
+        "--max-decompressed-bytes",
+        type=positive,
+        metavar="N",
+        help=f"bytes that a record batch may decompress to (default: {MOST_DECOMPRESSED})",
+    )
 
 
-async def _list(reader: Reader, args: argparse.Namespace) -> None:
-    topics = sorted((await reader.topics()).items())
-    width = max((len(name) for name, _ in topics), default=0)
-    for name, count in topics:
-        print(json.dumps({"topic": name, "partitions": count}) if args.json else f"{name:<{width}} {count:>6}")
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, such as retention.ms=86400000")
+    return name, value
 
 
-async def _count(reader: Reader, args: argparse.Namespace) -> None:
-    start, end = await reader.earliest(args.topic), await reader.latest(args.topic)
+async def _list(args: argparse.Namespace, brokers: Brokers) -> None:
+    async with Reader(brokers.servers, **brokers.client()) as reader:
+        list_topics(await reader.topics(), as_json=args.json)
+
+
+def list_topics(topics: Mapping[str, int], *, as_json: bool) -> None:
+    width = max((len(name) for name in topics), default=0)
+    for name, count in sorted(topics.items()):
+        print(json.dumps({"topic": name, "partitions": count}) if as_json else f"{name:<{width}} {count:>6}")
+
+
+async def _describe(args: argparse.Namespace, brokers: Brokers) -> None:
+    async with opened(brokers) as (admin, reader):
+        found = await description(admin, reader, args.topic)
+    if args.json:
+        print(json.dumps(found))
+    else:
+        _tell(found)
+
+
+async def description(admin: Admin, reader: Reader, name: str) -> dict[str, Any]:
+    """What is known of a topic, as JSON can hold it; raises PenstockError if there is none.
+
+    Offsets and sizes are None where no leader can tell them; settings are those that are not Kafka's defaults.
+    """
+    topic = await _topic(admin, name)
+    led = all(one.leader >= 0 for one in topic.partitions)
+    first, end = (await reader.earliest(name), await reader.latest(name)) if led else ({}, {})
+    sizes = await admin.sizes(topic)
+    partitions = [
+        asdict(one)
+        | {"first": first.get(one.partition), "end": end.get(one.partition), "bytes": sizes.get(one.partition)}
+        for one in topic.partitions
+    ]
+    configs = [asdict(entry) for entry in await admin.configs(name) if entry.source != DEFAULT]
+    return {
+        "topic": name,
+        "id": topic.id,
+        "internal": topic.internal,
+        "replication": max((len(one.replicas) for one in topic.partitions), default=0),
+        "under_replicated": [one.partition for one in topic.partitions if len(one.in_sync) < len(one.replicas)],
+        "partitions": partitions,
+        "configs": configs,
+    }
+
+
+async def _topic(admin: Admin, name: str) -> TopicInfo:
+    try:
+        return await admin.topic(name)
+    except UnknownTopicOrPartition as error:
+        raise unknown("topic", name, await admin.topics()) from error
+
+
+def _tell(found: Mapping[str, Any]) -> None:
+    partitions = found["partitions"]
+    print(f"topic        {found['topic']}{' (internal)' if found['internal'] else ''}")
+    print(f"id           {found['id'] or '-'}")
+    print(f"partitions   {len(partitions)} with {_counted(found['replication'], 'replica')}")
+    if all(one["bytes"] is not None for one in partitions):
+        print(f"size         {_size(sum(one['bytes'] for one in partitions))}, without copies")
+    for entry in found["configs"]:
+        value = "(secret)" if entry["value"] is None else entry["value"]
+        print(f"setting      {entry['name']}={value} ({entry['source']})")
+    print()
+    rows = [("PARTITION", "LEADER", "REPLICAS", "IN SYNC", "FIRST", "END", "OFFSETS", "SIZE"), *map(_row, partitions)]
+    for line in aligned(rows):
+        print(line)
+    if missing := found["under_replicated"]:
+        print(f"\npartitions without all their replicas: {', '.join(map(str, missing))}; see that all brokers run")
+
+
+def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
+    known = one["first"] is not None and one["end"] is not None
+    return (
+        str(one["partition"]),
+        "none" if one["leader"] < 0 else str(one["leader"]),
+        ",".join(map(str, one["replicas"])),
+        ",".join(map(str, one["in_sync"])) or "-",
+        str(one["first"]) if known else "-",
+        str(one["end"]) if known else "-",
+        str(one["end"] - one["first"]) if known else "-",
+        "-" if one["bytes"] is None else _size(one["bytes"]),
+    )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _size(count: float) -> str:
+    for unit in UNITS:
+        if count < 1024 or unit == UNITS[-1]:
+            break
+        count /= 1024
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+
+
+async def _create(args: argparse.Namespace, brokers: Brokers) -> None:
+    async with opened(brokers) as (admin, reader):
+        try:
+            made = await admin.create_topic(
+                args.topic,
+                partitions=args.partitions or -1,
+                replication=args.replication or -1,
+                configs=dict(args.config),
+            )
+        except InvalidConfig as error:
+            raise await _wrong_setting(admin, args, error) from error
+        except InvalidReplicationFactor as error:
+            raise PenstockError(
+                str(error), where=f"Kafka at {brokers}", next="give --replication at most as many as there are brokers"
+            ) from error
+        if not made and not args.if_not_exists:
+            raise PenstockError(
+                f"there is a topic {args.topic} already",
+                where=f"Kafka at {brokers}",
+                next=f"see it: penstock topics describe {args.topic}, or give --if-not-exists",
+            )
+        topic = await admin.topic(args.topic, is_new=True)
+        found = await description(admin, reader, args.topic) if args.json else None
+    replicas = _counted(len(topic.partitions[0].replicas), "replica")
+    shape = f"{_counted(len(topic.partitions), 'partition')} with {replicas}"
+    verb = "created" if made else "exists:"
+    print(json.dumps(found) if found else f"{verb} {args.topic}, {shape}")
+
+
+async def _alter(args: argparse.Namespace, brokers: Brokers) -> None:
+    if not (args.partitions or args.config or args.unset):
+        raise PenstockError(
+            "nothing to change",
+            where=f"topic {args.topic}",
+            next="give --partitions, --set NAME=VALUE or --unset NAME",
+        )
+    async with opened(brokers) as (admin, reader):
+        topic = await _topic(admin, args.topic)
+        before = {entry.name: entry.value for entry in await admin.configs(args.topic)}
+        if args.partitions is not None and args.partitions <= len(topic.partitions):
+            raise PenstockError(
+                f"the topic has {len(topic.partitions)} partitions, and Kafka only adds some",
+                where=f"topic {args.topic}",
+                next="give --partitions a larger number, or copy the topic to a new one",
+            )
+        for name in args.unset:
+            if name not in before:
+                raise _unknown_setting(name, before, args.topic)
+        if args.config or args.unset:
+            try:
+                await admin.alter_configs(args.topic, dict.fromkeys(args.unset) | dict(args.config))
+            except InvalidConfig as error:
+                raise await _wrong_setting(admin, args, error) from error
+        if args.partitions is not None:
+            await admin.create_partitions(args.topic, args.partitions)
+        await _tell_changes(args, admin, reader, before, len(topic.partitions))
+
+
+async def _tell_changes(
+    args: argparse.Namespace, admin: Admin, reader: Reader, before: Mapping[str, str | None], count: int
+) -> None:
+    if args.json:
+        print(json.dumps(await description(admin, reader, args.topic)))
+        return
+    after = {entry.name: entry.value for entry in await admin.configs(args.topic)}
+    for name in [*args.unset, *(name for name, _ in args.config)]:
+        print(f"{name}: was {before.get(name)}, is {after.get(name)}")
+    if args.partitions is not None:
+        print(f"partitions: was {count}, is {args.partitions}")
+        print("New records of a key may go to another partition than its earlier ones.", file=sys.stderr)
+
+
+async def _wrong_setting(admin: Admin, args: argparse.Namespace, error: KafkaError) -> PenstockError:
+    """The error for a setting that the broker refuses, with the names that are near to an unknown one."""
+    topics = await admin.topics()
+    any_topic = args.topic if args.topic in topics else next(iter(topics), None)
+    known = {entry.name: entry.value for entry in await admin.configs(any_topic)} if any_topic else {}
+    for name, _ in args.config:
+        if known and name not in known:
+            return _unknown_setting(name, known, args.topic)
+    return PenstockError(error.detail or str(error), where=f"topic {args.topic}", next="correct the setting's value")
+
+
+def _unknown_setting(name: str, known: Mapping[str, Any], topic: str) -> PenstockError:
+    step = near(name, known) or 'see "Topic Configs" in the documentation of Kafka'
+    return PenstockError(f"Kafka has no setting {name} of topics", where=f"topic {topic}", next=step)
+
+
+async def _delete(args: argparse.Namespace, brokers: Brokers) -> None:
+    async with opened(brokers) as (admin, reader):
+        # All names are looked up before the first topic is gone.
+        for name in args.topics:
+            if (await _topic(admin, name)).internal:
+                raise PenstockError(
+                    f"{name} is a topic of Kafka itself", where=f"Kafka at {brokers}", next="leave it: Kafka needs it"
+                )
+        for name in args.topics:
+            if not args.yes:
+                first, end = await reader.earliest(name), await reader.latest(name)
+                held = sum(end[p] - first[p] for p in end)
+                question = f"Delete the topic {name} with {held} offsets in {len(end)} partitions, for ever?"
+                confirm(question, where=f"topic {name}", command=f"topics delete {name}")
+            await admin.delete_topic(name)
+            print(json.dumps({"topic": name, "deleted": True}) if args.json else f"deleted {name}")
+
+
+async def _count(args: argparse.Namespace, brokers: Brokers) -> None:
+    async with Reader(brokers.servers, committed=not args.uncommitted, **brokers.client()) as reader:
+        await count(reader, args)
+
+
+async def count(reader: Reader, args: argparse.Namespace) -> None:
+    try:
+        start, end = await reader.earliest(args.topic), await reader.latest(args.topic)
+    except UnknownTopicOrPartition as error:
+        raise unknown("topic", args.topic, await reader.topics()) from error
     counts = dict.fromkeys(start, 0)
     async with aclosing(_read(reader, args, start, end)) as tables:
         async for partition, table in tables:
@@ -117,110 +335,7 @@ async def _count(reader: Reader, args: argparse.Namespace) -> None:
         print(json.dumps(found) if args.json else f"{partition:<9} {records:>12} {offsets:>12}")
 
 
-async def _tail(reader: Reader, args: argparse.Namespace) -> None:
-    left: float = args.limit or float("inf")
-    form = _as_json if args.json else _as_text
-    async with aclosing(_records(reader, args)) as found:
-        async for some in found:
-            shown = some[: int(min(left, len(some)))]
-            sys.stdout.writelines(f"{form(record)}\n" for record in shown)
-            sys.stdout.flush()
-            left -= len(shown)
-            if not left:
-                return
-
-
-async def _records(reader: Reader, args: argparse.Namespace) -> AsyncGenerator[list[Record], None]:
-    """The records that `tail` shows, a few at a time."""
-    if args.start is None:
-        start = await reader.latest(args.topic)
-        yield await _last(reader, args, start)
-    elif isinstance(args.start, datetime):
-        start = await reader.at_time(args.topic, (args.start - START) // timedelta(milliseconds=1))
-    else:
-        start = await getattr(reader, args.start)(args.topic)
-    async with aclosing(_read(reader, args, start)) as tables:
-        async for partition, table in tables:
-            for some in _rows(partition, table):
-                yield some
-
-
 def _read(
-    reader: Reader, args: argparse.Namespace, start: Mapping[int, int], end: Mapping[int, int] | None = None
+    reader: Reader, args: argparse.Namespace, start: Mapping[int, int], end: Mapping[int, int]
 ) -> AsyncGenerator[tuple[int, pa.Table], None]:
     return reader.read(args.topic, start=start, end=end, max_decompressed_bytes=args.max_decompressed_bytes)
-
-
-async def _last(reader: Reader, args: argparse.Namespace, end: Mapping[int, int]) -> list[Record]:
-    """The last records of all partitions by time; reads further back where gaps in the offsets leave too few."""
-    first, width = await reader.earliest(args.topic), args.limit or SHOWN
-    wanted = width
-    found: dict[int, deque[Record]] = {}
-    left = list(end)
-    while left:
-        start = {p: max(first[p], end[p] - width) for p in left}
-        found |= {p: deque(maxlen=wanted) for p in left}
-        async with aclosing(_read(reader, args, start, {p: end[p] for p in left})) as tables:
-            async for partition, table in tables:
-                for some in _rows(partition, table.slice(max(0, table.num_rows - wanted))):
-                    found[partition] += some
-        # Any partition may have the newest records, so each needs as many as are wanted, or all that it has.
-        left = [p for p in left if len(found[p]) < wanted and start[p] > first[p]]
-        width *= 8
-    records = [record for some in found.values() for record in some]
-    return sorted(records, key=itemgetter("timestamp", "partition", "offset"))[-wanted:]
-
-
-def _rows(partition: int, table: pa.Table) -> Iterator[list[Record]]:
-    """Rows as Python objects, as each becomes a line; times in milliseconds, as some do not fit a datetime."""
-    at = table.schema.get_field_index("timestamp")
-    table = table.set_column(at, "timestamp", table["timestamp"].cast(pa.int64()))
-    for batch in table.to_batches(max_chunksize=ROWS):
-        yield [{"partition": partition} | row for row in batch.to_pylist()]
-
-
-def _as_text(record: Record) -> str:
-    key = "(null)" if record["key"] is None else _text(record["key"])
-    value = "(tombstone)" if record["value"] is None else _text(record["value"])
-    return f"{record['partition']}\t{record['offset']}\t{_time(record['timestamp'])}\t{key}\t{value}"
-
-
-def _text(data: bytes) -> str:
-    """Bytes as one line, with control characters escaped, as they could control the terminal."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return f"base64:{base64.b64encode(data).decode()}"
-    return UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-
-
-def _as_json(record: Record) -> str:
-    headers = [[one["key"], _plain(one["value"])] for one in record["headers"]]
-    parts = {"timestamp": _time(record["timestamp"]), "key": _plain(record["key"]), "value": _plain(record["value"])}
-    return json.dumps({name: record[name] for name in ("partition", "offset")} | parts | {"headers": headers})
-
-
-def _plain(data: bytes | None) -> str | dict[str, str] | None:
-    try:
-        return None if data is None else data.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data or b"").decode()}
-
-
-def _time(ms: int) -> str:
-    try:
-        return (START + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except OverflowError:
-        return str(ms)
-
-
-def _start(text: str) -> str | datetime:
-    if text in ("earliest", "latest"):
-        return text
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not earliest, latest or a time such as 2026-05-31T12:00:00"
-        ) from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
+from penstock.plans import require_classic
+
 LIMITS = {
     "org.apache.avro.limits.bytes.maxLength": 16 << 20,
     "org.apache.avro.limits.string.maxLength": 16 << 20,
@@ -18,6 +20,7 @@ JAVA_OPTIONS = " ".join(f"-D{name}={most}" for name, most in LIMITS.items())
 
 def limit(spark: SparkSession) -> None:
     """Set the limits that are not set yet, in the driver's JVM, where the tasks of a local session run."""
+    require_classic(spark, "Avro")
     assert spark._jvm
     system = spark._jvm.System
     for name, most in LIMITS.items():

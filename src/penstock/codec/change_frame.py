@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
+from typing import Literal, TypeAlias, get_args
 
 from pyspark.sql import Column, functions as F, types as st
 
@@ -136,7 +137,8 @@ def _in_order(kind: CqlType, spark: st.DataType) -> CqlType:
 # and user types (null when all their fields are null or empty), at any depth. A null collection in a tuple or user type
 # becomes empty, as the connector's driver reads it.
 
-IMAGES = ("none", "full", "only-updated")
+Images: TypeAlias = Literal["none", "full", "only-updated"]
+IMAGES = get_args(Images)
 COLLECTIONS = ("list", "set", "map")
 
 

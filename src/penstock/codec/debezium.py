@@ -8,6 +8,7 @@ drops, become `d` events with a `range` member and no tombstone.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Literal, TypeAlias, get_args
 
 from pyspark.sql import Column, DataFrame, functions as F
 
@@ -20,10 +21,14 @@ from penstock.codec.text_formats import Json
 from penstock.codec.typed_records import Codec, Records, Transform
 from penstock.errors import PenstockError
 
-PLACES = ("kafka-key", "kafka-headers", "payload-key", "payload-before", "payload-after", "payload-diff")
-PLACEMENT = ("kafka-key", "payload-after", "payload-before")
+Place: TypeAlias = Literal[
+    "kafka-key", "kafka-headers", "payload-key", "payload-before", "payload-after", "payload-diff"
+]
+PLACES = get_args(Place)
+PLACEMENT: tuple[Place, ...] = ("kafka-key", "payload-after", "payload-before")
 PAYLOAD_KEY = "key"
-OPERATIONS = ("c", "u", "d", "r")
+Operation: TypeAlias = Literal["c", "u", "d", "r"]
+OPERATIONS = get_args(Operation)
 
 
 def events(
@@ -31,21 +36,22 @@ def events(
     *,
     prefix: str,
     topic: str | Column | None = None,
-    format: str = "advanced",
-    images: str | tuple[str, str] = "full",
+    format: envelope.EventFormat = "advanced",
+    images: change_frame.Images | tuple[change_frame.Images, change_frame.Images] = "full",
     schemas: bool = False,
     tombstones: bool = True,
-    placement: Sequence[str] = PLACEMENT,
+    placement: Sequence[Place] = PLACEMENT,
     payload_key_name: str = PAYLOAD_KEY,
-    skipped: Collection[str] = (),
+    skipped: Collection[Operation] = (),
     transforms: Sequence[Transform] = (),
     key: Codec | None = None,
     value: Codec | None = None,
 ) -> DataFrame:
     """Encode a change frame as Debezium events.
 
-    The result has the columns `topic string`, `key` and `value` (string or binary, depending on the codec), and with
-    the placement `kafka-headers` also `headers array<struct<key: string, value: binary>>`. Rows keep their order, and a
+    The result has the columns `topic string`, `key` and `value` (string or binary, depending on the codec), with the
+    placement `kafka-headers` also `headers array<struct<key: string, value: binary>>`, and `timestamp`, the time of the
+    change, from which `kafka.sink` measures the delay and which it does not write. Rows keep their order, and a
     tombstone follows its delete. A change with a `problem` (`bad_values="problem"` of `cdc.read`) gives no record,
     because it has nulls in place of values.
 

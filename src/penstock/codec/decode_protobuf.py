@@ -9,6 +9,7 @@ Only fields that the columns have are read from a message, at any depth. Google'
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -98,8 +99,11 @@ def decode_values(of: ProtobufDecoder, values: pa.Array) -> pa.Array:
 def compiled(text: str, where: str) -> bytes:
     """Compile a .proto file and its imports to a serialized FileDescriptorSet.
 
+    Some clients register a file that is compiled already, as base64; registries other than Confluent's keep it so.
     Raises PenstockError if grpcio-tools is not installed or the file does not compile.
     """
+    if (described := _described(text)) is not None:
+        return described
     try:
         from grpc_tools import protoc
     except ImportError as missing:
@@ -122,17 +126,31 @@ def compiled(text: str, where: str) -> bytes:
         return (place / "set").read_bytes()
 
 
+def _described(text: str) -> bytes | None:
+    """The FileDescriptorSet of a registered FileDescriptorProto, with the files of Google that it imports."""
+    try:
+        file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+        pool = descriptor_pool.Default()
+        found = descriptor_pb2.FileDescriptorSet()
+        for name in file.dependency:
+            pool.FindFileByName(name).CopyToProto(found.file.add())
+    except (ValueError, DecodeError, KeyError):
+        return None
+    found.file.append(file)
+    return bytes(found.SerializeToString())
+
+
 def columns_of(files_of: bytes, wanted: Sequence[str] | None, where: str) -> st.StructType:
     """The columns of the file's first message, or only the columns in `wanted`.
 
     Raises PenstockError if the type of a column contains itself: Spark has no recursive types.
     """
-    message = next(_messages(files_of))
+    message = next(messages_of(files_of))
     fields = [field for field in message.fields if wanted is None or field.name in wanted]
     return st.StructType([st.StructField(field.name, _type(field, (message,), where)) for field in fields])
 
 
-def _messages(files_of: bytes) -> Iterator[Descriptor]:
+def messages_of(files_of: bytes) -> Iterator[Descriptor]:
     """The messages at the top of the file, in order."""
     found = descriptor_pb2.FileDescriptorSet.FromString(files_of)
     pool = descriptor_pool.DescriptorPool()
@@ -141,6 +159,17 @@ def _messages(files_of: bytes) -> Iterator[Descriptor]:
     last = found.file[-1]
     for message in last.message_type:
         yield pool.FindMessageTypeByName(f"{last.package}.{message.name}".lstrip("."))
+
+
+def class_at(tops: Sequence[Descriptor], path: list[int]) -> Any:
+    """The message class at this path of indexes below the top-level messages; None if there is none."""
+    messages, found = tops, None
+    for place in path:
+        if place >= len(messages):
+            return None
+        found = messages[place]
+        messages = found.nested_types
+    return None if found is None else message_factory.GetMessageClass(found)
 
 
 def _type(field: FieldDescriptor, around: tuple[Descriptor, ...], where: str) -> st.DataType:
@@ -241,7 +270,7 @@ class _Decode:
     @cached_property
     def _tops(self) -> dict[int, list[Descriptor]]:
         """The top-level messages of each schema; built in the process that uses them."""
-        return {number: list(_messages(files_of)) for number, files_of in self._writers.items()}
+        return {number: list(messages_of(files_of)) for number, files_of in self._writers.items()}
 
     @cached_property
     def _readers(self) -> dict[tuple[str, str], Read | None]:
@@ -267,15 +296,7 @@ class _Decode:
             return None, f"not valid Protobuf for the schema {number}"
 
     def _class(self, number: int, path: list[int]) -> Any:
-        """The message class with this path of indexes; None if there is none."""
-        messages: Sequence[Any] = self._tops[number]
-        found = None
-        for place in path:
-            if place >= len(messages):
-                return None
-            found = messages[place]
-            messages = found.nested_types
-        return None if found is None else message_factory.GetMessageClass(found)
+        return class_at(self._tops[number], path)
 
     def _row(self, value: bytes | None) -> tuple[tuple[Any, ...], str | None]:
         """The columns of a record, and the reason if it cannot be read."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, get_args
 
 from pyspark.sql import Column, functions as F
 
@@ -29,7 +30,8 @@ LEGACY_COLUMNS = ("delta", "deleted")
 """Columns of the change frame that the legacy format needs in addition to the columns of every event."""
 ROW_DELETES = (3, -3)
 PARTITION_DELETES = (4, -4)
-FORMATS = ("advanced", "legacy", "extended")
+EventFormat: TypeAlias = Literal["advanced", "legacy", "extended"]
+FORMATS = get_args(EventFormat)
 TOMBSTONE = "penstock_tombstone"
 """The column that distinguishes a delete's tombstone from the delete."""
 

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal, TypeAlias, get_args
 
 from penstock.codec.avro import Avro
 from penstock.codec.protobuf import Protobuf
-from penstock.codec.registry import Registry, Subjects
+from penstock.codec.registry import Registry, SubjectNames, Subjects
 from penstock.codec.text_formats import Csv, Json, JsonSchema
 from penstock.codec.typed_records import Codec
 from penstock.errors import PenstockError
 
+Format: TypeAlias = Literal["json", "avro", "protobuf", "json-schema", "csv"]
+FORMATS: tuple[Format, ...] = get_args(Format)
 REGISTERED: dict[str, Callable[[Subjects], Codec]] = {
     "avro": Avro,
     "protobuf": Protobuf,
     "json-schema": JsonSchema,
 }
 """Formats whose schemas are in a registry."""
-FORMATS = ("json", *REGISTERED, "csv")
 
 
 def codec(
-    format: str, *, registry: Registry | str | None = None, subjects: str = "topic", schemas: bool = False
+    format: Format, *, registry: Registry | str | None = None, subjects: SubjectNames = "topic", schemas: bool = False
 ) -> Codec:
     """Return the codec of a format: "json", "avro", "protobuf", "json-schema" or "csv".
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 
 from pyspark.sql import Column, DataFrame, functions as F, types as st
 
+from penstock.delays import REASONS
+
 PROBLEM = "problem"
 HEADERS = st.ArrayType(st.StructType().add("key", st.StringType()).add("value", st.BinaryType()))
 TYPE = (
@@ -104,3 +106,47 @@ def good_changes(changes: DataFrame) -> DataFrame:
 def shown(text: Column) -> Column:
     """The beginning of a value in quotes, for a message."""
     return F.concat(F.lit("'"), F.substring(text, 1, _SHOWN), F.lit("'"))
+
+
+# The reasons as few classes, so that metrics can count them: a reason itself has parts of the value.
+
+UNREADABLE = "unreadable"
+BEGINNINGS = {
+    "no_value": ("no value",),
+    "not_utf8": ("not valid UTF-8",),
+    "not_json": ("not a JSON object", "an array, not an object"),
+    "not_framed": ("not in Confluent's wire format",),
+    "unknown_schema": ("the registry had no schema",),
+    "not_of_schema": ("not valid Avro", "not valid Protobuf", "no valid message indexes", "the schema "),
+    "missing_field": ("missing or null: ",),
+    "wrong_time": ("no time in ", "the time ", "a time out of range"),
+    "too_large": ("RECORDS_TOO_LARGE",),
+    UNREADABLE: ("RECORDS_UNREADABLE", "cannot be read: "),
+    "wrong_type": ("values of other types: ", "a number with an exponent"),
+}
+"""How the reasons of each class begin."""
+PATTERNS = {
+    "not_csv": r"^not \d+ values: ",
+    "wrong_type": r"^\S.{0,200} is not a valid ",
+}
+
+
+def reason_number(reason: Column) -> Column:
+    """The number in `delays.REASONS` of the class of a reason; null where `reason` is null."""
+    number = F.when(reason.isNull(), F.lit(None).cast("int"))
+    for name, beginnings in BEGINNINGS.items():
+        for text in beginnings:
+            number = number.when(reason.startswith(text), REASONS.index(name))
+    for name, pattern in PATTERNS.items():
+        number = number.when(reason.rlike(pattern), REASONS.index(name))
+    return number.otherwise(REASONS.index("other"))
+
+
+def problem_counts() -> list[Column]:
+    """The metrics of a frame with the column `problem`: its rows, those with a problem, and these by reason.
+
+    `delays.bad_records` reads the last one. It is a histogram with a bin for each reason, which is exact and costs good
+    rows next to nothing; a sum for each reason costs more than the sink's own counts.
+    """
+    reasons = F.histogram_numeric(reason_number(F.col("problem.reason")), F.lit(len(REASONS) + 3))
+    return [F.count(F.lit(1)).alias("records"), F.count(PROBLEM).alias("problems"), reasons.alias("reasons")]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from http import HTTPStatus
 from http.client import HTTPException
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from urllib.request import Request, urlopen
@@ -38,7 +38,7 @@ MOST = 16 << 20
 MOST_REFUSED = 64 << 10
 """The most bytes that are read of an error answer."""
 PAUSES = (0.1, 0.3, 1.0)  # seconds before each further attempt
-LEVELS = (
+Level: TypeAlias = Literal[
     "BACKWARD",
     "BACKWARD_TRANSITIVE",
     "FORWARD",
@@ -46,7 +46,8 @@ LEVELS = (
     "FULL",
     "FULL_TRANSITIVE",
     "NONE",
-)
+]
+LEVELS = get_args(Level)
 
 
 class RegistryUnavailable(PenstockError):
@@ -99,7 +100,7 @@ class Registry:
         except _NotFound:
             return True
 
-    def set_compatibility(self, level: str, subject: str | None = None) -> None:
+    def set_compatibility(self, level: Level, subject: str | None = None) -> None:
         """Set the compatibility level of a subject, or without `subject` the registry's default level.
 
         `level` is BACKWARD, FORWARD or FULL, each also with _TRANSITIVE, or NONE.
@@ -139,6 +140,21 @@ class Registry:
             )
             for one in found
         ]
+
+    def schema(self, number: int) -> tuple[str, str]:
+        """Return text and kind (AVRO, PROTOBUF or JSON) of the schema with this id.
+
+        Raises PenstockError if there is none, or if it refers to schemas of other subjects.
+        """
+        found = self.ask("GET", f"/schemas/ids/{number}", None, "")
+        text = _member(found, "schema", str, self.url)
+        if found.get("references"):
+            raise PenstockError(
+                f"the schema {number} refers to schemas of other subjects, which are not read",
+                where=self.url,
+                next="register it as one text",
+            )
+        return text, _member({"schemaType": "AVRO"} | found, "schemaType", str, self.url)
 
     def ask(self, method: str, path: str, body: Any, subject: str) -> Any:
         """Send a request and return the answer; a transient fault is retried, at the next URL if there are several."""
@@ -312,6 +328,8 @@ def _by_both(topic: str, side: Side, record: str) -> str:
     return f"{topic}-{record}"
 
 
+SubjectNames: TypeAlias = Literal["topic", "record", "topic-record"]
+"""Rules for the names of subjects; see `Subjects`."""
 STRATEGIES: dict[str, Callable[[str, Side, str], str]] = {
     "topic": _by_topic,
     "record": _by_record,

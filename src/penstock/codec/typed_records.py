@@ -12,10 +12,13 @@ from typing import Literal, Protocol
 
 from pyspark.sql import Column, DataFrame, functions as F, types as st
 
+from penstock import delays
 from penstock.codec.connect_schema import NAMES, Schema, avro_name
 from penstock.errors import PenstockError
 
 Side = Literal["key", "value"]
+TIMESTAMP = "timestamp"
+"""The column with the times of records; Kafka's sources have the same name."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class Records:
         return replace(self, keep=condition if self.keep is None else self.keep & condition)
 
     def encoded(self, key: Codec, value: Codec) -> DataFrame:
-        """A frame with `topic string`, `key`, `value`, and `headers` if there are headers."""
+        """A frame with `topic string`, `key`, `value`, and `headers` and `timestamp` if the records have them."""
         # A topic that is computed for each row cannot name a subject; the subject is then the name of the schema.
         topic = self.topic if isinstance(self.topic, str) else ""
         parts = () if self.key is None else (self.key, *self.other_keys)
@@ -69,7 +72,8 @@ class Records:
         if self.headers is not None:
             columns.append(self.headers.alias("headers"))
         kept = self.frame if self.keep is None else self.frame.where(self.keep)
-        return kept.select(*columns)
+        times = delays.event_time(kept)
+        return kept.select(*columns, *([] if times is None else [times.alias(TIMESTAMP, metadata=delays.MARK)]))
 
 
 def _first(columns: Sequence[Column]) -> Column:

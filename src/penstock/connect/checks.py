@@ -15,6 +15,7 @@ from penstock.connect.properties import FREE, properties
 from penstock.connect.providers import Provided
 from penstock.connect.secrets import Hiding, is_secret, masked, of_config, unrestored
 from penstock.connect.transforms import transform_chain
+from penstock.delivery import Delivery
 from penstock.errors import PenstockError
 from penstock.kafka import kafka_sink
 from penstock.paths import is_file
@@ -142,7 +143,7 @@ def _tls(values: Mapping[str, Any]) -> Problems:
 
 
 def _producer(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
-    delivery = "exactly-once" if values["exactly.once.support"] == "required" else "at-least-once"
+    delivery: Delivery = "exactly-once" if values["exactly.once.support"] == "required" else "at-least-once"
     for name, text in config.items():
         if name.startswith(OVERRIDE):
             try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,12 @@ from penstock.connect.connector_store import PAUSED, STARTED, Kept
 from penstock.connect.heartbeat import Heartbeats
 from penstock.connect.offsets import Offsets
 from penstock.connect.providers import Provided
+from penstock.connect.running_task import FAILED, RUNNING, UNASSIGNED, RunningTask, key_of, trace_of
 from penstock.connect.secrets import Secrets
-from penstock.connect.task import FAILED, RUNNING, RunningTask, Setup, Task, trace_of
+from penstock.connect.task import Setup, Task
 from penstock.errors import PenstockError
+from penstock.run.life_signs import Observer
+from penstock.watch.meters import Meters
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +32,10 @@ PAUSE = 5.0
 
 @dataclass(frozen=True)
 class World:
-    """What all connectors of a worker share; `checkpoints` is the folder of their checkpoints."""
+    """What all connectors of a worker share; `checkpoints` is the folder of their checkpoints.
+
+    `observer` makes one for each task.
+    """
 
     spark: SparkSession
     servers: str
@@ -37,6 +43,8 @@ class World:
     provided: Provided = field(default_factory=Provided)
     producer: Mapping[str, str] = field(default_factory=dict)
     secrets: Secrets = field(default_factory=Secrets)
+    meters: Meters = field(default_factory=Meters)
+    observer: Callable[[], Observer] = Observer
 
 
 class Connector:
@@ -46,26 +54,30 @@ class Connector:
         self.name, self.kept, self._world = name, kept, world
         self.offsets = Offsets(world.checkpoints, name)
         self.tasks: list[RunningTask] = []
-        self.trace = ""
+        self.trace = self.waits_for = ""
+        """Why it failed; what it waits for before it has tasks."""
         self.setup: Setup | None = None
         self.active: set[str] = set()
         self._heartbeats: Heartbeats | None = None
         self._stopping = threading.Event()
         self._starter: threading.Thread | None = None
+        self._most_tasks = 0
 
     @property
     def state(self) -> str:
         """The connector's own state in the REST API."""
         if self.kept.state != STARTED:
             return self.kept.state
-        return FAILED if self.trace else RUNNING
+        if self.trace:
+            return FAILED
+        return UNASSIGNED if self.waits_for else RUNNING
 
     def start(self) -> None:
         """Start in the background, if its stored state is STARTED."""
         if self.kept.state != STARTED:
             return
         self._stopping.clear()
-        self.trace = ""
+        self.trace, self.waits_for = "", "the tables of its database"
         self._starter = threading.Thread(target=self._start, name=f"{self.name}-start", daemon=True)
         self._starter.start()
 
@@ -83,6 +95,11 @@ class Connector:
             task.wait()
         if self.kept.state != PAUSED:
             self.tasks = []
+
+    def remove(self) -> None:
+        """Stop for good."""
+        self.halt()
+        self._keep_meters([])
 
     def change(self, kept: Kept) -> None:
         """Continue with another configuration or state."""
@@ -111,12 +128,16 @@ class Connector:
                 self.name, self._world.servers, checked.values, checked.config, self._world.producer
             )
             tables = self._find_tables(checked.values)
-            self.tasks = [self._run(task) for task in self._shares(setup, tables)]
+            tasks = self._shares(setup, tables)
+            self._keep_meters(tasks)
+            self.tasks = [self._run(task) for task in tasks]
             if self.tasks:
                 self._heartbeats = Heartbeats(self._world.spark, setup, self.offsets.read_to)
         except Exception as error:
             self.trace = self._world.secrets.hide(trace_of(error))
             log.error("connector %s failed: %s", self.name, self.trace)
+        finally:
+            self.waits_for = ""
 
     def _find_tables(self, values: Mapping[str, Any]) -> list[str]:
         """The tables; waits for a database that does not answer until this connector is stopped."""
@@ -127,6 +148,7 @@ class Connector:
                 if not error.retriable:
                     raise
                 why = self._world.secrets.hide(str(error))
+                self.waits_for = f"its database: {why}"
                 log.warning("connector %s waits for its database: %s", self.name, why)
             self._stopping.wait(PAUSE)
         return []
@@ -137,7 +159,21 @@ class Connector:
         return [Task(setup, number, tuple(tables[number::count]), starts) for number in range(count)]
 
     def _run(self, task: Task) -> RunningTask:
-        return RunningTask(task, self._world.spark, self.offsets.folder, self._wrote, self._world.secrets.hide)
+        world = self._world
+        hide, folder = world.secrets.hide, self.offsets.folder
+        return RunningTask(task, world.spark, folder, self._wrote, hide, world.meters, world.observer())
+
+    def _keep_meters(self, tasks: Sequence[Task]) -> None:
+        """Forget the meters of all queries but those of these tasks: a table that moved would be shown twice."""
+        meters = self._world.meters
+        for number in range(len(tasks), self._most_tasks):
+            meters.forget(key_of(self.name, number))
+        self._most_tasks = max(self._most_tasks, len(tasks))
+        with meters.lock:
+            for task in tasks:
+                if meter := meters.pipelines.get(key_of(self.name, task.number)):
+                    wanted = {f"{self.name}.{table}" for table in task.tables}
+                    meter.queries = {name: one for name, one in meter.queries.items() if name in wanted}
 
     def _wrote(self, query: str) -> None:
         """Record that a batch of this query, whose name contains its table, is in Kafka."""

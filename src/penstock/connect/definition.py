@@ -17,7 +17,6 @@ Check = Callable[[Any], str | None]
 
 REQUIRED: Any = object()
 """The default of a property that must be given."""
-HIDDEN = "[hidden]"
 INERT = "Accepted for compatibility, without effect here."
 RANGES = {"INT": (-(2**31), 2**31 - 1), "LONG": (-(2**63), 2**63 - 1)}
 

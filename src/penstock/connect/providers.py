@@ -43,9 +43,9 @@ class Provider:
         if not self._allows(place):
             return None
         if self.kind == "file":
-            return read_properties(_read(place, "latin-1")).get(key) if is_file(place) else None
+            return read_properties(read_text(place, "latin-1")).get(key) if is_file(place) else None
         file = place / key
-        return _read(file, "utf-8") if file.name == key and is_file(file) else None
+        return read_text(file, "utf-8") if file.name == key and is_file(file) else None
 
     def _allows(self, place: Path) -> bool:
         try:
@@ -121,7 +121,8 @@ class Provided:
         return found
 
 
-def _read(file: Path, encoding: str) -> str:
+def read_text(file: Path, encoding: str) -> str:
+    """A file's text; raises OSError for one of more than `LARGEST` bytes."""
     with file.open("rb") as opened:
         data = opened.read(LARGEST + 1)
     if len(data) > LARGEST:

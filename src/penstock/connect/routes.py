@@ -69,7 +69,7 @@ def _create(worker: ConnectWorker, ask: RestRequest) -> Answer:
     if state is None:
         raise RestError(400, f"Invalid initial state {wanted}; it must be one of {', '.join(INITIAL)}")
     worker.create(name, config, state)
-    return 201, _info(worker.get(name))
+    return 201, _info_of_new(worker.get(name))
 
 
 def _get(worker: ConnectWorker, ask: RestRequest) -> Answer:
@@ -86,8 +86,9 @@ def _get_config(worker: ConnectWorker, ask: RestRequest) -> Answer:
 
 
 def _put_config(worker: ConnectWorker, ask: RestRequest) -> Answer:
-    new = worker.configure(ask.name, as_config(ask.body))
-    return 201 if new else 200, _info(worker.get(ask.name))
+    if worker.configure(ask.name, as_config(ask.body)):
+        return 201, _info_of_new(worker.get(ask.name))
+    return 200, _info(worker.get(ask.name))
 
 
 def _patch_config(worker: ConnectWorker, ask: RestRequest) -> Answer:
@@ -167,6 +168,11 @@ def _tables(connector: Connector, tables: Sequence[str]) -> dict[str, str]:
     """The tables of a task; empty if their names come from a reference."""
     refers = REFERENCE.search(connector.kept.config.get(TABLES, ""))
     return {} if refers else {TABLES: ",".join(tables)}
+
+
+def _info_of_new(connector: Connector) -> dict[str, Any]:
+    """As in Connect the answer to a creation names no tasks, even if some have started meanwhile."""
+    return {**_info(connector), "tasks": []}
 
 
 def _info(connector: Connector) -> dict[str, Any]:

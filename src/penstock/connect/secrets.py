@@ -13,25 +13,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import quote, quote_plus
 
-from penstock.connect.definition import HIDDEN
 from penstock.connect.properties import properties
 from penstock.connect.providers import REFERENCE, ResolvedConfig
+from penstock.secret_settings import HIDDEN, has_secret_name, logins, without_logins
 
-SECRET = re.compile(
-    r"passw(or)?d|passphrase|passcode|(^|[._-])(pass|pwd)($|[._-])|secret|token|jaas|user\.info|\.key$"
-    # The source of credentials is not a secret.
-    r"|credential(?!s\.(source|provider))|(private|api|access)[._-]?key",
-    re.IGNORECASE,
-)
 _TYPES = {each.name: each.type for each in properties()}
-_ALIAS = re.compile(r"(transforms|predicates)\.[^.]*\.")
-_LOGIN_IN_QUERY = re.compile(
-    r"[?&;](?:user|username)?(?:password|passwd|pwd|secret|token|api[_-]?key|access[_-]?key)=([^&;,\s]+)", re.IGNORECASE
-)
 _ASSIGNED = re.compile(
     r"[\w.]*(?:passw|secret|token|credential)[\w.]*\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s;,\"']+))", re.IGNORECASE
 )
-_URL_OF_LIST = re.compile(r"\s+|,(?=\s*[A-Za-z][A-Za-z0-9+.-]*://)")
 _PIECE = re.compile(r"[^\s,;:=@/\"']{4,}")
 SHORT = 4
 """In characters: shorter secrets are replaced as whole words only, as they would match too much of a message."""
@@ -43,7 +32,7 @@ def is_secret(name: str) -> bool:
     """Whether a property's value is a secret: by its type if the property is known, else by its name."""
     if name in _TYPES:
         return _TYPES[name] == "PASSWORD"
-    return bool(SECRET.search(_ALIAS.sub("", name, 1)))
+    return has_secret_name(name)
 
 
 def masked(config: Mapping[str, str]) -> dict[str, str]:
@@ -62,7 +51,7 @@ def restored(config: Mapping[str, str], kept: Mapping[str, str]) -> dict[str, st
 def unrestored(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Errors of hidden values that were not restored, as pairs of property and message."""
     for name, text in config.items():
-        if HIDDEN in text and (is_secret(name) or any(HIDDEN in login for login in _logins(text))):
+        if HIDDEN in text and (is_secret(name) or any(HIDDEN in login for login in logins(text))):
             yield (
                 name,
                 f"{HIDDEN} is shown instead of a secret, and this connector has no secret in this property. "
@@ -80,7 +69,7 @@ def of_config(given: ResolvedConfig) -> dict[str, str]:
             pieces = [*text.split(","), *_PIECE.findall(text)] if len(text) <= MOST else []
             found |= {piece: reference for piece in (text, *pieces) if len(piece.strip()) >= SHORT}
     for name, text in given.config.items():
-        secrets = [*_logins(text)]
+        secrets = [*logins(text)]
         if is_secret(name):
             secrets += [text, *_assigned(text), *(line for line in text.splitlines() if len(line) > 2 * SHORT)]
             secrets += [text.partition(":")[2]] if name.endswith("user.info") else []
@@ -120,7 +109,7 @@ class Hiding:
     def __call__(self, text: str) -> str:
         if self._pattern is not None:
             text = self._pattern.sub(lambda match: self._shown[match[0]], text)
-        return _without_logins(text)
+        return without_logins(text)
 
 
 class HidingFormatter(logging.Formatter):
@@ -138,29 +127,7 @@ def _masked(name: str, text: str) -> str:
     if is_secret(name):
         # A reference shows only the source of a secret.
         return text if REFERENCE.fullmatch(text) else HIDDEN
-    return _without_logins(text)
-
-
-def _without_logins(text: str) -> str:
-    for login in dict.fromkeys(_logins(text)):
-        text = text.replace(f":{login}@", f":{HIDDEN}@").replace(f"//{login}@", f"//{HIDDEN}@")
-        text = text.replace(f"={login}", f"={HIDDEN}")
-    return text
-
-
-def _logins(text: str) -> Iterator[str]:
-    """The secret parts of URLs in a string: the password before `@`, or the user without one, and those of queries."""
-    if "://" not in text:
-        return
-    for url in _URL_OF_LIST.split(text):
-        _, scheme, rest = url.partition("://")
-        login, at, _ = rest.rpartition("@")
-        if scheme and at and login:
-            user, colon, password = login.partition(":")
-            if secret := password if colon else user:
-                yield secret
-        for match in _LOGIN_IN_QUERY.finditer(rest):
-            yield match[1]
+    return without_logins(text)
 
 
 def _assigned(text: str) -> Iterator[str]:

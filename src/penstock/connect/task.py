@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-import math
-import threading
-import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock import cdc, kafka
+from penstock.cdc.cdc_options import Image
 from penstock.codec.connect_schema import topic_name
 from penstock.codec.debezium import OPERATIONS
 from penstock.codec.typed_records import Records, Transform
@@ -23,17 +19,9 @@ from penstock.connect.checks import OVERRIDE
 from penstock.connect.converters import converter
 from penstock.connect.transforms.transform_chain import chain
 from penstock.database.table_catalog import split_name
-from penstock.errors import PenstockError
+from penstock.delivery import AT_LEAST_ONCE, EXACTLY_ONCE, Delivery
 from penstock.kafka.kafka_sink import KafkaSink
 from penstock.query import Query, write
-from penstock.run.life_signs import Observer
-from penstock.run.supervise import PipelineRun, Stop
-
-log = logging.getLogger(__name__)
-
-RUNNING, FAILED, UNASSIGNED = "RUNNING", "FAILED", "UNASSIGNED"
-ENDED = "ENDED"
-"""The state of a stopped task; not a state of the REST API."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +42,10 @@ class Setup:
         own = {name.removeprefix(OVERRIDE): text for name, text in self.config.items() if name.startswith(OVERRIDE)}
         return {**self.producer, **own}
 
-    def sink(self, delivery: str | None = None) -> KafkaSink:
+    def sink(self, delivery: Delivery | None = None) -> KafkaSink:
         """The sink of its records."""
-        chosen = delivery or ("exactly-once" if self.values["exactly.once.support"] == "required" else "at-least-once")
+        once = self.values["exactly.once.support"] == "required"
+        chosen = delivery or (EXACTLY_ONCE if once else AT_LEAST_ONCE)
         return kafka.sink(servers=self.servers, options=self.settings, delivery=chosen)
 
     def topic(self, table: str) -> str:
@@ -126,7 +115,7 @@ class Task:
             images=read_images(values),
             start=self.starts.get(table) or start(values),
             confidence=timedelta(milliseconds=values["scylla.confidence.window.size"]),
-            consistency=reached.consistency,
+            consistency=values["scylla.consistency.level"],
             page_size=page or 5000,
             latency=values["penstock.latency"],
             bad_values="problem" if values["errors.tolerance"] == "all" else "stop",
@@ -157,58 +146,9 @@ def shape(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def read_images(values: Mapping[str, Any]) -> tuple[str, str]:
+def read_images(values: Mapping[str, Any]) -> tuple[Image, Image]:
     """The images (before, after) to read from the log for the events."""
     if values["cdc.output.format"] == "legacy":
         return "full" if values["experimental.preimages.enabled"] else "none", "none"
     before, after = (values[f"cdc.include.{side}"] for side in ("before", "after"))
     return "none" if before == "none" else "full", "none" if after == "none" else "full"
-
-
-def trace_of(error: Exception) -> str:
-    """What a status shows of an error: the message, with the traceback if nobody expected the error."""
-    return str(error) if isinstance(error, PenstockError) else "".join(traceback.format_exception(error))
-
-
-# A running task: a thread that keeps its queries running, and its state for the REST API.
-
-
-class RunningTask(Observer):
-    """Starts immediately; ends after `ask_to_stop`, or after a failure that a retry cannot help."""
-
-    def __init__(
-        self,
-        task: Task,
-        spark: SparkSession,
-        checkpoints: Path,
-        progress: Callable[[str], None],
-        hide: Callable[[str], str],
-    ) -> None:
-        self.task, self._progress, self._hide = task, progress, hide
-        self.state, self.trace = RUNNING, ""
-        self._stop = Stop(threading.Event(), threading.Event())
-        self._run = PipelineRun(task, spark, checkpoints, self._stop, self, tries=math.inf)
-        self._thread = threading.Thread(target=self._supervise, name=f"{task.name}-{task.number}", daemon=True)
-        self._thread.start()
-
-    def ask_to_stop(self) -> None:
-        """Finish the batch in flight and start no other."""
-        self._stop.gently.set()
-
-    def wait(self) -> None:
-        """Wait until it has ended."""
-        self._thread.join()
-
-    def _supervise(self) -> None:
-        try:
-            self._run.supervise()
-            self.state = ENDED
-        except Exception as error:
-            self.state, self.trace = FAILED, self._hide(trace_of(error))
-            log.error("task %s-%d failed: %s", self.task.name, self.task.number, self.trace)
-
-    def say(self, line: str) -> None:
-        log.warning("%s", self._hide(line))
-
-    def batch(self, name: str, batch: Mapping[str, Any]) -> None:
-        self._progress(name)

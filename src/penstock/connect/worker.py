@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from penstock.connect.checks import Checked, check
 from penstock.connect.connector import Connector, World
 from penstock.connect.connector_store import PAUSED, STARTED, STOPPED, ConnectorStore, Kept
+from penstock.connect.running_task import ENDED, FAILED, UNASSIGNED
 from penstock.connect.secrets import restored
-from penstock.connect.task import ENDED, FAILED, UNASSIGNED
 from penstock.rest import RestError
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ class ConnectWorker:
         with self._changes:
             connector = self.get(name)
             self.store.remove(name)
-            connector.halt()
+            connector.remove()
             del self._connectors[name]
 
     def restart(self, name: str, *, tasks: bool, only_failed: bool) -> None:
@@ -109,18 +109,18 @@ class ConnectWorker:
         return tasks[number]
 
     def status(self, name: str) -> Json:
+        """Kafka Connect's status; `waits_for` says besides what keeps a part from running, or holds it up."""
         connector = self.get(name)
         about = {"state": connector.state, "worker_id": self.address}
-        if connector.trace:
-            about["trace"] = connector.trace
+        about |= _told(connector.trace, connector.waits_for)
         tasks: list[Json] = []
         for task in connector.tasks:
             # An ended task that did not fail is about to be replaced.
             state = UNASSIGNED if task.state == ENDED else task.state
             state = PAUSED if connector.kept.state == PAUSED else state
-            tasks.append({"id": task.task.number, "state": state, "worker_id": self.address})
-            if task.trace:
-                tasks[-1]["trace"] = task.trace
+            waits_for = "" if state == PAUSED else task.waits_for
+            about_task = {"id": task.task.number, "state": state, "worker_id": self.address}
+            tasks.append(about_task | _told(task.trace, waits_for))
         return {"name": name, "connector": about, "tasks": tasks, "type": "source"}
 
     def with_stopped(self, name: str, act: Callable[[Connector], T]) -> T:
@@ -165,3 +165,8 @@ class ConnectWorker:
         else:
             self._connectors[name] = Connector(name, kept, self.world)
             self._connectors[name].start()
+
+
+def _told(trace: str, waits_for: str) -> Json:
+    """The fields that a status has only if there is something to say."""
+    return ({"trace": trace} if trace else {}) | ({"waits_for": waits_for} if waits_for else {})

@@ -13,22 +13,22 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as st
 from pyspark.sql.pandas.types import to_arrow_type
 
-from penstock.cdc.cdc_options import CdcSettings, settings
+from penstock.cdc.cdc_options import CdcSettings, option_text, settings
 from penstock.cdc.cdc_source import CdcStreamReader
 from penstock.cdc.cdc_tables import frame_schema
 from penstock.cdc.generations import FIRST_TOKEN, LAST_TOKEN, MICROSECOND, now_micros
 from penstock.cdc.log_pages import fetch_pages
 from penstock.cdc.planner import describe as describe_logged, retrying
-from penstock.config import duration, duration_text
+from penstock.config import Duration, duration
 from penstock.database import Page
-from penstock.database.access import Access
+from penstock.database.access import Access, AccessOptions
 from penstock.database.bad_values import decoded
 from penstock.database.cells import indexed
 from penstock.database.columns import Cells
@@ -149,12 +149,12 @@ def global_table(
     *,
     hosts: str,
     columns: Sequence[str],
-    refresh: timedelta | str | None = None,
-    every: timedelta | str = "1 second",
-    confidence: timedelta | str = "30 seconds",
+    refresh: Duration | None = None,
+    every: Duration = "1 second",
+    confidence: Duration = "30 seconds",
     memory: int = 512 << 20,
     folder: str = "",
-    **access: Any,
+    **access: Unpack[AccessOptions],
 ) -> GlobalTable:
     """The `columns` of a table "keyspace.table" with a single primary key column, for `join.enrich`.
 
@@ -166,11 +166,10 @@ def global_table(
     Raises PenstockError if the table or a column does not exist, the key has several columns or an unsupported type, or
     the table has neither a log nor `refresh`.
     """
-    Access.of(hosts, access, where=WHERE)
-    given = {name: str(value).lower() if isinstance(value, bool) else value for name, value in access.items()}
-    times = {"confidence": duration_text(duration(confidence, name="confidence"))}
+    Access.of(hosts, access, where=WHERE, function=global_table)
+    given = {name: option_text(name, value) for name, value in [*access.items(), ("confidence", confidence)]}
     about = {"table": table, "hosts": hosts, "latency": "low", "page_size": str(PAGE_ROWS)}
-    chosen = settings({**about, **times, **given})
+    chosen = settings({**about, **given})
     found = retrying(chosen, "describing the table", lambda: describe(connection(chosen.access).rows, table))
     logged = found.log_name in table_names(connection(chosen.access).rows, found.keyspace)
     _require(found, columns, logged or refresh is not None)

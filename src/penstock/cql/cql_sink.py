@@ -12,12 +12,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import ClassVar, Literal, TypeAlias, Unpack, get_args
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as st
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from penstock.config import duration
+from penstock import delays
+from penstock.config import Duration, duration
 from penstock.cql.cql_writer import (
     DELETE,
     MAX_TTL,
@@ -30,16 +31,18 @@ from penstock.cql.cql_writer import (
     require_kind,
     used_by,
 )
-from penstock.database.access import Access
+from penstock.database.access import Access, AccessOptions
 from penstock.database.requests import RequestLimits
 from penstock.database.table_catalog import canonical
 from penstock.delivery import EXACTLY_ONCE
 from penstock.errors import PenstockError
+from penstock.plans import require_classic
 from penstock.query import Batch, KeyedFrame, batch_millis, in_batches
 from penstock.schema import CqlTable
 from penstock.upsert import Newest, require_key
 
-MODES = ("insert", "upsert")
+Mode: TypeAlias = Literal["insert", "upsert"]
+MODES = get_args(Mode)
 WHERE = "cql.sink"
 
 
@@ -47,6 +50,7 @@ WHERE = "cql.sink"
 class CqlSink:
     """A sink for one or several tables; created and checked by `sink`."""
 
+    counts_delays: ClassVar[bool] = True
     table: str | Column
     tables: tuple[CqlTable, ...]
     access: Access
@@ -64,20 +68,27 @@ class CqlSink:
 
     def records(self, frame: DataFrame) -> DataFrame:
         """The tables' columns with fitting types, and the control columns; raises if the frame does not fit."""
+        return self._timed(frame).drop(delays.TIME)
+
+    def _timed(self, frame: DataFrame) -> DataFrame:
+        """The same with the times of the rows' events, if the frame has them."""
         controls = self._controls(frame)
-        wanted = check(frame, self.tables, ignored=used_by(frame, controls))
+        wanted = check(frame, self.tables, ignored=used_by(frame, controls) | {delays.TIME})
         made = [canonical(frame, name, kind).alias(name) for name, kind in wanted.items()]
-        return frame.select(*made, *controls)
+        times = delays.event_micros(frame)
+        return frame.select(*made, *controls, *([] if times is None else [times]))
 
     def stream(self, frame: DataFrame) -> DataStreamWriter:
         """The writer of a query with only this sink."""
-        return in_batches(frame, self.save)
+        return in_batches(delays.timed(frame), self.save)
 
     def save(self, frame: DataFrame, batch: Batch) -> None:
         """Write the rows of one batch; writing it again changes nothing."""
+        require_classic(frame, "cql.sink")
         began = batch_micros(frame.sparkSession, batch) if self.timestamp is None else 0
         writer = CqlWriter(self.access, self.tables, self.mode, began, self.limits)
-        self.records(frame).mapInArrow(writer, "rows bigint").collect()
+        with delays.failures(batch.query):
+            delays.add_rows(batch.query, self._timed(frame).mapInArrow(writer, delays.SCHEMA).collect())
 
     def keyed(self, table: KeyedFrame) -> Newest:
         """The sink for a table's rows; see `write`."""
@@ -111,15 +122,15 @@ def sink(
     table: str | Column,
     *,
     hosts: str,
-    mode: str = "insert",
+    mode: Mode = "insert",
     tables: Sequence[str] = (),
     delete: str | Column | None = None,
-    ttl: timedelta | str | Column | None = None,
+    ttl: Duration | Column | None = None,
     timestamp: str | Column | None = None,
     in_flight: int = RequestLimits.in_flight,
-    timeout: timedelta | str = RequestLimits.timeout,
-    patience: timedelta | str = RequestLimits.patience,
-    **access: Any,
+    timeout: Duration = RequestLimits.timeout,
+    patience: Duration = RequestLimits.patience,
+    **access: Unpack[AccessOptions],
 ) -> CqlSink:
     """A sink for `penstock.write` to "keyspace.table", or to the table of `tables` that the column `table` names.
 
@@ -133,7 +144,7 @@ def sink(
     not exist or has counters, or if columns do not fit.
     """
     _check_arguments(mode, table, tables)
-    reach = Access.of(hosts, access, where=WHERE)
+    reach = Access.of(hosts, access, where=WHERE, function=sink)
     limits = RequestLimits(in_flight, duration(timeout, name="timeout"), duration(patience, name="patience"))
     lifetime = _lifetime(ttl)
     names = [table] if isinstance(table, str) else list(tables)
@@ -156,7 +167,7 @@ def _not_keyed(what: str, next: str) -> PenstockError:
     return PenstockError(what, where=WHERE, next=next)
 
 
-def _lifetime(ttl: timedelta | str | Column | None) -> timedelta | str | Column | None:
+def _lifetime(ttl: Duration | Column | None) -> timedelta | str | Column | None:
     """A column or its name is returned as it is; any other value must be a duration."""
     if ttl is None or isinstance(ttl, Column) or (isinstance(ttl, str) and not re.match(r"\s*\d", ttl)):
         return ttl

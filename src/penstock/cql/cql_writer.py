@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ from cassandra.query import UNSET_VALUE
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, functions as F, types as st
 
+from penstock import delays
 from penstock.database.access import Access
 from penstock.database.cql_connection import connection
 from penstock.database.encode_cells import as_bytes, encode
@@ -34,7 +36,10 @@ _BIGINT, _INT = CqlType("bigint"), CqlType("int")
 
 @dataclass(frozen=True)
 class CqlWriter:
-    """Writes the record batches of a task; `began` is the first row's write timestamp in microseconds."""
+    """Writes the record batches of a task, and gives a row of counts (`delays`).
+
+    `began` is the first row's write timestamp in microseconds.
+    """
 
     access: Access
     tables: tuple[CqlTable, ...]
@@ -43,18 +48,20 @@ class CqlWriter:
     limits: RequestLimits
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        done = 0
+        written, size, repeated = delays.DelayCounts(), 0, list[int]()
         for batch in batches:
-            for table, rows, times in self._by_table(batch, self._times(batch, done)):
-                statements = _Rows(table, rows, times, self.mode).statements()
-                requests = together(self.access, table.keyspace, statements, self.limits)
-                self._send(table, requests)
-            done += batch.num_rows
-        yield pa.RecordBatch.from_pydict({"rows": pa.array([done], pa.int64())})
+            batch, events = delays.split(batch)
+            for table, rows, times in self._by_table(batch, self._times(batch, written.rows)):
+                made = _Rows(table, rows, times, self.mode)
+                requests = together(self.access, table.keyspace, made.statements(), self.limits)
+                self._send(table, requests, repeated.append)
+                size += made.size
+            written.acknowledged(batch.num_rows, events)
+        yield written.counts(bytes=size, retries=sum(repeated)).batch()
 
-    def _send(self, table: CqlTable, requests: Sequence[Request]) -> None:
-        where = table.full_name
-        send_all(self.access, table.keyspace, requests, self.limits, what="writing", where=where, table=table)
+    def _send(self, table: CqlTable, requests: Sequence[Request], repeated: Callable[[int], None]) -> None:
+        known: dict[str, Any] = {"where": table.full_name, "table": table, "repeated": repeated}
+        send_all(self.access, table.keyspace, requests, self.limits, what="writing", **known)
 
     def _times(self, batch: pa.RecordBatch, done: int) -> pa.Array:
         """The write timestamp of each row; it grows within a task, so that of two rows with a key the last wins."""
@@ -80,11 +87,12 @@ class CqlWriter:
 
 
 class _Rows:
-    """Rows of one table as statements."""
+    """Rows of one table as statements; `size` is the bytes of their values."""
 
     def __init__(self, table: CqlTable, batch: pa.RecordBatch, times: pa.Array, mode: str) -> None:
         self.table, self.batch, self.times = table, batch, times
         kinds = {column.name: column.type for column in table.columns}
+        self.size = 0
         self.names = [name for name in batch.schema.names if name in kinds]
         self.key = [column.name for column in (*table.partition_key, *table.clustering_key)]
         for name in self.key:
@@ -99,6 +107,7 @@ class _Rows:
                 raise too_long(longest)
         except PenstockError as error:
             raise PenstockError(error.what, where=f"{self.table.full_name}.{name}", next=error.next) from None
+        self.size += int(found.lengths.clip(min=0).sum(dtype="int64"))
         cells = as_bytes(found)
         return [absent if cell is None else cell for cell in cells] if absent else cells  # type: ignore[misc]
 

@@ -9,18 +9,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, functions as F, types as st
 
-from penstock.config import duration
+from penstock.config import Duration, duration
 from penstock.cql.cql_writer import described
 from penstock.cql.row_cache import MEASURED, Measures, RowCache, measured
-from penstock.database.access import Access
+from penstock.database.access import Access, AccessOptions
 from penstock.database.requests import RequestLimits
 from penstock.database.row_fetch import RowFetch
 from penstock.database.table_catalog import canonical, require_fit
@@ -41,13 +40,13 @@ def lookup(
     hosts: str,
     on: str | Sequence[str] | Mapping[str, str],
     columns: Sequence[str] | Mapping[str, str],
-    ttl: timedelta | str,
+    ttl: Duration,
     name: str,
     cache: int = 100_000,
     in_flight: int = RequestLimits.in_flight,
-    timeout: timedelta | str = RequestLimits.timeout,
-    patience: timedelta | str = RequestLimits.patience,
-    **access: Any,
+    timeout: Duration = RequestLimits.timeout,
+    patience: Duration = RequestLimits.patience,
+    **access: Unpack[AccessOptions],
 ) -> DataFrame:
     """The frame with `columns` of the row of `table` ("keyspace.table") with the primary key `on`; null if none.
 
@@ -60,7 +59,7 @@ def lookup(
     Raises PenstockError if the table or a column does not exist, `on` is not its primary key, a type does not fit, or
     the frame already has a column of that name.
     """
-    reach = Access.of(hosts, access, where=WHERE)
+    reach = Access.of(hosts, access, where=WHERE, function=lookup)
     limits = RequestLimits(in_flight, duration(timeout, name="timeout"), duration(patience, name="patience"))
     found = described(reach, table, limits.patience)
     key = _key(frame, found, on)

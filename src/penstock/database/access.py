@@ -4,11 +4,30 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, TypedDict
 
+from penstock.config import keywords, require_known
 from penstock.errors import PenstockError
+
+Consistency: TypeAlias = Literal[
+    "ANY", "ONE", "TWO", "THREE", "QUORUM", "ALL", "LOCAL_QUORUM", "EACH_QUORUM", "SERIAL", "LOCAL_SERIAL", "LOCAL_ONE"
+]
+
+
+class AccessOptions(TypedDict, total=False):
+    """The arguments of functions that reach a cluster, besides `hosts`; `Access` describes them."""
+
+    user: str
+    password: str
+    local_dc: str
+    consistency: Consistency
+    tls: bool
+    ca: str
+    certificate: str
+    key: str
+    verify_hostname: bool
 
 
 class NoTls(PenstockError):
@@ -61,15 +80,16 @@ class Access:
         return made
 
     @classmethod
-    def of(cls, hosts: str, options: Mapping[str, Any], *, where: str) -> Access:
-        """Build it from the remaining arguments of a function.
+    def of(
+        cls, hosts: str, options: Mapping[str, Any], *, where: str, function: Callable[..., object] | None = None
+    ) -> Access:
+        """Build it from the remaining arguments of `function`, which users call by the name `where`.
 
         Raises PenstockError for an unknown argument or an address that is not valid.
         """
-        known = [field.name for field in fields(cls)]
-        for name in options:
-            if name not in known:
-                raise PenstockError(f"unknown argument {name!r}", where=where, next=f"use one of {', '.join(known)}")
+        if unknown := options.keys() - AccessOptions.__annotations__:
+            own = keywords(function) if function else ["hosts"]
+            require_known(sorted(unknown), [*own, *AccessOptions.__annotations__], where=where)
         made = cls(hosts, **options)
         if not made.endpoints():
             raise PenstockError("hosts has no address", where=where, next='write it as "10.0.0.1:9042,10.0.0.2:9042"')

@@ -7,9 +7,10 @@ has the same guarantees as separate statements. All statements must be safe to r
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -58,11 +59,13 @@ def send_all(
     what: str,
     where: str,
     table: CqlTable | None = None,
+    repeated: Callable[[int], None] | None = None,
 ) -> list[Page]:
     """Send the requests and return the answer to each; the answer to a write has no rows.
 
     `keyspace` is the keyspace of the partitions. If a request has several partitions, `by_owner` must have grouped
-    them. `table` is the table of the requests, if there is only one.
+    them. `table` is the table of the requests, if there is only one. `repeated` is called with the number of requests
+    that were sent again, if there are any.
 
     Raises DatabaseUnavailable after `limits.patience` of faults, SchemaChanged if the table has changed, and
     PenstockError if the database refuses a value or the user lacks a permission.
@@ -70,11 +73,11 @@ def send_all(
     answers: list[Page | None] = [None] * len(requests)
     place = f"{where} at {access.hosts}"
     # Only the first attempt asks the owner: after a fault it may be down, and any node can answer.
-    attempts = iter([True])
+    attempts, sent = iter([True]), count()
     try:
         retrying(
             lambda: _send_missing(
-                connection(access), requests, answers, limits, keyspace if next(attempts, False) else None
+                connection(access), requests, answers, limits, keyspace if next(attempts, False) else None, sent
             ),
             what=what,
             where=place,
@@ -83,6 +86,8 @@ def send_all(
     except InvalidRequest as error:
         texts = {text for request in requests for text, _ in request.statements}
         raise refusal(error, access, table, texts, what=what, where=place, patience=limits.patience) from error
+    if repeated and (more := next(sent) - len(requests)):
+        repeated(more)
     return [answer for answer in answers if answer is not None]
 
 
@@ -92,8 +97,12 @@ def _send_missing(
     answers: list[Page | None],
     limits: RequestLimits,
     keyspace: str | None,
+    sent: Iterator[int],
 ) -> None:
-    """Send the requests without an answer, to their owners if `keyspace` is given; raise a fault after all are done."""
+    """Send the requests without an answer, to their owners if `keyspace` is given; raise a fault after all are done.
+
+    `sent` counts the requests.
+    """
     hosts = owners(link, keyspace, [request.key for request in requests]) if keyspace else [None] * len(requests)
     waiting: deque[tuple[int, Any]] = deque()
     fault: Exception | None = None
@@ -103,6 +112,7 @@ def _send_missing(
         if len(waiting) >= limits.in_flight:
             fault = _receive(*waiting.popleft(), answers)
         waiting.append((number, _send(link, request, limits, hosts[number])))
+        next(sent)
     while waiting:
         fault = _receive(*waiting.popleft(), answers) or fault
     if fault:

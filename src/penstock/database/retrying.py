@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import time
@@ -27,9 +28,11 @@ from cassandra.protocol import OverloadedErrorMessage, RequestValidationExceptio
 
 from penstock.errors import PenstockError
 from penstock.signals import pause
-from penstock.waits import Wait
+from penstock.waits import Wait, span
 
 T = TypeVar("T")
+
+CHECK = "check the address and its port, and that the nodes are up and reachable"
 
 TRANSIENT = (
     ConnectionException,
@@ -70,11 +73,11 @@ def retrying(call: Callable[[], T], *, what: str, where: str, patience: timedelt
         except TRANSIENT as error:
             if time.monotonic() + delay > wait.since + wait.patience:
                 raise DatabaseUnavailable(
-                    f"{what} failed for {patience}: {_reason(error)}",
+                    f"{what} failed for {span(patience.total_seconds())}: {_reason(error)}",
                     where=where,
-                    next="check that the nodes are up and reachable; a restarted query continues where it stopped",
+                    next=f"{CHECK}; a restarted query continues where it stopped",
                 ) from error
-            wait.failed(_reason(error))
+            wait.failed(_reason(error), CHECK)
             pause(random.uniform(delay / 2, delay))
             delay = min(delay * 2, 2.0)
 
@@ -92,7 +95,7 @@ def telling(*, where: str, next: str) -> Iterator[None]:
         raise DatabaseUnavailable(
             f"the database does not answer: {_reason(error)}",
             where=where,
-            next="check the address, and that the nodes are up and reachable",
+            next=CHECK,
         ) from error
 
 
@@ -107,8 +110,17 @@ def _reason(error: Any) -> str:
         return "no address is known for the host; check its name"
     causes = getattr(error, "errors", None)
     if isinstance(causes, dict) and causes:
-        return "; ".join(f"{host}: {cause}" for host, cause in causes.items())
+        return "; ".join(f"{host}: {_cause(cause)}" for host, cause in causes.items())
     return f"{type(error).__name__}: {error}"
+
+
+def _cause(error: Any) -> str:
+    """Why a node did not answer: the system's words, or the driver's without its Python values."""
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    if isinstance(error, OperationTimedOut) and isinstance(error.errors, str):
+        return error.errors
+    return str(error)
 
 
 def _forbidden(error: Any, where: str) -> PenstockError:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
 
 from pyspark.sql import Column as SparkColumn, DataFrame, functions as F, types as st
 
 from penstock.errors import PenstockError
-from penstock.schema import Column, CqlTable, CqlType, Udts, parse_type, spark_type
+from penstock.schema import LOG_SUFFIX, Column, CqlTable, CqlType, Udts, parse_type, spark_type
 
 _NAME = re.compile(r'(\w+|"(?:[^"]|"")+")\.(\w+|"(?:[^"]|"")+")')
 
@@ -52,7 +54,7 @@ def describe(session: Any, name: str) -> CqlTable:
     keyspace, table = split_name(name)
     rows = _columns(session, keyspace, table)
     if not rows:
-        raise PenstockError(f"there is no table {keyspace}.{table}", next=_others(session, keyspace))
+        raise PenstockError(f"there is no table {keyspace}.{table}", next=_others(session, keyspace, table))
     udts = _udts(session, keyspace)
     columns = [Column(column, parse_type(kind, udts), role, position) for column, kind, role, position in rows]
     return CqlTable(keyspace, table, tuple(sorted(columns, key=lambda c: c.name.encode())))
@@ -63,10 +65,18 @@ def table_names(session: Any, keyspace: str) -> set[str]:
     return {name for (name,) in rows}
 
 
-def _others(session: Any, keyspace: str) -> str:
-    names = sorted(table_names(session, keyspace))
+def did_you_mean(keyspace: str, table: str, names: Iterable[str]) -> str:
+    """A question with the table that is near to a wrong name; "" if there is none."""
+    close = get_close_matches(table, names, 1)
+    return f"did you mean {keyspace}.{close[0]}? " if close else ""
+
+
+def _others(session: Any, keyspace: str, table: str) -> str:
+    names = sorted(name for name in table_names(session, keyspace) if not name.endswith(LOG_SUFFIX))
     if names:
-        return f"run CREATE TABLE, or use one of the tables in {keyspace}: {', '.join(names[:10])}"
+        near = did_you_mean(keyspace, table, names)
+        rest = f"CREATE TABLE, or use one of the tables in {keyspace}: {', '.join(names[:10])}"
+        return f"{near}Else run {rest}" if near else f"run {rest}"
     return f"check the name: keyspace {keyspace} does not exist or is empty"
 
 

@@ -9,18 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import mmap
+import re
 import struct
 import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from prometheus_client import generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 
+from penstock import __version__
+from penstock.exposition import lines_of, samples
 from penstock.ingest.exchange import InFlight
 from penstock.ingest.kafka_store import EventStore, Facts
 from penstock.ingest.listener import Listener
@@ -67,7 +75,8 @@ class IngestCounts:
             total += count
             buckets.append((bound, float(total)))
         text = "From the head of a request to its answer"
-        return HistogramMetricFamily("penstock_ingest_seconds", text, buckets=buckets, sum_value=self.seconds)
+        name = "penstock_ingest_request_duration_seconds"
+        return HistogramMetricFamily(name, text, buckets=buckets, sum_value=self.seconds)
 
 
 def _by_topic(name: str, text: str, counts: Mapping[str, int]) -> Metric:
@@ -95,6 +104,7 @@ def _now(in_flight: InFlight, listener: Listener, facts: Facts) -> Iterator[Metr
     yield CounterMetricFamily("penstock_ingest_refused_connections", text, value=listener.refused)
     if facts.spool is not None:
         yield _gauge("spool_bytes", "Bytes on disk", facts.spool)
+        yield _gauge("spool_limit_bytes", "The most bytes on disk; beyond, events are refused", facts.spool_limit or 0)
         waiting = GaugeMetricFamily(
             "penstock_ingest_waiting_bytes", "Bytes on disk for a topic that Kafka does not take", labels=("topic",)
         )
@@ -112,15 +122,16 @@ def _gauge(name: str, text: str, value: float) -> Metric:
 
 PERIOD = 0.5
 """Seconds between two reports. What a worker counted since its last report is lost when it is killed."""
-ROOM, ROOM_OF_TOPIC = 128 << 10, 16 << 10
-"""Most bytes of a report: a metric takes 50 to 300 bytes, and a topic has up to 30 metrics, with the longest names."""
+ROOM, ROOM_OF_TOPIC = 256 << 10, 32 << 10
+"""Most bytes of a report: a sample takes 50 to 400 bytes, and a topic has up to 60 samples, with the longest names."""
 HEAD = struct.Struct("<II")
 """The number of bytes in a half of a slot, and their CRC32C."""
 LASTING = ("counter", "histogram")
 """Kinds of metrics that continue when another process replaces one that died; the others end with it."""
 
-Sample = tuple[str, dict[str, str], float]
-"""Name, labels and value."""
+Sample = tuple[str, float]
+"""Series and value. A series is text, as `penstock.exposition` writes it: of names with a dictionary of labels each,
+reading and adding the reports of four workers with 100 topics took four times as long."""
 
 
 class Family(msgspec.Struct, array_like=True, frozen=True):
@@ -133,14 +144,8 @@ class Family(msgspec.Struct, array_like=True, frozen=True):
 
     @staticmethod
     def of(metric: Metric) -> Family:
-        samples = [(one.name, one.labels, float(one.value)) for one in metric.samples]
-        return Family(metric.name, metric.documentation, metric.type, samples)
-
-    def metric(self) -> Metric:
-        made = Metric(self.name, self.text, self.kind)
-        for sample in self.samples:
-            made.add_sample(*sample)
-        return made
+        found = [(series, float(value)) for series, value in samples(metric)]
+        return Family(metric.name, metric.documentation, metric.type, found)
 
 
 class Report(msgspec.Struct, array_like=True, frozen=True):
@@ -151,8 +156,10 @@ class Report(msgspec.Struct, array_like=True, frozen=True):
     facts: Facts | None
     in_flight: int
 
-    def over(self, before: Iterable[Family]) -> Report:
+    def over(self, before: Sequence[Family]) -> Report:
         """This report, plus what earlier processes counted."""
+        if not before:
+            return self
         return msgspec.structs.replace(self, families=merged([before, self.families]))
 
     def left(self) -> Report:
@@ -161,33 +168,23 @@ class Report(msgspec.Struct, array_like=True, frozen=True):
 
 
 def merged(parts: Iterable[Iterable[Family]]) -> list[Family]:
-    """Samples with the same name and labels added; of quantiles, which have no sum, the largest."""
+    """Samples of the same series added."""
     families: dict[str, Family] = {}
-    values: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
+    values: dict[str, dict[str, float]] = {}
     for family in (family for part in parts for family in part):
         families.setdefault(family.name, family)
         found = values.setdefault(family.name, {})
-        for name, labels, value in family.samples:
-            key = name, tuple(labels.items())
-            found[key] = max(found.get(key, value), value) if "quantile" in labels else found.get(key, 0.0) + value
-    samples = {
-        family: [(name, dict(labels), value) for (name, labels), value in found.items()]
-        for family, found in values.items()
-    }
-    return [Family(one.name, one.text, one.kind, samples[one.name]) for one in families.values()]
+        for series, value in family.samples:
+            found[series] = found.get(series, 0.0) + value
+    return [Family(one.name, one.text, one.kind, list(values[one.name].items())) for one in families.values()]
 
 
 def exposition(reports: Iterable[Report]) -> bytes:
     """The text of a scrape."""
-    return generate_latest(_Merged(merged(one.families for one in reports)))
-
-
-class _Merged(Collector):
-    def __init__(self, families: list[Family]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterator[Metric]:
-        return (one.metric() for one in self._families)
+    build = InfoMetricFamily("penstock_build", "The version of Penstock", value={"version": __version__})
+    families = [Family.of(build), *merged(one.families for one in reports)]
+    lines = (line for one in families for line in lines_of(one.name, one.text, one.kind, one.samples))
+    return "".join(lines).encode()
 
 
 def health(reports: Iterable[Report], now: float, silent: float) -> tuple[bool, dict[str, Any]]:
@@ -212,6 +209,39 @@ def health(reports: Iterable[Report], now: float, silent: float) -> tuple[bool, 
         waiting.update(facts.waiting)
     more = ({"spool": sum(spools)} if spools else {}) | ({"waiting": waiting} if waiting else {})
     return takes, told | more
+
+
+TOTALS = ("requests_total", "events_total", "bytes_total", "bad_events_total")
+# The names of topics are Kafka's, which have nothing to escape.
+_TOTAL = re.compile(rf'penstock_ingest_({"|".join(TOTALS)}){{.*?\btopic="([^"]*)"')
+
+
+def totals(reports: Iterable[Report]) -> dict[str, Any]:
+    """What all processes counted since the start, in all and by topic; requests for no known topic are in all."""
+    found: Counter[str] = Counter(dict.fromkeys(TOTALS, 0))
+    topics: dict[str, Counter[str]] = {}
+    for series, value in (sample for report in reports for family in report.families for sample in family.samples):
+        if match := _TOTAL.match(series):
+            name, topic = match.groups()
+            found[name] += int(value)
+            if topic:
+                topics.setdefault(topic, Counter(dict.fromkeys(TOTALS, 0)))[name] += int(value)
+    return {**found, "topics": topics}
+
+
+def current(reports: Sequence[Report], now: float, silent: float) -> dict[str, Any]:
+    """The fields of /status that change; it is waiting while Kafka is away, also if events are taken to disk."""
+    takes, told = health(reports, now, silent)
+    away, at = told["kafka"] != "ok", datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    error = {"at": at, "query": "", "what": told["problem"], "where": "", "next": "see the server's log", "trace": ""}
+    return {
+        "now": at,
+        "state": "waiting" if away else "running" if takes else "failed",
+        "waits_for": told["problem"] or "Kafka" if away else "",
+        "queries": [],
+        "ingest": {**told, **totals(reports)},
+        "errors": [] if takes or away else [error],
+    }
 
 
 def deaths(number: int) -> Metric:

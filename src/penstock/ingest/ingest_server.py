@@ -11,9 +11,9 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import uvloop
@@ -31,6 +31,7 @@ from penstock.ingest.ingest_metrics import (
     Report,
     WorkerReport,
     WorkerReports,
+    current,
     exposition,
     health,
     report,
@@ -205,6 +206,8 @@ class Site:
     readings: Mapping[str, EventFormat]
     bound: socket.socket
     tls: ssl.SSLContext | None
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """The fields of /status that stay the same: what runs here, and its graph."""
 
 
 def run(site: Site, connect: Callable[[], Clients], ready: Callable[[], None]) -> None:
@@ -312,8 +315,19 @@ def _pages(site: Site, store: EventStore, reports: Callable[[], list[Report]]) -
         takes, told = health(reports(), time.monotonic(), SILENT)
         return 200 if takes else 503, msgspec.json.encode(told), PLAIN
 
+    def ready() -> tuple[int, bytes, bytes]:
+        takes, told = health(reports(), time.monotonic(), SILENT)
+        why = [] if takes else [told["problem"] or "events are not taken now"]
+        said = {"status": told["status"], "problems": why}
+        return 200 if takes else 503, msgspec.json.encode(said), PLAIN
+
+    def status() -> tuple[int, bytes, bytes]:
+        return 200, msgspec.json.encode({**site.about, **current(reports(), time.monotonic(), SILENT)}), PLAIN
+
     return {
         "/health": healthy,
+        "/ready": ready,
+        "/status": status,
         "/metrics": lambda: (200, exposition(reports()), TYPE),
         "/openapi.json": lambda: (200, openapi, PLAIN),
         "/docs": lambda: (200, docs, b"text/html; charset=utf-8"),

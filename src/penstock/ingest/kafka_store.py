@@ -43,7 +43,8 @@ FORBIDDEN = (TopicAuthorizationFailed, ClusterAuthorizationFailed)
 class Facts(NamedTuple):
     """How a store is: whether it takes events, whether Kafka is "ok" or "away" and why, and its bytes on disk if any.
 
-    `waiting` has the bytes by topic that Kafka does not take, while it takes other topics.
+    `waiting` has the bytes by topic that Kafka does not take, while it takes other topics; `spool_limit` is the most
+    that the disk may have.
     """
 
     takes: bool
@@ -51,6 +52,7 @@ class Facts(NamedTuple):
     problem: str
     spool: int | None = None
     waiting: dict[str, int] = {}  # noqa: RUF012
+    spool_limit: int | None = None
 
 
 class EventStore(Protocol):

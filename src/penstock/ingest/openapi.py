@@ -117,8 +117,12 @@ def _pages() -> dict[str, Any]:
         "description": "Events are not taken now.",
         "content": {"application/json": {}},
     }
+    ready = get("Whether events are taken now", "application/json")
+    ready["get"]["responses"]["503"] = health["get"]["responses"]["503"]
     return {
         "/health": health,
+        "/ready": ready,
+        "/status": get("The state, the graph and the counts of the server", "application/json"),
         "/metrics": get("Metrics for Prometheus", "text/plain"),
         "/openapi.json": get("This document", "application/json"),
         "/docs": get("This document as a page", "text/html"),

@@ -114,7 +114,7 @@ class Spool:
     def facts(self) -> Facts:
         problem, broken = self._problem(), self._writer.broken
         said = broken or problem or self._reason()
-        return Facts(not broken, "away" if problem else "ok", said, self.size(), self._waiting())
+        return Facts(not broken, "away" if problem else "ok", said, self.size(), self._waiting(), self._most)
 
     async def close(self) -> None:
         await self._gather.finish()

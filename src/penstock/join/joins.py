@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, functions as F, types as st
 
-from penstock.config import duration, duration_text
+from penstock.config import Duration, duration, duration_text
 from penstock.errors import PenstockError
 from penstock.keyed_state.arrow_keys import (
     Numbers,
@@ -38,6 +37,7 @@ from penstock.table.table import Table, versioned
 if TYPE_CHECKING:
     from penstock.table.global_tables import GlobalTable
 
+InnerOrLeft: TypeAlias = Literal["inner", "left"]
 HOWS = ("inner", "left", "full")
 SIDE = "_side"
 LEFT, RIGHT = 0, 1
@@ -46,7 +46,7 @@ MOVED = "_moved"
 Mask = npt.NDArray[np.bool_]
 
 
-def tables(left: Table, right: Table, *, name: str, how: str = "inner") -> Table:
+def tables(left: Table, right: Table, *, name: str, how: Literal["inner", "left", "full"] = "inner") -> Table:
     """Joins two tables with the same key to a table; columns of a missing side are null.
 
     `how` is "inner", "left" or "full". The columns are the key, those of left, those of right, `version` (long) and
@@ -71,7 +71,7 @@ def tables(left: Table, right: Table, *, name: str, how: str = "inner") -> Table
     return _table(rows, logic, left.key, columns, left.key, name)
 
 
-def foreign_key(left: Table, right: Table, *, on: str, name: str, how: str = "inner") -> Table:
+def foreign_key(left: Table, right: Table, *, on: str, name: str, how: InnerOrLeft = "inner") -> Table:
     """Joins each row of `left` with the row of `right` whose key is in left's column `on`: a table with left's key.
 
     A change of a row of right changes all rows of left that point to it. `how` is "inner" or "left". The columns are as
@@ -108,7 +108,7 @@ def foreign_key(left: Table, right: Table, *, on: str, name: str, how: str = "in
     return _table(rows, logic, (on,), columns, left.key, name)
 
 
-def stream_table(stream: DataFrame, table: Table, *, name: str, how: str = "inner") -> DataFrame:
+def stream_table(stream: DataFrame, table: Table, *, name: str, how: InnerOrLeft = "inner") -> DataFrame:
     """Joins each row of a stream with the table's row for its key: the stream's columns, then the table's values.
 
     The stream needs the table's key columns. A row sees the table after the changes of the same batch. Rows without a
@@ -126,7 +126,9 @@ def stream_table(stream: DataFrame, table: Table, *, name: str, how: str = "inne
     return stateful(rows, logic, name=name, key=table.key, output=output, timed=False)
 
 
-def enrich(stream: DataFrame, table: Table | GlobalTable, *, on: str, name: str, how: str = "left") -> DataFrame:
+def enrich(
+    stream: DataFrame, table: Table | GlobalTable, *, on: str, name: str, how: InnerOrLeft = "left"
+) -> DataFrame:
     """Joins each row of a stream with the row of any kind of table whose key is in the stream's column `on`.
 
     Rows without a match have nulls, or with `how="inner"` are left out. docs/tables.md compares the kinds of tables.
@@ -155,8 +157,8 @@ def streams(
     *,
     on: str | Sequence[str],
     at: tuple[str, str],
-    within: timedelta | str,
-    how: str = "inner",
+    within: Duration,
+    how: Literal["inner", "left", "right", "full"] = "inner",
 ) -> DataFrame:
     """Pairs of rows of two streams with equal columns `on` and at most `within` between their times: Spark's join.
 

@@ -11,20 +11,22 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, Unpack
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as st
 
-from penstock import real_time
+from penstock import delays, real_time
 from penstock.codec.decode_avro import AvroDecoder
 from penstock.codec.decode_columns import CsvDecoder, Decoder, JsonDecoder, missing, once, struct_of
 from penstock.codec.decode_protobuf import ProtobufDecoder
-from penstock.codec.problem import PROBLEM, problem
+from penstock.codec.formats import Format
+from penstock.codec.problem import PROBLEM, problem, problem_counts
 from penstock.codec.registry import Registry
-from penstock.config import duration, duration_text
-from penstock.delivery import OURS, SPARKS
+from penstock.config import Duration, duration, duration_text, keywords, require_known
+from penstock.delivery import OURS, SPARKS, Client, is_marker_group
 from penstock.errors import PenstockError
 from penstock.kafka.source_format import FORMAT, READ, UNREADABLE, member
+from penstock.plans import parallelism
 
 if TYPE_CHECKING:
     from penstock.table.table import Table
@@ -63,17 +65,18 @@ def read(
     servers: str,
     name: str,
     schema: str | st.StructType | None = None,
-    format: str = "json",
+    format: Format = "json",
     at: str | None = None,
-    late: timedelta | str | None = None,
-    ahead: timedelta | str = "1 day",
+    late: Duration | None = None,
+    ahead: Duration = "1 day",
     registry: Registry | str | None = None,
     subject: str | None = None,
-    start: str = "earliest",
+    start: Literal["earliest", "latest"] | str = "earliest",
     batch: int | None = None,
     prefix: str = "",
-    client: str | None = None,
+    client: Client | None = None,
     fail_on_data_loss: bool = True,
+    group: str | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """The records of a topic as a stream with the columns of `schema`, Kafka's own, and `problem`.
@@ -88,10 +91,12 @@ def read(
     does not move the watermark. `start` is "earliest", "latest", or JSON with an offset per partition. `batch` is the
     most records of one batch. `client` is "penstock", or "spark" for Spark's own connector, the default in a pipeline
     of real-time mode. If records, partitions or the topic are gone before they were read, the query stops; with
-    `fail_on_data_loss` false it logs what is missing and continues. `options` are Kafka's, by name: TLS, SASL and those
-    in docs/streams.md; with "spark", that connector's.
+    `fail_on_data_loss` false it logs what is missing and continues. `group` is a consumer group to which the query's
+    position is committed, for tools that show the lag of groups; the query never reads it. `options` are Kafka's, by
+    name: TLS, SASL and those in docs/streams.md; with "spark", that connector's.
 
-    The query has the metrics `records` and `problems` under `name`. Raises `PenstockError` when the frame is built.
+    The query has the metrics `records`, `problems` and `reasons` (of problems, as numbers: `delays.bad_records`) under
+    `name`. Raises `PenstockError` when the frame is built.
     """
     if (at is None) != (late is None):
         raise _wrong("at and late must be given together", 'give both, as in at="ts", late="10 minutes"', topic)
@@ -107,6 +112,8 @@ def read(
         raise _wrong("batch= limits micro-batches, and real-time mode has none", "leave batch= out", topic)
     if client is None and real_time.is_building():
         client, given = SPARKS, {ISOLATION: "read_committed"} | given
+    if group is not None:
+        given |= {"group": _group(group, client, topic)}
     if client in (None, OURS):
         good = _good(time, decoder.schema, duration(ahead, name="ahead"))
         raw = _ours(spark, topic, servers, start, batch, decoder, good, given)
@@ -116,7 +123,8 @@ def read(
         raise _wrong(f"unknown client {client!r}", f"use {OURS!r} or {SPARKS!r}", topic)
     decoded = _decoded(raw, decoder)
     checked = _checked(decoded, decoder.schema, time, duration(ahead, name="ahead"))
-    meta = [F.col(_raw(column)).alias(prefix + column) for column in META]
+    marks = {"timestamp": delays.MARK}
+    meta = [F.col(_raw(column)).alias(prefix + column, metadata=marks.get(column)) for column in META]
     frame = checked.select(*(_field(name, time) for name in fields), *meta, PROBLEM)
     if time is not None and late is not None:
         delay = duration(late, name="late")
@@ -124,7 +132,18 @@ def read(
             frame = real_time.with_watermark(frame, time.column, prefix + "timestamp", delay)
         else:
             frame = frame.withWatermark(time.column, duration_text(delay))
-    return frame.observe(name, F.count(F.lit(1)).alias("records"), F.count(PROBLEM).alias("problems"))
+    return frame.observe(name, *problem_counts())
+
+
+def _group(group: str, client: Client | None, topic: str) -> str:
+    """The consumer group that is told the position; raises PenstockError if that is not possible."""
+    if client == SPARKS:
+        raise _wrong("group= needs our own client: Spark's client commits no positions", "leave group= out", topic)
+    if not group:
+        raise _wrong("group is empty", "give a name that no consumer uses as its group, or leave group= out", topic)
+    if is_marker_group(group):
+        raise _wrong(f"the group {group} is one of markers of an exactly-once sink", "give another name", topic)
+    return group
 
 
 @dataclass(frozen=True)
@@ -181,7 +200,7 @@ def _ours(
     from penstock.kafka.kafka_settings import KafkaSettings
     from penstock.kafka.kafka_source import KafkaTopic
 
-    given = {"servers": servers, "topic": topic, "start": start, "tasks": str(spark.sparkContext.defaultParallelism)}
+    given = {"servers": servers, "topic": topic, "start": start, "tasks": str(parallelism(spark))}
     if batch is not None:
         given["batch"] = str(batch)
     if isinstance(decoder, JsonDecoder) and not decoder.framed and members(decoder.schema):
@@ -268,7 +287,7 @@ def _field(name: str, time: _Time | None) -> Column:
 
 
 def decoder_of(
-    format: str,
+    format: Format,
     topic: str,
     schema: str | st.StructType | None,
     registry: Registry | str | None,
@@ -309,18 +328,37 @@ def _wrong(what: str, next: str, topic: str) -> PenstockError:
     return PenstockError(what, where=f"kafka.read of {topic}", next=next)
 
 
-def read_table(spark: SparkSession, topic: str, *, key: str, **settings: Any) -> Table:
+class TableOptions(TypedDict):
+    """The arguments of `read` that `read_table` takes."""
+
+    servers: str
+    name: str
+    schema: NotRequired[str | st.StructType | None]
+    format: NotRequired[Format]
+    registry: NotRequired[Registry | str | None]
+    subject: NotRequired[str | None]
+    start: NotRequired[Literal["earliest", "latest"] | str]
+    batch: NotRequired[int | None]
+    client: NotRequired[Client | None]
+    fail_on_data_loss: NotRequired[bool]
+    group: NotRequired[str | None]
+    options: NotRequired[Mapping[str, str] | None]
+
+
+def read_table(spark: SparkSession, topic: str, *, key: str, **settings: Unpack[TableOptions]) -> Table:
     """A compacted topic as a table by its record key; a record without a value deletes its row.
 
     The record key, read as a string, becomes the column `key`, in the type that the schema has for that column (default
     string). Columns: the schema's, `version long` (the offset), `deleted boolean`. `settings` are those of `read`,
-    without `at` and `late`. Records that cannot be read are left out; the metrics under `name` count them. Records
-    without a key, or with a key that is not a value of its type, are left out too, but not counted. Raises
-    `PenstockError` as `read` does.
+    without `at`, `late`, `ahead` and `prefix`. Records that cannot be read are left out; the metrics under `name` count
+    them. Records without a key, or with a key that is not a value of its type, are left out too, but not counted.
+    Raises `PenstockError` as `read` does.
     """
     # Here, because it loads what keeps state, for which others need not wait.
     from penstock.table.table import Table
 
+    known = [*keywords(read_table), *TableOptions.__annotations__]
+    require_known(settings, known, where=f"kafka.read_table of {topic}")
     rows = read(spark, topic, prefix=TABLE_PREFIX, **settings)
     deleted = F.coalesce(F.col("problem.reason") == NO_VALUE, F.lit(False))
     text = F.col(f"{TABLE_PREFIX}key").cast("string")
@@ -330,5 +368,6 @@ def read_table(spark: SparkSession, topic: str, *, key: str, **settings: Any) ->
     ]
     about = [F.col(f"{TABLE_PREFIX}offset").alias("version"), deleted.alias("deleted")]
     kept = rows.where(F.col("problem").isNull() | deleted)
-    keyed = kept.select(text.try_cast(kind).alias(key), *columns, *about).where(F.col(key).isNotNull())
-    return Table(keyed, (key,), "version", "deleted")
+    times = F.unix_micros(f"{TABLE_PREFIX}timestamp").alias(delays.TIME)
+    keyed = kept.select(text.try_cast(kind).alias(key), *columns, *about, times).where(F.col(key).isNotNull())
+    return Table(delays.hidden(keyed), (key,), "version", "deleted")

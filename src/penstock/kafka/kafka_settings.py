@@ -17,7 +17,7 @@ from penstock.wire.topic_records import MAX_BYTES, MORE_DECOMPRESSED
 
 SUBJECT = "kafka.read"
 EARLIEST, LATEST = "earliest", "latest"
-OWN = ("servers", "topic", "start", "batch", "tasks", "members", "good")
+OWN = ("servers", "topic", "start", "batch", "tasks", "members", "good", "group")
 DECOMPRESSED = "fetch.max.decompressed.bytes"
 KAFKAS = (
     *("isolation.level", "request.timeout.ms", "fetch.max.bytes", DECOMPRESSED, "ssl.truststore.location"),
@@ -51,7 +51,8 @@ class KafkaSettings:
     good: which records come without value and headers, because nobody reads those of a good one; None for none.
     lossy: if the next records are gone, continue with the remaining data instead of failing. max_decompressed: bytes to
     which a record batch may decompress. tolerant: a record batch that cannot be read becomes a row with a problem
-    instead of failing. patience: how long brokers may be unavailable before the query fails.
+    instead of failing. group: the consumer group that is told the position, "" for none. patience: how long brokers may
+    be unavailable before the query fails.
     """
 
     servers: str
@@ -68,6 +69,7 @@ class KafkaSettings:
     max_decompressed: int
     tolerant: bool
     security: Security
+    group: str = ""
     patience: timedelta = timedelta(minutes=5)
 
     @classmethod
@@ -93,6 +95,7 @@ class KafkaSettings:
             max_decompressed=_count(options, DECOMPRESSED, max_bytes + MORE_DECOMPRESSED),
             tolerant=_one_of(options, "failonunreadablebatch", "true", "false") == "false",
             security=Security.of({name: options[name] for name in SETTINGS if name in options}),
+            group=options.get("group", ""),
         )
 
     def reader(self) -> Reader:

@@ -1,4 +1,4 @@
-"""Frames to Kafka topics: as Debezium events, as structs in one of the formats, records unchanged, or dead letters.
+"""Frames to Kafka topics: changes as Debezium events, other frames as structs in one of the formats, or unchanged.
 
 They go through our own client (`kafka_writer`). With delivery "at-least-once" a row may be written twice when a batch
 is repeated after a failure; with "exactly-once" nothing is written twice in a stream. Spark's own Kafka sink, which
@@ -9,20 +9,21 @@ partition of the frame.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar
 
 from pyspark.sql import Column, DataFrame, functions as F, types as st
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from penstock import delays
 from penstock.codec import change_frame, debezium
-from penstock.codec.formats import codec
-from penstock.codec.problem import CHANGE_TYPE, PROBLEM, TYPE, cell_headers, headers
-from penstock.codec.registry import Registry
+from penstock.codec.formats import Format, codec
+from penstock.codec.registry import Registry, SubjectNames
 from penstock.codec.text_formats import Json
-from penstock.codec.typed_records import Codec, Side, struct_part
-from penstock.delivery import AT_LEAST_ONCE, DELIVERIES, EXACTLY_ONCE, OURS, SPARKS
+from penstock.codec.typed_records import TIMESTAMP, Codec, Side, struct_part
+from penstock.delivery import AT_LEAST_ONCE, DELIVERIES, EXACTLY_ONCE, OURS, SPARKS, Client, Delivery
 from penstock.errors import PenstockError
 from penstock.query import Batch, KeyedFrame, in_batches
 from penstock.upsert import Newest
@@ -65,12 +66,18 @@ REFUSED = {
     "includeHeaders": "leave it out; a column `headers` is written if the frame has it",
 }
 LOGICAL_NAME = "penstock"
+SIDES: tuple[Side, ...] = ("key", "value")
+NESTED = (st.StructType, st.ArrayType, st.MapType)
+BYTES = (st.StringType, st.BinaryType, st.NullType)
+HEADERS = "array<struct<key:string,value:binary>>"
+"""The type of Kafka's headers; a column of another type is one of the value."""
 
 
 @dataclass(frozen=True)
 class KafkaSink:
     """Where and how records are written; `sink` makes and checks it."""
 
+    counts_delays: ClassVar[bool] = True
     topic: str | Column | None
     servers: str
     format: str
@@ -79,6 +86,8 @@ class KafkaSink:
     options: Mapping[str, str] = field(repr=False)  # there may be passwords among them
     delivery: str = AT_LEAST_ONCE
     client: str | None = None
+    key: tuple[str, ...] = ()
+    event_time: str | None = None
     _planned: list[tuple[DataFrame, DataFrame]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
@@ -90,6 +99,10 @@ class KafkaSink:
 
     def records(self, frame: DataFrame) -> DataFrame:
         """The rows to write: topic, key, value and perhaps headers; raises `PenstockError` for other frames."""
+        return self._timed(frame).drop(*delays.HIDDEN)
+
+    def _timed(self, frame: DataFrame) -> DataFrame:
+        """The rows to write, with the times of their events if the frame has them."""
         # A query asks twice for the records of its stream, and those of changes take Spark most of a second to plan.
         for known, records in self._planned:
             if known is frame:
@@ -101,20 +114,42 @@ class KafkaSink:
 
     def _records(self, frame: DataFrame) -> DataFrame:
         if not change_frame.is_change_frame(frame.schema):
-            return self._as_they_are(frame)
+            return self._of_columns(self._with_event_time(frame))
+        if self.event_time:
+            raise PenstockError(
+                "the time of a change is when it was written, and the sink has event_time=",
+                where=f"kafka.sink, event_time {self.event_time}",
+                next="leave event_time= out, or select columns of the changes before the sink",
+            )
+        if self.key:
+            raise PenstockError(
+                "the key of a change is the primary key of its row, and the sink has key=",
+                where=f"kafka.sink, key {', '.join(self.key)}",
+                next="leave key= out, or select columns of the changes before the sink",
+            )
         if self.topic is None and self.prefix is None:
             raise _no_topic(frame, "give the sink topic=, or prefix= for topics named <prefix>.<keyspace>.<table>")
         prefix = LOGICAL_NAME if self.prefix is None else self.prefix
-        return debezium.events(frame, prefix=prefix, topic=self.topic, key=self.codec, value=self.codec)
+        events = debezium.events(frame, prefix=prefix, topic=self.topic, key=self.codec, value=self.codec)
+        return delays.timed(events).drop(TIMESTAMP)
+
+    def _with_event_time(self, frame: DataFrame) -> DataFrame:
+        if self.event_time:
+            if self.event_time not in frame.columns:
+                raise _wrong(frame, f"event_time= names no column: {self.event_time!r}", "correct it, or add it")
+            kind = frame.schema[self.event_time].dataType
+            if not isinstance(kind, st.TimestampType):
+                raise _wrong(frame, f"event_time= is {kind.simpleString()}", "give a column of timestamps")
+        return delays.timed(frame, self.event_time)
 
     def stream(self, frame: DataFrame) -> DataStreamWriter:
         """The writer of a query whose only sink is this one."""
         if self.delivery == EXACTLY_ONCE:
             # In batches, not through the format's stream writer, whose tasks cannot know how many tasks there are.
-            return in_batches(frame, self.save)
+            return in_batches(delays.timed(frame), self.save)
         if self._is_ours():
             # A stage of the query writes. A sink of Python's would start a process for each batch.
-            return self._writing(frame).writeStream.format("noop")
+            return delays.observed(self._writing(frame)).writeStream.format("noop")
         return self.early(frame)
 
     def early(self, frame: DataFrame) -> DataStreamWriter:
@@ -123,14 +158,20 @@ class KafkaSink:
 
     def save(self, frame: DataFrame, batch: Batch | None = None) -> None:
         """Write one batch; without `batch`, a repeated call writes the rows again."""
+        with delays.failures(batch.query) if batch else nullcontext():
+            self._save(frame, batch)
+
+    def _save(self, frame: DataFrame, batch: Batch | None) -> None:
         if self.delivery == EXACTLY_ONCE and batch:
             # Here, because it loads the client's compiled loops, as in `_stage`.
             from penstock.kafka import kafka_writer
             from penstock.kafka.client_options import Options
 
-            kafka_writer.save(self.records(frame), Options.of(self.own_options), batch)
+            kafka_writer.save(self._timed(frame), Options.of(self.own_options), batch)
         elif self._is_ours():
-            self._writing(frame).collect()
+            counts = self._writing(frame).collect()
+            if batch:
+                delays.add_rows(batch.query, counts)
         else:
             self.records(frame).write.format("kafka").options(**self.spark_options).mode("append").save()
 
@@ -140,26 +181,39 @@ class KafkaSink:
         return self.client != SPARKS
 
     def _writing(self, frame: DataFrame) -> DataFrame:
-        """The stage that writes the records; it has no rows."""
-        records, options = self.records(frame), self.own_options
+        """The stage that writes the records; each task gives a row of counts."""
+        records, options = self._timed(frame), self.own_options
         if isinstance(self.topic, str):
             records, options = records.drop("topic"), options | {"topic": self.topic}
-        return records.mapInArrow(_stage(options), "rows bigint")
+        return records.mapInArrow(_stage(options), delays.SCHEMA)
 
     def keyed(self, table: KeyedFrame) -> Newest:
         """The sink of a table's rows, for a compacted topic: a record per row, without a value for a deleted row."""
         if not isinstance(self.topic, str):
             raise _no_topic(table.df, "give the sink the topic's name, because a table goes to one topic")
-        return Newest(self, table, lambda frame: self._by_key(frame, table))
+        if self.key not in ((), table.key):
+            raise PenstockError(
+                f"key= is {', '.join(self.key)}, but the table's is {', '.join(table.key)}",
+                where="kafka.sink",
+                next="leave key= out: the table defines it",
+            )
+        return Newest(replace(self, key=(), event_time=None), table, lambda frame: self._by_key(frame, table))
 
     def _by_key(self, frame: DataFrame, table: KeyedFrame) -> DataFrame:
-        """The key is a string for one column and plain JSON, as table readers expect, otherwise a struct."""
-        plain = len(table.key) == 1 and self.codec == Json()
-        key = F.col(table.key[0]).cast("string") if plain else F.struct(*table.key)
-        value = F.struct(*(name for name in frame.columns if name not in (table.version, table.deleted)))
+        frame = self._with_event_time(frame)
+        times = [name for name in frame.columns if name == delays.TIME]
+        about = (table.version, table.deleted, *times)
+        value = F.struct(*(name for name in frame.columns if name not in about))
         if table.deleted:
             value = F.when(~F.coalesce(F.col(table.deleted), F.lit(False)), value)
-        return frame.select(key.alias("key"), value.alias("value"))
+        return frame.select(self._key_column(frame, table.key).alias("key"), value.alias("value"), *times)
+
+    def _key_column(self, frame: DataFrame, names: Sequence[str]) -> Column:
+        """The key is a string for one column and plain JSON, as table readers expect, otherwise a struct."""
+        kind = frame.schema[names[0]].dataType
+        if len(names) > 1 or self.codec != Json() or isinstance(kind, NESTED):
+            return _struct(names)
+        return _column(names[0]) if isinstance(kind, st.BinaryType) else _column(names[0]).cast("string")
 
     @property
     def own_options(self) -> dict[str, str]:
@@ -172,34 +226,56 @@ class KafkaSink:
         producer = {**DEFAULTS, **self.options, **FIXED, "bootstrap.servers": self.servers}
         return {f"kafka.{name}": value for name, value in producer.items()}
 
-    def _as_they_are(self, frame: DataFrame) -> DataFrame:
-        if "value" not in frame.columns:
-            raise PenstockError(
-                "the frame for the Kafka sink has no column `value`",
-                where=f"columns {', '.join(frame.columns)}",
-                next="give a frame of cdc.read(...), or add the column `value` (and optionally key, headers, topic)",
-            )
-        if self.topic is not None:
-            frame = frame.withColumn("topic", F.lit(self.topic))
-        elif "topic" not in frame.columns:
+    def _of_columns(self, frame: DataFrame) -> DataFrame:
+        """The columns `key`, `value` and `headers` of a frame; without `value`, all columns are the value."""
+        if self.topic is None and "topic" not in frame.columns:
             raise _no_topic(frame, "give the sink topic=, or add a column `topic` to the frame")
-        made = {"key": self._encoded(frame, "key"), "value": self._encoded(frame, "value")}
-        return frame.select(
-            *(made.get(name, F.col(name)) for name in ("topic", "key", "value", "headers") if name in frame.columns)
+        topic = F.col("topic") if self.topic is None else F.lit(self.topic)
+        whole = "value" not in frame.columns
+        with_headers = "headers" in frame.columns and (
+            not whole or frame.schema["headers"].dataType.simpleString() == HEADERS
         )
+        columns = {"topic": topic}
+        if self.key:
+            columns["key"] = self._key_column(frame, _present(frame, self.key))
+        elif "key" in frame.columns and not whole:
+            columns["key"] = F.col("key")
+        columns["value"] = self._whole(frame, with_headers) if whole else F.col("value")
+        if with_headers:
+            columns["headers"] = F.col("headers")
+        columns |= {name: F.col(name) for name in delays.HIDDEN if name in frame.columns}
+        records = frame.select(*(column.alias(name) for name, column in columns.items()))
+        encoded = {str(side): self._encoded(records.schema, side) for side in SIDES if side in columns}
+        return records.select(*(encoded.get(name, F.col(name)) for name in columns))
 
-    def _encoded(self, frame: DataFrame, side: Side) -> Column:
-        """A struct in the sink's format; keys and values of other types unchanged."""
-        kind = frame.schema[side].dataType if side in frame.columns else None
+    def _whole(self, frame: DataFrame, with_headers: bool) -> Column:
+        """All columns as a struct, without those that a record has beside its value."""
+        beside = {"topic": self.topic is None, "headers": with_headers, delays.TIME: True}
+        names = [name for name in frame.columns if not beside.get(name)]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise _wrong(frame, f"two columns have the name {', '.join(twice)}", "rename one of them")
+        if not names:
+            raise _wrong(frame, "the frame has no column for the value", "add the columns of the value")
+        return _struct(names)
+
+    def _encoded(self, records: st.StructType, side: Side) -> Column:
+        """A struct in the sink's format; a string or bytes unchanged."""
+        kind = records[side].dataType
         topic = self.topic if isinstance(self.topic, str) else ""
         if isinstance(kind, st.StructType):
             part = struct_part(F.col(side), kind, f"{topic or LOGICAL_NAME}.{side.capitalize()}")
             return self.codec.encode(part, topic=topic, side=side).alias(side)
-        if side == "value" and self.format != "json" and kind is not None:
+        if side == "value" and self.format != "json":
             raise PenstockError(
                 f"the format {self.format!r} needs a struct, but the column `value` is {kind.simpleString()}",
                 where="kafka.sink",
                 next='make it a struct, as in F.struct("id", "name").alias("value"), or leave format= out',
+            )
+        if not isinstance(kind, BYTES):
+            raise PenstockError(
+                f"the column `{side}` is {kind.simpleString()}, and the sink writes strings, bytes and structs",
+                where="kafka.sink",
+                next=f"cast it to string, or make it a struct, as in F.struct({side!r}).alias({side!r})",
             )
         return F.col(side)
 
@@ -208,24 +284,30 @@ def sink(
     topic: str | Column | None = None,
     *,
     servers: str,
-    format: str = "json",
+    key: str | Sequence[str] | None = None,
+    format: Format = "json",
     schemas: bool = False,
     prefix: str | None = None,
     registry: Registry | str | None = None,
-    subjects: str = "topic",
-    delivery: str = AT_LEAST_ONCE,
-    client: str | None = None,
+    subjects: SubjectNames = "topic",
+    delivery: Delivery = AT_LEAST_ONCE,
+    client: Client | None = None,
+    event_time: str | None = None,
     options: Mapping[str, str] | None = None,
 ) -> KafkaSink:
     """A Kafka sink for `penstock.write`.
 
-    A frame of `cdc.read` becomes Debezium events (`prefix` as in `cdc.events`); any other frame must have a column
-    `value`, and may have `key`, `headers` and `topic`. `topic` is a name or a column of the frame. `format` applies to
-    events, and to keys and values that are structs; `codec` describes it with `registry`, `subjects` and `schemas`.
+    A frame of `cdc.read` becomes Debezium events (`prefix` as in `cdc.events`). Of any other frame, all columns are the
+    value, and `key` names the columns of the record's key: one column is a string in plain JSON, otherwise the key is a
+    struct. A frame with a column `value` is written as it is: `value` and, if it has them, `key` and `headers` are
+    strings, bytes or structs. `topic` is a name or a column of the frame, by default the column `topic`. `format`
+    applies to events and structs; `codec` describes it with `registry`, `subjects` and `schemas`.
     `delivery` is "at-least-once", or "exactly-once" for readers of committed records. `options` are settings of Kafka's
     producer, such as `security.protocol`. `client` is "penstock", which has those listed in docs/delivery.md, or
     "spark" for Spark's own Kafka sink; by default the first, if it has the given options and the pipeline is not in
-    real-time mode. Raises `PenstockError` if an argument or option is not valid.
+    real-time mode. `event_time` names the column of timestamps from which the delay to the brokers' acknowledgement is
+    measured (docs/delivery.md has the columns that are taken by default). Raises `PenstockError` if an argument or
+    option is not valid.
     """
     if not re.fullmatch(r"[^\s,:]+:\d+(,[^\s,:]+:\d+)*", servers):
         raise PenstockError(
@@ -241,7 +323,11 @@ def sink(
         what = "Spark's client has no exactly-once delivery" if client == SPARKS else f"unknown client {client!r}"
         raise PenstockError(what, where="kafka.sink", next=f"leave client= out, or use {OURS!r}")
     chosen = _codec(format, registry, subjects, schemas)
-    made = KafkaSink(topic, servers, format, chosen, prefix, _producer_options(options or {}), delivery, client)
+    names = (key,) if isinstance(key, str) else tuple(key or ())
+    if key is not None and not all(names or ("",)):
+        raise PenstockError("key= names no column", where="kafka.sink", next='give a name, or a list such as ["id"]')
+    given = _producer_options(options or {})
+    made = KafkaSink(topic, servers, format, chosen, prefix, given, delivery, client, names, event_time)
     if made._is_ours():
         _require_valid(made.own_options, "delivery='exactly-once'" if delivery == EXACTLY_ONCE else f"client={OURS!r}")
     return made
@@ -254,18 +340,17 @@ def _stage(options: Mapping[str, str]) -> Callable[[Iterator[pa.RecordBatch]], I
         # Here, because it loads the client's compiled loops, which only the workers need.
         from penstock.kafka.kafka_writer import write_part
 
-        write_part(given, batches)
-        return iter(())
+        yield write_part(given, batches).batch()
 
     return write
 
 
-def _codec(format: str, registry: Registry | str | None, subjects: str, schemas: bool) -> Codec:
+def _codec(format: Format, registry: Registry | str | None, subjects: SubjectNames, schemas: bool) -> Codec:
     try:
         return codec(format, registry=registry, subjects=subjects, schemas=schemas)
     except PenstockError as error:
         next = error.next
-        if format == "legacy":
+        if str(format) == "legacy":
             next += "; for 'legacy' use cdc.events, whose records this sink writes unchanged"
         raise PenstockError(error.what, where="kafka.sink", next=next) from None
 
@@ -295,80 +380,24 @@ def _producer_options(options: Mapping[str, str]) -> dict[str, str]:
     return plain
 
 
+def _struct(names: Sequence[str]) -> Column:
+    return F.struct(*(_column(name).alias(name) for name in names))
+
+
+def _column(name: str) -> Column:
+    """The column of this name, which may contain dots."""
+    return F.col(f"`{name.replace('`', '``')}`")
+
+
+def _present(frame: DataFrame, key: Sequence[str]) -> Sequence[str]:
+    if missing := [name for name in key if name not in frame.columns]:
+        raise _wrong(frame, f"the frame has no column {', '.join(missing)} for the key", "correct key=, or add it")
+    return key
+
+
 def _no_topic(frame: DataFrame, next: str) -> PenstockError:
-    return PenstockError("the Kafka sink has no topic", where=f"columns {', '.join(frame.columns)}", next=next)
+    return _wrong(frame, "the Kafka sink has no topic", next)
 
 
-# Dead letters: the records or changes with a `problem` in their own topic, with their original bytes.
-
-
-@dataclass(frozen=True)
-class DeadLetters:
-    """A sink of dead letters; `dead_letters` makes it."""
-
-    kafka: KafkaSink
-
-    @property
-    def delivery(self) -> str:
-        return self.kafka.delivery
-
-    @property
-    def target(self) -> tuple[str, str]:
-        """How a checkpoint identifies the sink."""
-        return self.kafka.target
-
-    @property
-    def client(self) -> str | None:
-        return self.kafka.client
-
-    def records(self, frame: DataFrame) -> DataFrame:
-        return self.kafka.records(letters(frame))
-
-    def stream(self, frame: DataFrame) -> DataStreamWriter:
-        return self.kafka.stream(letters(frame))
-
-    def early(self, frame: DataFrame) -> DataStreamWriter:
-        """The writer of a query in real-time mode."""
-        return self.kafka.early(letters(frame))
-
-    def save(self, frame: DataFrame, batch: Batch) -> None:
-        self.kafka.save(letters(frame), batch)
-
-
-def dead_letters(
-    topic: str,
-    *,
-    servers: str,
-    delivery: str = AT_LEAST_ONCE,
-    client: str | None = None,
-    options: Mapping[str, str] | None = None,
-) -> DeadLetters:
-    """A sink for the bad rows of a `kafka.read` frame: `write(frame, dead_letters("clicks.dead", ...))`.
-
-    A letter has the record's key, value and headers, plus headers as in Kafka Connect's dead letters:
-    `__connect.errors.topic`, `.partition`, `.offset` and `.exception.message`. In a frame of `cdc.read` with
-    `bad_values="problem"`, each cell that could not be read becomes a letter: its key is the row's key as JSON, its
-    value the cell's bytes, and its headers are `__connect.errors.table`, `.stream`, `.time`, `.part`, `.column`,
-    `.type` and `.exception.message`. The arguments are those of `kafka.sink`. `write` raises `PenstockError` if the
-    frame has no column `problem`.
-    """
-    return DeadLetters(sink(topic, servers=servers, delivery=delivery, client=client, options=options))
-
-
-def letters(frame: DataFrame) -> DataFrame:
-    """`key binary, value binary, headers` of the rows with a problem."""
-    kind = frame.schema[PROBLEM].dataType if PROBLEM in frame.columns else None
-    if kind not in (TYPE, CHANGE_TYPE):
-        raise PenstockError(
-            'dead letters need the column `problem` of kafka.read, or of cdc.read with bad_values="problem"',
-            where=f"columns {', '.join(frame.columns)}",
-            next="pass the frame of kafka.read or cdc.read itself, before any select or where",
-        )
-    bad = frame.where(F.col(PROBLEM).isNotNull())
-    if kind == CHANGE_TYPE:
-        cells = bad.select(PROBLEM, F.explode("problem.cells").alias("cell"))
-        key = F.col("problem.key").cast("binary").alias("key")
-        return cells.select(key, F.col("cell.value").alias("value"), cell_headers("cell").alias("headers"))
-    return bad.select(
-        F.col("problem.key").alias("key"), F.col("problem.value").alias("value"), headers().alias("headers")
-    )
+def _wrong(frame: DataFrame, what: str, next: str) -> PenstockError:
+    return PenstockError(what, where=f"kafka.sink, columns {', '.join(frame.columns)}", next=next)

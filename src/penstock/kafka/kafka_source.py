@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from penstock.errors import PenstockError
+from penstock.kafka.group_position import GroupPosition
 from penstock.kafka.kafka_resume import KafkaResume
 from penstock.kafka.kafka_settings import AT_END, AT_START, EARLIEST, KafkaSettings
 from penstock.kafka.source_format import FORMAT, TopicOffsets, schema, topics
@@ -25,6 +26,8 @@ from penstock.kafka.topic_reader import TopicReader, topic
 
 PAUSE = 0.02
 """Seconds to wait when there are no new records: Spark asks again at once."""
+SETTLE = 5.0
+"""Seconds that a query waits at its end for the commit of its position."""
 
 Offsets = dict[int, int]
 
@@ -61,6 +64,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, settings: KafkaSettings) -> None:
         self.settings = settings
         self.target: Offsets | None = None
+        self._newest: Offsets | None = None
+        """The topic's ends when the last batch was planned."""
 
     @cached_property
     def topic(self) -> TopicReader:
@@ -69,6 +74,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @cached_property
     def resume(self) -> KafkaResume:
         return KafkaResume(self.settings, self.topic)
+
+    @cached_property
+    def position(self) -> GroupPosition | None:
+        return GroupPosition(self.settings, self.topic) if self.settings.group else None
 
     def initialOffset(self) -> dict[str, Any]:
         start = self.settings.start
@@ -83,23 +92,41 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begin = self._offsets(start)
-        latest = self.topic.latest()
+        self._mirror(begin)
+        self._newest = latest = self.topic.latest()
         if moved := self.resume.moved(begin, latest, self.target):
             return moved.offset()
         at, end = begin.at, latest if self.target is None else self.target
         if all(end[p] == at.get(p) for p in end):
             if self.target is None:
                 time.sleep(PAUSE)
+            else:
+                self._settle()
             return start
         if isinstance(limit, ReadMaxRows):
             end = limited(self._begun(at, end), end, limit.max_rows)
         return self._told(end)
 
+    def stop(self) -> None:
+        self._settle()
+
+    def _mirror(self, begin: TopicOffsets) -> None:
+        """Tell the group that the batches before these offsets are finished; offsets that were set are not read yet."""
+        if self.position and begin.time is None:
+            self.position.finished(begin.at)
+
+    def _settle(self) -> None:
+        """Wait for the position of the last batch: the process may end now."""
+        if self.position:
+            self.position.wait(SETTLE)
+
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable() if self.settings.batch is None else ReadMaxRows(self.settings.batch)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        return self._told(self.topic.latest())
+        # Spark asks right after `latestOffset`. Later ends would be a lag of records that came a moment after a batch
+        # which reads all, and cost Kafka a second request for each batch.
+        return self._told(self.topic.latest() if self._newest is None else self._newest)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self.target = self.topic.latest()

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.errors import PySparkAttributeError
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import (
     DataSource,
@@ -31,13 +32,18 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.delivery import AT_LEAST_ONCE, EXACTLY_ONCE
+from penstock import delays
+from penstock.delivery import AT_LEAST_ONCE, EXACTLY_ONCE, marker_group
+from penstock.errors import PenstockError
 from penstock.kafka.client_options import Options, wrong
 from penstock.markers import Marker, is_written
+from penstock.native import Array
 from penstock.query import Batch, newest_in_checkpoint
 from penstock.wire import BlockingProducer, Producer
+from penstock.wire.coordinator import Committed
+from penstock.wire.producer.stats import Stats
 from penstock.wire.producer.table_receipts import by_topic
-from penstock.wire.producer.transactions import Committed, Transactions
+from penstock.wire.producer.transactions import Transactions
 from penstock.wire.records.record_encoder import COLUMNS
 
 MARKERS = "__consumer_offsets"
@@ -72,7 +78,7 @@ class PenstockKafka(DataSource):
 
 def check(schema: StructType, options: Options) -> None:
     """Raises `PenstockError` if these columns cannot be written."""
-    names = set(schema.names)
+    names = set(schema.names) - set(delays.HIDDEN)
     if unknown := names - {*COLUMNS, "topic"}:
         raise wrong(f"the unknown columns {', '.join(sorted(unknown))}", f"select topic, {', '.join(COLUMNS)}")
     if "value" not in names:
@@ -134,16 +140,82 @@ def _settings(options: Mapping[str, str]) -> Settings:
     return tuple(sorted(options.items()))
 
 
-def write_part(given: Settings, batches: Iterator[pa.RecordBatch]) -> None:
+def write_part(given: Settings, batches: Iterator[pa.RecordBatch]) -> delays.SinkCounts:
     """Write the rows of a task with the producer of its process; a task that runs again writes them again."""
-    producer = _producer(given)
+    producer, written = _producer(given), Written()
+    before = _sent(producer.stats())
     try:
-        producer.send_tables(_parts(batches, dict(given).get("topic", "")))
+        parts = written.parts(_parts(batches, dict(given).get("topic", "")))
+        producer.send_tables(parts, acknowledged=written.acknowledged)
     except BaseException:
         del _producers[given]
         producer.close()
         raise
     _producers[given] = producer, time.monotonic()
+    # A process runs one task at a time, so the difference is this task's.
+    size, retries = (now - then for now, then in zip(_sent(producer.stats()), before, strict=True))
+    return written.counts(size, retries)
+
+
+def _sent(stats: Stats) -> tuple[int, int]:
+    """The bytes that brokers have acknowledged, and the batches that were sent again."""
+    return sum(one.bytes for one in stats.topics.values()), sum(one.retries for one in stats.topics.values())
+
+
+class Written:
+    """Counts the rows of a task when brokers acknowledge them, with the delay since their events.
+
+    With `at_once` false the rows are counted when `commit` is called, as those of a transaction.
+    """
+
+    def __init__(self, *, at_once: bool = True) -> None:
+        self._delays = delays.DelayCounts()
+        self._at_once = at_once
+        self._parts: dict[int, Part] = {}
+        """The parts with rows that are not acknowledged yet, by their number."""
+        self._waiting = delays.EventTimes()
+
+    def parts(self, parts: Iterator[tuple[str, pa.RecordBatch]]) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """The parts without the columns that are not written, which are kept until the rows are acknowledged."""
+        for number, (topic, batch) in enumerate(parts):
+            batch, times = delays.split(batch)
+            batch, reasons = delays.split_letters(batch)
+            self._parts[number] = Part(times, reasons, batch.num_rows)
+            yield topic, batch
+
+    def acknowledged(self, number: int, rows: range | Array) -> None:
+        """Called by the producer."""
+        part = self._parts.pop(number)
+        if part.left > len(rows):
+            self._parts[number] = part._replace(left=part.left - len(rows))
+        times, reasons = (_of(values, rows) for values in part[:2])
+        if self._at_once:
+            self._delays.acknowledged(len(rows), times)
+        else:
+            self._waiting.add(len(rows), times)
+        if reasons is not None:
+            self._delays.letters(reasons)
+
+    def commit(self) -> None:
+        self._waiting.acknowledged(self._delays)
+
+    def counts(self, size: int, retries: int) -> delays.SinkCounts:
+        return self._delays.counts(bytes=size, retries=retries)
+
+
+class Part(NamedTuple):
+    """An Arrow batch on its way to the brokers: event times, reasons of dead letters, and rows not acknowledged."""
+
+    times: Array | None
+    reasons: Array | None
+    left: int
+
+
+def _of(values: Array | None, rows: range | Array) -> Array | None:
+    if values is None:
+        return None
+    found: Array = values[rows.start : rows.stop] if isinstance(rows, range) else values[rows]
+    return found
 
 
 _producers: dict[Settings, tuple[BlockingProducer, float]] = {}
@@ -165,37 +237,47 @@ def save(records: DataFrame, options: Options, batch: Batch) -> None:
     """Write a batch of a query, each of its tasks in a transaction."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        write_once(options, batches, batch)
-        return iter(())
+        yield write_once(options, batches, batch).batch()
 
     check(records.schema, options)
-    written = records.mapInArrow(write, "rows bigint")
-    context = records.sparkSession.sparkContext
+    written = records.mapInArrow(write, delays.SCHEMA)
+    try:
+        context = records.sparkSession.sparkContext
+    except PySparkAttributeError as error:
+        raise PenstockError(
+            "kafka.sink with exactly-once delivery needs a classic Spark session, and this is a Spark Connect session",
+            next='give it delivery="at-least-once"; docs/notebook.md has what Connect can do',
+        ) from error
     # The tasks need their number before they run; the plan that is counted is the plan that is run.
     context.setLocalProperty(TASKS, str(written._jdf.queryExecution().toRdd().getNumPartitions()))
     try:
-        written.collect()
+        delays.add_rows(batch.query, written.collect())
     finally:
         context.setLocalProperty(TASKS, None)  # type: ignore[arg-type]
 
 
-def write_once(options: Options, batches: Iterator[pa.RecordBatch], batch: Batch) -> None:
-    """Write the running task's part of a batch, unless it was written before."""
+def write_once(options: Options, batches: Iterator[pa.RecordBatch], batch: Batch) -> delays.SinkCounts:
+    """Write the running task's part of a batch, unless it was written before; then the counts are 0."""
     task = TaskContext.get()
     assert task
     tasks = int(task.getLocalProperty(TASKS) or 0)
-    asyncio.run(_write_once(options, batches, batch, task.partitionId(), tasks))
+    return asyncio.run(_write_once(options, batches, batch, task.partitionId(), tasks))
 
 
-async def _write_once(options: Options, batches: Iterator[pa.RecordBatch], batch: Batch, task: int, tasks: int) -> None:
-    async with (
-        options.producer(Producer, transactional_id=f"{_group(batch)}-{task}") as producer,
-        producer.transaction() as transaction,
-    ):
-        place = await unwritten(transaction, batch, task, tasks)
-        if place and await producer.send_tables(_parts(batches, options.topic)):
-            made = Committed(batch.number + 1, Marker.for_batch(batch, tasks).text())
-            await transaction.add_offsets(place.group, {(MARKERS, place.partition): made})
+async def _write_once(
+    options: Options, batches: Iterator[pa.RecordBatch], batch: Batch, task: int, tasks: int
+) -> delays.SinkCounts:
+    written = Written(at_once=False)
+    async with options.producer(Producer, transactional_id=f"{marker_group(batch.query)}-{task}") as producer:
+        async with producer.transaction() as transaction:
+            place = await unwritten(transaction, batch, task, tasks)
+            parts = written.parts(_parts(batches, options.topic))
+            if place and await producer.send_tables(parts, acknowledged=written.acknowledged):
+                made = Committed(batch.number + 1, Marker.for_batch(batch, tasks).text())
+                await transaction.add_offsets(place.group, {(MARKERS, place.partition): made})
+        written.commit()
+        size, retries = _sent(producer.stats())
+    return written.counts(size, retries)
 
 
 class MarkerPosition(NamedTuple):
@@ -205,23 +287,19 @@ class MarkerPosition(NamedTuple):
     partition: int
 
 
-def _group(batch: Batch, number: int = 0) -> str:
-    return f"penstock-{batch.query}" + (f"-{number}" if number else "")
-
-
 async def unwritten(transaction: Transactions, batch: Batch, task: int, tasks: int) -> MarkerPosition | None:
     """The position for this task's marker; None if the task has committed its part.
 
     A broker refuses offsets of partitions that do not exist: a group has at most a marker per partition of MARKERS.
     """
     # This request also makes a new cluster create the topic whose partitions are counted next.
-    first = await transaction.all_committed(_group(batch), MARKERS)
+    first = await transaction.all_committed(marker_group(batch.query), MARKERS)
     width = await transaction.partitions(MARKERS)
-    place = MarkerPosition(_group(batch, task // width), task % width)
+    place = MarkerPosition(marker_group(batch.query, task // width), task % width)
     more = range(1, ceil(max(tasks, task + 1) / width))
     own, others = await asyncio.gather(
         transaction.committed(place.group, MARKERS, place.partition),
-        asyncio.gather(*(transaction.all_committed(_group(batch, number), MARKERS) for number in more)),
+        asyncio.gather(*(transaction.all_committed(marker_group(batch.query, number), MARKERS) for number in more)),
     )
     all = {n * width + p: found for n, group in enumerate([first, *others]) for p, found in group.items()}
     if own is not None:

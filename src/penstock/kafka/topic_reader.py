@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import aclosing
 from typing import Any, TypeVar
 
@@ -74,6 +75,10 @@ class TopicReader:
         finally:
             reading.cancel()
 
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run something else in the reader's loop, in the background."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
     async def _made(self) -> Reader:
         return self._settings.reader()
 
@@ -123,7 +128,7 @@ def _next(error: KafkaError, settings: KafkaSettings) -> str:
     if isinstance(error, OffsetOutOfRange | TopicReplaced):
         return "start the query again: it reports the missing offsets, and skips them with fail_on_data_loss=False"
     if not isinstance(error, RecordsUnreadable):
-        return ""
+        return error.next
     past = 'skip such batches with options={"failOnUnreadableBatch": "false"}: each becomes a row with a `problem`'
     if not isinstance(error, RecordsTooLarge):
         return past

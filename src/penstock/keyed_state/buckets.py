@@ -25,7 +25,8 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, Row, functions as F, types as st
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession, functions as F, types as st
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from penstock.errors import PenstockError
@@ -33,7 +34,7 @@ from penstock.keyed_state.arrow_keys import arrow_schema, concat, packed, positi
 from penstock.keyed_state.description import HEAD, TABLES, About
 from penstock.native import shared_memory
 from penstock.native.shared_memory import query
-from penstock.plans import analyzed, each, nodes
+from penstock.plans import analyzed, each, nodes, require_classic
 
 _VERSION, _COPY, _TOKEN = 1, 2, slice(3, 5)
 """Positions in the notes of a slot."""
@@ -107,11 +108,22 @@ def stateful(
     if not frame.isStreaming:
         rows = blobs.groupBy(BUCKET).applyInArrow(_once(logic), f"{BLOB} binary")
         return rows.mapInArrow(_Unpack(arrow_schema(output)), output)
-    frame.sparkSession.conf.set(REUSE, "false")
+    _set_reuse_off(frame.sparkSession, f"state {name}")
     made = blobs.groupBy(BUCKET).transformWithState(
         Bucket(logic, name, key), f"{BLOB} binary", "append", "eventTime" if timed else "none"
     )
     return made.mapInArrow(_Unpack(arrow_schema(output)), output)
+
+
+def _set_reuse_off(spark: SparkSession, where: str) -> None:
+    if str(spark.conf.get(REUSE)).lower() == "false":
+        return
+    try:
+        spark.conf.set(REUSE, "false")
+    except PySparkException as error:
+        # Where a declarative pipeline is defined, settings cannot be changed.
+        next = f"set {REUSE} to false in Spark's configuration, or before the pipeline is defined"
+        raise PenstockError(f"a state needs the setting {REUSE}=false", where=where, next=next) from error
 
 
 def require_name(name: str) -> None:
@@ -197,15 +209,15 @@ class Bucket(StatefulProcessor):
     """Spark's processor for one stage, in buckets of the columns `key`."""
 
     def __init__(self, logic: Logic, name: str, key: Sequence[str]) -> None:
-        self._logic, self._name = logic, name
+        self._logic, self.name = logic, name
         self._about = About(tuple(key), logic.state_key, logic.made).metadata
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle, self._query = handle, query()
         self._head = handle.getValueState(
-            self._name + HEAD, "version long, base long, token string, size long, wake long"
+            self.name + HEAD, "version long, base long, token string, size long, wake long"
         )
-        self._log = handle.getMapState(self._name + TABLES, "version long", "token string, change binary")
+        self._log = handle.getMapState(self.name + TABLES, "version long", "token string, change binary")
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         tables = [unpacked(row[BLOB]) for row in rows]
@@ -218,7 +230,7 @@ class Bucket(StatefulProcessor):
         pass
 
     def _step(self, bucket: int, rows: pa.Table | None, times: Any) -> Iterator[Row]:
-        with place(f"{self._query}/{self._name}/{bucket}") as own:
+        with place(f"{self._query}/{self.name}/{bucket}") as own:
             own.kept, output = self._stepped(own.kept, rows, times)
         if output is not None:
             yield Row(**{BLOB: output})
@@ -263,7 +275,7 @@ class Bucket(StatefulProcessor):
         if set(had) != set(has):
             raise PenstockError(
                 f"the state has the columns {', '.join(had)}, but this query has {', '.join(has)}",
-                where=f"the state {self._name} of the checkpoint",
+                where=f"the state {self.name} of the checkpoint",
                 next="give the stage another name= to start with empty state, or its former columns and aggregates",
             )
         return change
@@ -271,7 +283,7 @@ class Bucket(StatefulProcessor):
     def _logged(self, version: int) -> tuple[Any, ...]:
         """Token and change of a version in the log."""
         found = self._log.getValue((version,))
-        assert found is not None, f"the state {self._name} lacks its change {version}"
+        assert found is not None, f"the state {self.name} lacks its change {version}"
         return found
 
     def _write(self, known: Known, base: int, size: int, changed: pa.Table) -> tuple[int, int]:
@@ -320,7 +332,10 @@ STAGE, TIMED = "TransformWithStateInPySpark", "EventTime"
 def require_no_window(frame: DataFrame, where: str) -> None:
     """Raise PenstockError for a stream that contains a window or another stage of `buckets` over event time."""
     # The plan shows it even if the columns were recomputed, renamed or dropped.
-    if frame.isStreaming and any(map(_is_window, nodes(analyzed(frame)))):
+    if not frame.isStreaming:
+        return
+    require_classic(frame, where)
+    if any(map(_is_window, nodes(analyzed(frame)))):
         raise PenstockError(
             "these rows come from a window, and a window over windows would wait forever",
             where=where,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,7 +112,9 @@ def up(
                     raise start.failed(service, records[service.name], root)
         except BaseException:
             start.stop(started)
-            save(root, records)
+            # A full disk is told by the first error. The old record is of processes that have ended, which it shows.
+            with suppress(PenstockError):
+                save(root, records)
             raise
         return Services(root, {name: record for name, record in records.items() if record.alive})
 

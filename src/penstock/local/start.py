@@ -69,9 +69,11 @@ def load(root: Path) -> dict[str, Record]:
 
 
 def save(root: Path, records: dict[str, Record]) -> None:
+    """Write the record of the services; raises PenstockError if that is impossible, for example on a full disk."""
     fresh = root / "services.json.new"
-    fresh.write_text(json.dumps({name: asdict(record) for name, record in records.items()}, indent=1) + "\n")
-    fresh.replace(root / "services.json")
+    with usable(fresh, "the record of the services cannot be written", "free some space, or give another --root"):
+        fresh.write_text(json.dumps({name: asdict(record) for name, record in records.items()}, indent=1) + "\n")
+        fresh.replace(root / "services.json")
 
 
 def runs_already(service: Service, record: Record, root: Path, port: int | None) -> bool:

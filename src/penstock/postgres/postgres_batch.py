@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 
+from penstock import delays
 from penstock.markers import Marker, is_written, require_next
 from penstock.postgres.postgres_columns import StagingLayout
 from penstock.postgres.postgres_session import Session, connected, literal, quoted
@@ -36,8 +37,8 @@ IS_MADE = (
     f"SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass('{APPLIED}') "
     "AND attname = 'marker' AND NOT attisdropped)"
 )
-LOADED = "load long"
-"""The result of a task: the number of its rows in the staging table."""
+LOADED = "load long, rows long, bytes long, times binary"
+"""The result of a task: the number of its rows in the staging table, and what `delays` counts when they are merged."""
 PATIENCE = "1min"
 PART = 1 << 40
 """Maximum rows of a task; rows of a later task count as later in the batch."""
@@ -117,7 +118,8 @@ def copy(
     stage, keyed, where = work.stage, bool(work.key), f"staging of batch {work.batch.number} for {work.table}"
 
     def copied(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        some = (batch for batch in batches if batch.num_rows)
+        staged = Staged()
+        some = staged.rows(batch for batch in batches if batch.num_rows)
         first = next(some, None)
         if first is None:
             return
@@ -127,9 +129,31 @@ def copy(
         with connected(url, where) as session:
             session.copy(SCHEMA, stage, pa.RecordBatchReader.from_batches(one.schema, chain([one], rows)))
             session.commit()
-        yield pa.record_batch({"load": pa.array([load], pa.int64())})
+        yield staged.result(load)
 
     return copied
+
+
+class Staged:
+    """Counts the rows that a task stages; their delays end when they are merged."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._times = delays.EventTimes()
+
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches without the column of event times."""
+        for batch in batches:
+            batch, times = delays.split(batch)
+            self._bytes += batch.nbytes
+            self._times.add(batch.num_rows, times)
+            yield batch
+
+    def result(self, load: int) -> pa.RecordBatch:
+        """The row of LOADED."""
+        numbers = {"load": load, "rows": self._times.rows, "bytes": self._bytes}
+        columns = {name: pa.array([number], pa.int64()) for name, number in numbers.items()}
+        return pa.record_batch({**columns, "times": pa.array([self._times.packed()], pa.binary())})
 
 
 def _numbered(batches: Iterator[pa.RecordBatch], load: int, row: int | None) -> Iterator[pa.RecordBatch]:
@@ -142,21 +166,23 @@ def _numbered(batches: Iterator[pa.RecordBatch], load: int, row: int | None) -> 
         yield batch
 
 
-def merge(session: Session, work: PostgresBatch, loads: Sequence[int]) -> None:
+def merge(session: Session, work: PostgresBatch, loads: Sequence[int]) -> bool:
     """Move the rows from the staging table to the table, and note that the batch is applied.
 
-    Raises PenstockError if the database now has another batch with its number.
+    Returns False if another run of the query has applied the batch meanwhile. Raises PenstockError if the database now
+    has another batch with its number.
     """
     if not note(session, work.batch, work.table):
         session.rollback()
         # Another run of the query was faster, with this batch or another one.
         is_applied(session, work.batch, work.table)
-        return
+        return False
     if loads:
         staged = f"SELECT * FROM {SCHEMA}.{work.stage} WHERE load IN ({', '.join(map(str, loads))})"
         session.run(_upsert(work, staged) if work.key else _insert(work, staged))
         session.run(f"TRUNCATE {SCHEMA}.{work.stage}")
     session.commit()
+    return True
 
 
 def note(session: Session, batch: Batch, table: str) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, functions as F, types as st
 
+from penstock import delays
 from penstock.errors import PenstockError
 
 Types = tuple[type[st.DataType], ...]
@@ -100,7 +101,7 @@ def layout(
         _require_column(frame, extra, table)
     if deleted and not isinstance(frame.schema[deleted].dataType, st.BooleanType):
         raise PenstockError(f"the column {deleted} is not boolean", where="postgres.sink", next="cast it to boolean")
-    aside = {deleted} | ({version} if version not in known else set())
+    aside = {deleted, delays.TIME} | ({version} if version not in known else set())
     names = [name for name in frame.columns if name not in aside]
     _require_known(names, known, table)
     _require_all(names, targets, table)
@@ -109,13 +110,14 @@ def layout(
 
 
 def rows_of(frame: DataFrame, plan: StagingLayout, deleted: str | None) -> DataFrame:
-    """The frame with the columns of the staging table."""
+    """The frame with the columns of the staging table, and the times of the rows' events if it has them."""
     columns = [column.travel.column.alias(column.alias) for column in plan.columns]
     if plan.version:
         columns.append(plan.version.column.alias("version"))
     if deleted:
         columns.append(F.coalesce(F.col(_quoted(deleted)), F.lit(False)).alias("deleted"))
-    return frame.select(*columns)
+    times = delays.event_micros(frame)
+    return frame.select(*columns, *([] if times is None else [times]))
 
 
 def _written(frame: DataFrame, target: TargetColumn, alias: str, table: str) -> Written:

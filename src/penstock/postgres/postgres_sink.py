@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from penstock import delays
 from penstock.delivery import EXACTLY_ONCE
 from penstock.errors import PenstockError
 from penstock.postgres import postgres_batch as batches
@@ -38,6 +40,7 @@ CONNECTIONS = 8
 class PostgresSink:
     """A sink for a PostgreSQL table; created and checked by `sink`."""
 
+    counts_delays: ClassVar[bool] = True
     table: str
     url: str = field(repr=False)  # may contain a password
     key: tuple[str, ...] = ()
@@ -55,15 +58,18 @@ class PostgresSink:
         """The rows for the staging table; raises PenstockError if they do not fit the table in the database."""
         with connected(self.url, f"table {self.table}") as session:
             batches.prepare(session)
-            return rows_of(frame, self._layout(frame, session), self.deleted)
+            return rows_of(frame, self._layout(frame, session), self.deleted).drop(delays.TIME)
 
     def stream(self, frame: DataFrame) -> DataStreamWriter:
         """The writer of a query with only this sink."""
-        return in_batches(frame, self.save)
+        return in_batches(delays.timed(frame), self.save)
 
     def save(self, frame: DataFrame, batch: Batch) -> None:
         """Write one batch unless it was written before."""
-        with connected(self.url, f"batch {batch.number} for table {self.table}") as session:
+        with (
+            delays.failures(batch.query),
+            connected(self.url, f"batch {batch.number} for table {self.table}") as session,
+        ):
             batches.prepare(session)
             if batches.is_applied(session, batch, self.table):
                 return
@@ -72,7 +78,10 @@ class PostgresSink:
             batches.make_stage(session, work)
             rows = rows_of(frame, work.plan, self.deleted).coalesce(self.connections)
             staged = rows.mapInArrow(batches.copy(self.url, work, _task), batches.LOADED).collect()
-            batches.merge(session, work, [row.load for row in staged])
+            if batches.merge(session, work, [row.load for row in staged]):
+                for row in staged:
+                    times = delays.EventTimes.of_packed(row.times, row.rows)
+                    delays.add(batch.query, times.acknowledged(delays.DelayCounts()).counts(bytes=row.bytes))
 
     def keyed(self, table: KeyedFrame) -> PostgresSink:
         """The sink for a table's rows; see `write`."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TextIO
 
 from penstock.errors import PenstockError
-from penstock.paths import opened
+from penstock.paths import opened, usable
 
 # Measured on a busy machine: a Spark JVM ended within 3 s of its driver's death.
 ORPHAN_PATIENCE = timedelta(seconds=30)
@@ -104,7 +104,8 @@ def _read(file: TextIO) -> dict[str, int]:
 
 
 def _write(file: TextIO, **pids: int) -> None:
-    file.seek(0)
-    file.truncate()
-    json.dump(pids, file)
-    file.flush()
+    # Past the buffer: on a full disk its bytes would fail again when the file is closed.
+    with usable(Path(file.name), "the lock cannot be written", "free some space, or give another --checkpoints folder"):
+        os.ftruncate(file.fileno(), 0)
+        if pids:
+            os.write(file.fileno(), json.dumps(pids).encode())

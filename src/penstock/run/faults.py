@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sysconfig
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 
@@ -21,21 +21,29 @@ from penstock.query import causes, passes
 from penstock.wire.errors import DeliveryTimeout, KafkaError, TransactionAbortable
 
 _PLACE = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)', re.MULTILINE)
+TRACEBACK = "Traceback (most recent call last)"
 _PATHS = sysconfig.get_paths()
 _NOT_USERS = *(_PATHS[kind] for kind in ("stdlib", "purelib", "platlib")), str(Path(__file__).parents[1])
 _OURS = re.compile(r"^(penstock(?:\.\w+)+): (.*(?:\n(?!\s*SQLSTATE|\s+at |\n).*)*)", re.MULTILINE)
 
+LONGEST_TRACE = 20_000
+"""A traceback's end says what happened."""
 ANOTHER_TRY = DeliveryTimeout, TransactionAbortable
 """Errors of Penstock's Kafka client that fail one request, but not necessarily a query that is started again."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A failure as text; `at_once` if the next attempt needs no pause."""
+    """A failure as text; `at_once` if the next attempt needs no pause.
+
+    `query` is the name of the query that failed, `trace` what Spark says of it, at most LONGEST_TRACE characters.
+    """
 
     text: str
     retriable: bool
     at_once: bool = False
+    query: str = field(default="", compare=False)
+    trace: str = field(default="", compare=False)
 
 
 def of_query(query: StreamingQuery) -> Fault | None:
@@ -44,10 +52,11 @@ def of_query(query: StreamingQuery) -> Fault | None:
     if not found.isDefined():
         return None
     chain = list(causes(found.get()))
+    trace = max((text for _, text in chain), key=len, default="").strip()[-LONGEST_TRACE:]
     for _, text in reversed(chain):
         if ours := _from_traceback(text):
-            return ours
-    return Fault(_summary(chain, query), passes(chain))
+            return replace(ours, query=query.name or "", trace=trace)
+    return Fault(_summary(chain, query), passes(chain), query=query.name or "", trace=trace)
 
 
 def of_error(error: PenstockError) -> Fault:
@@ -57,10 +66,15 @@ def of_error(error: PenstockError) -> Fault:
 def of_spark(error: PySparkException, where: str) -> PenstockError:
     """Spark's error as a PenstockError: the original one, if a Python process of Spark raised it."""
     said = str(error)
-    ours = _from_traceback(said)
-    text = ours.text if ours else f"Spark refused the query: {said.splitlines()[0]}"
-    kind = SchemaChanged if ours and ours.at_once else RetriableFailure if ours and ours.retriable else PenstockError
-    return kind(text, where=where)
+    if ours := _from_traceback(said):
+        return as_error(ours, where)
+    text = _last_line(said) if TRACEBACK in said else f"Spark refused the query: {said.splitlines()[0]}"
+    return PenstockError(text, where=where)
+
+
+def as_error(fault: Fault, where: str) -> PenstockError:
+    kind = SchemaChanged if fault.at_once else RetriableFailure if fault.retriable else PenstockError
+    return kind(fault.text, where=where)
 
 
 class RetriableFailure(PenstockError):
@@ -84,19 +98,29 @@ def _from_traceback(text: str) -> Fault | None:
 def _summary(chain: list[tuple[set[str], str]], query: StreamingQuery) -> str:
     """The innermost message; for an error in a Python function its last line, which names the error, and its place."""
     told = [text for _, text in chain if text.strip()]
-    plain = re.sub(r"\s*SQLSTATE: \w+", "", told[-1]) if told else ""
-    lines = [line.strip() for line in plain.splitlines() if line.strip()]
-    if not lines:
-        return "Spark gave no reason"
-    if "Traceback (most recent call last)" not in plain:
-        return lines[0]
-    users = [place for place in _PLACE.findall(plain) if not place[0].startswith((*_NOT_USERS, "<"))]
+    if told and TRACEBACK in told[-1]:
+        return _last_line(told[-1], query)
+    said = next(iter(_lines(told[-1])), "") if told else ""
+    if said and not said.endswith("terminated with exception:"):
+        return said
+    died = any("java.io.EOFException" in kinds for kinds, _ in chain)
+    return "a Python process of Spark ended, for example because it was killed" if died else "Spark gave no reason"
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in re.sub(r"\s*SQLSTATE: \w+", "", text).splitlines() if line.strip()]
+
+
+def _last_line(text: str, query: StreamingQuery | None = None) -> str:
+    """The last line of a Python traceback and the user's function, with the columns that the query gives to it."""
+    last = _lines(text)[-1]
+    users = [place for place in _PLACE.findall(text) if not place[0].startswith((*_NOT_USERS, "<"))]
     if not users:
-        return lines[-1]
+        return last
     file, line, function = users[-1]
-    called = next((name + found for _, _, name in users if (found := _columns(query, name))), "")
+    called = next((name + found for _, _, name in users if query and (found := _columns(query, name))), "")
     place = f"in {function}, {file}, line {line}"
-    return f"{lines[-1]}, {place}" + (f", called as {called}" if called else "")
+    return f"{last}, {place}" + (f", called as {called}" if called else "")
 
 
 def _columns(query: StreamingQuery, function: str) -> str:

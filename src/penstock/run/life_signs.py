@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,13 @@ MOST = 60
 
 
 class Observer:
-    """Gets what happens in a run; this one ignores all of it."""
+    """Gets what happens in a run; this one ignores all of it. `name` is the full name of a query."""
 
     def begins(self, name: str, query: Query, checkpoint: Path) -> None:
         """A query is about to start."""
+
+    def started(self, name: str) -> None:
+        """A query has started and has its sources."""
 
     def batch(self, name: str, batch: Mapping[str, Any]) -> None:
         """A batch with rows has finished; `batch` is Spark's progress."""
@@ -36,11 +39,94 @@ class Observer:
     def idle(self, name: str) -> None:
         """A query has found nothing to read."""
 
+    def progress(self, name: str, progress: Mapping[str, Any]) -> None:
+        """Spark's progress: of each batch, with rows or without, and now and then of a query that has nothing to read.
+
+        The latter have the number of the batch before, or of the next one, and no duration of "addBatch".
+        """
+
+    def looked(self, name: str, status: Mapping[str, Any]) -> None:
+        """What a query does now, about once a second: Spark's message, isDataAvailable and isTriggerActive."""
+
+    def query_failed(self, name: str, text: str) -> None:
+        """A query has failed; `fault` comes when the batches of the others have ended, which may take a while."""
+
+    def fault(self, text: str, *, query: str = "", pause: float | None = None, trace: str = "") -> None:
+        """A query, or a start of the pipeline if `query` is empty, has failed.
+
+        All queries start again after `pause` seconds; None if the failure is final. `trace` is all that is known of it.
+        """
+
     def stopping(self) -> None:
         """A stop was requested; a batch may be in flight."""
 
+    def stopped(self, name: str) -> None:
+        """A query has ended without a fault, or was stopped because of another one's."""
+
+    def ended(self) -> None:
+        """The run has ended without an error."""
+
     def say(self, line: str) -> None:
         """A warning."""
+
+
+class Observers(Observer):
+    """Tells everything to each of several observers, in their order; an error of one is logged, and ends no run."""
+
+    def __init__(self, *all: Observer) -> None:
+        self._all = all
+        self._logged: set[tuple[type, type]] = set()
+
+    def begins(self, name: str, query: Query, checkpoint: Path) -> None:
+        self._each(lambda one: one.begins(name, query, checkpoint))
+
+    def started(self, name: str) -> None:
+        self._each(lambda one: one.started(name))
+
+    def batch(self, name: str, batch: Mapping[str, Any]) -> None:
+        self._each(lambda one: one.batch(name, batch))
+
+    def idle(self, name: str) -> None:
+        self._each(lambda one: one.idle(name))
+
+    def progress(self, name: str, progress: Mapping[str, Any]) -> None:
+        self._each(lambda one: one.progress(name, progress))
+
+    def looked(self, name: str, status: Mapping[str, Any]) -> None:
+        self._each(lambda one: one.looked(name, status))
+
+    def query_failed(self, name: str, text: str) -> None:
+        self._each(lambda one: one.query_failed(name, text))
+
+    def fault(self, text: str, *, query: str = "", pause: float | None = None, trace: str = "") -> None:
+        self._each(lambda one: one.fault(text, query=query, pause=pause, trace=trace))
+
+    def stopping(self) -> None:
+        self._each(lambda one: one.stopping())
+
+    def stopped(self, name: str) -> None:
+        self._each(lambda one: one.stopped(name))
+
+    def ended(self) -> None:
+        self._each(lambda one: one.ended())
+
+    def say(self, line: str) -> None:
+        self._each(lambda one: one.say(line))
+
+    def _each(self, tell: Callable[[Observer], None]) -> None:
+        for one in self._all:
+            try:
+                tell(one)
+            except Exception as error:
+                self._log(one, error)
+
+    def _log(self, observer: Observer, error: Exception) -> None:
+        """Log an error with its traceback, each kind once: it may come with every batch."""
+        kind = type(observer), type(error)
+        if kind not in self._logged:
+            self._logged.add(kind)
+            what = "%s cannot take what happens in the run, which goes on; report this: %s"
+            log.warning(what, kind[0].__name__, error, exc_info=error, extra={"event": "warning"})
 
 
 class LifeSigns(Observer):
@@ -62,8 +148,7 @@ class LifeSigns(Observer):
         self._info("starts", f"starting Spark; the checkpoint is {checkpoint}", checkpoint=str(checkpoint))
 
     def begins(self, name: str, query: Query, checkpoint: Path) -> None:
-        reads = _reads(query, checkpoint)
-        writes = tuple(str(target_of(sink)) for sink in query.sinks)
+        reads, writes = reads_of(query, checkpoint), writes_of(query)
         # A query that starts again after a fault goes on with the same.
         if self._plans.get(name) == (*reads, *writes):
             return
@@ -91,6 +176,11 @@ class LifeSigns(Observer):
             self._idle.add(name)
             self._info("idle", "nothing to read yet; waiting", query=name)
 
+    def query_failed(self, name: str, text: str) -> None:
+        if len(self._plans) > 1:
+            what = "%s: %s; the other queries finish their batches before all start again"
+            log.warning(what, name, text, extra={"event": "warning", "pipeline": self._pipeline, "query": name})
+
     def stopping(self) -> None:
         self._info("stopping", "stopping after the batch in flight; Ctrl-C or SIGTERM again ends it at once")
 
@@ -98,7 +188,6 @@ class LifeSigns(Observer):
         log.warning("%s", line, extra={"event": "warning", "pipeline": self._pipeline})
 
     def ended(self) -> None:
-        """The run has ended without an error."""
         if self._terminal:
             self._terminal.status("")
         seconds = time.monotonic() - self._began
@@ -120,12 +209,17 @@ class LifeSigns(Observer):
         log.info("%s: %s", query or self._pipeline, line, extra=about)
 
 
-def _reads(query: Query, checkpoint: Path) -> tuple[str, ...]:
+def reads_of(query: Query, checkpoint: Path) -> tuple[str, ...]:
     """What a query reads, and from where on."""
     found = list(streams(query.frame))
     positions = [one.position for one in resumed(store_of(checkpoint, query.frame.sparkSession))]
     known = [*positions, *[NONE_YET] * len(found)]
     return tuple(_read(*one, position) for one, position in zip(found, known, strict=False))
+
+
+def writes_of(query: Query) -> tuple[str, ...]:
+    """Where a query writes."""
+    return tuple(str(target_of(sink)) for sink in query.sinks)
 
 
 def _read(format: str, options: Mapping[str, str], position: str) -> str:

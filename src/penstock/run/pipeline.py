@@ -13,28 +13,36 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import overload
+from typing import Literal, overload
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from penstock import real_time
-from penstock.config import duration
+from penstock.config import Duration, duration
 from penstock.errors import PenstockError
-from penstock.query import Query
+from penstock.query import Query, passing_failure
 from penstock.real_time import REAL_TIME
 
 EVERY = "1 second"
+TARGET = timedelta(minutes=1)
+"""The shortest target that a pipeline has if its user gives none."""
 
 Build = Callable[[SparkSession], Query | Sequence[Query]]
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A function marked with `@pipeline`; calling it calls the function."""
+    """A function marked with `@pipeline`; calling it calls the function.
+
+    `target` is the longest time from an event to a sink's acknowledgement with which its user is content.
+    """
 
     build: Build
     every: timedelta | str
     name: str
+    target: timedelta = TARGET
 
     def __call__(self, spark: SparkSession) -> Query | Sequence[Query]:
         return self.build(spark)
@@ -73,28 +81,47 @@ def pipeline(build: Build, /) -> Pipeline: ...
 
 
 @overload
-def pipeline(*, every: timedelta | str = ..., name: str | None = None) -> Callable[[Build], Pipeline]: ...
+def pipeline(
+    *, every: Literal["real-time"] | Duration = ..., name: str | None = None, target: Duration = ...
+) -> Callable[[Build], Pipeline]: ...
 
 
 def pipeline(
-    build: Build | None = None, /, *, every: timedelta | str = EVERY, name: str | None = None
+    build: Build | None = None,
+    /,
+    *,
+    every: Literal["real-time"] | Duration = EVERY,
+    name: str | None = None,
+    target: Duration | None = None,
 ) -> Pipeline | Callable[[Build], Pipeline]:
     """Mark a function `(spark) -> query or list of queries` as a pipeline that starts a batch at each interval `every`.
 
     `@pipeline` without parentheses has a batch a second. With `every="real-time"` each row is sent as soon as it
     arrives, in queries from topics to a topic that need no Python (docs/real-time.md); other queries raise
     PenstockError when the function has made them. `name` is the function's name by default, and the name of the
-    checkpoint's folder: a renamed pipeline starts from scratch. Raises PenstockError if `every` is not a duration, or
-    `name` cannot be a folder's name.
+    checkpoint's folder: a renamed pipeline starts from scratch. `target` is the delay from an event to a sink's
+    acknowledgement that `penstock status` and the alerts compare the pipeline with (docs/metrics.md), by default 1
+    minute, or two intervals if that is longer; it changes nothing in the run. Raises PenstockError if `every` or
+    `target` is not a duration, `target` is zero, or `name` cannot be a folder's name.
     """
-    pace = every if every == REAL_TIME else duration(every, name="every")
+    pace = REAL_TIME if every == REAL_TIME else duration(every, name="every")
+    goal = default_target(pace) if target is None else duration(target, name="target")
+    if not goal:
+        raise PenstockError(
+            "target is zero, and no row takes no time", next='give a longer one, as in target="1 minute"'
+        )
 
     def mark(build: Build) -> Pipeline:
         chosen = name if name is not None else getattr(build, "__name__", "")
         _check_name(chosen)
-        return Pipeline(build, pace, chosen)
+        return Pipeline(build, pace, chosen, goal)
 
     return mark if build is None else mark(build)
+
+
+def default_target(every: timedelta | str) -> timedelta:
+    """The target of a pipeline whose user gives none: a row waits for an interval at most, and then for its batch."""
+    return TARGET if isinstance(every, str) else max(TARGET, 2 * min(every, timedelta.max // 2))
 
 
 def _check_name(name: str) -> None:
@@ -114,11 +141,18 @@ def blame(file: str | Path) -> Iterator[None]:
         places = [place for place in (_line(error, file), error.where) if place]
         raise type(error)(error.what, where=", ".join(places), next=error.next) from error
     except SyntaxError as error:
-        raise PenstockError(f"SyntaxError: {error.msg}", where=f"{error.filename}, line {error.lineno}") from error
+        where = f"{error.filename}, line {error.lineno}" + (f": {error.text.strip()}" if error.text else "")
+        raise PenstockError(
+            f"SyntaxError: {error.msg}", where=where, next="correct this line, or those above"
+        ) from error
     except Exception as error:
+        place = _line(error, file) or str(file)
+        # Spark asks a Python process for the columns of a source, and that process may have been killed.
+        if isinstance(error, (PySparkException, Py4JJavaError)) and (passing := passing_failure(error, place)):
+            raise passing from error
         # Spark's messages continue with the whole query plan.
         said = "".join(traceback.format_exception_only(error)).strip().splitlines()[0]
-        raise PenstockError(said, where=_line(error, file) or str(file)) from error
+        raise PenstockError(said, where=place) from error
 
 
 def _line(error: BaseException, file: str | Path) -> str:

@@ -7,6 +7,7 @@ failure is final.
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 import time
@@ -17,13 +18,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock import real_time
+from penstock import delays, real_time
 from penstock.errors import PenstockError
-from penstock.query import ONCE, Query
+from penstock.query import ONCE, Query, passing_failure
 from penstock.real_time import REAL_TIME
 from penstock.run import faults
 from penstock.run.faults import Fault
@@ -33,12 +35,15 @@ from penstock.signals import Stopped, ended_by
 TRIES = 10
 FIRST_PAUSE = timedelta(seconds=1)
 LONGEST_PAUSE = timedelta(seconds=30)
-# Interval between checks of the queries; a check is one call into the JVM.
+# Interval between checks of the queries; a check is a few calls into the JVM.
 LOOK = timedelta(milliseconds=200)
+STATUS = 1.0
+"""Seconds between two reports of what a query does."""
 LONG_RUN = 60.0
 """Seconds after which queries of real-time mode have worked, though none of their batches has ended."""
 IDLE = 2
 """Consecutive batches without data after which a query with `once` is finished."""
+
 
 _starting = threading.Lock()
 """Held while a query makes its sources: Spark writes the environment of their Python processes to one map, and two
@@ -92,24 +97,34 @@ class PipelineRun:
         queries = self._start_first()
         tries, began = 0, time.monotonic()
         while (fault := self._watch(queries)) and not self.stop.gently.is_set():
-            worked = any(query.lastProgress for query in queries)
+            worked = any(one.query.lastProgress for one in queries)
             tries = 1 if worked or self._ran_long(began) else tries + 1
-            self._halt(queries)
+            if fault.query:
+                self.observer.query_failed(fault.query, fault.text)
+            self._end(queries)
             queries, began = self._start_again(fault, tries), time.monotonic()
         if self.stop.gently.is_set():
             self.observer.stopping()
-        self._halt(queries)
+        self._end(queries)
 
-    def _start_first(self) -> list[StreamingQuery]:
+    def _end(self, queries: list[Watched]) -> None:
+        """Stop the queries, and report the batches that they finished meanwhile."""
+        self._halt([one.query for one in queries])
+        for one in queries:
+            self._tell(one)
+            self.observer.stopped(one.name)
+
+    def _start_first(self) -> list[Watched]:
         try:
             return self._start()
         except PenstockError as error:
             # Final errors are raised unchanged: `next` has the next step, which a fault's text may lack.
             if not error.retriable:
+                self.observer.fault(str(error))
                 raise
             return self._start_again(faults.of_error(error), 1)
 
-    def _start(self) -> list[StreamingQuery]:
+    def _start(self) -> list[Watched]:
         trigger = ONCE if self.once else self.pipeline.every
         started: list[StreamingQuery] = []
         try:
@@ -126,13 +141,20 @@ class PipelineRun:
                 with _starting:
                     started.append(query.start(checkpoint=self.checkpoint / name, trigger=trigger, name=full_name))
                     self._let_begin(started[-1])
+                self.observer.started(full_name)
         except PySparkException as error:
             self._halt(started)
             raise faults.of_spark(error, f"pipeline {self.pipeline.name}") from error
+        except Py4JJavaError as error:
+            self._halt(started)
+            # PySpark passes most Java exceptions unchanged, such as those of a Python process that died.
+            if passing := passing_failure(error, f"pipeline {self.pipeline.name}"):
+                raise passing from error
+            raise
         except PenstockError:
             self._halt(started)
             raise
-        return started
+        return [Watched(query) for query in started]
 
     def _full_name(self, query: str) -> str:
         return f"{self.pipeline.name}.{query}" if query else self.pipeline.name
@@ -148,16 +170,12 @@ class PipelineRun:
     def _halt(self, queries: list[StreamingQuery]) -> None:
         """Stop the queries after the batch in flight, or immediately if `stop.now` is set.
 
-        Spark's own `stop()` cancels a running batch, whose rows would be written again at the next start. Setting the
-        query's state first, as `stop()` itself does, makes its thread end after the batch; then nothing is cancelled.
+        Spark's own `stop()` cancels a running batch, whose rows would be written again at the next start.
         """
         if not queries:
             return
-        jvm: Any = self.spark.sparkContext._jvm
-        states = jvm.org.apache.spark.sql.execution.streaming.runtime
-        terminated = getattr(getattr(states, "TERMINATED$"), "MODULE$")
         for query in queries:
-            query._jsq.streamingQuery().state().set(terminated)
+            end_after_batch(self.spark, query)
         with real_time.ending(self.spark) if self._in_real_time else nullcontext():
             end = time.monotonic() + (real_time.END_PATIENCE if self._in_real_time else math.inf)
             for query in queries:
@@ -182,12 +200,13 @@ class PipelineRun:
         while query.isActive and query.status["message"].startswith("Initializing") and not self.stop.gently.is_set():
             self.stop.gently.wait(0.05)
 
-    def _start_again(self, fault: Fault, tries: int) -> list[StreamingQuery]:
+    def _start_again(self, fault: Fault, tries: int) -> list[Watched]:
         """Build and start the queries after this fault's pause; an error while doing so is the next fault."""
         while True:
             self._require_hope(fault, tries)
             pause = timedelta(0) if fault.at_once else min(FIRST_PAUSE * 2 ** min(tries - 1, 5), LONGEST_PAUSE)
             self.observer.say(f"{self.pipeline.name}: {fault.text}; starting again in {pause.total_seconds():g} s")
+            self.observer.fault(fault.text, query=fault.query, pause=pause.total_seconds(), trace=fault.trace)
             if self.stop.gently.wait(pause.total_seconds()):
                 return []
             try:
@@ -196,49 +215,48 @@ class PipelineRun:
                 fault, tries = faults.of_error(error), tries + 1
 
     def _require_hope(self, fault: Fault, tries: int) -> None:
+        if fault.retriable and tries < self.tries:
+            return
+        self.observer.fault(fault.text, query=fault.query, trace=fault.trace)
+        where = f"pipeline {self.pipeline.name}"
         if not fault.retriable:
-            raise PenstockError(fault.text, where=f"pipeline {self.pipeline.name}")
-        if tries >= self.tries:
-            raise PenstockError(
-                f"gave up after {self.tries} tries without a finished batch: {fault.text}",
-                where=f"pipeline {self.pipeline.name}",
-                next="remove the cause and run again: it continues from its checkpoint",
-            )
+            raise PenstockError(fault.text, where=where)
+        raise PenstockError(
+            f"gave up after {self.tries} tries without a finished batch: {fault.text}",
+            where=where,
+            next="remove the cause and run again: it continues from its checkpoint",
+        )
 
-    def _watch(self, queries: list[StreamingQuery]) -> Fault | None:
+    def _watch(self, queries: list[Watched]) -> Fault | None:
         """Wait for a failure, the end of all queries, or a stop request; returns the failure or None."""
-        seen = dict.fromkeys((query.name for query in queries), -1)
         while not self.stop.gently.is_set():
-            ended = [query for query in queries if not query.isActive]
-            for query in queries:
-                seen[query.name] = self._tell(query, seen[query.name])
-            if self.once and (idle := [query for query in queries if query.isActive and _passes_time(query)]):
+            ended = [one for one in queries if not one.query.isActive]
+            for one in queries:
+                self._tell(one)
+                if (status := one.status()) is not None:
+                    self.observer.looked(one.name, status)
+            running = [one.query for one in queries if one not in ended]
+            if self.once and (idle := [query for query in running if _passes_time(query)]):
                 self._halt(idle)
-            for query in ended:
-                if fault := faults.of_query(query):
+            for one in ended:
+                if fault := faults.of_query(one.query):
+                    delays.add_fault(str(one.query.id), fault.trace)
                     return fault
             if len(ended) == len(queries):
                 return None
             self.stop.gently.wait(LOOK.total_seconds())
         return None
 
-    def _tell(self, query: StreamingQuery, seen: int) -> int:
-        """Report new batches with rows; an idle query reports its last number again."""
-        known = query._jsq.lastProgress()
-        # Its number alone: all of it is written to JSON and parsed, which takes most of an idle query's CPU.
-        if known is None or known.batchId() <= seen:
-            return seen
-        last = query.lastProgress
-        assert last
-        # Several batches may have finished since the last check; reading all of them each time would cost more.
-        if not last["numInputRows"] and not self.once:
-            self.observer.idle(query.name or "")
-        news = [last] if last["batchId"] == seen + 1 else query.recentProgress
-        for batch in news:
-            if batch["batchId"] > seen and batch["numInputRows"]:
-                self.observer.batch(query.name or "", batch)
-                self._tell_dropped(query, batch)
-        return int(last["batchId"])
+    def _tell(self, one: Watched) -> None:
+        """Report new progress."""
+        for progress in one.news():
+            self.observer.progress(one.name, progress)
+            if not progress["numInputRows"]:
+                if not self.once:
+                    self.observer.idle(one.name)
+                continue
+            self.observer.batch(one.name, progress)
+            self._tell_dropped(one.query, progress)
 
     def _tell_dropped(self, query: StreamingQuery, batch: Mapping[str, Any]) -> None:
         """Say how many rows Spark's own stages dropped; those of `penstock` drop none."""
@@ -250,8 +268,64 @@ class PipelineRun:
             )
 
 
+class Watched:
+    """A started query, of whose progress each is read once.
+
+    An idle query's progress has the number of its next batch, and a newer time each.
+    """
+
+    def __init__(self, query: StreamingQuery) -> None:
+        self.query, self.name = query, query.name or ""
+        self._time = ""
+        self._next: int | None = None
+        self._looked = -math.inf
+
+    def news(self) -> list[dict[str, Any]]:
+        """Spark's progress since the last call, oldest first; of an idle query only the newest."""
+        known = self.query._jsq.lastProgress()
+        # Its time alone: all of it is written to JSON and parsed, which takes most of an idle query's CPU.
+        if known is None or known.timestamp() == self._time:
+            return []
+        last = json.loads(known.json())
+        self._time = last["timestamp"]
+        # Several batches may have finished since the last call; reading all of them each time would cost more.
+        found = [last] if last["batchId"] == self._next else self._missed(last)
+        self._next = last["batchId"] + is_batch(last)
+        return found
+
+    def _missed(self, last: dict[str, Any]) -> list[dict[str, Any]]:
+        recent = [json.loads(one.json()) for one in self.query._jsq.recentProgress()]
+        since = -1 if self._next is None else self._next
+        found = [one for one in recent if is_batch(one) and since <= one["batchId"] <= last["batchId"]]
+        return found if found and found[-1]["timestamp"] == last["timestamp"] else [*found, last]
+
+    def status(self) -> dict[str, Any] | None:
+        """Spark's status of the query; None if it was read a moment ago, or the query has ended."""
+        now = time.monotonic()
+        if now - self._looked < STATUS or not self.query.isActive:
+            return None
+        self._looked = now
+        found: dict[str, Any] = json.loads(self.query._jsq.status().json())
+        return found
+
+
+def is_batch(progress: Mapping[str, Any]) -> bool:
+    """Whether this is the progress of a batch, and not of a query that had nothing to read."""
+    return "addBatch" in progress["durationMs"]
+
+
 def _passes_time(query: StreamingQuery) -> bool:
     """Whether all data is handled and only time passes: a query with timers runs batches forever."""
     last = query.recentProgress[-IDLE:]
     sources = [source for batch in last for source in batch["sources"]]
     return len(last) == IDLE and all(source["startOffset"] == source["endOffset"] for source in sources)
+
+
+def end_after_batch(spark: SparkSession, query: StreamingQuery) -> None:
+    """Make the query's thread end after the batch in flight; returns at once.
+
+    It sets the query's state, as Spark's own `stop()` does before it cancels the batch.
+    """
+    jvm: Any = spark.sparkContext._jvm
+    states = jvm.org.apache.spark.sql.execution.streaming.runtime
+    query._jsq.streamingQuery().state().set(getattr(getattr(states, "TERMINATED$"), "MODULE$"))

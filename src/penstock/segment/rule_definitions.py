@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeAlias
 
-from penstock.config import duration, duration_text
+from penstock.config import Duration, duration, duration_text
 from penstock.errors import PenstockError
 
 MILLISECOND = timedelta(milliseconds=1)
@@ -120,14 +120,14 @@ def rule(
     name: str,
     *,
     when: str | Condition,
-    ttl: timedelta | str,
+    ttl: Duration,
     to: str,
     at_least: float | None = None,
     total: str | None = None,
-    within: timedelta | str | None = None,
+    within: Duration | None = None,
     leave: str | None = None,
     until_false: bool = False,
-    prolong: timedelta | str | None = None,
+    prolong: Duration | None = None,
 ) -> Rule:
     """A segment `name`: a person who meets `when` is a member for `ttl`; meeting it again prolongs the membership.
 
@@ -137,8 +137,8 @@ def rule(
     leaves as soon as the condition is false. `to` is the topic for the membership events. A membership ends at the
     first multiple of `prolong` (default: a 64th of `ttl`) that is not before its `ttl`.
 
-    Durations are `timedelta` or strings like "7 days". Raises PenstockError for an invalid name, duration or condition.
-    Predicates are checked later, by `match`.
+    Durations are strings like "7 days", seconds, or `timedelta`. Raises PenstockError for an invalid name, duration or
+    condition. Predicates are checked later, by `match`.
     """
     where = f"rule {shown(name)}"
     if not NAME.fullmatch(name):
@@ -172,7 +172,7 @@ def rule(
     return made
 
 
-def count(when: str, *, at_least: float, within: timedelta | str) -> Count:
+def count(when: str, *, at_least: float, within: Duration) -> Count:
     """At least `at_least` events (an integer) that match `when` in the last `within`.
 
     Exact for `at_least` up to 64; above that the time has a resolution of a 64th of `within`. Raises PenstockError if
@@ -183,17 +183,17 @@ def count(when: str, *, at_least: float, within: timedelta | str) -> Count:
     return Count(when, int(at_least), duration(within, name="within"))
 
 
-def total(of: str, *, when: str = "true", at_least: float, within: timedelta | str) -> Total:
+def total(of: str, *, when: str = "true", at_least: float, within: Duration) -> Total:
     """The sum of the expression `of` over the events that match `when` in the last `within` is at least `at_least`."""
     return Total(of, when, at_least, duration(within, name="within"))
 
 
-def sequence(*steps: str, within: timedelta | str) -> Chain:
+def sequence(*steps: str, within: Duration) -> Chain:
     """Events that match these predicates (2 to 8) in this order, all in the last `within`."""
     return Chain(steps, duration(within, name="within"))
 
 
-def absence(of: str, *, after: str, within: timedelta | str) -> Absence:
+def absence(of: str, *, after: str, within: Duration) -> Absence:
     """No event matches `of` in the time `within` after an event that matches `after`; true when that time is over."""
     return Absence(of, after, duration(within, name="within"))
 
@@ -305,7 +305,7 @@ def _check_term(term: Term, where: str) -> None:
         raise PenstockError(f"a sequence has {len(term.steps)} steps", where=where, next="use 2 to 8 steps")
 
 
-def _positive(value: timedelta | str, name: str, where: str) -> timedelta:
+def _positive(value: Duration, name: str, where: str) -> timedelta:
     found = duration(value, name=f"{name} of {where}")
     if found < MILLISECOND:
         raise PenstockError(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from typing import Literal, TypeAlias, get_args
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, functions as F
 
-from penstock.config import duration
+from penstock.config import Duration, duration
 from penstock.errors import PenstockError, SchemaChanged
 from penstock.keyed_state.buckets import REUSE, require_name, require_no_window
 from penstock.plans import WATERMARK
@@ -22,7 +22,8 @@ from penstock.segment.rule_files import RuleFile, parse
 from penstock.segment.rule_plan import RulePlan, plan
 
 Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-CLOCKS = ("now", "events")
+Clock: TypeAlias = Literal["now", "events"]
+CLOCKS = get_args(Clock)
 STATE = {
     # Timers and several state variables need RocksDB.
     "spark.sql.streaming.stateStore.providerClass": (
@@ -41,8 +42,8 @@ def match(
     key: str,
     name: str,
     at: str | None = None,
-    late: timedelta | str = "0 seconds",
-    clock: str = "now",
+    late: Duration = "0 seconds",
+    clock: Clock = "now",
     buckets: int = 64,
 ) -> DataFrame:
     """The membership events of a stream: who enters a segment, stays longer, leaves, or expires.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from itertools import islice
@@ -12,13 +13,19 @@ from operator import and_
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as F, types as st
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.errors import PenstockError
+from penstock.keyed_state.description import TABLES
 from penstock.query import causes
-from penstock.state.packed import Packed, opened
+from penstock.real_time import FORMAT
+from penstock.segment import processor
+from penstock.state import keys
+from penstock.state.keys import Condition
 from penstock.state.stores import (
     LIMIT,
     MOST,
@@ -27,14 +34,12 @@ from penstock.state.stores import (
     StateStore,
     cut,
     find,
-    of_columns,
+    overview,
     require_some,
-    stores,
 )
+from penstock.state.unpacking import Unpacking, of_segments, of_tables
 
 INTERNAL = "partition_id"
-_TOLD = {st.StructType: dict, st.ArrayType: list}
-"""The JSON types of key columns that are not single values."""
 
 
 @dataclass(frozen=True)
@@ -45,17 +50,25 @@ class Checkpoints:
     session: Callable[[], SparkSession]
 
     def overview(self) -> list[dict[str, Any]]:
-        found = stores(self.folder)
-        return [{"name": one.name, "operator": one.operator, **one.fresh().told()} for one in found if one.committed]
+        return overview(self.folder)
 
     def get(self, name: str, key: str, limit: int = LIMIT) -> Answer:
-        store, limit = find(self.folder, name), min(limit, MOST)
-        fresh = store.fresh()
+        store = find(self.folder, name)
+        with _format(self.session(), store, store.fresh()) as fresh:
+            return self._get(store, fresh, key, min(limit, MOST))
+
+    def scan(self, name: str, where: str | None = None, limit: int = LIMIT) -> Answer:
+        store = find(self.folder, name)
+        with _format(self.session(), store, store.fresh()) as fresh:
+            return self._scan(store, fresh, where, min(limit, MOST))
+
+    def _get(self, store: StateStore, fresh: Freshness, key: str, limit: int) -> Answer:
         frame, packed = _frame(self.session(), store, fresh)
         if store.packed and not packed:
             return require_some(Answer(store.name, fresh, []), key)
-        wanted = _wanted(frame, key, store, packed.by if packed else None)
-        condition = reduce(and_, _fields(F.col("key"), _kind(frame), wanted, store), F.lit(True))
+        kind = _kind(frame)
+        wanted = keys.wanted(kind, key, store, packed.by if packed else ())
+        condition = reduce(and_, map(_fulfils, keys.conditions(kind, wanted, store)), F.lit(True))
         try:
             if packed:
                 found = _of_bucket(packed, packed.place(wanted), condition, store, limit)
@@ -65,9 +78,7 @@ class Checkpoints:
             raise _unreadable(store, error) from error
         return require_some(cut(store.name, fresh, found, limit), key)
 
-    def scan(self, name: str, where: str | None = None, limit: int = LIMIT) -> Answer:
-        store, limit = find(self.folder, name), min(limit, MOST)
-        fresh = store.fresh()
+    def _scan(self, store: StateStore, fresh: Freshness, where: str | None, limit: int) -> Answer:
         frame, _ = _frame(self.session(), store, fresh)
         try:
             chosen = frame.where(where) if where else frame
@@ -82,6 +93,18 @@ class Checkpoints:
         except (PySparkException, Py4JJavaError) as error:
             raise _unreadable(store, error) from error
         return cut(store.name, fresh, found, limit)
+
+
+@contextmanager
+def _format(spark: SparkSession, store: StateStore, fresh: Freshness) -> Iterator[Freshness]:
+    """The session with the batch's checkpoint format: Spark reads ids of versions only if it would write them."""
+    assert fresh.batch is not None
+    before = spark.conf.get(FORMAT)
+    spark.conf.set(FORMAT, "2" if store.ids(fresh.batch) else "1")
+    try:
+        yield fresh
+    finally:
+        spark.conf.set(FORMAT, str(before))
 
 
 def _frame(spark: SparkSession, store: StateStore, fresh: Freshness) -> tuple[DataFrame, Packed | None]:
@@ -104,7 +127,7 @@ def _of_key(frame: DataFrame, wanted: dict[str, Any], condition: Column, store: 
     """
     rows = _texts(frame.where(condition))
     kind = _kind(frame)
-    if wanted.keys() == set(kind.names) and not any(isinstance(one.dataType, st.StructType) for one in kind.fields):
+    if keys.whole(kind, wanted):
         key = [F.lit(wanted[one.name]).try_cast(one.dataType) for one in kind.fields]
         if found := first_rows(rows, partition(frame.sparkSession, key, store.partitions), limit + 1):
             return _told(found)
@@ -149,41 +172,15 @@ def _unreadable(store: StateStore, error: Exception) -> PenstockError:
     )
 
 
-def _wanted(frame: DataFrame, key: str, store: StateStore, by: Sequence[str] | None) -> dict[str, Any]:
-    """The wanted key by column; a string is the only column of `by`, or the only column that is not a window."""
-    kind = _kind(frame)
-    if (wanted := of_columns(key)) is not None:
-        return wanted
-    plain = by or [one.name for one in kind.fields if not isinstance(one.dataType, st.StructType)]
-    if len(plain) != 1:
-        raise _no_key(key, kind, store)
-    return {plain[0]: key}
-
-
 def _kind(frame: DataFrame) -> st.StructType:
     kind = frame.schema["key"].dataType
     assert isinstance(kind, st.StructType)
     return kind
 
 
-def _fields(column: Column, kind: st.StructType, wanted: dict[str, Any], store: StateStore) -> Iterator[Column]:
-    for name, value in wanted.items():
-        if name not in kind.names:
-            raise _no_key(json.dumps(wanted), kind, store)
-        inner = kind[name].dataType
-        if isinstance(inner, st.StructType) and isinstance(value, dict):
-            yield from _fields(column[name], inner, value, store)
-        elif value is not None and not isinstance(value, _TOLD.get(type(inner), str | int | float)):
-            raise _no_key(json.dumps(wanted), kind, store)
-        else:
-            yield column[name].eqNullSafe(F.lit(value).try_cast(inner))
-
-
-def _no_key(key: str, kind: st.StructType, store: StateStore) -> PenstockError:
-    example = json.dumps({one.name: f"<{one.dataType.simpleString()}>" for one in kind.fields})
-    return PenstockError(
-        f"{key} is not a key of {store.name}", where=f"its key is {kind.simpleString()}", next=f"give {example}"
-    )
+def _fulfils(condition: Condition) -> Column:
+    column = reduce(lambda outer, name: outer[name], condition.path, F.col("key"))
+    return column.eqNullSafe(F.lit(condition.value).try_cast(condition.kind))
 
 
 # Reads one partition of a state: the partition of a key's hash.
@@ -207,3 +204,55 @@ def first_rows(frame: DataFrame, partition: int, most: int) -> list[Row]:
 
     found: list[Row] = frame.sparkSession.sparkContext.runJob(frame.rdd, first, [partition])
     return found
+
+
+# Packed state, in the frames of the reader.
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A state that can be unpacked."""
+
+    pieces: DataFrame
+    how: Unpacking
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """The columns of the key whose hash is the bucket."""
+        return self.how.by
+
+    def place(self, wanted: Mapping[str, Any]) -> Column | None:
+        """The bucket of a key that has these columns; None if they do not determine it."""
+        if not all(name in wanted for name in self.by):
+            return None
+        values = [F.lit(wanted[name]).try_cast(self.how.key[name].dataType) for name in self.by]
+        bucket = F.pmod(getattr(F, self.how.hash)(*values), F.lit(self.how.buckets))
+        return bucket.cast(self.pieces.schema["bucket"].dataType)
+
+    def within(self, bucket: Column) -> DataFrame:
+        """The pieces of a bucket."""
+        return self.pieces.where(F.col("bucket") == bucket)
+
+    def rows(self, bucket: Column | None = None) -> DataFrame:
+        """All rows, or the rows of one bucket."""
+        pieces = self.pieces if bucket is None else self.within(bucket)
+        unpack = self.how.unpack
+        # Spark counts the arguments, also those that a partial has bound.
+        return pieces.groupBy("bucket").applyInArrow(lambda one: unpack(one), self.how.schema)
+
+    def table(self, pieces: Sequence[Row]) -> pa.Table:
+        """The rows of a bucket, from all of its pieces."""
+        kinds = to_arrow_schema(self.pieces.schema)
+        return self.how.unpack(pa.Table.from_pylist([piece.asDict() for piece in pieces], kinds))
+
+
+def opened(frame: DataFrame, kind: str) -> Packed | None:
+    """The packed state in the frame of Spark's reader; None if it is empty."""
+    if kind == TABLES:
+        pieces = frame.selectExpr("key._bucket bucket", "user_map_key.version number", "user_map_value.change data")
+        first = pieces.select("data").head()
+        return None if first is None else Packed(pieces, of_tables(first.data))
+    pieces = frame.selectExpr("key.bucket", "user_map_key.number", "user_map_value.*")
+    entry = [name for name in pieces.columns if name not in ("bucket", "number")]
+    first = pieces.where(F.col("number") == processor.SNAPSHOT).select(*entry).head()
+    return None if first is None else Packed(pieces, of_segments(first))

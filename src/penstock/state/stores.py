@@ -17,6 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from penstock.checkpoint.checkpoint_folder import Local
+from penstock.checkpoint.log import Log
 from penstock.errors import PenstockError
 from penstock.keyed_state.description import HEAD, SEGMENTS, TABLES
 
@@ -97,7 +99,7 @@ def require_some(answer: Answer, key: str) -> Answer:
 
 @dataclass(frozen=True)
 class StateStore:
-    """A store; `options` are those of Spark's state reader, `packed` is the kind of a packed state (see packed.py)."""
+    """A store; `options` are those of Spark's state reader, `packed` is the kind of a packed state (`unpacking`)."""
 
     name: str
     operator: str
@@ -115,6 +117,10 @@ class StateStore:
     def partitions(self) -> int:
         """The number of partitions that Spark spreads the keys over."""
         return sum(_number(path) >= 0 for path in (self.checkpoint / "state" / self.options["operatorId"]).iterdir())
+
+    def ids(self, batch: int) -> Any:
+        """The ids of the versions of a committed batch, by operator; None without checkpoint format 2."""
+        return Log(Local(self.checkpoint)).commit(batch).get("stateUniqueIds")
 
     def fresh(self) -> Freshness:
         """Raises PenstockError if no batch is committed."""
@@ -142,6 +148,12 @@ def stores(folder: Path) -> list[StateStore]:
     return [store for checkpoint in checkpoints for store in _of_query(checkpoint, folder)]
 
 
+def overview(folder: Path) -> list[dict[str, Any]]:
+    """The stores that hold something, and how fresh they are."""
+    found = stores(folder)
+    return [{"name": one.name, "operator": one.operator, **one.fresh().told()} for one in found if one.committed]
+
+
 def find(folder: Path, name: str) -> StateStore:
     """The store of this name, or the only store in this query or pipeline; raises `NotFound` otherwise."""
     known = stores(folder)
@@ -162,9 +174,7 @@ def unknown(name: str, found: Sequence[str], known: Sequence[str], where: str) -
 
 
 def _of_query(checkpoint: Path, folder: Path) -> Iterator[StateStore]:
-    operators = [
-        _operator(path) for path in sorted((checkpoint / "state").iterdir(), key=_number) if _number(path) >= 0
-    ]
+    operators = [metadata(path) for path in sorted((checkpoint / "state").iterdir(), key=_number) if _number(path) >= 0]
     counts = Counter(str(one["operatorInfo"]["operatorName"]) for one in operators)
     query = checkpoint.relative_to(folder).as_posix()
     for one in operators:
@@ -207,11 +217,12 @@ def _packed(variables: Sequence[str]) -> tuple[str, str] | None:
     return next((one for one in kinds if sorted([one[0] + HEAD, "".join(one)]) == variables), None)
 
 
-def _operator(path: Path) -> dict[str, Any]:
-    """Spark's newest description of an operator: a file with a line for the version, then JSON."""
-    metadata = path / "_metadata"
-    numbered = sorted((metadata / "v2").glob("[0-9]*"), key=_number)
-    file = numbered[-1] if numbered else metadata / "metadata"
+def metadata(path: Path, batch: int | None = None) -> dict[str, Any]:
+    """Spark's description of an operator, the newest or that of a batch: a line for the version, then JSON."""
+    folder = path / "_metadata"
+    numbered = sorted((folder / "v2").glob("[0-9]*"), key=_number)
+    numbered = [one for one in numbered if batch is None or _number(one) <= batch] or numbered
+    file = numbered[-1] if numbered else folder / "metadata"
     try:
         version, content = file.read_text().split("\n", 1)
         if version not in ("v1", "v2"):

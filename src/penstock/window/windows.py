@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
-from typing import Protocol
+from typing import Final, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, functions as F, types as st
 
 from penstock import real_time
-from penstock.config import duration
+from penstock.config import Duration, duration
 from penstock.errors import PenstockError
 from penstock.keyed_state.aggregates import Aggregate, fields, merged, parse, partial, parts_of
 from penstock.keyed_state.arrow_keys import Numbers, arrow_schema, codes, columns_of, concat, numbers, positions
@@ -34,17 +34,19 @@ START, END, FINAL, LATE = "window_start", "window_end", "final", "late"
 TIME = pa.timestamp("us", "UTC")
 Mask = npt.NDArray[np.bool_]
 SESSION = "_session"
-FINAL_ONLY, CHANGES = "final", "changes"
+Emit: TypeAlias = Literal["final", "changes"]
+FINAL_ONLY: Final = "final"
+CHANGES: Final = "changes"
 
 
 def tumbling(
     frame: DataFrame,
-    size: timedelta | str,
+    size: Duration,
     *,
     at: str,
     key: str | Sequence[str],
     name: str,
-    emit: str = FINAL_ONLY,
+    emit: Emit = FINAL_ONLY,
     **aggregates: str,
 ) -> DataFrame:
     """Adjacent windows of `size`, aligned to 1970-01-01 UTC.
@@ -64,13 +66,13 @@ def tumbling(
 
 def hopping(
     frame: DataFrame,
-    size: timedelta | str,
+    size: Duration,
     *,
-    every: timedelta | str,
+    every: Duration,
     at: str,
     key: str | Sequence[str],
     name: str,
-    emit: str = FINAL_ONLY,
+    emit: Emit = FINAL_ONLY,
     **aggregates: str,
 ) -> DataFrame:
     """Windows of `size` that begin at each multiple of `every`, a divisor of `size`; the rest is as in `tumbling`."""
@@ -86,12 +88,12 @@ def hopping(
 
 def session(
     frame: DataFrame,
-    gap: timedelta | str,
+    gap: Duration,
     *,
     at: str,
     key: str | Sequence[str],
     name: str,
-    emit: str = FINAL_ONLY,
+    emit: Emit = FINAL_ONLY,
     **aggregates: str,
 ) -> DataFrame:
     """Sessions: rows of a key with less than `gap` between them; `window_end` is `gap` after the last row.
@@ -142,7 +144,7 @@ def _in_real_time(
     return found.select(*keys, *times, *names, F.lit(False).alias(FINAL), F.col(native_windows.LATE).alias(LATE))
 
 
-def _micros(value: timedelta | str, name: str) -> int:
+def _micros(value: Duration, name: str) -> int:
     micros = duration(value, name=name) // timedelta(microseconds=1)
     if micros < 1000:
         raise PenstockError(f"{name} is too short: {value}", next="use at least 1 millisecond")

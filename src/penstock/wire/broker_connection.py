@@ -16,13 +16,21 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock.wire import transport
-from penstock.wire.errors import ConnectionLost, KafkaError, MalformedResponse, RequestTimeout, UnsupportedVersion
+from penstock.wire.errors import (
+    ConnectionLost,
+    KafkaError,
+    MalformedResponse,
+    NotABroker,
+    RequestTimeout,
+    UnsupportedVersion,
+)
 from penstock.wire.protocol import frames
 from penstock.wire.protocol.frames import Api, Message
 from penstock.wire.protocol.types import Buffer
 from penstock.wire.transport import Stream
 
 LARGEST_ANSWER = 1 << 30
+"""Bytes of an answer, unless the link says less."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,7 @@ class Link:
     request_timeout: float = 30.0
     tls: ssl.SSLContext | None = None
     authenticate: Callable[[BrokerConnection], Awaitable[None]] | None = None
+    largest_answer: int = LARGEST_ANSWER
 
 
 class PendingRequest(NamedTuple):
@@ -124,7 +133,10 @@ class BrokerConnection:
         try:
             found = await self._api_versions(api.versions[1])
         except ConnectionLost as error:
-            raise ConnectionLost(f"{error.detail}; is it the port of a broker, with this security protocol?") from error
+            cause = error.__cause__ if isinstance(error.__cause__, MalformedResponse) else error
+            said = cause.detail.removeprefix(f"{self.peer} ")
+            question = "is it the port of a broker, with this security protocol?"
+            raise NotABroker(f"Kafka at {self.peer} does not answer as a broker: it {said}; {question}") from error
         if found["error_code"] == UnsupportedVersion.code:
             # The body in version 0 may say which versions of ApiVersions the broker supports (KIP-511).
             spoken = {one["api_key"]: one["max_version"] for one in found["api_keys"]}
@@ -153,8 +165,8 @@ class BrokerConnection:
         try:
             while True:
                 size = int.from_bytes(await self._stream.receive(4), "big", signed=True)
-                if not 4 <= size <= LARGEST_ANSWER:
-                    raise MalformedResponse(f"{self.peer} announced an answer of {size} bytes: is it a Kafka broker?")
+                if not 4 <= size <= self._link.largest_answer:
+                    raise MalformedResponse(f"{self.peer} announced an answer of {size} bytes")
                 self._answer(await self._stream.receive(size))
         except KafkaError as error:
             self._break(error)
@@ -180,6 +192,8 @@ class BrokerConnection:
                 task.cancel()
         self._stream.close()
         lost = error if isinstance(error, ConnectionLost) else ConnectionLost(str(error))
+        if lost is not error:
+            lost.__cause__ = error
         waiting = [one.answer for one in self._waiting]
         waiting += [sent for sent in (self._sending, *self._unsent()) if sent]
         self._waiting.clear()

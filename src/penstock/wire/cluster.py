@@ -157,6 +157,12 @@ class Cluster:
         connection = await (self.any_connection() if node is None else self.connection(node))
         return await connection.ask(api, body)
 
+    async def metadata(self, topics: list[dict[str, str]] | None) -> Message:
+        """The brokers, which are known afterwards, and these topics; all topics with None. No topic is created."""
+        found = await self.ask(frames.METADATA, {"topics": topics, "allow_auto_topic_creation": False})
+        self._know_brokers(found)
+        return found
+
     async def patiently(
         self, attempt: Callable[[], Awaitable[T]], patience: float, *, final: tuple[type[KafkaError], ...] = ()
     ) -> T:
@@ -208,7 +214,7 @@ class Cluster:
             peer.wait = None
         except KafkaError as error:
             peer.backoff.failed()
-            wait.failed(error)
+            wait.failed(str(error).removeprefix(f"{wait.what} "), error.next)
             raise
         finally:
             peer.opening = None
@@ -230,13 +236,16 @@ class Cluster:
         connection = await self.any_connection()
         body = {"topics": [{"name": name}], "allow_auto_topic_creation": self._create}
         found = await connection.ask(frames.METADATA, body)
-        self.brokers = {b["node_id"]: Broker(b["node_id"], b["host"], b["port"]) for b in found["brokers"]}
+        self._know_brokers(found)
         topic = next((one for one in found["topics"] if one["name"] == name), None)
         if topic is None:
             raise UnknownTopicOrPartition(topic=name)
         if topic["error_code"]:
             raise error_of(topic["error_code"])(topic=name)
         self.topics[name] = _topic(name, topic)
+
+    def _know_brokers(self, found: Message) -> None:
+        self.brokers = {b["node_id"]: Broker(b["node_id"], b["host"], b["port"]) for b in found["brokers"]}
 
 
 def _topic(name: str, found: Message) -> TopicMetadata:

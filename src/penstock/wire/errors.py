@@ -17,7 +17,7 @@ class KafkaError(Exception):
     """A request to Kafka failed; `retriable` is true if the same request may succeed later.
 
     `refresh_metadata` is true if the client's metadata about topics and leaders is out of date. `code` is 0 for errors
-    that no broker sent.
+    that no broker sent. `next` is what to do, where the text does not say it.
     """
 
     code: int = 0
@@ -25,6 +25,7 @@ class KafkaError(Exception):
     retriable: bool = False
     refresh_metadata: bool = False
     says: str = ""
+    next: str = ""
 
     def __init__(self, detail: str = "", *, topic: str | None = None, partition: int | None = None) -> None:
         super().__init__(detail, topic, partition)
@@ -230,6 +231,23 @@ class ConnectionLost(KafkaError):
     retriable = True
     refresh_metadata = True
     says = "the connection to the broker broke before it answered"
+
+
+class Unreachable(ConnectionLost):
+    """A connection could not be opened, so the broker got no request; `detail` is the whole text."""
+
+    name = "UNREACHABLE"
+    says = "the broker cannot be reached"
+    next = "check the address and its port, and that the broker runs (penstock status shows the local one)"
+
+    def __str__(self) -> str:
+        return self.detail
+
+
+class NotABroker(Unreachable):
+    """What answers at the address does not speak Kafka's protocol, or not over this kind of connection."""
+
+    next = "give the address of a broker, and the security protocol of its port"
 
 
 class RequestTimeout(KafkaError):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from penstock.wire.producer.producer import Producer
-from penstock.wire.producer.stats import BrokerStats, TopicStats
+from penstock.wire.producer.stats import BOUNDS, BrokerStats, Latency, TopicStats
 
 Values = Mapping[tuple[str, ...], float]
 
@@ -20,7 +20,7 @@ _TOPIC_COUNTERS = {
     "retries": "Record batches sent again",
 }
 _TOPIC_GAUGES = {"queued": "Record batches waiting", "in_flight": "Record batches sent and not answered"}
-_LATENCY = {"latency_p50": "0.5", "latency_p99": "0.99"}
+_BUCKETS = (*map(str, BOUNDS), "+Inf")
 
 
 class ProducerCollector(Collector):
@@ -40,8 +40,10 @@ class ProducerCollector(Collector):
         for field, text in _TOPIC_GAUGES.items():
             yield _gauge(field, text, {labels: getattr(one, field) for labels, one in topics.items()}, "topic")
         yield _counter("requests", "Requests", {labels: one.requests for labels, one in brokers.items()}, "broker")
-        yield _latency("latency_seconds", "From batch to answer", topics, "topic")
-        yield _latency("request_latency_seconds", "From request to answer", brokers, "broker")
+        batches = {labels: one.latency for labels, one in topics.items()}
+        yield _histogram("latency_seconds", "From a record batch to its answer", batches, "topic")
+        answers = {labels: one.latency for labels, one in brokers.items()}
+        yield _histogram("request_latency_seconds", "From a request to its answer", answers, "broker")
 
 
 def _counter(field: str, text: str, values: Values, label: str) -> Metric:
@@ -58,8 +60,8 @@ def _gauge(field: str, text: str, values: Values, *more: str) -> Metric:
     return made
 
 
-def _latency(field: str, text: str, of: Mapping[tuple[str, ...], object], label: str) -> Metric:
-    values: dict[tuple[str, ...], float] = {
-        (*labels, quantile): getattr(one, name) for labels, one in of.items() for name, quantile in _LATENCY.items()
-    }
-    return _gauge(field, text, values, label, "quantile")
+def _histogram(field: str, text: str, values: Mapping[tuple[str, ...], Latency], label: str) -> Metric:
+    made = HistogramMetricFamily(f"penstock_producer_{field}", text, labels=("producer", label))
+    for labels, latency in values.items():
+        made.add_metric(labels, list(zip(_BUCKETS, latency.counts, strict=True)), latency.seconds)
+    return made

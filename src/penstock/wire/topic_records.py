@@ -20,6 +20,7 @@ from types import TracebackType
 
 import pyarrow as pa
 
+from penstock.config import Duration, duration
 from penstock.wire.broker_connection import Link
 from penstock.wire.cluster import Backoff, Cluster, TopicMetadata
 from penstock.wire.errors import ConnectionLost, KafkaError, UnknownTopicOrPartition, error_of
@@ -51,15 +52,15 @@ class Reader:
         *,
         committed: bool = True,
         client_id: str = "penstock",
-        request_timeout: timedelta = timedelta(seconds=30),
-        patience: timedelta = timedelta(minutes=2),
+        request_timeout: Duration = timedelta(seconds=30),
+        patience: Duration = timedelta(minutes=2),
         tls: ssl.SSLContext | None = None,
         authenticate: Authenticate | None = None,
     ) -> None:
-        timeout = request_timeout.total_seconds()
+        timeout = duration(request_timeout, name="request_timeout").total_seconds()
+        self._committed, self._patience = committed, duration(patience, name="patience").total_seconds()
         link = Link(client_id=client_id, request_timeout=timeout, tls=tls, authenticate=authenticate)
-        self._cluster = Cluster(servers, link, pauses=PAUSES, create=False, patience=patience.total_seconds())
-        self._committed, self._patience = committed, patience.total_seconds()
+        self._cluster = Cluster(servers, link, pauses=PAUSES, create=False, patience=self._patience)
         self._timeout = timeout
 
     async def __aenter__(self) -> Reader:
@@ -83,15 +84,17 @@ class Reader:
         """The numbers of the topic's partitions."""
         return range(len((await self._known(topic)).leaders))
 
-    async def topic_id(self, topic: str, max_age: timedelta = timedelta(seconds=5)) -> str:
+    async def topic_id(self, topic: str, max_age: Duration = timedelta(seconds=5)) -> str:
         """The topic's id in hex, which changes when the topic is created again; "" from brokers without ids.
 
         It is read again if the known id is older than `max_age`.
         """
 
+        limit = duration(max_age, name="max_age").total_seconds()
+
         async def attempt() -> bytes:
             known = await self._cluster.topic(topic)
-            if time.monotonic() - known.read_at > max_age.total_seconds():
+            if time.monotonic() - known.read_at > limit:
                 await self._cluster.refresh(topic)
             return self._cluster.topics[topic].id
 
@@ -119,7 +122,7 @@ class Reader:
         end: Mapping[int, int] | None = None,
         max_bytes: int = MAX_BYTES,
         max_decompressed_bytes: int | None = None,
-        max_wait: timedelta = timedelta(milliseconds=500),
+        max_wait: Duration = timedelta(milliseconds=500),
         pass_over: PassOver | None = None,
     ) -> AsyncGenerator[tuple[int, pa.Table], None]:
         """Pairs of a partition and a table of its next records, in order within each partition; no table is empty.
@@ -139,12 +142,13 @@ class Reader:
             raise ValueError(f"{topic} has partitions 0 to {len(known.leaders) - 1}, not {sorted(unknown)}")
         if end is not None and (missing := set(start).difference(end)):
             raise ValueError(f"partitions {sorted(missing)} of {topic} have a start but no end")
-        if not 0 <= max_wait.total_seconds() < self._timeout:
+        wait = duration(max_wait, name="max_wait").total_seconds()
+        if not wait < self._timeout:
             raise ValueError(f"max_wait must be less than the request_timeout of {self._timeout:g} s")
         if max_decompressed_bytes is None:
             max_decompressed_bytes = max_bytes + MORE_DECOMPRESSED
         most = min(max_decompressed_bytes, MAX_SIZE)
-        limits = FetchLimits(self._committed, max_bytes, int(max_wait.total_seconds() * 1000), self._patience)
+        limits = FetchLimits(self._committed, max_bytes, int(wait * 1000), self._patience)
         places = [
             PartitionPosition(p, at, None if end is None else end[p], Backoff(*PAUSES)) for p, at in start.items()
         ]

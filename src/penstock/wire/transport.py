@@ -2,19 +2,20 @@
 
 asyncio's own transports join written chunks and copy what the socket does not take at once; for batches of a megabyte
 that costs more than the kernel's part. So plain connections use the loop's socket calls, which send from the caller's
-buffer. This module knows nothing of Kafka.
+buffer. This module knows nothing of Kafka's protocol.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from penstock.wire.errors import AuthenticationFailed, ConnectionLost
+from penstock.wire.errors import AuthenticationFailed, ConnectionLost, Unreachable
 from penstock.wire.protocol.types import Buffer
 
 HEAD_START = 0.25
@@ -40,18 +41,25 @@ class Stream(Protocol):
 async def connect(host: str, port: int, *, patience: float, tls: ssl.SSLContext | None) -> Stream:
     """A stream to the first address of `host` that answers; the name is resolved each time.
 
-    Raises `ConnectionLost`, or `AuthenticationFailed` if the certificate is not accepted.
+    Raises `Unreachable`, or `AuthenticationFailed` if the certificate is not accepted.
     """
     try:
         async with asyncio.timeout(patience):
             return await (_connect_tls(host, port, tls) if tls else _connect_plain(host, port))
     except TimeoutError:
-        raise ConnectionLost(f"{host}:{port} did not answer within {patience:g} s") from None
+        raise Unreachable(f"Kafka at {host}:{port} did not answer within {patience:g} s") from None
     except ssl.SSLCertVerificationError as error:
         refused = f"the certificate of {host}:{port} is not accepted: {error.verify_message}"
         raise AuthenticationFailed(f"{refused}; check the `tls` context's trusted certificates") from error
     except OSError as error:
-        raise ConnectionLost(f"{host}:{port} cannot be reached: {error}") from error
+        raise Unreachable(f"Kafka at {host}:{port} cannot be reached: {_reason(error)}") from error
+
+
+def _reason(error: OSError) -> str:
+    """The system's words for an error: asyncio's own have addresses as Python writes them."""
+    if isinstance(error, socket.gaierror):
+        return "no address is known for the host; check its name"
+    return os.strerror(error.errno) if error.errno and not isinstance(error, ssl.SSLError) else str(error)
 
 
 async def _connect_plain(host: str, port: int) -> Stream:

@@ -202,7 +202,7 @@ class Tracker(threading.Thread):
 
 def run(status: Status, trackers: Sequence[Tracker], answers: Answers, seconds: float) -> None:
     """Warm up until `go`, then act for `seconds` or until the end of standard input; then wait for the last answers."""
-    go, stop = commands()
+    told = commands()
 
     threads: list[Tracker | Answers] = [*trackers, answers]
 
@@ -214,15 +214,15 @@ def run(status: Status, trackers: Sequence[Tracker], answers: Answers, seconds: 
         status.report()
 
     until = float("inf")
-    while not stop.is_set() and time.monotonic() < until:
-        if go.is_set() and not status.going:
+    while not told.stop.is_set() and time.monotonic() < until:
+        if told.go.is_set() and not status.going:
             status.going, status.started_us, status.warm_up_acts = True, time.time_ns() // 1000, status.acts
             until = time.monotonic() + seconds
             for tracker in trackers:
                 tracker.going.set()
         status.seconds = max(0.0, seconds - (until - time.monotonic())) if status.going else 0.0
         report()
-        stop.wait(min(STATUS_EVERY, max(0.0, until - time.monotonic())))
+        told.stop.wait(min(STATUS_EVERY, max(0.0, until - time.monotonic())))
     status.seconds = seconds
     for tracker in trackers:
         tracker.ending.set()
@@ -263,7 +263,7 @@ def main() -> None:
     parser.add_argument("--address", required=True, help="host:port of ingest")
     parser.add_argument("--kafka", required=True, help="host:port of Kafka, for the pipeline's output")
     parser.add_argument("--journal", type=Path, required=True)
-    parser.add_argument("--rate", type=float, default=500, help="events per second")
+    parser.add_argument("--rate", type=float, required=True, help="events per second")
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()

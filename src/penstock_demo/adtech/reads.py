@@ -107,6 +107,13 @@ def members(hosts: str) -> dict[tuple[str, str], int]:
         }
 
 
+def counted(hosts: str) -> set[str]:
+    """The segments that had a member."""
+    with connect(hosts) as session:
+        rows = session.execute(f"SELECT DISTINCT segment, level, span FROM {site.KEYSPACE}.counts")
+        return {segment for segment, _, _ in rows}
+
+
 def minutes(url: str) -> dict[tuple[str, int], tuple[int, int, int]]:
     """The counts in PostgreSQL, by campaign and minute (in milliseconds)."""
     query = f"SELECT campaign, extract(epoch FROM minute)::bigint, events, clicks, revenue FROM {site.COUNTS}"

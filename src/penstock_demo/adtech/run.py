@@ -22,8 +22,8 @@ from penstock_demo.adtech.reconcile import Expected, Report
 from penstock_demo.adtech.verdict import Verdict
 from penstock_demo.node import connect
 from penstock_demo.parts import Pipeline
-from penstock_demo.stage import START, Options, Running, Stage
-from penstock_demo.view import Board, View
+from penstock_demo.stage import AUTO, START, Options, Running, Stage
+from penstock_demo.view import Board, View, cores
 from penstock_demo.watch import percentile
 
 PIPELINES = Path(__file__).with_name("pipelines.py")
@@ -32,6 +32,8 @@ WARM = 0.8
 """Visitors who may act, as a share of the events per second, before the load runs at its full rate."""
 SYNCED = ("buyers", "interested")
 """Segments that are delivered: one whose members stay, and one whose members are gone at the end."""
+RATE_OF_CORE, LAST_RATE = 150, 4000
+"""Events per second for each core that runs all parts, with which two cores keep delays short; and the most."""
 OVERDUE = 2_000
 """Milliseconds for which a row may outlast its membership: its TTL is in whole seconds."""
 
@@ -79,13 +81,21 @@ class Demo(Stage[Status, Verdict]):
         self._until(lambda: self._ingest.serves, "ingest does not serve", self.start)
 
     def _load_arguments(self) -> list[str]:
-        return ["--address", self._ingest.address, "--kafka", self._running.kafka, *super()._load_arguments()]
+        to = ["--address", self._ingest.address, "--kafka", self._running.kafka]
+        return [*to, "--rate", self._chosen_rate(), *super()._load_arguments()]
+
+    def _chosen_rate(self) -> str:
+        """The user's rate, or one by the number of cores: the visitors sign in at it, so it cannot be tried."""
+        return self._options.rate if self._options.rate != AUTO else str(min(LAST_RATE, RATE_OF_CORE * cores()))
 
     def _first(self) -> bool:
         """Whether enough visitors may act, and the first changes have arrived."""
-        return self._load.status.able >= WARM * float(self._options.rate) and bool(self._reader.times)
+        return self._load.status.able >= WARM * float(self._chosen_rate()) and bool(self._reader.times)
 
     def _before_load(self) -> None:
+        # The first change need not be one of these segments. Their members may be gone by now, which counts are not.
+        known = set(SYNCED)
+        self._until(lambda: known <= reads.counted(self._running.cql), f"nobody became a member of {SYNCED}")
         self._deliver("full")
 
     def _deliver(self, mode: str) -> None:
@@ -163,6 +173,7 @@ class Demo(Stage[Status, Verdict]):
             seconds=round(status.seconds, 2),
             cpu_s=cpu,
             lag_max=self._lag,
+            asked_per_s=float(self._chosen_rate()),
             broken=list(self._options.broken),
             receipts=[receipt for some in self._receipts.values() for receipt in some],
             examples=report.examples,

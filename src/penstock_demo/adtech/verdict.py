@@ -10,6 +10,7 @@ from rich.table import Table
 
 from penstock_demo.adtech.reconcile import PROBLEMS, STAGES, Report
 from penstock_demo.adtech.site import LATE
+from penstock_demo.verdict import slow
 
 
 @dataclass
@@ -43,6 +44,7 @@ class Verdict:
     seconds: float
     cpu_s: dict[str, float]
     lag_max: int
+    asked_per_s: float
     broken: list[str]
     receipts: list[dict[str, Any]]
     examples: list[dict[str, Any]] = field(default_factory=list)
@@ -69,6 +71,8 @@ def print_verdict(console: Console, verdict: Verdict) -> None:
         table.add_row(stage, f"{numbers['compared']}", *problems)
     console.print(table)
     console.print(_summary(verdict), soft_wrap=True)
+    for line in slow(verdict.cpu_s, verdict.seconds, verdict.rate_per_s, verdict.asked_per_s):
+        console.print(line, soft_wrap=True)
     for example in verdict.examples:
         console.print(example, soft_wrap=True)
     if verdict.late:

@@ -12,13 +12,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from operator import itemgetter
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, functions as F, types as st
 
-from penstock.config import duration
+from penstock.config import Duration, duration
 from penstock.cql.matching.id_store import (
     WHERE,
     Identity,
@@ -39,7 +40,8 @@ from penstock.keyed_state.arrow_keys import taken
 from penstock.native import Array
 from penstock.schema import CqlType
 
-UNKNOWN = ("create", "ignore")
+Unknown: TypeAlias = Literal["create", "ignore"]
+UNKNOWN = get_args(Unknown)
 MAX_TTL = timedelta(days=20 * 365)
 LONGEST = 4096
 """Maximum bytes, as for a cookie (RFC 6265)."""
@@ -60,9 +62,9 @@ def match(
     store: IdStore,
     ids: Sequence[str],
     into: str,
-    unknown: str,
-    ttl: timedelta | str,
-    fresh: timedelta | str = timedelta(seconds=10),
+    unknown: Unknown,
+    ttl: Duration,
+    fresh: Duration = timedelta(seconds=10),
     cache: int = 200_000,
     name: str = "match",
 ) -> DataFrame:

@@ -13,13 +13,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 from zlib import crc32
 
 from penstock.cql.cql_writer import described
 from penstock.cql.matching.linking import Attach, Links, Node, ReadLinks, Resolved, resolve
 from penstock.database import Page
-from penstock.database.access import Access
+from penstock.database.access import Access, AccessOptions
 from penstock.database.cells import indexed
 from penstock.database.columns import Cells
 from penstock.database.cql_connection import connection
@@ -60,13 +60,13 @@ class IdStore:
         return f"{quoted(self.keyspace)}.{name}"
 
 
-def ids(keyspace: str, *, hosts: str, **access: Any) -> IdStore:
+def ids(keyspace: str, *, hosts: str, **access: Unpack[AccessOptions]) -> IdStore:
     """The tables of matching in a keyspace, for `match` and `erase`; `create` creates them.
 
     `access` are `user`, `password`, `local_dc`, `consistency` and the TLS arguments. Concurrent writers are safe only
     if reads see earlier writes: raises PenstockError for consistency levels below a quorum.
     """
-    reach = Access.of(hosts, access, where="cql.ids")
+    reach = Access.of(hosts, access, where="cql.ids", function=ids)
     if reach.consistency.upper() not in SAFE:
         raise PenstockError(
             f"matching is not safe with consistency {reach.consistency}",

@@ -21,7 +21,7 @@ from penstock.ingest.callers import ApiKeys
 from penstock.ingest.exchange import Refused
 from penstock.ingest.ingest_settings import TOPIC
 from penstock.rest import told
-from penstock.segment.member_tables.delivery_sync import MODES, DeliveryRun, Receipt, Sync
+from penstock.segment.member_tables.delivery_sync import MODES, DeliveryRun, Receipt, Sync, UnknownSegment
 
 AT_ONCE = 4
 """Deliveries at a time; others wait."""
@@ -63,7 +63,7 @@ def _answered(answer: Callable[[Request], Any]) -> Callable[[Request], Any]:
         except Refused as why:
             return told(PenstockError(why.detail, where=request.url.path), why.status)
         except PenstockError as error:
-            return told(error, 409 if isinstance(error, Busy) else None)
+            return told(error, STATUS.get(type(error)))
         return response
 
     return endpoint
@@ -104,6 +104,10 @@ def _wanted(body: bytes) -> dict[str, str]:
 
 class Busy(PenstockError):
     """Another delivery of the same segment to the same destination is running."""
+
+
+STATUS = {Busy: 409, UnknownSegment: 404}
+"""HTTP's status of an error."""
 
 
 @dataclass

@@ -15,28 +15,40 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, Literal, TypeAlias, Unpack, get_args
 from uuid import UUID, uuid1
 
 import pyarrow as pa
 from cassandra.concurrent import execute_concurrent_with_args
 
-from penstock.database.access import Access
+from penstock.database.access import Access, AccessOptions
 from penstock.database.cql_connection import connection
 from penstock.errors import PenstockError
 from penstock.kafka.security import require_servers
 from penstock.segment.member_tables.member_schema import BUCKETS, RECEIPTS_KEPT, aware, explained
 from penstock.wire.producer.blocking import BlockingProducer
 
-MODES = ("full", "changes")
+Mode: TypeAlias = Literal["full", "changes"]
+MODES = get_args(Mode)
 REMOVALS_KEPT = timedelta(days=30)
 READERS = 8
 """Buckets to deliver at a time."""
 WRITES_AT_ONCE = 64
 SIGNED = 1 << 63
+PLACES = 100_000
+"""Partitions of each table that are looked through for the names of segments."""
+NAMED = ("members", "bucket"), ("counts", "level, span")
+"""The tables with these names, and the rest of their partition keys. Counts outlast members."""
+SHOWN = 20
+"""Names in a message."""
 
 RUNS = "SELECT run, mode, began, ended, added, removed, digest FROM {ks}.syncs WHERE destination = %s AND segment = %s"
 Members = Mapping[str, datetime]
+
+
+class UnknownSegment(PenstockError):
+    """Nobody ever was a member of the segment, as far as counts and deliveries are kept."""
 
 
 @dataclass(frozen=True)
@@ -131,12 +143,39 @@ class Sync:
             return DeliveryRun(
                 run, mode, aware(began), {bucket: (added, removed, sums) for bucket, added, removed, sums in steps}
             )
+        if not rows:
+            self._require_members()
         run, began = uuid1(), _now()
         self._execute(
             "INSERT INTO {ks}.syncs (destination, segment, run, mode, began) VALUES (%s, %s, %s, %s, %s) USING TTL %s",
             (self.destination, self.segment, run, mode, began, RECEIPTS_KEPT),
         )
         return DeliveryRun(run, mode, began, {})
+
+    def _require_members(self) -> None:
+        """Refuse the first delivery of a segment that nobody ever was in: its name is more likely wrong than new."""
+        with explained(self.keyspace, self.access.hosts):
+            session = connection(self.access).rows
+            one = session.prepare(
+                f"SELECT person FROM {self.keyspace}.members WHERE segment = ? AND bucket = ? LIMIT 1"
+            )
+            asked = [(self.segment, bucket) for bucket in range(BUCKETS)]
+            found = execute_concurrent_with_args(session, one, asked, concurrency=WRITES_AT_ONCE)
+            if any(result.one() for _, result in found):
+                return
+            names = {segment for table, part in NAMED for segment in self._names(session, table, part)}
+            if self.segment in names:
+                return
+        raise UnknownSegment(
+            f"no segment {self.segment!r} has members",
+            where=f"{self.keyspace}.members at {self.access.hosts}",
+            next=_choice(self.segment, sorted(names)),
+        )
+
+    def _names(self, session: Any, table: str, part: str) -> set[str]:
+        """The segments in a table whose partitions have the columns `segment` and `part`."""
+        rows = session.execute(f"SELECT DISTINCT segment, {part} FROM {self.keyspace}.{table} LIMIT {PLACES}")
+        return {row[0] for row in rows}
 
     def _deliver(self, run: DeliveryRun, bucket: int, producer: BlockingProducer) -> tuple[int, int, int]:
         """Compare and send one bucket, and note what the destination has; returns counts and digest of the records."""
@@ -192,17 +231,28 @@ class Sync:
             return list(connection(self.access).rows.execute(statement.format(ks=self.keyspace), values) or ())
 
 
-def sync(segment: str, *, to: str, mode: str, keyspace: str, hosts: str, servers: str, **access: Any) -> Receipt:
+def sync(
+    segment: str, *, to: str, mode: Mode, keyspace: str, hosts: str, servers: str, **access: Unpack[AccessOptions]
+) -> Receipt:
     """Deliver the members of `segment` to the topic `to`; `mode` is "full", or "changes" since the last delivery to it.
 
     Records are JSON with person, segment, event ("add", or "remove" for former members) and until (not for "remove");
     the key is the person. Run one delivery at a time for a segment and topic; an interrupted run continues, and may
-    repeat records. Raises PenstockError for an unknown mode, or if the database or Kafka fails.
+    repeat records. Raises PenstockError for an unknown mode, for the first delivery of a segment without any member, or
+    if the database or Kafka fails.
     """
     if mode not in MODES:
         raise PenstockError(f"unknown mode {mode!r}", where="segment.sync", next=f"use {' or '.join(MODES)}")
     require_servers(servers, "segment.sync")
-    return Sync(segment, to, keyspace, Access.of(hosts, access, where="segment.sync"), servers).run(mode)
+    return Sync(segment, to, keyspace, Access.of(hosts, access, where="segment.sync", function=sync), servers).run(mode)
+
+
+def _choice(wrong: str, names: list[str]) -> str:
+    if not names:
+        return "start the pipeline that writes members with segment.sink; no segment has any yet"
+    close = get_close_matches(wrong, names, 3)
+    shown = ", ".join(close or names[:SHOWN])
+    return f"did you mean {shown}?" if close else f"check the name; known segments: {shown}"
 
 
 def record(segment: str, event: str, person: str, until: datetime | None) -> bytes:

@@ -11,12 +11,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from datasketches import compact_theta_sketch, theta_a_not_b, theta_intersection, theta_union
 
-from penstock.database.access import Access
+from penstock.database.access import Access, AccessOptions
 from penstock.database.cql_connection import connection
 from penstock.database.requests import RequestLimits
 from penstock.database.retrying import retrying
@@ -39,6 +40,8 @@ SPANS = {"minute": "%Y-%m-%d", "ten": "%Y-%m-%d", "hour": "%Y-%m", "quarter": "%
 """The time in a partition of each level: a day for minutes and ten minutes, a month for hours and quarters of a day, a
 year for days."""
 IN_FLIGHT = 64
+PLACES = 10_000
+"""Partitions that are looked through for the names of segments."""
 SIGMAS = 2
 """Standard deviations of the bounds: 95 % confidence."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -127,6 +130,14 @@ class Counts:
         complete = all(_kept(level, first) for _, (level, _, first, _) in asked)
         return Counted(sketch.get_estimate(), *bounds, exact=not sketch.is_estimation_mode(), complete=complete)
 
+    def uncounted(self, expression: str) -> dict[str, list[str]]:
+        """The segments of an expression that have no counts at all, each with the names that are near."""
+        names, _ = parse(expression)
+        with explained(self.keyspace, self.access.hosts):
+            places = f"SELECT DISTINCT segment, level, span FROM {self.keyspace}.counts LIMIT {PLACES}"
+            known = {segment for segment, _, _ in connection(self.access).rows.execute(places)}
+        return {name: get_close_matches(name, known, 3) for name in sorted(names - known)}
+
     def _read(self, asked: list[tuple[Any, ...]]) -> list[list[Any]]:
         """The rows for each (segment, level, span, from, before)."""
         with explained(self.keyspace, self.access.hosts):
@@ -138,10 +149,10 @@ class Counts:
             return _concurrently(session, [(read, one) for one in asked])
 
 
-def counts(keyspace: str, *, hosts: str, **access: Any) -> Counts:
+def counts(keyspace: str, *, hosts: str, **access: Unpack[AccessOptions]) -> Counts:
     """The counts in a keyspace; `hosts` is "host:port,..."; `access` are the arguments of `cql.sink` for users, TLS and
     so on."""
-    return Counts(keyspace, Access.of(hosts, access, where="segment.counts"))
+    return Counts(keyspace, Access.of(hosts, access, where="segment.counts", function=counts))
 
 
 def begin(at: datetime, level: str) -> datetime:

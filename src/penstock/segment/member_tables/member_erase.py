@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
-from penstock.database.access import Access
+from penstock.database.access import Access, AccessOptions
 from penstock.database.cql_connection import connection
 from penstock.errors import PenstockError
 from penstock.kafka.security import require_servers
@@ -41,14 +41,16 @@ class Erased:
         return [*gone, *told] or ["no segment has this person"]
 
 
-def erase(persons: Iterable[str], *, keyspace: str, hosts: str, servers: str = "", **access: Any) -> Erased:
+def erase(
+    persons: Iterable[str], *, keyspace: str, hosts: str, servers: str = "", **access: Unpack[AccessOptions]
+) -> Erased:
     """Delete the memberships of these persons, and send `remove` records to the destinations that have them.
 
     `servers` is the Kafka of the destinations. Without it, raises PenstockError and deletes nothing if a destination
     has one of the persons. Reads all rows again before it returns; raises PenstockError if streams keep writing new
     ones.
     """
-    named, reach = _named(persons), Access.of(hosts, access, where="segment.erase")
+    named, reach = _named(persons), Access.of(hosts, access, where="segment.erase", function=erase)
     if servers:
         require_servers(servers, "segment.erase")
     with explained(keyspace, hosts, servers):

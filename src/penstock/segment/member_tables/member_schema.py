@@ -76,5 +76,7 @@ def explained(keyspace: str, hosts: str, servers: str = "") -> Iterator[None]:
             yield
     except KafkaError as error:
         raise PenstockError(
-            str(error), where=f"Kafka at {servers}", next="check --servers and the topic: penstock topics list"
+            str(error),
+            where=f"Kafka at {servers}",
+            next=error.next or "check --servers and the topic: penstock topics list",
         ) from error

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Unpack
 
 from pyspark.sql import DataFrame, functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from penstock.config import require_known
 from penstock.cql.cql_sink import CqlSink, sink as cql_sink
+from penstock.database.access import AccessOptions
 from penstock.delivery import AT_LEAST_ONCE
 from penstock.query import Batch, in_batches
 from penstock.segment.member_tables.member_counts import Counts, counts
@@ -42,12 +44,13 @@ class SegmentSink:
         self.counts.add(frame)
 
 
-def sink(keyspace: str, *, hosts: str, **access: Any) -> SegmentSink:
+def sink(keyspace: str, *, hosts: str, **access: Unpack[AccessOptions]) -> SegmentSink:
     """A sink for `penstock.write` that takes the frame of `segment.match`.
 
     Create the keyspace's tables with `segment.create_tables` first. `access` are the arguments of `cql.sink` for users,
     TLS and so on.
     """
+    require_known(access, AccessOptions.__annotations__, where="segment.sink")
     table = cql_sink(f"{keyspace}.members", hosts=hosts, ttl="ttl", delete="gone", **access)
     return SegmentSink(table, counts(keyspace, hosts=hosts, **access))
 

@@ -18,15 +18,15 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, Unpack
 
 import pyarrow as pa
 
 from penstock.wire.errors import ProducerClosed
 from penstock.wire.producer.accumulator import Headers, RecordMetadata
-from penstock.wire.producer.producer import Producer
+from penstock.wire.producer.producer import Producer, ProducerOptions
 from penstock.wire.producer.stats import Stats
-from penstock.wire.producer.table_receipts import Receipt, Tabular
+from penstock.wire.producer.table_receipts import Acknowledged, Receipt, Tabular
 from penstock.wire.producer.transactions import Transactions
 
 WAITING = 10_000
@@ -47,7 +47,7 @@ class BlockingProducer:
     Methods raise `ProducerClosed` after `close` and in a forked process.
     """
 
-    def __init__(self, servers: str, **options: Any) -> None:
+    def __init__(self, servers: str, **options: Unpack[ProducerOptions]) -> None:
         self._producer = Producer(servers, **options)
         self._calls: deque[_Call] = deque()
         self._taken = threading.Condition()
@@ -92,9 +92,11 @@ class BlockingProducer:
         """Write all rows and wait for the brokers, as `Producer.send_table` does."""
         return self._run(self._producer.send_table(topic, table))
 
-    def send_tables(self, parts: Tabular | Iterable[tuple[str, pa.RecordBatch]]) -> dict[str, Receipt]:
+    def send_tables(
+        self, parts: Tabular | Iterable[tuple[str, pa.RecordBatch]], *, acknowledged: Acknowledged | None = None
+    ) -> dict[str, Receipt]:
         """Write rows to several topics and wait for the brokers, as `Producer.send_tables` does."""
-        return self._run(self._producer.send_tables(parts))
+        return self._run(self._producer.send_tables(parts, acknowledged=acknowledged))
 
     def flush(self) -> None:
         """Wait until each record that was handed over before is acknowledged or has failed."""

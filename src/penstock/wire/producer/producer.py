@@ -21,11 +21,12 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
-from typing import Literal
+from typing import Literal, TypedDict
 from weakref import WeakSet
 
 import pyarrow as pa
 
+from penstock.config import Duration, duration
 from penstock.native.text_slices import Texts, column
 from penstock.wire.broker_connection import Link
 from penstock.wire.cluster import Cluster
@@ -35,6 +36,7 @@ from penstock.wire.producer.partition_queue import Delivery
 from penstock.wire.producer.sender import Sender
 from penstock.wire.producer.stats import Stats
 from penstock.wire.producer.table_receipts import (
+    Acknowledged,
     Receipt,
     TableDelivery,
     TableFailed,
@@ -45,12 +47,37 @@ from penstock.wire.producer.table_receipts import (
     record_batches,
 )
 from penstock.wire.producer.transactions import Transactions
-from penstock.wire.records.compression import codec_number
-from penstock.wire.records.partitioner import Partitioner
+from penstock.wire.records.compression import Compression, codec_number
+from penstock.wire.records.partitioner import Partitioner, PartitionerName
 from penstock.wire.records.record_encoder import TableEncoder
 from penstock.wire.sasl import Authenticate
 
 Acks = Literal[0, 1, "all"]
+
+
+class ProducerOptions(TypedDict, total=False):
+    """The arguments of `Producer` besides `servers`, for functions that pass them on."""
+
+    client_id: str
+    acks: Acks
+    idempotent: bool | None
+    compression: Compression
+    compression_level: int | None
+    partitioner: PartitionerName | Partitioner
+    linger: Duration
+    batch_size: int
+    buffer_memory: int
+    in_flight: int
+    delivery_timeout: Duration
+    request_timeout: Duration
+    retry_backoff: Duration
+    retry_backoff_max: Duration
+    metadata_max_age: Duration
+    transactional_id: str | None
+    transaction_timeout: Duration
+    tls: ssl.SSLContext | None
+    authenticate: Authenticate | None
+
 
 REQUEST = 2_000_001
 """Bytes of a request: two batches keep both sides busy; with four, the broker's second thread has no work."""
@@ -71,24 +98,25 @@ class Producer:
         client_id: str = "penstock",
         acks: Acks = "all",
         idempotent: bool | None = None,
-        compression: str = "none",
+        compression: Compression = "none",
         compression_level: int | None = None,
-        partitioner: str | Partitioner = "key",
-        linger: timedelta = timedelta(milliseconds=5),
+        partitioner: PartitionerName | Partitioner = "key",
+        linger: Duration = timedelta(milliseconds=5),
         batch_size: int = 1_000_000,
         buffer_memory: int = 64 << 20,
         in_flight: int = 5,
-        delivery_timeout: timedelta = timedelta(minutes=2),
-        request_timeout: timedelta = timedelta(seconds=30),
-        retry_backoff: timedelta = timedelta(milliseconds=100),
-        retry_backoff_max: timedelta = timedelta(seconds=1),
-        metadata_max_age: timedelta = timedelta(minutes=5),
+        delivery_timeout: Duration = timedelta(minutes=2),
+        request_timeout: Duration = timedelta(seconds=30),
+        retry_backoff: Duration = timedelta(milliseconds=100),
+        retry_backoff_max: Duration = timedelta(seconds=1),
+        metadata_max_age: Duration = timedelta(minutes=5),
         transactional_id: str | None = None,
-        transaction_timeout: timedelta = timedelta(minutes=1),
+        transaction_timeout: Duration = timedelta(minutes=1),
         tls: ssl.SSLContext | None = None,
         authenticate: Authenticate | None = None,
     ) -> None:
-        """`servers` is "host:port,..."; sizes are in bytes. `idempotent` is on unless `acks` is 0 or 1.
+        """`servers` is "host:port,..."; sizes are in bytes, numbers for times in seconds. `idempotent` is on unless
+        `acks` is 0 or 1.
 
         `partitioner` is "key" (the key's hash; records without a key get one partition per batch), "sticky" (one
         partition per batch for all records), "round-robin", or a function of a column of keys and the number of
@@ -99,16 +127,14 @@ class Producer:
         _require_delivery(acks, idempotent, in_flight, transactional_id)
         if buffer_memory < 1:
             raise ValueError(f"buffer_memory must be at least 1 byte, not {buffer_memory}")
-        timeouts = {"delivery_timeout": delivery_timeout, "request_timeout": request_timeout}
-        timeouts |= {"metadata_max_age": metadata_max_age, "transaction_timeout": transaction_timeout}
-        timeouts |= {"retry_backoff": retry_backoff, "retry_backoff_max": retry_backoff_max}
-        _require_times(linger, **timeouts)
-        timeout, patience = request_timeout.total_seconds(), delivery_timeout.total_seconds()
-        pauses = retry_backoff.total_seconds(), retry_backoff_max.total_seconds()
+        linger = duration(linger, name="linger")
+        timeout, patience = _timeout(request_timeout, "request_timeout"), _timeout(delivery_timeout, "delivery_timeout")
+        pauses = _timeout(retry_backoff, "retry_backoff"), _timeout(retry_backoff_max, "retry_backoff_max")
+        of_transaction = _timeout(transaction_timeout, "transaction_timeout")
         self._cluster = Cluster(
             servers,
             Link(client_id=client_id, request_timeout=timeout, tls=tls, authenticate=authenticate),
-            max_age=metadata_max_age.total_seconds(),
+            max_age=_timeout(metadata_max_age, "metadata_max_age"),
             pauses=pauses,
             patience=patience,
         )
@@ -124,7 +150,7 @@ class Producer:
         self._transactions: Transactions | None = None
         self._current: object | None = None  # identifies the transaction that accepts records; checked after each wait
         if transactional_id is not None:
-            limits = {"timeout": transaction_timeout.total_seconds(), "patience": patience}
+            limits = {"timeout": of_transaction, "patience": patience}
             self._transactions = Transactions(self._cluster, transactional_id, **limits)
         self._batch_size = batch_size
         self._small = 0 if compression == "gzip" else SMALL  # gzip takes fifty times as long
@@ -246,28 +272,33 @@ class Producer:
         self._accumulator.add(topic, one, delivery.expect(one))
         return await delivery.receipt()
 
-    async def send_tables(self, parts: Tabular | Iterable[tuple[str, pa.RecordBatch]]) -> dict[str, Receipt]:
+    async def send_tables(
+        self, parts: Tabular | Iterable[tuple[str, pa.RecordBatch]], *, acknowledged: Acknowledged | None = None
+    ) -> dict[str, Receipt]:
         """Write rows to the topics in their column `topic`, or batches each to its topic, and wait for the brokers.
 
         Returns the receipts by topic; raises `TableFailed`, in which row numbers count only the rows of one topic.
-        Unless `parts` is a list, another thread iterates over it, so it may block.
+        Unless `parts` is a list, another thread iterates over it, so it may block. `acknowledged` is called in the
+        loop's thread with the number of a part, from 0, and the numbers of those of its rows that were acknowledged; it
+        must not raise.
         """
         if isinstance(parts, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
             parts = by_topic(record_batches(parts))
         began = self._current
         deliveries: dict[str, TableDelivery] = {}
-        left, ready = iter(parts), isinstance(parts, list)
+        left, ready, number = iter(parts), isinstance(parts, list), 0
         while (part := await following(left, here=ready)) is not None:
             topic, batch = part
             encoder = self._encoders.current(topic, self._encoders.get(topic) or await self._learn(topic))
             self._require_transaction(topic, began)
-            delivery = deliveries.setdefault(topic, TableDelivery(topic))
+            delivery = deliveries.setdefault(topic, TableDelivery(topic, acknowledged))
             encoded, small = encoder.encode(batch), ready and batch.nbytes <= self._small
             # In another thread too: the kernel does not hold the GIL, so the loop can send meanwhile.
             while (one := await following(encoded, here=small)) is not None:
                 await self._reserve(topic, len(one.data), began)
-                self._accumulator.add(topic, one, delivery.expect(one))
+                self._accumulator.add(topic, one, delivery.expect(one, number))
             delivery.next_batch(batch.num_rows)
+            number += 1
         return await receipts(deliveries.values())
 
     @asynccontextmanager
@@ -374,13 +405,12 @@ def _require_delivery(acks: Acks, idempotent: bool | None, in_flight: int, trans
         raise ValueError("a transactional producer must be idempotent, with acks='all'")
 
 
-def _require_times(linger: timedelta, **timeouts: timedelta) -> None:
-    """Raises ValueError for a time that is not positive; only `linger` may be zero."""
-    if linger < timedelta(0):
-        raise ValueError(f"linger must be 0 or more, not {linger}")
-    for name, timeout in timeouts.items():
-        if timeout <= timedelta(0):
-            raise ValueError(f"{name} must be more than 0, not {timeout}")
+def _timeout(value: Duration, name: str) -> float:
+    """The duration in seconds; raises ValueError if it is not a duration, or zero."""
+    timeout = duration(value, name=name)
+    if not timeout:
+        raise ValueError(f"{name} must be more than 0, not {timeout}")
+    return timeout.total_seconds()
 
 
 _PRODUCERS: WeakSet[Producer] = WeakSet()

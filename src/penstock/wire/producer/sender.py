@@ -94,7 +94,9 @@ class Sender:
 
     def broker_stats(self) -> dict[int, BrokerStats]:
         return {
-            node: BrokerStats(seen.count, self.requests[node], seen.percentile(0.5), seen.percentile(0.99))
+            node: BrokerStats(
+                seen.count, self.requests[node], seen.percentile(0.5), seen.percentile(0.99), seen.latency()
+            )
             for node, seen in self._answer_times.items()
         }
 

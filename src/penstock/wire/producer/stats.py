@@ -5,10 +5,23 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 STEPS = 8
 """Buckets of a histogram per doubling: the error of a percentile is at most a tenth."""
 SHORTEST = 1e-4
+FIRST, LAST = 2, 20
+BOUNDS = tuple(SHORTEST * 2**doubling for doubling in range(FIRST, LAST + 1))
+"""Upper bounds of the buckets for Prometheus, in seconds: 0.4 ms to 105 s. Each is the end of a bucket of `Histogram`,
+so that no count is a guess."""
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Durations: how many there are up to each of `BOUNDS`, with all of them last, and their sum in seconds."""
+
+    counts: tuple[int, ...]
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -24,6 +37,7 @@ class TopicStats:
     in_flight: int
     latency_p50: float
     latency_p99: float
+    latency: Latency
 
 
 @dataclass(frozen=True)
@@ -34,6 +48,7 @@ class BrokerStats:
     in_flight: int
     latency_p50: float
     latency_p99: float
+    latency: Latency
 
 
 @dataclass(frozen=True)
@@ -52,10 +67,12 @@ class Histogram:
     def __init__(self) -> None:
         self._counts: dict[int, int] = defaultdict(int)
         self.count = 0
+        self.seconds = 0.0
 
     def add(self, seconds: float) -> None:
         self._counts[math.ceil(math.log2(max(seconds, SHORTEST) / SHORTEST) * STEPS)] += 1
         self.count += 1
+        self.seconds += seconds
 
     def percentile(self, share: float) -> float:
         """The upper end of the bucket that holds this percentile (`share` is 0 to 1); 0 if there are no durations."""
@@ -65,6 +82,14 @@ class Histogram:
             if wanted <= 0:
                 return SHORTEST * math.exp2(bucket / STEPS)
         return 0.0
+
+    def latency(self) -> Latency:
+        """The durations in the buckets for Prometheus."""
+        counts = [0] * (len(BOUNDS) + 1)
+        for bucket, count in self._counts.items():
+            doublings = -(-bucket // STEPS)
+            counts[min(max(doublings - FIRST, 0), len(BOUNDS))] += count
+        return Latency(tuple(accumulate(counts)), self.seconds)
 
 
 @dataclass
@@ -87,4 +112,4 @@ class TopicCounts:
     def snapshot(self, queued: int, in_flight: int) -> TopicStats:
         p50, p99 = self.latency.percentile(0.5), self.latency.percentile(0.99)
         counts = self.records, self.bytes, self.batches, self.failed, self.retries
-        return TopicStats(*counts, queued, in_flight, p50, p99)
+        return TopicStats(*counts, queued, in_flight, p50, p99, self.latency.latency())

@@ -21,6 +21,8 @@ from penstock.wire.records.record_encoder import Encoded
 Item = TypeVar("Item")
 
 Tabular: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
+Acknowledged: TypeAlias = Callable[[int, "range | Array"], None]
+"""Called with the number of an Arrow batch, from 0, and those of its rows that the brokers have acknowledged now."""
 
 
 @dataclass(frozen=True)
@@ -53,19 +55,22 @@ class TableFailed(KafkaError):
 
 
 class TableDelivery:
-    """Counts the records of one table until each is settled."""
+    """Counts the records of one table until each is settled; `acknowledged` is called for those that are written."""
 
-    def __init__(self, topic: str) -> None:
-        self._topic = topic
+    def __init__(self, topic: str, acknowledged: Acknowledged | None = None) -> None:
+        self._topic, self._acknowledged = topic, acknowledged
         self._first_row = self._rows = self._open = 0
         self._offsets: dict[int, list[tuple[int, int]]] = defaultdict(list)
         self._failed: list[tuple[int, int, KafkaError]] = []
         self._changed = asyncio.Event()
 
-    def expect(self, one: Encoded) -> Callable[[Outcome, slice], None]:
-        """The callback for the outcomes of this batch, whose row numbers count within the current Arrow batch."""
+    def expect(self, one: Encoded, number: int = 0) -> Callable[[Outcome, slice], None]:
+        """The callback for the outcomes of this batch, whose row numbers count within the current Arrow batch.
+
+        `number` is the Arrow batch's number for `acknowledged`.
+        """
         self._open += one.count
-        return partial(self._settle, one, self._first_row)
+        return partial(self._settle, one, self._first_row, number)
 
     def next_batch(self, rows: int) -> None:
         self._first_row += rows
@@ -80,7 +85,7 @@ class TableDelivery:
             raise TableFailed(made, sorted(self._failed, key=lambda one: one[0]))
         return made
 
-    def _settle(self, one: Encoded, first_row: int, outcome: Outcome, part: slice) -> None:
+    def _settle(self, one: Encoded, first_row: int, number: int, outcome: Outcome, part: slice) -> None:
         rows = one.rows[part]
         self._open -= len(rows)
         self._changed.set()
@@ -88,6 +93,8 @@ class TableDelivery:
             self._failed += [(a + first_row, b + first_row, outcome.error) for a, b in ranges(rows)]
             return
         self._rows += len(rows)
+        if self._acknowledged:
+            self._acknowledged(number, rows)
         _join(self._offsets[one.partition], outcome.offset, len(rows))
 
 

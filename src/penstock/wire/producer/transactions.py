@@ -11,35 +11,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from penstock.wire.cluster import Broker, Cluster
-from penstock.wire.errors import (
-    CoordinatorNotAvailable,
-    InvalidProducerEpoch,
-    InvalidTxnState,
-    KafkaError,
-    NotCoordinator,
-    ProducerFenced,
-    error_of,
-)
+from penstock.wire.cluster import Cluster
+from penstock.wire.coordinator import GROUP, TRANSACTION, Committed, Coordinator, error_of_offsets
+from penstock.wire.errors import InvalidProducerEpoch, InvalidTxnState, KafkaError, ProducerFenced, error_of
 from penstock.wire.producer.partition_queue import Lane, ProducerId
 from penstock.wire.protocol import frames
 from penstock.wire.protocol.frames import Api, Message
 
-GROUP, TRANSACTION = 0, 1
 FENCED = (ProducerFenced, InvalidProducerEpoch)
-# From version 10 on, OffsetFetch names topics by ids, which a group need not have.
-FETCH_AT_MOST = 9
 PRODUCE_AT_MOST, END_AT_MOST, OFFSETS_AT_MOST, ADD_AT_MOST = 11, 4, 4, 3
-
-
-class Committed(NamedTuple):
-    """An offset of a group that becomes visible with the transaction, and its metadata string."""
-
-    offset: int
-    metadata: str = ""
 
 
 class Transactions:
@@ -104,7 +87,7 @@ class Transactions:
                 )
             body = who | {"topics": [{"name": name, "partitions": all} for name, all in topics.items()]}
             coordinator = Coordinator(self._cluster, GROUP, group, self._patience)
-            await coordinator.ask(frames.TXN_OFFSET_COMMIT, body, at_most=OFFSETS_AT_MOST, errors=_error_of_offsets)
+            await coordinator.ask(frames.TXN_OFFSET_COMMIT, body, at_most=OFFSETS_AT_MOST, errors=error_of_offsets)
 
     async def committed(self, group: str, topic: str, partition: int) -> Committed | None:
         """A group's offset of one partition, after every transaction that may change it has ended; None if not set."""
@@ -127,18 +110,8 @@ class Transactions:
     async def _committed(
         self, group: str, wanted: list[dict[str, Any]] | None, *, stable: bool
     ) -> dict[tuple[str, int], Committed]:
-        connection = await self._cluster.any_connection()
-        many = connection.version(frames.OFFSET_FETCH, at_most=FETCH_AT_MOST) >= 8
-        of_group = {"group_id": group, "topics": wanted}
-        body = ({"groups": [of_group]} if many else of_group) | {"require_stable": stable}
         coordinator = Coordinator(self._cluster, GROUP, group, self._patience)
-        found = await coordinator.ask(frames.OFFSET_FETCH, body, at_most=FETCH_AT_MOST, errors=_error_of_group)
-        return {
-            (topic["name"], one["partition_index"]): Committed(one["committed_offset"], one["metadata"] or "")
-            for topic in _group(found)["topics"]
-            for one in topic["partitions"]
-            if one["committed_offset"] >= 0
-        }
+        return await coordinator.offsets(wanted, stable=stable)
 
     async def end(self, *, commit: bool) -> None:
         """Commit or abort; no batch may be in flight.
@@ -200,15 +173,6 @@ def _partitions(id: str, identity: ProducerId, lanes: Iterable[Lane]) -> dict[st
     }
 
 
-def _group(found: Message) -> Message:
-    return found["groups"][0] if found["groups"] else found
-
-
-def _error_of_group(found: Message) -> KafkaError | None:
-    code = _group(found)["error_code"]
-    return error_of(code)() if code else _error_of_offsets(_group(found))
-
-
 def _error_of_partitions(found: Message) -> KafkaError | None:
     for topic in found["results_by_topic_v3_and_below"]:
         for one in topic["results_by_partition"]:
@@ -217,68 +181,3 @@ def _error_of_partitions(found: Message) -> KafkaError | None:
                 where = {"topic": topic["name"], "partition": one["partition_index"]}
                 return error_of(one["partition_error_code"])(**where)
     return None
-
-
-def _error_of_offsets(found: Message) -> KafkaError | None:
-    for topic in found["topics"]:
-        for one in topic["partitions"]:
-            if one["error_code"]:
-                return error_of(one["error_code"])(topic=topic["name"], partition=one["partition_index"])
-    return None
-
-
-# Requests to the broker that currently coordinates a transactional id or a group.
-
-
-class Coordinator:
-    """The coordinator of one key; looked up at the first request, and again after it moved or failed."""
-
-    def __init__(self, cluster: Cluster, kind: int, key: str, patience: float) -> None:
-        self._cluster, self._kind, self._key, self._patience = cluster, kind, key, patience
-        self._broker: Broker | None = None
-
-    async def ask(
-        self,
-        api: Api,
-        body: dict[str, Any],
-        *,
-        at_most: int | None = None,
-        errors: Callable[[Message], KafkaError | None] | None = None,
-    ) -> Message:
-        """The answer without an error; `errors` finds the error in an answer. Retries until `patience` is over."""
-
-        async def attempt() -> Message:
-            try:
-                return await self._once(api, body, at_most, errors or _top_level)
-            except KafkaError as error:
-                if error.refresh_metadata or isinstance(error, NotCoordinator | CoordinatorNotAvailable):
-                    self._broker = None
-                raise
-
-        return await self._cluster.patiently(attempt, self._patience)
-
-    async def _once(
-        self, api: Api, body: dict[str, Any], at_most: int | None, errors: Callable[[Message], KafkaError | None]
-    ) -> Message:
-        if self._broker is None:
-            self._broker = await self._find()
-        connection = await self._cluster.connect(self._broker)
-        found = await connection.ask(api, body, version=connection.version(api, at_most=at_most))
-        if error := errors(found):
-            raise error
-        return found
-
-    async def _find(self) -> Broker:
-        connection = await self._cluster.any_connection()
-        version = connection.version(frames.FIND_COORDINATOR)
-        keys = {"coordinator_keys": [self._key]} if version >= 4 else {"key": self._key}
-        body = keys | {"key_type": self._kind}
-        found = await connection.ask(frames.FIND_COORDINATOR, body, version=version)
-        one = found["coordinators"][0] if version >= 4 else found
-        if one["error_code"]:
-            raise error_of(one["error_code"])(f"the coordinator of {self._key!r}: {one['error_message'] or ''}")
-        return Broker(one["node_id"], one["host"], one["port"])
-
-
-def _top_level(found: Message) -> KafkaError | None:
-    return error_of(found["error_code"])() if found["error_code"] else None

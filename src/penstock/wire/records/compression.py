@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
 from penstock.native import Data
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+Compression: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 CODECS = {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
 CODEC_NAMES = {number: name for name, number in CODECS.items()}
 

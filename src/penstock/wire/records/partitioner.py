@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,8 @@ Partitioner: TypeAlias = Callable[[pa.Array, int], Any]
 
 It returns one integer per record, as an array or a list; -1 for a record that may go to any partition.
 """
+
+PartitionerName: TypeAlias = Literal["key", "sticky", "round-robin"]
 
 _SEED = np.uint32(0x9747B28C)
 _M = np.uint32(0x5BD1E995)

@@ -1,0 +1,134 @@
+"""`penstock check FILE.py:PIPELINE`: makes a pipeline's queries as a run would, and starts none of them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from argparse import ArgumentParser, Namespace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from penstock import real_time
+from penstock.checkpoint.checkpoint_folder import store_of
+from penstock.checkpoint.identity import of_query, require_own
+from penstock.cli.arguments import add_checkpoints, add_target, positive
+from penstock.cli.pipeline_file import lacks_session, load
+from penstock.cli.run import CORES, SLOTS
+from penstock.errors import PenstockError
+from penstock.kafka.broker_check import require_brokers
+from penstock.plans import require_streamable
+from penstock.query import Query
+from penstock.real_time import REAL_TIME
+from penstock.run.life_signs import reads_of, writes_of
+from penstock.run.pipeline import Pipeline
+from penstock.session import end, session_of_program
+from penstock.signals import Stopped, ended_by
+
+WAIT = 20
+
+
+def add(parser: ArgumentParser) -> None:
+    add_target(parser)
+    add_checkpoints(parser)
+    parser.add_argument(
+        "--cores",
+        type=positive,
+        metavar="N",
+        help=f"cores that the run will have (default: {CORES}; in real-time mode {SLOTS})",
+    )
+    parser.add_argument(
+        "--wait",
+        type=positive,
+        default=WAIT,
+        metavar="SECONDS",
+        help="how long servers may take to answer (default: %(default)s)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, one object per query")
+    parser.set_defaults(run=run)
+
+
+def run(args: Namespace) -> int:
+    pipeline = load_without_spark(args.target)
+    # Real-time mode asks for a core for each partition; these do no work here.
+    spark = session_of_program("penstock-check", args.cores or SLOTS, verbose=False)
+    try:
+        for told in _checked(pipeline or load(args.target), spark, args.checkpoints.resolve(), args.wait):
+            print(json.dumps(told) if args.json else _as_text(told))
+    finally:
+        end(spark)
+    return 0
+
+
+def load_without_spark(target: str) -> Pipeline | None:
+    """The pipeline, with errors of the file before Spark has started; None if the file needs Spark."""
+    try:
+        return load(target)
+    except PenstockError as error:
+        if not lacks_session(error):
+            raise
+        return None
+
+
+def _checked(pipeline: Pipeline, spark: SparkSession, checkpoint: Path, wait: int) -> list[dict[str, Any]]:
+    queries = queries_within(wait, pipeline, spark)
+    if pipeline.every == REAL_TIME:
+        real_time.require_slots(spark, [query.frame for query in queries.values()], f"pipeline {pipeline.name}")
+    looks = [_look(pipeline, name, query, checkpoint / pipeline.name / name) for name, query in queries.items()]
+    for query in queries.values():
+        require_brokers(query, timedelta(seconds=wait))
+    return looks
+
+
+def queries_within(wait: int, pipeline: Pipeline, spark: SparkSession) -> dict[str, Query]:
+    """The pipeline's queries; raises PenstockError if it still waits for a server after `wait` seconds."""
+    over = threading.Event()
+    timer = threading.Timer(wait, over.set)
+    timer.start()
+    try:
+        with ended_by(over):
+            return pipeline.queries(spark)
+    except Stopped:
+        raise PenstockError(
+            f"a server that the pipeline asks did not answer for {wait} s",
+            where=f"pipeline {pipeline.name}",
+            next="start what the lines above wait for, or check its address; --wait SECONDS waits longer",
+        ) from None
+    finally:
+        timer.cancel()
+
+
+def _look(pipeline: Pipeline, name: str, query: Query, checkpoint: Path) -> dict[str, Any]:
+    """What a query does; raises PenstockError if it could not start."""
+    full_name = f"{pipeline.name}/{name}" if name else pipeline.name
+    try:
+        require_streamable(query.frame, query.mode)
+    except AnalysisException as error:
+        what = (error.getMessage() or str(error)).splitlines()[0]
+        raise PenstockError(what, where=f"query {full_name}, mode {query.mode!r}") from error
+    require_own(store_of(checkpoint, query.frame.sparkSession), of_query(query.frame, query.sinks))
+    return {
+        "query": full_name,
+        "every": str(pipeline.every),
+        "reads": reads_of(query, checkpoint),
+        "writes": writes_of(query),
+        "delivery": [sink.delivery for sink in query.sinks],
+        "columns": {field.name: field.dataType.simpleString() for field in query.frame.schema.fields},
+        "checkpoint": str(checkpoint),
+    }
+
+
+def _as_text(told: dict[str, Any]) -> str:
+    columns = ", ".join(f"{name} {kind}" for name, kind in told["columns"].items())
+    writes = [f"{target} ({how})" for target, how in zip(told["writes"], told["delivery"], strict=True)]
+    lines = {
+        "reads": ", ".join(told["reads"]),
+        "writes": ", ".join(writes),
+        "every": told["every"],
+        "columns": columns,
+        "checkpoint": told["checkpoint"],
+    }
+    return "\n".join((f"{told['query']}: can run", *(f"  {name:<10}  {text}" for name, text in lines.items())))

@@ -1,0 +1,253 @@
+"""`penstock groups`: lists Kafka's consumer groups with their lag, describes and deletes them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.cli.arguments import add_command
+from penstock.cli.kafka_commands import add_brokers, confirm, opened, run_action, unknown
+from penstock.cli.output import aligned, printable
+from penstock.delivery import is_marker_group
+from penstock.errors import PenstockError
+from penstock.kafka.brokers import Brokers
+from penstock.wire.admin import Admin
+from penstock.wire.errors import (
+    GroupAuthorizationFailed,
+    GroupIdNotFound,
+    LeaderNotAvailable,
+    NonEmptyGroup,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+)
+from penstock.wire.groups import GroupInfo, GroupListing, GroupMember
+from penstock.wire.topic_records import Reader
+
+EXAMPLES = {
+    "list": (
+        "groups list",
+        "groups list --servers kafka:9092 --json",
+        "groups list --servers kafka:9093 --command-config client.properties",
+    ),
+    "describe": ("groups describe shop", "groups describe shop --json"),
+    "delete": ("groups delete shop", "groups delete shop --yes"),
+}
+AT_ONCE = 16
+"""Groups or topics that are asked about at the same time."""
+Place = tuple[str, int]
+"""A topic and a partition of it."""
+
+
+@dataclass(frozen=True)
+class Lag:
+    """A group's position in a partition; `end` is None if the partition is gone or has no leader."""
+
+    topic: str
+    partition: int
+    offset: int
+    end: int | None
+    metadata: str = ""
+
+    @property
+    def lag(self) -> int | None:
+        return None if self.end is None else max(0, self.end - self.offset)
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    listing = _action(actions, "list", "list all groups: state, topics and lag", _list)
+    describing = _action(
+        actions, "describe", "show a group: its position and lag in each partition, its members", _describe
+    )
+    deleting = _action(actions, "delete", "delete a group and its offsets", _delete)
+    for one in (describing, deleting):
+        one.add_argument("group", metavar="GROUP")
+    for one, line in ((listing, "also list"), (deleting, "delete even one of")):
+        one.add_argument("--markers", action="store_true", help=f"{line} the groups of exactly-once markers")
+    deleting.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    parser.set_defaults(run=run_action)
+
+
+def _action(actions: Any, name: str, line: str, act: Any) -> argparse.ArgumentParser:
+    parser = add_command(actions, name, line, *EXAMPLES[name])
+    add_brokers(parser)
+    parser.set_defaults(act=act)
+    return parser
+
+
+async def _list(args: argparse.Namespace, brokers: Brokers) -> None:
+    async with opened(brokers) as (admin, reader):
+        groups = await admin.groups.list()
+        shown = [one for one in groups if args.markers or not is_marker_group(one.name)]
+        lags = await lags_of(admin, reader, [one.name for one in shown])
+    if args.json:
+        for one in shown:
+            print(json.dumps(_listed(one, lags[one.name])))
+    else:
+        rows = [("GROUP", "STATE", "KIND", "LAG", "TOPICS"), *(_row(one, lags[one.name]) for one in shown)]
+        for line in aligned(rows):
+            print(line)
+    if left := len(groups) - len(shown):
+        print(f"{left} groups of exactly-once markers are left out; --markers shows them", file=sys.stderr)
+
+
+async def lags_of(admin: Admin, reader: Reader, groups: Iterable[str]) -> dict[str, list[Lag]]:
+    """The position and the lag of groups in each of their partitions."""
+    few = asyncio.Semaphore(AT_ONCE)
+
+    async def offsets(group: str) -> Mapping[Place, Any]:
+        async with few:
+            try:
+                return await admin.groups.offsets(group)
+            except GroupAuthorizationFailed:
+                return {}
+
+    async def ends(topic: str) -> Mapping[int, int]:
+        async with few:
+            try:
+                return await reader.latest(topic)
+            except (UnknownTopicOrPartition, TopicAuthorizationFailed, LeaderNotAvailable):
+                return {}
+
+    names = list(groups)
+    found = dict(zip(names, await asyncio.gather(*map(offsets, names)), strict=True))
+    topics = sorted({topic for places in found.values() for topic, _ in places})
+    end_of = dict(zip(topics, await asyncio.gather(*map(ends, topics)), strict=True))
+    return {
+        group: [
+            Lag(topic, partition, at.offset, end_of[topic].get(partition), at.metadata)
+            for (topic, partition), at in places.items()
+        ]
+        for group, places in found.items()
+    }
+
+
+def total(lags: Iterable[Lag], group: str) -> int | None:
+    """The lag of a group in sum; None if it is not known, or the group has markers instead of positions."""
+    known = [one.lag for one in lags if one.lag is not None]
+    return None if is_marker_group(group) or not known else sum(known)
+
+
+def _listed(one: GroupListing, lags: list[Lag]) -> dict[str, Any]:
+    return {
+        "group": one.name,
+        "state": one.state,
+        "kind": one.kind,
+        "protocol": one.protocol,
+        "markers": is_marker_group(one.name),
+        "topics": sorted({lag.topic for lag in lags}),
+        "lag": total(lags, one.name),
+    }
+
+
+def _row(one: GroupListing, lags: list[Lag]) -> tuple[str, ...]:
+    kind = "markers" if is_marker_group(one.name) else one.kind or "classic"
+    lag = total(lags, one.name)
+    topics = ", ".join(sorted({lag.topic for lag in lags}))
+    return printable(one.name), one.state or "?", kind, "-" if lag is None else str(lag), topics or "-"
+
+
+async def _describe(args: argparse.Namespace, brokers: Brokers) -> None:
+    async with opened(brokers) as (admin, reader):
+        info = await _group(admin, args.group)
+        lags = (await lags_of(admin, reader, [args.group]))[args.group]
+    if args.json:
+        print(json.dumps(description(info, lags)))
+    else:
+        _tell(info, lags)
+
+
+async def _group(admin: Admin, name: str) -> GroupInfo:
+    try:
+        return await admin.groups.describe(name)
+    except GroupIdNotFound as error:
+        raise unknown("group", name, [one.name for one in await admin.groups.list()]) from error
+
+
+def description(info: GroupInfo, lags: list[Lag]) -> dict[str, Any]:
+    """What is known of a group, as JSON can hold it."""
+    reads = _readers(info)
+    return {
+        "group": info.name,
+        "state": info.state,
+        "kind": info.kind,
+        "markers": is_marker_group(info.name),
+        "lag": total(lags, info.name),
+        "partitions": [
+            {
+                "topic": one.topic,
+                "partition": one.partition,
+                "offset": one.offset,
+                "end": one.end,
+                "lag": one.lag,
+                "member": reads.get((one.topic, one.partition)),
+            }
+            for one in lags
+        ],
+        "members": [_member(one) for one in info.members],
+    }
+
+
+def _member(one: GroupMember) -> dict[str, Any]:
+    partitions = {topic: list(some) for topic, some in one.partitions.items()}
+    return {"id": one.id, "client": one.client, "host": one.host, "partitions": partitions}
+
+
+def _readers(info: GroupInfo) -> dict[Place, str]:
+    """The member that reads each partition."""
+    return {(topic, p): one.id for one in info.members for topic, some in one.partitions.items() for p in some}
+
+
+def _tell(info: GroupInfo, lags: list[Lag]) -> None:
+    lag = total(lags, info.name)
+    print(f"group    {printable(info.name)}")
+    print(f"state    {info.state}, {info.kind}")
+    if is_marker_group(info.name):
+        print("markers  the offsets below are numbers of batches of an exactly-once sink, not positions of a reader")
+        for one in lags:
+            print(f"         task {one.partition}: batch {one.offset - 1} {printable(one.metadata)}".rstrip())
+        return
+    print(f"lag      {'unknown' if lag is None else lag}")
+    for member in info.members:
+        count = sum(map(len, member.partitions.values()))
+        print(f"member   {printable(f'{member.client} at {member.host}, {count} partitions: {member.id}')}")
+    if lags:
+        print()
+    clients = {one.id: one.client for one in info.members}
+    reads = _readers(info)
+    rows = [("TOPIC", "PARTITION", "OFFSET", "END", "LAG", "READ BY")]
+    for at in lags:
+        reader = clients.get(reads.get((at.topic, at.partition), ""), "-")
+        known = ("gone", "-") if at.end is None else (str(at.end), str(at.lag))
+        rows.append((at.topic, str(at.partition), str(at.offset), *known, printable(reader)))
+    for line in aligned(rows) if lags else ["it has committed no offsets"]:
+        print(line)
+
+
+async def _delete(args: argparse.Namespace, brokers: Brokers) -> None:
+    name = args.group
+    if is_marker_group(name) and not args.markers:
+        raise PenstockError(
+            f"the group {name} has the markers of a query that writes exactly once: without them, a query that starts "
+            "again may write its last batch once more",
+            where=f"Kafka at {brokers}",
+            next="leave it, or give --markers if the query will not start again",
+        )
+    async with opened(brokers) as (admin, _):
+        await _group(admin, name)
+        if not args.yes:
+            confirm(f"Delete the group {name} and its offsets?", where=f"group {name}", command=f"groups delete {name}")
+        try:
+            await admin.groups.delete(name)
+        except NonEmptyGroup as error:
+            raise PenstockError(
+                f"the group {name} has members",
+                where=f"Kafka at {brokers}",
+                next=f"stop them: penstock groups describe {name} shows them",
+            ) from error
+    print(json.dumps({"group": name, "deleted": True}) if args.json else f"deleted {name}")

@@ -1,0 +1,81 @@
+"""Loads a pipeline from a user's Python file."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import traceback
+from contextlib import suppress
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+
+import pyspark
+from pyspark import cloudpickle
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+from penstock.errors import PenstockError
+from penstock.paths import is_file
+from penstock.run.pipeline import Pipeline, blame
+
+
+def load(target: str) -> Pipeline:
+    """Load the pipeline NAME from `FILE.py:NAME`; raises PenstockError if it is not there."""
+    file, colon, name = target.rpartition(":")
+    if not colon or not name.isidentifier():
+        raise PenstockError(
+            f"{target!r} is not a pipeline", next="write FILE.py:NAME, with the name of a function marked @pipeline"
+        )
+    module = _load_file(Path(file))
+    found = getattr(module, name, None)
+    if isinstance(found, Pipeline):
+        return found
+    names = [key for key, value in vars(module).items() if isinstance(value, Pipeline)]
+    step = f"choose from: {', '.join(names)}" if names else "mark a function with @penstock.pipeline(every=...)"
+    what = f"there is no {name} in {file}" if found is None else f"{name} in {file} is not a pipeline"
+    raise PenstockError(what, next=step)
+
+
+def _load_file(file: Path) -> ModuleType:
+    if not is_file(file):
+        raise PenstockError(f"there is no file {file}", where=f"in {Path.cwd()}", next=_near(file))
+    path = file.resolve()
+    _import_beside(path)
+    # The prefix keeps a file called json.py from replacing that module.
+    name = f"pipeline_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise PenstockError(f"{file} is not a Python file", next="give a file whose name ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    # Spark's workers get the file's functions and classes by value: they could not import them by this name.
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    with blame(path):
+        spec.loader.exec_module(module)
+    return module
+
+
+def _near(file: Path) -> str:
+    with suppress(OSError, ValueError):
+        beside = [str(one) for one in file.parent.glob("*.py")]
+        if close := get_close_matches(str(file), beside, 1):
+            return f"did you mean {close[0]}?"
+    return "check the path"
+
+
+def _import_beside(path: Path) -> None:
+    """Let the file, also in Spark's workers, import modules from its own folder, as with `python FILE.py`."""
+    folder = str(path.parent)
+    sys.path.insert(0, folder)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
+
+
+def lacks_session(error: PenstockError) -> bool:
+    """Whether a file could not be loaded because Spark's own code found no session."""
+    cause = error.__cause__
+    if not isinstance(cause, AssertionError | PySparkRuntimeError) or SparkSession.getActiveSession():
+        return False
+    last = traceback.extract_tb(cause.__traceback__)[-1]
+    return Path(last.filename).is_relative_to(Path(pyspark.__file__).parent)

@@ -1,0 +1,90 @@
+"""What a worker says of its connectors besides the REST API: metrics, /status and /ready."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from penstock.connect.connector_store import PAUSED, STOPPED
+from penstock.connect.running_task import FAILED, RESTARTING, RUNNING, UNASSIGNED
+from penstock.connect.worker import ConnectWorker
+from penstock.rest import RestError
+from penstock.watch.meters import Meters
+from penstock.watch.program import Program
+from penstock.watch.status import status
+
+STATES = (UNASSIGNED, RUNNING, PAUSED, RESTARTING, FAILED)
+"""The states of tasks."""
+AT_REST = (PAUSED, STOPPED)
+"""States of connectors in which nothing is expected to run."""
+
+
+class TaskMetrics(Collector):
+    """Counts tasks at each scrape."""
+
+    def __init__(self, worker: ConnectWorker) -> None:
+        self._worker = worker
+
+    def collect(self) -> Iterator[Metric]:
+        made = GaugeMetricFamily(
+            "penstock_connector_tasks", "Tasks of a connector in a state", labels=("connector", "state")
+        )
+        for one in statuses(self._worker):
+            found = Counter(task["state"] for task in one["tasks"])
+            for state in STATES:
+                made.add_metric((one["name"], state), found[state])
+        if made.samples:
+            yield made
+
+
+def statuses(worker: ConnectWorker) -> Iterator[Mapping[str, Any]]:
+    """The status of each connector, as in the REST API."""
+    for name in worker.names():
+        # A connector may be deleted meanwhile.
+        with suppress(RestError):
+            yield worker.status(name)
+
+
+def status_of(program: Program, meters: Meters, worker: ConnectWorker) -> dict[str, Any]:
+    """The /status of the worker."""
+    found = list(statuses(worker))
+    problems = [(state, text) for one in found for state, text in _problems(one)]
+    failed = next((text for state, text in problems if state == FAILED), "")
+    state = "failed" if failed else "waiting" if problems else "running"
+    return {
+        **status(program, meters),
+        "state": state,
+        "waits_for": problems[0][1] if problems and not failed else "",
+        "connectors": [_connector(one) for one in found],
+    }
+
+
+def unready(worker: ConnectWorker) -> list[str]:
+    """Why the worker is not ready: the connectors and tasks that should run and do not; empty if all do."""
+    return [f"{state}: {text}" for one in statuses(worker) for state, text in _problems(one)]
+
+
+def _problems(of: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The state of the connector and of each task that should run and does not, and what is in its way."""
+    if of["connector"]["state"] in AT_REST:
+        return
+    parts = [(f"connector {of['name']}", of["connector"])]
+    parts += [(f"task {of['name']}-{task['id']}", task) for task in of["tasks"]]
+    for name, part in parts:
+        if part["state"] != RUNNING:
+            why = part.get("waits_for") or part.get("trace", "").partition("\n")[0]
+            yield part["state"], f"{name}: {why}" if why else name
+
+
+def _connector(of: Mapping[str, Any]) -> dict[str, Any]:
+    tasks = [{"id": task["id"], **_part(task)} for task in of["tasks"]]
+    return {"name": of["name"], **_part(of["connector"]), "tasks": tasks}
+
+
+def _part(of: Mapping[str, Any]) -> dict[str, Any]:
+    return {"state": of["state"], "waits_for": of.get("waits_for", ""), "trace": of.get("trace", "")}

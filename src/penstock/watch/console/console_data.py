@@ -1,0 +1,240 @@
+"""All that the routes of the console answer from, and the tasks that keep it up to date."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock import __version__
+from penstock.kafka.brokers import Brokers
+from penstock.watch.console import overview
+from penstock.watch.console.connect_clusters import ConnectClusters
+from penstock.watch.console.data_worker import DataWorker
+from penstock.watch.console.event_stream import Changes, Streams
+from penstock.watch.console.http_fetch import Address
+from penstock.watch.console.masking import Mask
+from penstock.watch.console.run_polling import Run, Runs
+from penstock.watch.console.stopped_pipelines import StoppedPipelines
+from penstock.watch.console.topic_list import TopicList
+from penstock.wire.cluster import addresses
+
+Json = dict[str, Any]
+
+log = logging.getLogger(__name__)
+
+LOOK = 3.0
+"""Seconds between two looks at the connectors."""
+WAIT = 2.0
+"""Seconds that an overview waits for the checkpoints, which may ask a Kafka that does not answer."""
+
+
+@dataclass(frozen=True)
+class ConsoleSettings:
+    """What the console shows and what it may do.
+
+    Without `kafka` the Kafka of the runs is used, or else `local`, both without TLS and a login. `token` is None if the
+    console is read-only. `mask` are names of fields whose values are hidden; without `messages` no record is shown at
+    all.
+    """
+
+    targets: tuple[Address, ...] = ()
+    checkpoints: Path | None = None
+    kafka: Brokers | None = None
+    local: str | None = None
+    registry: str | None = field(default=None, repr=False)
+    connect: tuple[Address, ...] = ()
+    prometheus: Address | None = None
+    state: Address | None = None
+    token: str | None = field(default=None, repr=False)
+    mask: tuple[str, ...] = ()
+    messages: bool = True
+
+
+class ConsoleData:
+    """Belongs to one event loop; `running` keeps it up to date."""
+
+    def __init__(self, settings: ConsoleSettings) -> None:
+        self.settings = settings
+        self.mask = Mask(settings.mask)
+        self.runs = Runs(settings.targets)
+        self.topics = TopicList(self.kafka)
+        self.stopped = StoppedPipelines(self.topics.ends)
+        self.clusters = ConnectClusters(lambda: settings.connect, self.mask)
+        self.worker = DataWorker()
+        self.streams = Streams()
+        self.changes = Changes(self.overview)
+        self.connectors: list[Json] = []
+        """The connectors of all clusters a moment ago, while a page is open."""
+        self._roots: dict[Path, None] = {settings.checkpoints.resolve(): None} if settings.checkpoints else {}
+
+    @asynccontextmanager
+    async def running(self, app: object) -> AsyncIterator[None]:
+        """Follow the runs while the server runs."""
+        following = (self.runs.follow, self._follow_checkpoints, self._follow_connectors, self.changes.follow)
+        tasks = [asyncio.create_task(_without_end(one)) for one in following]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            for task in tasks:
+                with suppress(asyncio.CancelledError):
+                    await task
+            await self.worker.close()
+            await self.topics.close()
+
+    def end(self) -> None:
+        """End the streams of events, so that the server can end."""
+        self.changes.end()
+        self.worker.end()
+
+    def kafka(self) -> Brokers | None:
+        """Kafka, if one is known. Addresses of runs never get the login: a run file may name any server."""
+        if self.settings.kafka is not None:
+            return self.settings.kafka
+        servers = next(self._servers_of_runs(), None) or self.settings.local
+        return Brokers(servers) if servers else None
+
+    def _servers_of_runs(self) -> Iterator[str]:
+        """The Kafka of this user's runs; what a target says is not used, since anybody may answer there."""
+        for run in self.runs.all():
+            if run.file is not None and run.file.servers:
+                yield run.file.servers
+            elif run.file is not None and run.status is not None:
+                topics = (node for node in run.status["graph"]["nodes"] if node["kind"] == "topic")
+                yield from (node["address"] for node in topics if is_servers(node.get("address", "")))
+
+    def roots(self) -> list[Path]:
+        """The folders of checkpoints: the given one, and those of all runs that were seen."""
+        for run in self.runs.all():
+            if run.file is not None and run.file.checkpoint:
+                self._roots.setdefault(Path(run.file.checkpoint).parent.resolve())
+        return list(self._roots)
+
+    async def ready(self) -> None:
+        """Wait until all runs were asked, and a moment for the pipelines that do not run."""
+        await self.runs.looked.wait()
+        if roots := self.roots():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(self.stopped.refresh(roots)), WAIT)
+
+    async def _follow_checkpoints(self) -> None:
+        while True:
+            if self.streams.open and (roots := self.roots()):
+                await self.stopped.refresh(roots)
+            await asyncio.sleep(1)
+
+    async def _follow_connectors(self) -> None:
+        while self.settings.connect:
+            if self.streams.open:
+                self.connectors = await self.clusters.listed()
+            await asyncio.sleep(LOOK)
+
+    def overview(self) -> Json:
+        """The overview of the API."""
+        about = {
+            "version": __version__,
+            "read_only": self.settings.token is None,
+            "messages": self.settings.messages,
+            "history": self.settings.prometheus is not None,
+        }
+        runs = overview.identified(self.runs.all())
+        stopped, hidden = self._stopped(runs)
+        shown = {id: run for id, run in runs.items() if id not in hidden}
+        told = overview.overview(shown, stopped, about, self.connectors)
+        if self.stopped.problem:
+            where = ", ".join(map(str, self.roots()))
+            told["problems"].insert(0, overview.of_checkpoints(self.stopped.problem, where))
+        return told
+
+    def run(self, id: str) -> Json | None:
+        """A run with the history of its batches, or a pipeline that does not run; None if there is none of this id."""
+        runs = overview.identified(self.runs.all())
+        stopped, hidden = self._stopped(runs)
+        if id in runs and id not in hidden:
+            return overview.told(id, runs[id], history=True)
+        return next((one for one in stopped if one["id"] == id), None)
+
+    def _stopped(self, runs: dict[str, Run]) -> tuple[list[Json], set[str]]:
+        """The pipelines that do not run, and the ids of runs that they stand for: of ended processes."""
+        alive = {run.name for run in runs.values() if run.ended is None and _kind(run) == "run"}
+        ended = {run.name: (id, run) for id, run in runs.items() if run.ended is not None and _kind(run) == "run"}
+        found, hidden = [], set()
+        for pipeline in self.stopped.found:
+            if pipeline["name"] in alive:
+                continue
+            if pipeline["name"] in ended:
+                id, run = ended[pipeline["name"]]
+                hidden.add(id)
+                pipeline = _with_end(pipeline, run)
+            found.append(pipeline)
+        return found, hidden
+
+    def readers_and_writers(self) -> dict[str, tuple[list[str], list[str]]]:
+        """Who writes to a topic and who reads it, by the topic's name."""
+        graph = self.overview()["graph"]
+        names = {node["id"]: node["name"] for node in graph["nodes"]}
+        found: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+        for edge in graph["edges"]:
+            source, target = edge["source"], edge["target"]
+            if target.startswith("topic:"):
+                found[target.removeprefix("topic:")][0].append(names.get(source, source))
+            if source.startswith("topic:"):
+                found[source.removeprefix("topic:")][1].append(names.get(target, target))
+        return found
+
+    def of_kind(self, kind: str) -> dict[str, Run]:
+        """The runs of a kind by id."""
+        runs = overview.identified(self.runs.all())
+        return {id: run for id, run in runs.items() if _kind(run) == kind and run.ended is None}
+
+    def state_servers(self) -> Sequence[tuple[str, Address]]:
+        """The servers of state, by the name of their run."""
+        given = [("--state", self.settings.state)] if self.settings.state else []
+        return [*given, *((id, run.address) for id, run in self.of_kind("state").items())]
+
+
+async def _without_end(follow: Callable[[], Awaitable[None]]) -> None:
+    """Go on after an error: a page that stays as it was would look like one on which all is well."""
+    while True:
+        try:
+            await follow()
+            return
+        except Exception:
+            log.exception("the console goes on after an error")
+            await asyncio.sleep(1)
+
+
+def is_servers(text: str) -> bool:
+    try:
+        return bool(addresses(text))
+    except ValueError:
+        return False
+
+
+def _kind(run: Run) -> str:
+    if run.status is not None:
+        return str(run.status["kind"])
+    return run.file.kind if run.file else "run"
+
+
+def _with_end(pipeline: Json, run: Run) -> Json:
+    """A stopped pipeline with what its last process said: its errors, and whether it failed."""
+    last: Json = run.status or {"state": "stopped", "errors": [], "queries": []}
+    states = {query["name"]: query for query in last["queries"]}
+    queries = []
+    for query in pipeline["queries"]:
+        before = states.get(query["name"], {})
+        failed = before.get("state") == "failed"
+        why = {key: before[key] for key in ("problem", "next") if before.get(key)}
+        queries.append(query | ({"state": "failed", **why} if failed else {}))
+    about: Json = {key: last[key] for key in ("command", "started") if key in last}
+    state = "failed" if last["state"] == "failed" else "stopped"
+    about["problem"] = run.problem
+    return {**pipeline, **about, "state": state, "errors": [*pipeline["errors"], *last["errors"]], "queries": queries}

@@ -1,0 +1,424 @@
+"""Dead letters: which topics have them, their reasons, and sending them again to the topic that their headers name.
+
+A dead letter is a record with the headers of Kafka Connect's dead letter queues (KIP-298), as Penstock's own sink and
+any Kafka Connect write them. It is sent again with its own key, value and
+headers, without those of the error. Nothing remembers that it was sent, so it can be sent twice, but only one request
+at a time sends letters of a topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import PenstockError
+from penstock.kafka.brokers import Brokers
+from penstock.kafka.record_view import iso_time, plain_text
+from penstock.watch.console.masking import Mask
+from penstock.watch.console.record_query import BadQuery, Json, Offsets, is_offset, query_of
+from penstock.watch.console.topic_messages import Viewer, fitting, opened, rows_of
+from penstock.wire.errors import ConnectionLost, KafkaError, RequestTimeout, UnknownTopicOrPartition
+from penstock.wire.topic_records import Reader
+
+if TYPE_CHECKING:
+    from penstock.wire.producer.producer import Producer
+
+PREFIX = "__connect.errors."
+TOPIC, PARTITION, OFFSET = f"{PREFIX}topic", f"{PREFIX}partition", f"{PREFIX}offset"
+MESSAGE, TABLE = f"{PREFIX}exception.message", f"{PREFIX}table"
+LOOKED, LISTED = 10_000, 100
+"""The newest letters of a topic whose reasons are counted, and the most reasons that are listed."""
+MOST_SENT = 10_000
+"""The most letters that are sent with one request."""
+MOST_KEPT = 64 << 20
+"""About the most bytes of the newest letters, which are kept until all are read."""
+NEWEST = 20
+"""The last offsets of each partition in which a letter is looked for: the end of a transaction takes one, too."""
+LOOKED_AT_TOPICS = 300
+DELIVERY = timedelta(seconds=20)
+QUOTED = re.compile(r"'[^']*'?|\"[^\"]*\"?")
+NUMBER = re.compile(r"\d+")
+LONGEST, LONGEST_TEXT = 300, 16 << 10
+"""The most characters of a reason, and of the text that it is made of."""
+
+_counted: dict[tuple[str, str], tuple[Offsets, Json | None]] = {}
+"""What `counts` found, by servers and topic, with the ends of the topic then."""
+_sending: set[tuple[str, str]] = set()
+"""The topics, by servers, whose letters are being sent."""
+
+
+class PartlySent(PenstockError):
+    """Kafka failed after some of the letters were sent."""
+
+    retriable = True
+
+
+class AlreadySending(PenstockError):
+    """Letters of this topic are being sent: another request could send the same ones."""
+
+    retriable = True
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A dead letter; `to` is the topic that its headers name, None for a part of a change of a table."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+    @classmethod
+    def of(cls, partition: int, row: Json) -> Letter | None:
+        """None for a record that is no dead letter."""
+        headers = tuple((one["key"], one["value"]) for one in row["headers"] or ())
+        if not any(name.startswith(PREFIX) for name, _ in headers):
+            return None
+        return cls(partition, row["offset"], row["timestamp"], row["key"], row["value"], headers)
+
+    def header(self, name: str) -> str | None:
+        """The last header of this name: a letter of a letter has them twice, the newest last."""
+        found = [value for key, value in self.headers if key == name]
+        return plain_text(found[-1]) if found else None
+
+    def reason(self, mask: Mask) -> str:
+        """The reason without the values in it, so that letters can be grouped; hidden if the mask hides it."""
+        text = self.header(MESSAGE) or "no reason in its headers"
+        return mask.text(NUMBER.sub("N", QUOTED.sub("'…'", text[:LONGEST_TEXT]))[:LONGEST], "text")
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        own = len(self.key or b"") + len(self.value or b"")
+        return own + sum(len(name) + len(value or b"") for name, value in self.headers)
+
+    @property
+    def origin(self) -> Json:
+        partition, offset = self.header(PARTITION), self.header(OFFSET)
+        return {
+            "topic": self.header(TOPIC),
+            "table": self.header(TABLE),
+            "partition": int(partition) if partition and is_offset(partition) else None,
+            "offset": int(offset) if offset and is_offset(offset) else None,
+        }
+
+    @property
+    def own_headers(self) -> list[tuple[str, bytes | None]]:
+        return [(name, value) for name, value in self.headers if not name.startswith(PREFIX)]
+
+
+async def counts(kafka: Json, topics: list[str], mask: list[str]) -> list[Json]:
+    """The topics whose newest records are dead letters, with the number of records and the newest reasons."""
+    found, hide, servers = [], Mask(mask), kafka["servers"]
+    for gone in [one for one in _counted if one[0] == servers and one[1] not in topics]:
+        del _counted[gone]
+    async with opened(kafka) as reader:
+        for topic in topics[:LOOKED_AT_TOPICS]:
+            try:
+                ends = await reader.latest(topic)
+                known, answer = _counted.get((servers, topic), (None, None))
+                if known != ends:
+                    answer = await _count(reader, topic, ends, hide)
+                    _counted[servers, topic] = ends, answer
+            except (ConnectionLost, RequestTimeout):
+                # Kafka is away, also for the other topics: no letters would look like none to care about.
+                raise
+            except KafkaError:
+                # The topic was deleted meanwhile, or this user may not read it.
+                continue
+            if answer is not None:
+                found.append(answer)
+    return found
+
+
+async def _count(reader: Reader, topic: str, ends: Offsets, mask: Mask) -> Json | None:
+    starts = await reader.earliest(topic)
+    begin = _newest(starts, ends, NEWEST * len(ends))
+    if not [True async for _ in _letters(reader, topic, begin, ends)]:
+        return None
+    begin = _newest(starts, ends, 1000)
+    reasons = Counter([letter.reason(mask) async for letter in _letters(reader, topic, begin, ends)])
+    records = sum(ends[p] - starts.get(p, 0) for p in ends)
+    return {"topic": topic, "records": records, "reasons": dict(reasons.most_common(LISTED))}
+
+
+def _newest(starts: Mapping[int, int], ends: Mapping[int, int], most: int) -> Offsets:
+    """Where the newest records begin, at most about `most` of all partitions."""
+    each = max(1, most // max(1, len(ends)))
+    return {p: max(starts.get(p, 0), end - each) for p, end in ends.items()}
+
+
+async def _letters(reader: Reader, topic: str, begin: Offsets, ends: Offsets) -> AsyncGenerator[Letter, None]:
+    begin = {p: at for p, at in begin.items() if at < ends[p]}
+    if not begin:
+        return
+    async with aclosing(rows_of(reader, topic, begin, ends, lambda _: None)) as tables:
+        async for partition, rows in tables:
+            for row in rows:
+                if (letter := Letter.of(partition, row)) is not None:
+                    yield letter
+
+
+async def page(
+    kafka: Json, topic: str, parameters: Json, mask: list[str], registry: str | None, messages: bool
+) -> Json:
+    """The reasons of a topic's newest dead letters, and the newest letters, of one reason if `reason` is given."""
+    query, wanted = query_of({**parameters, "topic": topic}), parameters.get("reason")
+    viewer, reasons, newest = Viewer.of(mask, registry), _Reasons(), _Newest(query.limit)
+    async with opened(kafka) as reader:
+        begin, ends, starts = await _range(reader, topic, LOOKED)
+        async for letter in _letters(reader, topic, begin, ends):
+            reason = letter.reason(viewer.mask)
+            reasons.add(reason, letter.timestamp)
+            if wanted in (None, "", reason) and messages:
+                newest.add(letter)
+    records = await asyncio.to_thread(lambda: [_shown(letter, viewer) for letter in newest.letters()])
+    records = records[len(records) - fitting(reversed(records)) :]
+    return {
+        "topic": topic,
+        "reasons": reasons.listed(),
+        "records": records,
+        "more": newest.count > len(records),
+        "looked_at_all": all(begin[p] <= starts[p] for p in begin),
+    }
+
+
+def _shown(letter: Letter, viewer: Viewer) -> Json:
+    row = {
+        "offset": letter.offset,
+        "timestamp": letter.timestamp,
+        "key": letter.key,
+        "value": letter.value,
+        "headers": [{"key": key, "value": value} for key, value in letter.headers],
+    }
+    return viewer.shown(letter.partition, row) | {"reason": letter.reason(viewer.mask), "origin": letter.origin}
+
+
+async def _range(reader: Reader, topic: str, most: int) -> tuple[Offsets, Offsets, Offsets]:
+    """Where the newest records begin, the ends, and where the topic begins; raises NoTopic."""
+    try:
+        starts, ends = await reader.earliest(topic), await reader.latest(topic)
+    except UnknownTopicOrPartition:
+        raise NoTopic(f"there is no topic {topic}", next="choose one of /api/dead-letters") from None
+    return _newest(starts, ends, most), ends, starts
+
+
+class NoTopic(PenstockError):
+    """The topic does not exist."""
+
+
+@dataclass
+class _Newest:
+    """The `most` newest of the letters that were added; fewer if they are large."""
+
+    most: int
+    count: int = 0
+    """How many were added."""
+    _heap: list[tuple[int, int, int, Letter]] = field(default_factory=list)
+    _size: int = 0
+
+    def add(self, letter: Letter) -> None:
+        self.count += 1
+        self._size += letter.size
+        heappush(self._heap, (letter.timestamp, letter.partition, letter.offset, letter))
+        while len(self._heap) > self.most or (self._size > MOST_KEPT and len(self._heap) > 1):
+            self._size -= heappop(self._heap)[3].size
+
+    def letters(self) -> list[Letter]:
+        """Oldest first."""
+        return [letter for *_, letter in sorted(self._heap)]
+
+
+class _Reasons:
+    """Reasons with their count and the times of their first and last letter."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, list[int]] = {}
+
+    def add(self, reason: str, timestamp: int) -> None:
+        count, first, last = self._found.get(reason, (0, timestamp, timestamp))
+        self._found[reason] = [count + 1, min(first, timestamp), max(last, timestamp)]
+
+    def listed(self) -> list[Json]:
+        most = sorted(self._found.items(), key=lambda one: (-one[1][0], one[0]))[:LISTED]
+        return [
+            {"reason": reason, "count": count, "first": iso_time(first), "last": iso_time(last)}
+            for reason, (count, first, last) in most
+        ]
+
+
+async def send(kafka: Json, topic: str, which: Json, mask: list[str]) -> Json:
+    """Send letters again; `which` is {"letters": [[partition, offset], ...]}, {"reason": ...} or {"all": true}.
+
+    A reason is one that the page shows, so `mask` is that of the page. Returns how many were acknowledged, by topic,
+    each that was not with the reason, and how many are left because a request sends at most `MOST_SENT`. Raises
+    AlreadySending.
+    """
+    place = kafka["servers"], topic
+    if place in _sending:
+        raise AlreadySending(f"letters of {topic} are being sent already", next="wait for its end, then look again")
+    _sending.add(place)
+    try:
+        return await _send(kafka, topic, which, Mask(mask))
+    finally:
+        _sending.discard(place)
+
+
+async def _send(kafka: Json, topic: str, which: Json, mask: Mask) -> Json:
+    async with opened(kafka) as reader:
+        _, ends, starts = await _range(reader, topic, LOOKED)
+        existing = set(await reader.topics())
+        chosen: AsyncGenerator[Letter, None]
+        missing: set[tuple[int, int]] = set()
+        if "letters" in which:
+            missing = set(_places(which["letters"]))
+            chosen = _at(reader, topic, {(p, at) for p, at in missing if p in ends and starts[p] <= at < ends[p]})
+        else:
+            chosen = _of_reason(_letters(reader, topic, starts, ends), _wanted(which), mask)
+        sending = _Sending(topic, existing)
+        async with aclosing(chosen), _producer(kafka) as producer:
+            try:
+                async for letter in chosen:
+                    missing.discard((letter.partition, letter.offset))
+                    await sending.send(producer, letter)
+            except KafkaError as error:
+                await sending.end()
+                raise PartlySent(
+                    f"{sending.sent.total()} letters were sent, the next ones cannot be read: {error}",
+                    where=topic,
+                    next="look at the topics that the letters name before you send them again",
+                ) from None
+            await sending.end()
+    sent, failed = sending.sent, sending.failed
+    failed = [_failed(p, at, "there is no dead letter at this offset") for p, at in sorted(missing)] + failed
+    names = ", ".join(sorted(sent)) or "no topic"
+    print(f"sent {sent.total()} dead letters of {topic} to {names}, {len(failed)} failed", file=sys.stderr)
+    return {"sent": sent.total(), "topics": dict(sent), "failed": failed, "left": sending.left}
+
+
+def _wanted(which: Json) -> str | None:
+    """The reason of the letters, None for all; raises BadQuery."""
+    reason = which.get("reason")
+    if which.get("all") is not True and not (isinstance(reason, str) and reason):
+        raise BadQuery(
+            "the body does not say which letters",
+            next='send {"letters": [[partition, offset]]}, {"reason": "..."} or {"all": true}',
+        )
+    return reason
+
+
+async def _of_reason(
+    letters: AsyncGenerator[Letter, None], reason: str | None, mask: Mask
+) -> AsyncGenerator[Letter, None]:
+    # From the beginning, so that another request can go on after the oldest are gone from the topic.
+    async with aclosing(letters):
+        async for letter in letters:
+            if reason is None or reason == letter.reason(mask):
+                yield letter
+
+
+@asynccontextmanager
+async def _producer(kafka: Json) -> AsyncGenerator[Producer, None]:
+    from penstock.wire.producer.producer import Producer
+
+    brokers = Brokers.from_json(kafka)
+    client = await asyncio.to_thread(brokers.client)
+    options = {"delivery_timeout": DELIVERY, "client_id": "penstock-console", **client}
+    async with Producer(brokers.servers, **options) as producer:
+        yield producer
+
+
+class _Sending:
+    """Letters are sent as they are read: of all that are under way, only the places are kept."""
+
+    def __init__(self, topic: str, existing: set[str]) -> None:
+        self._topic, self._existing = topic, existing
+        self._futures: list[tuple[int, int, str, asyncio.Future[Any]]] = []
+        self.sent: Counter[str] = Counter()
+        """The letters that were acknowledged by topic."""
+        self.failed: list[Json] = []
+        self.left = 0
+
+    async def send(self, producer: Producer, letter: Letter) -> None:
+        """It waits while the producer's buffer is full."""
+        if len(self._futures) + len(self.failed) >= MOST_SENT:
+            self.left += 1
+            return
+        if why := _not_sendable(letter, self._topic, self._existing):
+            self.failed.append(_failed(letter.partition, letter.offset, why))
+            return
+        to = str(letter.header(TOPIC))
+        try:
+            future = await producer.send(to, letter.value, key=letter.key, headers=letter.own_headers)
+        except (KafkaError, ValueError) as error:
+            self.failed.append(_failed(letter.partition, letter.offset, str(error)))
+            return
+        self._futures.append((letter.partition, letter.offset, to, future))
+
+    async def end(self) -> None:
+        """Wait until each is acknowledged or has failed."""
+        for partition, offset, to, future in self._futures:
+            try:
+                await future
+                self.sent[to] += 1
+            except KafkaError as error:
+                self.failed.append(_failed(partition, offset, str(error)))
+
+
+async def _at(reader: Reader, topic: str, wanted: set[tuple[int, int]]) -> AsyncGenerator[Letter, None]:
+    """The letters at places, which are read in runs of offsets that are near each other."""
+    for partition, begin, end in runs(wanted):
+        async for letter in _letters(reader, topic, {partition: begin}, {partition: end}):
+            if (letter.partition, letter.offset) in wanted:
+                yield letter
+
+
+def runs(places: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+    """Runs of at most 1000 offsets of a partition that have all places: partition, first offset, and end."""
+    run: tuple[int, int, int] | None = None
+    for partition, offset in sorted(places):
+        if run is not None and run[0] == partition and offset < run[1] + 1000:
+            run = partition, run[1], offset + 1
+            continue
+        if run is not None:
+            yield run
+        run = partition, offset, offset + 1
+    if run is not None:
+        yield run
+
+
+def _places(given: Any) -> list[tuple[int, int]]:
+    pairs = given if isinstance(given, list) else []
+    right = all(
+        isinstance(one, list) and len(one) == 2 and all(type(number) is int and number >= 0 for number in one)
+        for one in pairs
+    )
+    if not pairs or not right or len(pairs) > MOST_SENT:
+        raise BadQuery("letters is not a list of [partition, offset]", next=f"give 1 to {MOST_SENT} pairs of numbers")
+    return [(partition, offset) for partition, offset in pairs]
+
+
+def _not_sendable(letter: Letter, own: str, existing: set[str]) -> str:
+    """Why a letter cannot be sent, "" if it can: anybody who writes to the topic may have made up its headers."""
+    to = letter.header(TOPIC)
+    if not to:
+        return "its headers name no topic: it is a cell of a change, or another program made it"
+    if to == own:
+        return f"its headers name {own} itself"
+    if to.startswith("__"):
+        return f"its headers name {to}, which is Kafka's own"
+    return "" if to in existing else f"there is no topic {to}"
+
+
+def _failed(partition: int, offset: int, why: str) -> Json:
+    return {"partition": partition, "offset": offset, "why": why}

@@ -1,0 +1,233 @@
+"""What the first page shows: all runs, one graph of them with rates, and what is wrong, worst first.
+
+Wrong is what has failed, is behind its target, waits, or is stopped with records left; each has a next step.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    # `penstock status` uses this module without the extra that asks other servers.
+    from penstock.watch.console.run_polling import Run
+
+Json = dict[str, Any]
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def identified(runs: Iterable[Run]) -> dict[str, Run]:
+    """The runs by id, which stands in addresses: the name, with the address if several have the name."""
+    some = list(runs)
+    count = Counter(run.name for run in some)
+    return {run.name if count[run.name] == 1 else f"{run.name}@{run.address.url}": run for run in some}
+
+
+def told(id: str, run: Run, *, history: bool = False) -> Json:
+    """A run as the API shows it, by default without the history of its batches."""
+    status = run.whole() if history else run.status
+    shown: Json = dict(status or _unknown(run))
+    if run.ended is not None and shown["state"] != "failed":
+        shown["state"] = "stopped"
+    shown |= {"id": id, "url": run.address.url, "reachable": run.reachable, "problem": run.problem}
+    return shown
+
+
+def _unknown(run: Run) -> Json:
+    """A run that has not answered yet, as far as its run file describes it."""
+    file = run.file
+    about = {"kind": file.kind, "command": file.command, "pid": file.pid} if file else {"kind": "run"}
+    graph: Json = {"nodes": [], "edges": []}
+    return about | {"name": run.name, "state": "starting", "queries": [], "errors": [], "graph": graph}
+
+
+def overview(runs: Mapping[str, Run], stopped: Sequence[Json], about: Json, connectors: Sequence[Json] = ()) -> Json:
+    """The overview; `stopped` are pipelines that do not run, `about` is what the console says of itself.
+
+    `connectors` are those of Connect clusters, as their page has them.
+    """
+    shown = [told(id, run) for id, run in runs.items()] + list(stopped)
+    targets = [
+        {"id": id, "url": run.address.url, "reachable": run.reachable, "problem": run.problem}
+        for id, run in runs.items()
+        if run.file is None
+    ]
+    return {
+        "now": now(),
+        **about,
+        "targets": targets,
+        "runs": shown,
+        "graph": graph(shown, runs),
+        "problems": problems(shown, connectors),
+    }
+
+
+def graph(shown: Sequence[Json], runs: Mapping[str, Run]) -> Json:
+    """The graphs of all runs as one; an edge has the rows a second of the source or sink that it stands for."""
+    nodes: dict[str, Json] = {}
+    edges: dict[tuple[str, str], Json] = {}
+    for run in shown:
+        for node in run["graph"]["nodes"]:
+            nodes.setdefault(node["id"], node)
+        for edge in run["graph"]["edges"]:
+            edges.setdefault((edge["source"], edge["target"]), dict(edge))
+        if run["id"] in runs:
+            _add_rates(run, runs[run["id"]], edges)
+    return {"nodes": list(nodes.values()), "edges": list(edges.values())}
+
+
+def _add_rates(shown: Json, run: Run, edges: Mapping[tuple[str, str], Json]) -> None:
+    if not run.reachable:
+        return
+    for query in shown["queries"]:
+        for side in ("source", "sink"):
+            for one in query.get(f"{side}s", ()):
+                rate = run.rates.get((query["name"], side, one["name"]))
+                between = (one.get("node", ""), query.get("node", ""))
+                edge = edges.get(between if side == "source" else between[::-1])
+                if edge is not None and rate is not None:
+                    edge["rate"] = round(edge.get("rate", 0.0) + rate, 3)
+
+
+# What is wrong.
+
+STOPPED_AGE = 60.0
+"""Seconds after which the position of a stopped query is told: of a change log it is only known how old it is."""
+SEVERITIES = ("failed", "behind", "waiting", "stopped")
+
+
+def problems(runs: Sequence[Mapping[str, Any]], connectors: Sequence[Mapping[str, Any]] = ()) -> list[Json]:
+    """The problems of runs and connectors: the worst first, then those that are furthest behind."""
+    found = [problem for run in runs for problem in _of_run(run)]
+    known = {problem["what"] for problem in found}
+    # A connector of `penstock connect` may be known from its run, too.
+    found += [one for connector in connectors for one in _of_cluster(connector) if one["what"] not in known]
+    found.sort(key=lambda one: (SEVERITIES.index(one["severity"]), -one.pop("_weight")))
+    return found
+
+
+def of_checkpoints(why: str, where: str) -> Json:
+    """The problem of checkpoints that cannot be read: pipelines that do not run may be missing."""
+    what, step = f"the checkpoints cannot be read: {why}", "repair or move the folder; penstock checkpoints shows each"
+    return {"severity": "failed", "what": what, "where": where, "next": step, "run": "", "query": None, "cluster": None}
+
+
+def _of_run(run: Mapping[str, Any]) -> Iterator[Json]:
+    if not run["reachable"] and run["state"] not in ("stopped", "failed"):
+        yield _problem(
+            "failed", run, None, f"{run['name']} does not answer: {run['problem']}", run["url"], _restart(run)
+        )
+        return
+    queries = run["queries"]
+    if run["state"] == "stopped" and run["problem"]:
+        yield _problem("stopped", run, None, f"{run['name']}: {run['problem']}", run["url"] or "", _restart(run))
+    if run["state"] == "failed" and not any(query["state"] == "failed" for query in queries):
+        yield _problem("failed", run, None, f"{run['name']} has failed", run["url"], _restart(run), run)
+    for query in queries:
+        yield from _of_query(run, query)
+    if run["state"] == "waiting" and not any(query["state"] in ("waiting", "failed") for query in queries):
+        what = f"{run['name']} waits for {run.get('waits_for') or 'a server'}"
+        yield _problem("waiting", run, None, what, run["url"], "start what it waits for; it goes on by itself")
+    for connector in run.get("connectors", ()):
+        yield from _of_connector(run, connector)
+
+
+def _of_query(run: Mapping[str, Any], query: Mapping[str, Any]) -> Iterator[Json]:
+    name, state = query["name"], query["state"]
+    behind = furthest(query)
+    lag, place = behind if behind else (0.0, "")
+    records = sum(source.get("lag_records", 0) for source in query.get("sources", ()))
+    if state == "failed":
+        error: Mapping[str, Any] = next(
+            (one for one in reversed(run["errors"]) if one.get("query") in (name, "", None)), {}
+        )
+        what = query.get("problem") or error.get("what") or "the query failed"
+        next_step = query.get("next") or error.get("next") or "see its errors, then start the pipeline again"
+        yield _problem("failed", run, name, f"{name} failed: {what}", error.get("where", ""), next_step)
+    elif state == "stopped" or run["state"] == "stopped":
+        if records or lag > STOPPED_AGE:
+            behind_by = f"{records:,.0f} records behind" if records else f"its position is {lag:,.0f} s old"
+            yield _problem("stopped", run, name, f"{name} is stopped, {behind_by}", place, _restart(run), weight=lag)
+    elif (left := _short_retention(query)) is not None:
+        what = f"{name} is {lag:.1f} s behind, and its topic deletes what it has not read in {left:.0f} s"
+        step = "raise the topic's retention.ms now, then see the phases of its batches"
+        yield _problem("behind", run, name, what, place, step, weight=lag)
+    elif lag > query.get("target_seconds", float("inf")):
+        what = f"{name} is {lag:.1f} s behind, its target is {query['target_seconds']:g} s"
+        step = "see the phases of its batches; give it more cores or partitions, or find what its sink waits for"
+        yield _problem("behind", run, name, what, place, step, weight=lag)
+    elif state == "waiting":
+        what = f"{name} waits for {query.get('waits_for') or 'a server'}"
+        yield _problem("waiting", run, name, what, place, query.get("next") or "start what it waits for", weight=lag)
+
+
+def _of_connector(run: Mapping[str, Any], connector: Mapping[str, Any]) -> Iterator[Json]:
+    for task in connector.get("tasks", ()):
+        if task["state"] == "FAILED":
+            why = cause(task.get("trace", ""))
+            what = f"task {task['id']:g} of connector {connector['name']} failed{why and ': '}{why}"
+            yield _problem("failed", run, connector["name"], what, run["url"], "see its trace, then restart the task")
+
+
+def _of_cluster(connector: Mapping[str, Any]) -> Iterator[Json]:
+    cluster = {"id": "", "url": connector["url"], "cluster": connector["cluster"]}
+    if connector["name"] is None:
+        what = f"Kafka Connect does not answer: {connector['error']}"
+        yield _problem("failed", cluster, None, what, connector["url"], "check --connect, and that Kafka Connect runs")
+        return
+    if connector["state"] == "FAILED":
+        why = cause(connector["trace"])
+        what = f"connector {connector['name']} failed{why and ': '}{why}"
+        yield _problem("failed", cluster, connector["name"], what, connector["url"], "see its trace, then restart it")
+    yield from _of_connector(cluster, connector)
+
+
+def cause(trace: str) -> str:
+    """The line of a trace that says why: of Java the last cause or the first line, of Python the last one."""
+    lines = [line for line in trace.splitlines() if line and not line[0].isspace()]
+    if lines and lines[0].startswith("Traceback"):
+        return lines[-1]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return (causes or lines[:1] or [""])[-1]
+
+
+def _short_retention(query: Mapping[str, Any]) -> float | None:
+    """The seconds in which a source deletes records that are not read, if it is more than half way there."""
+    sources = query.get("sources", ())
+    known = [one for one in sources if one.get("lag_records") and "retention_left_seconds" in one]
+    short = [one for one in known if one.get("lag_seconds", 0.0) > one["retention_left_seconds"]]
+    return min((one["retention_left_seconds"] for one in short), default=None)
+
+
+def furthest(query: Mapping[str, Any]) -> tuple[float, str] | None:
+    """The longest lag of a query's sources in seconds, and the source; None if no lag is known."""
+    known = [(source["lag_seconds"], source["name"]) for source in query.get("sources", ()) if "lag_seconds" in source]
+    return max(known, default=None)
+
+
+def _restart(run: Mapping[str, Any]) -> str:
+    command = run.get("command")
+    return f"start it again: {command}" if command else "start it again"
+
+
+def _problem(
+    severity: str,
+    run: Mapping[str, Any],
+    query: str | None,
+    what: str,
+    where: str,
+    next: str,
+    of: Mapping[str, Any] | None = None,
+    *,
+    weight: float = 0.0,
+) -> Json:
+    error = (of or {}).get("errors") or [{}]
+    if of is not None and error[-1].get("what"):
+        what, where, next = f"{what}: {error[-1]['what']}", error[-1].get("where", where), error[-1].get("next", next)
+    found = {"severity": severity, "what": what, "where": where, "next": next, "run": run["id"], "query": query}
+    return found | {"cluster": run.get("cluster"), "_weight": weight}

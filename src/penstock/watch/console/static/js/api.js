@@ -1,0 +1,95 @@
+// Requests to the console's server. A failure is an ApiError with what, where and what to do next.
+import { token } from "./token.js";
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+
+const WAIT = 20_000; // milliseconds until a request is given up
+
+export class ApiError extends Error {
+  constructor(what, { where = "", next = "", status = 0 } = {}) {
+    super(what);
+    Object.assign(this, { where, next, status });
+  }
+}
+
+/** The address of an API path, whose parts are encoded; parameters without a value are left out. */
+export function address(parts, params = {}) {
+  const kept = Object.entries(params).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  const path = ["api", ...parts].map(encodeURIComponent).join("/");
+  return kept.length ? `${path}?${new URLSearchParams(kept)}` : path;
+}
+
+async function answered(url, options) {
+  let answer;
+  try {
+    answer = await fetch(url, { cache: "no-store", credentials: "same-origin", ...options });
+  } catch (error) {
+    if (options.signal?.reason === "changed") throw error;
+    const why = options.signal?.aborted ? `no answer within ${WAIT / 1000} s` : "no connection";
+    throw new ApiError(`The console's server does not answer: ${why}`, { next: "check that `penstock console` runs" });
+  }
+  const body = await answer.json().catch(() => null);
+  if (answer.ok && body !== null) return body;
+  throw new ApiError(body?.error ?? `The server answered ${answer.status} ${answer.statusText}`, {
+    where: body?.where,
+    next: body?.next,
+    status: answer.status,
+  });
+}
+
+export function get(parts, params, signal) {
+  const limit = AbortSignal.timeout(WAIT);
+  return answered(address(parts, params), { signal: signal ? AbortSignal.any([signal, limit]) : limit });
+}
+
+export function post(parts, body = {}) {
+  const headers = { "Content-Type": "application/json", "X-Penstock-Token": token() };
+  return answered(address(parts), {
+    method: "POST",
+    headers,
+    body: JSON.stringify(body),
+    signal: AbortSignal.timeout(60_000),
+  });
+}
+
+/**
+ * The answer of an API path: {data, error, loading, reload}. It is asked for again every `every` milliseconds while the
+ * page is visible; the last good answer stays while there is an error. `parts` null asks for nothing.
+ */
+export function useGet(parts, params, { every = 0 } = {}) {
+  const key = parts && address(parts, params);
+  const [answer, setAnswer] = useState({ key: null });
+  const [round, setRound] = useState(0);
+  const asked = useRef(0);
+  useEffect(() => {
+    if (!key) return undefined;
+    const stop = new AbortController();
+    const mine = ++asked.current;
+    let timer = 0;
+    const again = () => {
+      if (every) timer = setTimeout(() => (document.hidden ? again() : ask()), every);
+    };
+    const ask = async () => {
+      try {
+        const data = await get(parts, params, stop.signal);
+        if (mine === asked.current) setAnswer({ key, data, error: null });
+      } catch (error) {
+        if (stop.signal.aborted) return;
+        setAnswer((before) => ({ key, data: before.key === key ? before.data : undefined, error }));
+      }
+      if (!stop.signal.aborted) again();
+    };
+    ask();
+    return () => {
+      stop.abort("changed");
+      clearTimeout(timer);
+    };
+  }, [key, every, round]);
+  const current = answer.key === key ? answer : {};
+  const reload = useCallback(() => setRound((before) => before + 1), []);
+  return {
+    data: current.data,
+    error: current.error ?? null,
+    loading: Boolean(key) && !current.data && !current.error,
+    reload,
+  };
+}

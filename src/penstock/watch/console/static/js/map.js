@@ -1,0 +1,124 @@
+// The graph with its tools: what the filter leaves, neighbours only, folded idle pipelines, the chosen node, and a table
+// with the same facts.
+import { useMemo } from "preact/hooks";
+import { html } from "./html.js";
+import { count, duration, many, rate } from "./format.js";
+import { factsOf, queriesOf, rankOf } from "./facts.js";
+import { go, href, setQuery } from "./route.js";
+import { GraphView } from "./graph.js";
+import { around, components } from "./layout.js";
+import { State, breakable, kindSign } from "./marks.js";
+import { Table } from "./table.js";
+
+const LARGE = 60; // nodes above which idle components are folded unless the address says otherwise
+
+/** The page of a node, or null. */
+function pageOf({ node, run, query, listed }) {
+  if (run) return href("pipelines", [run.id], { query: query.name });
+  if (node.kind === "topic") return href("topics", [node.name]);
+  if (node.kind === "sink" && node.id.startsWith("topic:")) return href("topics", [node.name]);
+  if (node.kind === "state") return listed && href("state", [listed]);
+  if (node.kind === "http") return href("ingest");
+  return null;
+}
+
+const isIdle = (facts) => facts.state === null || facts.state === "idle" || facts.state === "stopped";
+
+/** The nodes and edges to draw: {nodes, edges, folded: number of idle components}. */
+function visible({ nodes, edges }, facts, { text = "", state = "", node = "", near = false, fold = false }) {
+  let kept = new Set(nodes.map((one) => one.id));
+  if (text || state) {
+    const low = text.toLowerCase();
+    const fits = nodes.filter(
+      (one) => (!text || one.name.toLowerCase().includes(low)) && (!state || facts.get(one.id)?.state === state),
+    );
+    kept = around(new Set(fits.map((one) => one.id)), edges);
+  }
+  if (near && kept.has(node)) kept = around(new Set([node]), edges);
+  const left = {
+    nodes: nodes.filter((one) => kept.has(one.id)),
+    edges: edges.filter((edge) => kept.has(edge.source) && kept.has(edge.target)),
+  };
+  if (!fold || near || text || state) return { ...left, folded: 0 };
+  const parts = components(left.nodes, left.edges);
+  const busy = parts.filter((part) => !part.nodes.every((one) => isIdle(facts.get(one.id))));
+  const open = busy.length ? busy : parts;
+  return {
+    nodes: open.flatMap((part) => part.nodes),
+    edges: open.flatMap((part) => part.edges),
+    folded: parts.length - open.length,
+  };
+}
+
+const columns = [
+  {
+    title: "Name",
+    head: true,
+    value: ({ node }) => node.name,
+    cell: (facts) =>
+      html`${kindSign(facts.node.kind)} ${pageOf(facts) ? html`<a href=${pageOf(facts)}>${breakable(facts.node.name)}</a>` : breakable(facts.node.name)}`,
+  },
+  { title: "Kind", value: ({ node }) => node.kind, cell: ({ node }) => node.kind },
+  {
+    title: "State",
+    value: ({ state }) => (state ? rankOf(state) : null),
+    cell: ({ state }) => (state ? html`<${State} state=${state} />` : "–"),
+  },
+  { title: "Rows/s", number: true, value: (facts) => facts.rate, cell: (facts) => rate(facts.rate) },
+  { title: "Lag", number: true, value: (facts) => facts.lagSeconds, cell: (facts) => duration(facts.lagSeconds) },
+  {
+    title: "Lag in records",
+    number: true,
+    value: (facts) => facts.lagRecords,
+    cell: (facts) => count(facts.lagRecords),
+  },
+  { title: "Delay P99", number: true, value: (facts) => facts.delay, cell: (facts) => duration(facts.delay) },
+  { title: "Writes to", cell: (facts) => facts.targets.join(", ") || "–" },
+];
+
+function NodeTable({ nodes, edges, facts }) {
+  const names = new Map(nodes.map((node) => [node.id, node.name]));
+  const targets = (id) => edges.filter((edge) => edge.source === id).map((edge) => names.get(edge.target));
+  const rows = nodes.map((node) => ({ ...facts.get(node.id), targets: targets(node.id) }));
+  return html`<${Table} caption="The graph as a table" columns=${columns} rows=${rows} keyOf=${({ node }) => node.id} />`;
+}
+
+function Chosen({ facts, near }) {
+  const page = pageOf(facts);
+  const about = [
+    facts.node.kind,
+    facts.node.system,
+    facts.node.address,
+    facts.rate !== null && `${rate(facts.rate)} rows/s`,
+    (facts.lagSeconds ?? null) !== null && `lag ${duration(facts.lagSeconds)}`,
+    (facts.delay ?? null) !== null && `delay P99 ${duration(facts.delay)}`,
+  ];
+  return html`<div class="chosen-node">
+    <p><strong class="break">${facts.node.name}</strong> <span class="quiet">${about.filter(Boolean).join(" · ")}</span></p>
+    <div class="actions">
+      ${page && html`<a class="button main" href=${page}>Open</a>`}
+      <button type="button" aria-pressed=${String(near)} onClick=${() => setQuery({ near: near ? "" : "1" })}>Neighbours only</button>
+      <button type="button" onClick=${() => setQuery({ node: "", near: "" })}>Close</button>
+    </div>
+  </div>`;
+}
+
+/** The graph of an overview; `query` is the query of the address. */
+export function PipelineMap({ overview, query, label = "Graph of the pipelines" }) {
+  const { graph } = overview;
+  const facts = useMemo(() => factsOf(overview, queriesOf(overview)), [overview]);
+  const fold = query.idle ? query.idle === "fold" : graph.nodes.length > LARGE;
+  const node = facts.has(query.node) ? query.node : "";
+  const shown = visible(graph, facts, { text: query.q, state: query.state, node, near: Boolean(query.near), fold });
+  const onChoose = (id) => setQuery(id === node ? { node: "", near: "" } : { node: id });
+  if (!graph.nodes.length) return html`<p class="quiet">No pipeline has told its graph yet.</p>`;
+  return html`<section class="card" aria-labelledby="graph">
+    <${GraphView} ...${shown} facts=${facts} chosen=${node} label=${label} onChoose=${onChoose} onOpen=${(one) => pageOf(one) && go(pageOf(one))}>
+      <h2 id="graph">Graph</h2>
+      <span class="quiet">${many(shown.nodes.length, "node")}${shown.folded ? ` · ${many(shown.folded, "idle pipeline")} folded` : ""}</span>
+      <button type="button" class="small" aria-pressed=${String(fold)} onClick=${() => setQuery({ idle: fold ? "show" : "fold" })}>Fold idle</button>
+    <//>
+    ${node && html`<${Chosen} facts=${facts.get(node)} near=${Boolean(query.near)} />`}
+    <details class="same"><summary>The same as a table</summary><${NodeTable} ...${shown} facts=${facts} /></details>
+  </section>`;
+}

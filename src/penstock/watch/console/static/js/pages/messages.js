@@ -1,0 +1,124 @@
+// The messages of a topic: from a time, offset, partition or key, with a filter, as they come, and as a download.
+import { useEffect, useState } from "preact/hooks";
+import { html } from "../html.js";
+import { address, useGet } from "../api.js";
+import { useRecords } from "../records.js";
+import { many, zone } from "../format.js";
+import { go, href, setQuery, useRoute } from "../route.js";
+import { useOverview } from "../live.js";
+import { Message, MessageList, idOf } from "../messages.js";
+import { Failure, Loading } from "../notices.js";
+import { useTail } from "../tail.js";
+
+const LIMITS = [50, 200, 500];
+
+/** The parameters of the API for what the form holds; a time of the form is in the browser's zone. */
+function parameters({ start = "latest", at = "", partition = "", key = "", filter = "", limit = "50" }) {
+  const time = new Date(at);
+  const from =
+    start === "offset" ? at : start === "time" ? (Number.isNaN(time.getTime()) ? "" : time.toISOString()) : start;
+  return { partition, from: from || "latest", limit, key, filter };
+}
+
+function Field({ name, label, values, ...input }) {
+  return html`<label class="field">${label}<input name=${name} value=${values[name] ?? ""} ...${input} /></label>`;
+}
+
+function Search({ query, partitions, tailing }) {
+  const [values, setValues] = useState(query);
+  useEffect(() => setValues(query), [query]);
+  const change = (event) => setValues({ ...values, [event.target.name]: event.target.value });
+  const submit = (event) => {
+    event.preventDefault();
+    setQuery({ ...values, shown: "" });
+  };
+  const start = values.start ?? "latest";
+  return html`<form class="card search-form" onSubmit=${submit} onChange=${change} onInput=${change}>
+    <label class="field">From<select name="start" value=${start} disabled=${tailing}>
+      <option value="latest">the newest</option><option value="earliest">the oldest</option><option value="time">a time</option><option value="offset">an offset</option></select></label>
+    ${start === "time" && html`<${Field} name="at" label=${`Time (${zone()})`} type="datetime-local" step="1" required values=${values} />`}
+    ${start === "offset" && html`<${Field} name="at" label="Offset" type="number" min="0" required values=${values} />`}
+    <label class="field">Partition<select name="partition" value=${values.partition ?? ""}><option value="">all</option>${Array.from({ length: partitions }, (_, at) => html`<option key=${at} value=${at}>${at}</option>`)}</select></label>
+    <${Field} name="key" label="Key" placeholder="exactly this key" values=${values} />
+    <${Field} name="filter" label="Contains" placeholder="in key, value or header" values=${values} />
+    <label class="field">At most<select name="limit" value=${values.limit ?? "50"} disabled=${tailing}>${LIMITS.map((limit) => html`<option key=${limit} value=${limit}>${limit}</option>`)}</select></label>
+    <button type="submit" class="main">Search</button>
+  </form>`;
+}
+
+const Downloads = ({ topic, params }) => html`<span class="actions">Download
+  ${["ndjson", "csv"].map((kind) => html`<a key=${kind} class="button small" download href=${address(["topics", topic, "download"], { ...params, as: kind })}>${kind === "csv" ? "CSV" : "NDJSON"}</a>`)}</span>`;
+
+function TopicChoice({ topic, topics }) {
+  const names = topics?.map((one) => one.name) ?? [];
+  return html`<label>Topic <select value=${topic} onChange=${(event) => go(href("topics", [event.target.value]))}>
+    ${!names.includes(topic) && html`<option value=${topic}>${topic || "choose a topic"}</option>`}
+    ${names.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label>`;
+}
+
+function Found({ topic, query, partitions }) {
+  const tailing = Boolean(query.tail);
+  const [paused, setPaused] = useState(false);
+  const params = parameters(query);
+  const search = useRecords(topic, tailing ? null : params);
+  const { from, limit, ...tailParams } = params;
+  const tail = useTail(topic, tailParams, tailing, paused);
+  const records = tailing ? tail.records : search.records;
+  const chosen = records.find((record) => idOf(record) === query.shown);
+  const said = tailing
+    ? [
+        many(records.length, "message"),
+        tail.skipped && `${many(tail.skipped, "message")} skipped, since more than 50 came in a second`,
+        paused && `paused, ${many(tail.waiting, "new message")}`,
+        tail.lost && "connection lost, connecting again …",
+      ]
+    : [
+        search.data && many(records.length, "message"),
+        search.searched,
+        search.full && "download them to see more",
+        search.data?.skipped_batches > 0 && `${many(search.data.skipped_batches, "batch", "batches")} cannot be read`,
+      ];
+  const empty = tailing
+    ? "No message yet: those that come from now on appear here."
+    : params.key || params.filter || params.partition || params.from !== "latest"
+      ? "No message fits the search."
+      : "No message: the topic is empty.";
+  return html`
+    <${Search} query=${query} partitions=${partitions} tailing=${tailing} />
+    <div class="filters">
+      <button type="button" aria-pressed=${String(tailing)} onClick=${() => [setPaused(false), setQuery({ tail: tailing ? "" : "1", shown: "" })]}>Live tail</button>
+      ${tailing && html`<button type="button" onClick=${() => setPaused(!paused)}>${paused ? "Resume" : "Pause"}</button>`}
+      ${!tailing && html`<button type="button" onClick=${search.reload}>Read again</button>`}
+      ${!tailing && search.more && html`<button type="button" disabled=${search.busy} onClick=${search.showMore}>Show more</button>`}
+      <span class="quiet">${said.filter(Boolean).join(" · ")}</span>
+      <${Downloads} topic=${topic} params=${params} />
+    </div>
+    <${Failure} error=${tailing ? tail.error : search.error} onRetry=${tailing ? null : search.reload} />
+    ${search.loading && html`<${Loading} what="messages" />`}
+    ${
+      !search.loading &&
+      html`<div class="beside">
+      <section class="card"><${MessageList} records=${records} chosen=${query.shown} caption=${`Messages of ${topic}`} empty=${empty} onChoose=${(shown) => setQuery({ shown })} /></section>
+      ${chosen && html`<${Message} record=${chosen} onClose=${() => setQuery({ shown: "" })} />`}
+    </div>`
+    }
+  `;
+}
+
+export function Messages({ args: [topic = ""] }) {
+  const { query } = useRoute();
+  const { messages } = useOverview();
+  const { data: topics, error } = useGet(["topics"], {}, { every: 15_000 });
+  const about = topics?.find((one) => one.name === topic);
+  useEffect(() => {
+    document.title = `${topic || "Messages"} · Penstock`;
+  }, [topic]);
+  return html`
+    <div class="page-head"><h1>Messages</h1><${TopicChoice} topic=${topic} topics=${topics} />
+      ${about && html`<span class="quiet">${many(about.records, "record")} in ${many(about.partitions, "partition")}</span>`}</div>
+    <${Failure} error=${error} />
+    ${messages === false && html`<p class="failure">Messages are not shown: the console was started with <code>--no-messages</code>.</p>`}
+    ${messages !== false && !topic && html`<p class="quiet">Choose a topic, or open one from <a href=${href("topics")}>the list of topics</a>.</p>`}
+    ${messages !== false && topic && html`<${Found} key=${topic} topic=${topic} query=${query} partitions=${about?.partitions ?? 0} />`}
+  `;
+}

@@ -1,0 +1,50 @@
+// All topics: size, rate, who writes and who reads.
+import { useEffect } from "preact/hooks";
+import { html } from "../html.js";
+import { useGet } from "../api.js";
+import { count, many, rate } from "../format.js";
+import { href, setQuery, useRoute } from "../route.js";
+import { Failure, Loading } from "../notices.js";
+import { breakable } from "../marks.js";
+import { Table } from "../table.js";
+
+const users = (names) => names?.join(", ") || "–";
+
+const columns = [
+  {
+    title: "Topic",
+    head: true,
+    value: (topic) => topic.name,
+    cell: (topic) =>
+      html`<a href=${href("topics", [topic.name])}>${breakable(topic.name)}</a>${topic.internal && html` <span class="tag">internal</span>`}`,
+  },
+  { title: "Records", number: true, value: (topic) => topic.records, cell: (topic) => count(topic.records) },
+  { title: "Records/s", number: true, value: (topic) => topic.rate, cell: (topic) => rate(topic.rate) },
+  { title: "Partitions", number: true, value: (topic) => topic.partitions, cell: (topic) => count(topic.partitions) },
+  { title: "Written by", value: (topic) => users(topic.writers), cell: (topic) => users(topic.writers) },
+  { title: "Read by", value: (topic) => users(topic.readers), cell: (topic) => users(topic.readers) },
+];
+
+const EMPTY = html`No topics yet: a pipeline that writes to Kafka makes its topics, and so does <code>penstock topics create</code>.`;
+
+export function Topics() {
+  const { query } = useRoute();
+  const { data: topics, error, loading, reload } = useGet(["topics"], {}, { every: 5_000 });
+  useEffect(() => {
+    document.title = "Topics · Penstock";
+  }, []);
+  const low = (query.q ?? "").toLowerCase();
+  const shown = (topics ?? []).filter(
+    (topic) => topic.name.toLowerCase().includes(low) && (query.internal || !topic.internal),
+  );
+  return html`
+    <div class="page-head"><h1>Topics</h1>${topics && html`<span class="quiet">${many(shown.length, "topic")}</span>`}</div>
+    <div class="filters">
+      <label class="search"><span class="unseen">Filter by name</span><input type="search" placeholder="Filter by name" value=${query.q ?? ""} onInput=${(event) => setQuery({ q: event.target.value })} /></label>
+      <label><input type="checkbox" checked=${Boolean(query.internal)} onChange=${(event) => setQuery({ internal: event.target.checked ? "1" : "" })} /> internal topics, too</label>
+    </div>
+    <${Failure} error=${error} onRetry=${reload} />
+    ${loading && html`<${Loading} what="topics" />`}
+    ${topics && html`<section class="card"><${Table} caption="Topics" columns=${columns} rows=${shown} keyOf=${(topic) => topic.name} first=${{ title: "Topic", down: false }} empty=${topics.some((topic) => query.internal || !topic.internal) ? "No topic fits the filter." : EMPTY} /></section>`}
+  `;
+}

@@ -1,0 +1,199 @@
+"""Pipelines that do not run, from their checkpoints: where they stopped, and how far behind that is by now."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import PenstockError
+from penstock.watch import graph
+from penstock.wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from penstock.run.positions import Shown, SourcePosition
+
+Ends = Callable[[str], Awaitable[tuple[dict[int, int], dict[int, int]]]]
+"""The first offsets and the ends of a topic's partitions."""
+Json = dict[str, Any]
+
+log = logging.getLogger(__name__)
+
+FRESH = 5.0
+"""Seconds for which what was read is not read again."""
+MOST = 200
+"""The most checkpoints that are read."""
+
+
+class StoppedPipelines:
+    """The pipelines of folders of checkpoints that no process runs; `ends` asks Kafka."""
+
+    def __init__(self, ends: Ends) -> None:
+        self._ends = ends
+        self._read = 0.0
+        self._busy = asyncio.Lock()
+        self.found: list[Json] = []
+        self.problem = ""
+
+    async def refresh(self, folders: Iterable[Path]) -> None:
+        """Read the checkpoints again, unless that was done a moment ago; never raises."""
+        async with self._busy:
+            if time.monotonic() - self._read < FRESH:
+                return
+            roots = list(dict.fromkeys(folder.resolve() for folder in folders))
+            try:
+                shown = await asyncio.to_thread(_shown, roots)
+                self.found, self.problem = [await self._pipeline(*one) for one in shown], ""
+            except (PenstockError, OSError) as error:
+                self.problem = str(error)
+            except Exception as error:
+                log.exception("the checkpoints cannot be read")
+                self.problem = f"{type(error).__name__}: {error}"
+            self._read = time.monotonic()
+
+    async def _pipeline(self, name: str, root: Path, parts: list[Shown]) -> Json:
+        queries = [await self._query(name, one) for one in parts]
+        nodes, edges = _graph(queries, parts)
+        errors = [{"query": one.name, "what": one.problem, "where": str(one.folder)} for one in parts if one.problem]
+        for query in queries:
+            query.pop("_sinks")
+        return {
+            "id": name,
+            "name": name,
+            "kind": "run",
+            "state": "stopped",
+            "reachable": False,
+            "problem": "",
+            "url": None,
+            "checkpoint": str(root / name),
+            "queries": queries,
+            "errors": errors,
+            "graph": {"nodes": nodes, "edges": edges},
+        }
+
+    async def _query(self, pipeline: str, one: Shown) -> Json:
+        full = one.name.replace("/", ".")
+        sources = [await self._source(reading) for reading in one.readings]
+        sinks = [node for sink in one.sinks or () for node in _target_nodes(sink)]
+        return {
+            "name": full,
+            "pipeline": pipeline,
+            "node": f"query:{full}",
+            "state": "stopped",
+            "batch": one.batch,
+            "last_commit": one.at.isoformat() if one.at else None,
+            "problem": one.problem or "",
+            "sources": sources,
+            "sinks": [{"name": node["kind"] + " " + node["name"], "node": node["id"]} for node in sinks],
+            "_sinks": sinks,
+        }
+
+    async def _source(self, reading: SourcePosition) -> Json:
+        # Imported here, as it loads Spark's types: a console without checkpoints needs none.
+        from penstock.watch.source_lag import places
+
+        node = _source_node(reading)
+        told: Json = {"name": f"{node['kind']} {node['name']}", "node": node["id"], "_node": node}
+        told["position"] = reading.position
+        if reading.lag is not None:
+            told["lag_seconds"] = round(reading.lag.total_seconds(), 1)
+        at = places(reading.offset)
+        if at is not None and at:
+            told |= await self._lag(at)
+        return told
+
+    async def _lag(self, at: Mapping[tuple[str, int], int]) -> Json:
+        """The records behind, 0 if it read to the end; nothing if Kafka does not tell."""
+        from penstock.watch.source_lag import records_between
+
+        records = 0
+        for topic in {topic for topic, _ in at}:
+            try:
+                starts, ends = await self._ends(topic)
+            except (PenstockError, KafkaError):
+                return {}
+            # Records that are gone from the topic are no longer to be read.
+            here = {(topic, p): max(at.get((topic, p), 0), start) for p, start in starts.items()}
+            records += records_between(here, {(topic, p): end for p, end in ends.items()})
+        return {"lag_records": records} | ({"lag_seconds": 0.0} if not records else {})
+
+
+def _part(root: Path, name: str) -> Shown:
+    from penstock.run import positions
+
+    try:
+        return positions.show(root, name)
+    except PenstockError:
+        raise
+    except Exception as error:
+        # One checkpoint with damaged files must not hide the others.
+        folder, problem = root / name, f"its files are damaged: {type(error).__name__}: {error}"
+        return positions.Shown(name, folder, None, positions.EPOCH, None, None, None, (), None, False, None, problem)
+
+
+def _shown(roots: Iterable[Path]) -> list[tuple[str, Path, list[Shown]]]:
+    """The checkpoints that no process holds, by pipeline."""
+    from penstock.run import positions
+
+    found = []
+    for root in roots:
+        if not root.is_dir():
+            continue
+        names = positions.checkpoints(root)[:MOST]
+        for pipeline, some in groupby(names, key=lambda name: name.split("/")[0]):
+            parts = [_part(root, name) for name in some]
+            if all(one.running is None for one in parts):
+                found.append((pipeline, root, parts))
+    return found
+
+
+def _graph(queries: Iterable[Json], parts: Iterable[Shown]) -> tuple[list[Json], list[Json]]:
+    nodes: dict[str, Json] = {}
+    edges: list[Json] = []
+    for query in queries:
+        id = query["node"]
+        nodes[id] = {"id": id, "kind": graph.QUERY, "name": query["name"], "system": "penstock", "address": None}
+        for source in query["sources"]:
+            node = source.pop("_node")
+            nodes.setdefault(node["id"], node)
+            edges.append({"source": node["id"], "target": id})
+        for node in query["_sinks"]:
+            nodes.setdefault(node["id"], node)
+            edges.append({"source": id, "target": node["id"]})
+    return list(nodes.values()), edges
+
+
+def _source_node(reading: SourcePosition) -> Json:
+    from penstock.watch.source_lag import places
+
+    source = reading.source
+    kind, of = (source.kind, source.of) if source else ("source", {})
+    at = places(reading.offset)
+    topic = of.get("topic") or next((topic for topic, _ in at or ()), None)
+    if topic:
+        return _told(graph.topic(topic))
+    if "table" in of:
+        return _told(graph.table(of["table"]))
+    name = " ".join(str(value) for value in of.values()) or kind
+    return {"id": f"source:{kind} {name}", "kind": graph.TABLE, "name": name, "system": kind, "address": None}
+
+
+def _target_nodes(sink: str) -> list[Json]:
+    """The nodes of a sink as a checkpoint identifies it: `kafka topic orders`, or `cql shop.a, shop.b`."""
+    kind, _, of = sink.partition(" ")
+    if kind == "kafka":
+        name = of.removeprefix("topic ").removeprefix("topics ") if of != graph.OF_ROWS else of
+        return [_told(graph.topic(name))]
+    if kind == "cql":
+        return [_told(graph.table(name)) for name in of.split(", ")]
+    if kind == "segments":
+        return [_told(graph.table(f"{of}.{name}")) for name in graph.MEMBERS]
+    return [{"id": f"{kind}:{of}", "kind": graph.SINK, "name": of, "system": kind, "address": None}]
+
+
+def _told(node: graph.Node) -> Json:
+    return {"id": node.id, "kind": node.kind, "name": node.name, "system": node.system, "address": node.address}

@@ -1,0 +1,150 @@
+"""All topics with their records and rates, and where topics end, by our own Kafka client.
+
+It asks for offsets only, which loads no compiled loops: records are read by a process of their own (`data_worker`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.kafka.brokers import Brokers
+    from penstock.wire.topic_records import Reader
+
+PATIENCE, REQUEST = 5.0, 4.0
+"""Seconds for an answer with all attempts, and for one request."""
+FRESH, FRESH_STARTS = 1.0, 30.0
+"""Seconds for which ends and starts of topics are not asked for again."""
+AT_ONCE = 16
+"""Topics that are asked for at the same time."""
+MOST_TOPICS = 2000
+CHECK_KAFKA = "check that Kafka runs, and the file of --command-config if it needs TLS or a login"
+
+Offsets = dict[int, int]
+
+
+class NoKafka(PenstockError):
+    """The console does not know a Kafka."""
+
+
+class TopicList:
+    """`kafka` is called each time, since the address may come from a run that starts later."""
+
+    def __init__(self, kafka: Callable[[], Brokers | None]) -> None:
+        self._kafka = kafka
+        self._reader: tuple[Brokers, Reader] | None = None
+        self._busy, self._opening = asyncio.Lock(), asyncio.Lock()
+        self._ends: dict[str, Offsets] = {}
+        self._starts: dict[str, Offsets] = {}
+        self._rates: dict[str, float] = {}
+        self._asked = self._asked_starts = 0.0
+
+    def require_kafka(self) -> Brokers:
+        kafka = self._kafka()
+        if kafka is None:
+            raise NoKafka("no Kafka is known", next="give --servers HOST:PORT, or start a pipeline that uses Kafka")
+        return kafka
+
+    async def listed(self, edges: Mapping[str, tuple[list[str], list[str]]]) -> list[dict[str, Any]]:
+        """Every topic; `edges` are the names of its writers and readers by topic.
+
+        Compaction and transactions leave gaps in the offsets, so `records` is an upper bound.
+        """
+        await self._refresh()
+        return [
+            {
+                "name": name,
+                "partitions": len(ends),
+                "records": sum(max(0, end - self._starts.get(name, {}).get(p, 0)) for p, end in ends.items()),
+                "rate": self._rates.get(name),
+                "writers": edges.get(name, ([], []))[0],
+                "readers": edges.get(name, ([], []))[1],
+                "internal": name.startswith("__"),
+            }
+            for name, ends in sorted(self._ends.items())
+        ]
+
+    async def ends(self, topic: str) -> tuple[Offsets, Offsets]:
+        """The first offset and the end of each partition of a topic."""
+        reader = await self._opened()
+        return await reader.earliest(topic), await reader.latest(topic)
+
+    async def close(self) -> None:
+        if self._reader is not None:
+            await self._reader[1].close()
+
+    async def _opened(self) -> Reader:
+        kafka = self.require_kafka()
+        # Of two callers at the start, the second would close the reader of the first.
+        async with self._opening:
+            if self._reader is None or self._reader[0] != kafka:
+                # Loading it takes a tenth of a second, in which the loop must go on.
+                made = await asyncio.to_thread(_reader, kafka)
+                await self.close()
+                self._reader = kafka, made
+                self._ends, self._starts, self._rates, self._asked, self._asked_starts = {}, {}, {}, 0.0, 0.0
+            return self._reader[1]
+
+    async def _refresh(self) -> None:
+        """Ask for all offsets, unless they are fresh; concurrent callers share one refresh."""
+        async with self._busy:
+            reader = await self._opened()
+            now = time.monotonic()
+            if now - self._asked < FRESH:
+                return
+            names = sorted(await reader.topics())[:MOST_TOPICS]
+            if now - self._asked_starts > FRESH_STARTS or set(names) - set(self._starts):
+                self._starts, self._asked_starts = await _all(names, reader.earliest), now
+            ends = await _all(names, reader.latest)
+            passed = now - self._asked
+            if self._asked:
+                self._rates = {name: _rate(self._ends[name], ends[name], passed) for name in ends if name in self._ends}
+            self._ends, self._asked = ends, now
+
+
+def _reader(kafka: Brokers) -> Reader:
+    from penstock.wire.topic_records import Reader
+
+    return Reader(
+        kafka.servers, patience=PATIENCE, request_timeout=REQUEST, client_id="penstock-console", **kafka.client()
+    )
+
+
+async def _all(names: list[str], ask: Callable[[str], Any]) -> dict[str, Offsets]:
+    """The offsets of each topic; a topic that was deleted meanwhile, or that may not be read, is left out.
+
+    Raises KafkaError if Kafka is away.
+    """
+    from penstock.wire.errors import ConnectionLost, KafkaError, RequestTimeout
+
+    limit = asyncio.Semaphore(AT_ONCE)
+
+    async def one(name: str) -> Offsets | None:
+        async with limit:
+            try:
+                found: Offsets = await ask(name)
+                return found
+            except (ConnectionLost, RequestTimeout):
+                raise
+            except KafkaError:
+                return None
+
+    tasks = [asyncio.create_task(one(name)) for name in names]
+    try:
+        answers = await asyncio.gather(*tasks)
+    finally:
+        # After an error: each of the others would wait as long.
+        for task in tasks:
+            task.cancel()
+    return {name: found for name, found in zip(names, answers, strict=True) if found is not None}
+
+
+def _rate(before: Offsets, now: Offsets, passed: float) -> float:
+    """Records a second; a topic that was made again begins at 0."""
+    more = sum(end - before.get(p, 0) for p, end in now.items())
+    return round(max(0, more) / passed, 3)

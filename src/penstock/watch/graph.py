@@ -1,0 +1,389 @@
+"""The graph of a pipeline: what its queries read, keep and write, as data, as text and as a Mermaid diagram.
+
+Sources and sinks come from Spark's plan and from `Sink.target`, as in `checkpoint.identity`. Lookups, tables that every
+worker holds and states with names are in Python functions, which a plan has only in pickled form. Their classes are
+in `FUNCTIONS`, and functions of other names are not unpickled. Loads no Spark: `penstock ingest` has a graph, too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import urlsplit
+
+from penstock.checkpoint.identity import CDC, NAMED, SinkTarget, Source, source_of, streams, target_of
+from penstock.plans import analyzed, each, nodes
+
+if TYPE_CHECKING:
+    from penstock.query import Query
+
+TABLE, HTTP, TOPIC, QUERY, STATE, SINK = "table", "http", "topic", "query", "state", "sink"
+"""Kinds of nodes; `sink` is what is neither a topic nor a table of the database."""
+OF_ROWS = "topics of each row"
+MEMBERS = ("members", "counts")
+"""The tables of a keyspace that `segment.sink` writes."""
+ADDRESSES = ("hosts", "servers", "kafka.bootstrap.servers")
+"""The options of sources with addresses."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """`kind` is one of those above, `system` "kafka", "cql", "postgres", "files", "penstock" or Spark's name of a
+    source; `address` is None where there is none, and never has a password."""
+
+    id: str
+    kind: str
+    name: str
+    system: str
+    address: str | None = None
+
+    def __str__(self) -> str:
+        what = self.kind if self.kind not in (SINK, TABLE) or self.system == "cql" else self.system
+        return f"{what} {self.name}".rstrip() + (f" at {self.address}" if self.address else "")
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Rows go from the node `source` to the node `target`; both are ids."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Each node and each edge once, in the order of the queries."""
+
+    nodes: tuple[Node, ...] = ()
+    edges: tuple[Edge, ...] = ()
+
+    @classmethod
+    def of(cls, nodes: Iterable[Node], edges: Iterable[tuple[Node, Node]]) -> Graph:
+        """The graph without repetitions; the first node of an id stays."""
+        known: dict[str, Node] = {}
+        for node in nodes:
+            known.setdefault(node.id, node)
+        links = dict.fromkeys(Edge(source.id, target.id) for source, target in edges)
+        return cls(tuple(known.values()), tuple(links))
+
+    def told(self) -> dict[str, Any]:
+        """The graph as JSON has it."""
+        return {"nodes": [asdict(node) for node in self.nodes], "edges": [asdict(edge) for edge in self.edges]}
+
+    def text(self) -> str:
+        """A paragraph for each query: its inputs, states and outputs, and the queries that go on from there."""
+        queries = [node for node in self.nodes if node.kind == QUERY]
+        return "\n\n".join("\n".join(self._paragraph(query)) for query in queries)
+
+    def mermaid(self) -> str:
+        """A Mermaid flowchart; names cannot end the labels that they are in."""
+        ids = {node.id: f"n{place}" for place, node in enumerate(self.nodes)}
+        boxes = [f"  {ids[node.id]}{_box(node)}" for node in self.nodes]
+        lines = [f"  {ids[edge.source]} --> {ids[edge.target]}" for edge in self.edges]
+        return "\n".join(["flowchart LR", *boxes, *lines])
+
+    def _paragraph(self, query: Node) -> Iterator[str]:
+        yield f"query {query.name}"
+        for source in self._from(query, before=True):
+            written = [node.name for node in self._from(source, before=True) if node.kind == QUERY]
+            yield f"  reads   {source}" + (f", from query {', '.join(written)}" if written else "")
+        for target in self._from(query, before=False):
+            if target.kind == STATE:
+                yield f"  keeps   {target}"
+                continue
+            readers = [node.name for node in self._from(target, before=False) if node.kind == QUERY]
+            yield f"  writes  {target}" + (f", to query {', '.join(readers)}" if readers else "")
+
+    def _from(self, node: Node, *, before: bool) -> list[Node]:
+        """The nodes right before or after a node."""
+        near = {(edge.source if before else edge.target) for edge in self.edges if self._at(edge, before) == node.id}
+        return [other for other in self.nodes if other.id in near]
+
+    @staticmethod
+    def _at(edge: Edge, before: bool) -> str:
+        return edge.target if before else edge.source
+
+
+BOXES = {TABLE: ("[(", ")]"), HTTP: ("{{", "}}"), TOPIC: ("([", "])"), QUERY: ("[", "]"), STATE: ("[[", "]]")}
+"""Mermaid's shapes; a sink has the slanted one."""
+
+
+def _box(node: Node) -> str:
+    begin, end = BOXES.get(node.kind, ("[/", "/]"))
+    return f'{begin}"{_label(str(node))}"{end}'
+
+
+def _label(text: str) -> str:
+    """The text with all that Mermaid, or HTML in it, could read as syntax as numbers of characters."""
+    return re.sub(r"[^\w .,:/-]", lambda found: f"#{ord(found[0])};", text)
+
+
+# Nodes of what queries read and write.
+
+
+def topic(name: str, address: str | None = None) -> Node:
+    """The node of a Kafka topic, or of topics of which only a pattern is known."""
+    return Node(f"topic:{name}", TOPIC, name, "kafka", address or None)
+
+
+def table(name: str, address: str | None = None) -> Node:
+    """The node of a table of the CQL database, "keyspace.table"."""
+    return Node(f"table:{name}", TABLE, name, "cql", address or None)
+
+
+def graph_of(pipeline: str, queries: Mapping[str, Query]) -> Graph:
+    """The graph of a pipeline's queries, by the names of their checkpoints ("" for a single query)."""
+    found: list[Node] = []
+    edges: list[tuple[Node, Node]] = []
+    for name, query in queries.items():
+        full = f"{pipeline}.{name}" if name else pipeline
+        node = Node(f"query:{full}", QUERY, full, "penstock")
+        inputs = [*_all(source_nodes(query)), *lookup_nodes(query)]
+        outputs = [*state_nodes(full, query), *_all(sink_nodes(query))]
+        found += [*inputs, node, *outputs]
+        edges += [*((one, node) for one in inputs), *((node, one) for one in outputs)]
+    return Graph.of(found, edges)
+
+
+def _all(groups: Sequence[Sequence[Node]]) -> list[Node]:
+    return [node for group in groups for node in group]
+
+
+def source_nodes(query: Query) -> list[list[Node]]:
+    """What each source of a query reads, in the order of its plan: mostly one node, several for a list of topics."""
+    return [_of_source(format, options) for format, options in streams(query.frame)]
+
+
+def _of_source(format: str, options: Mapping[str, str]) -> list[Node]:
+    source = source_of(format, options)
+    given = {name.lower(): value for name, value in options.items()}
+    address = next((given[name] for name in ADDRESSES if name in given), None)
+    if format == CDC:
+        return [table(source.of["table"], address)]
+    if source.kind == "kafka":
+        return [topic(name, address) for name in _topics(source)]
+    if "path" in source.of:
+        return [_files(source.of["path"], TABLE)]
+    name = " ".join(source.of[one] for one in NAMED if one in source.of)
+    return [Node(f"source:{format} {name}".rstrip(), TABLE, name, format)]
+
+
+def _files(path: str, kind: str) -> Node:
+    """The node of files, local ones by their plain path, so that a reader's and a writer's are the same."""
+    local = re.sub("^file:(//)?(?=/)", "", path)
+    return Node(f"files:{local}", kind, local, "files")
+
+
+def _topics(source: Source) -> list[str]:
+    if "topic" in source.of:
+        return source.of["topic"].split(",")
+    if "partitions" in source.of:
+        return sorted(json.loads(source.of["partitions"]))
+    return [source.of.get("pattern", OF_ROWS)]
+
+
+def sink_nodes(query: Query) -> list[list[Node]]:
+    """Where each sink of a query writes, in the order of the sinks: mostly one node."""
+    return [_of_sink(query, target_of(sink), _address(sink)) for sink in query.sinks]
+
+
+def _of_sink(query: Query, target: SinkTarget, address: str | None) -> list[Node]:
+    if target.kind == "kafka":
+        return [topic(name, address) for name in _written_topics(query, target.of)]
+    if target.kind == "cql":
+        return [table(name, address) for name in target.of.split(", ")]
+    if target.kind == "segments":
+        return [table(f"{target.of}.{name}", address) for name in MEMBERS]
+    if target.kind == "files":
+        return [_files(target.of, SINK)]
+    id = f"postgres:{target.of}" if target.kind == "postgres" else f"sink:{target}"
+    return [Node(id, SINK, target.of, target.kind, address)]
+
+
+def _written_topics(query: Query, target: str) -> list[str]:
+    """The topics of a sink of Kafka: its own, those of the tables that are read, or that of a constant column."""
+    if target.startswith("topic "):
+        return [target.removeprefix("topic ")]
+    if target.startswith("topics ") and target.endswith(".*"):
+        # The same names as those of `cdc.events`.
+        from penstock.codec.connect_schema import topic_name
+
+        prefix = target.removeprefix("topics ").removesuffix("*")
+        tables = [node.name for node in _all(source_nodes(query)) if node.system == "cql"]
+        return [topic_name(prefix + name) for name in tables] or [f"{prefix}*"]
+    plan = analyzed(query.frame)
+    column = next((one for one in each(plan.output()) if one.name() == "topic"), None)
+    found = set() if column is None else _constants(plan, column.exprId().toString())
+    return [OF_ROWS] if not found or None in found else sorted(filter(None, found))
+
+
+def _constants(node: Any, id: str) -> set[str | None]:
+    """The values that a column has in the rows of a plan, None among them if they are not all constants."""
+    kind = node.getClass().getSimpleName()
+    children = list(each(node.children()))
+    if kind == "Union":
+        # The columns of a union are those of its first child; those of the others are in the same places.
+        place = next(n for n, one in enumerate(each(node.output())) if one.exprId().toString() == id)
+        outputs = [list(each(child.output())) for child in children]
+        found = (_constants(c, out[place].exprId().toString()) for c, out in zip(children, outputs, strict=True))
+        return set().union(*found)
+    if kind == "Project":
+        for one in each(node.projectList()):
+            if one.getClass().getSimpleName() == "Alias" and one.exprId().toString() == id:
+                value = one.child().getClass().getSimpleName()
+                if value == "AttributeReference":
+                    return _constants(children[0], one.child().exprId().toString())
+                return {str(one.child().value()) if value == "Literal" else None}
+    for child in children:
+        if any(one.exprId().toString() == id for one in each(child.output())):
+            return _constants(child, id)
+    return {None}
+
+
+INSIDE = ("sink", "kafka", "members")
+"""Attributes of a sink with the sink that it passes its rows to."""
+
+
+def _address(sink: Any) -> str | None:
+    """The address that a sink writes to, with the database of PostgreSQL, and without user and password."""
+    if servers := getattr(sink, "servers", None):
+        return str(servers)
+    if hosts := getattr(getattr(sink, "access", None), "hosts", None):
+        return str(hosts)
+    if url := getattr(sink, "url", None):
+        parts = urlsplit(str(url))
+        return f"{parts.netloc.rpartition('@')[2]}{parts.path}" or None
+    inner = [getattr(sink, name) for name in INSIDE if hasattr(sink, name)]
+    return _address(inner[0]) if inner else None
+
+
+# Nodes of what stages of a query read and keep.
+
+PROCESSOR = "TransformWithStateInPySpark"
+"""The node of Spark's plan with a processor in Python."""
+NATIVE = {
+    PROCESSOR: "transformWithStateInPySparkExec",
+    "Deduplicate": "dedupe",
+    "DeduplicateWithinWatermark": "dedupeWithinWatermark",
+    "TransformWithState": "transformWithStateExec",
+    "FlatMapGroupsWithState": "flatMapGroupsWithState",
+    "FlatMapGroupsInPandasWithState": "applyInPandasWithState",
+}
+"""Spark's own stages with state, and their names in its progress; `penstock state` uses these, too."""
+AGGREGATE, JOIN = "stateStoreSave", "symmetricHashJoin"
+
+
+def lookup_nodes(query: Query) -> list[Node]:
+    """The tables, topics and files that a query looks rows up in."""
+    return [*(node for function in _functions(query) for node in _looked_up(function)), *_static_files(query)]
+
+
+def _static_files(query: Query) -> Iterator[Node]:
+    """The files of frames that are no streams and that the stream is joined with."""
+    for leaf in each(analyzed(query.frame).collectLeaves()):
+        if leaf.isStreaming() or leaf.getClass().getSimpleName() != "LogicalRelation":
+            continue
+        relation = leaf.relation()
+        if relation.getClass().getSimpleName() == "HadoopFsRelation":
+            for path in each(relation.location().rootPaths()):
+                yield _files(str(path.toString()), TABLE)
+
+
+def _looked_up(function: Any) -> list[Node]:
+    read = FUNCTIONS.get(f"{type(function).__module__}.{type(function).__qualname__}")
+    return read(function) if read else []
+
+
+def _of_lookup(function: Any) -> list[Node]:
+    return [table(function.rows.table.full_name, function.rows.access.hosts)]
+
+
+def _of_match(function: Any) -> list[Node]:
+    from penstock.cql.matching.id_store import TABLES
+
+    store = function.store
+    return [table(f"{store.keyspace}.{name}", store.access.hosts) for name in TABLES]
+
+
+def _of_global_table(function: Any) -> list[Node]:
+    feed = function.source
+    if named := getattr(feed, "topic", None):
+        return [topic(named, feed.servers)]
+    return [table(feed.rows.table.full_name, feed.rows.access.hosts)]
+
+
+Read: TypeAlias = Callable[[Any], list[Node]]
+FUNCTIONS: Mapping[str, Read] = {
+    "penstock.cql.row_lookup.RowLookup": _of_lookup,
+    "penstock.cql.matching.id_match.Match": _of_match,
+    "penstock.table.global_tables._Enrich": _of_global_table,
+}
+"""The functions that read tables of their own, by their class."""
+_STATEFUL = ("transformWithStateUDF", "transformWithStateWithInitStateUDF")
+_NAMES = {name.rpartition(".")[2] for name in FUNCTIONS} | set(_STATEFUL)
+
+
+def state_nodes(full_name: str, query: Query) -> list[Node]:
+    """The states of a query: those with a `name=`, others by the name of their processor or of Spark's operator."""
+    names = [name for node in nodes(analyzed(query.frame)) if (name := _name_of_state(node))]
+    return [Node(f"state:{full_name}/{name}", STATE, name, "penstock") for name in dict.fromkeys(names)]
+
+
+def _name_of_state(node: Any) -> str | None:
+    """The name of the state of a stage of a plan; None if it keeps none."""
+    kind = node.getClass().getSimpleName()
+    if kind == PROCESSOR:
+        return next(map(_name_of_processor, _functions_of(node)), NATIVE[kind])
+    if kind in NATIVE and node.isStreaming():
+        return NATIVE[kind]
+    if kind == "Aggregate" and node.child().isStreaming():
+        return AGGREGATE
+    return JOIN if kind == "Join" and node.left().isStreaming() and node.right().isStreaming() else None
+
+
+def _name_of_processor(function: Any) -> str:
+    processor = getattr(getattr(function, "__self__", None), "_stateful_processor", None)
+    if processor is None:
+        return NATIVE[PROCESSOR]
+    named = getattr(processor, "name", None)
+    return named if isinstance(named, str) else type(processor).__name__
+
+
+def _functions(query: Query) -> Iterator[Any]:
+    """The Python functions of a plan that may be of `FUNCTIONS`, unpickled."""
+    for node in nodes(analyzed(query.frame)):
+        if node.getClass().getSimpleName() == "MapInArrow":
+            yield from _functions_of(node)
+
+
+def _functions_of(node: Any) -> Iterator[Any]:
+    for one in each(node.expressions()):
+        if one.getClass().getSimpleName() == "PythonUDF" and one.name() in _NAMES:
+            yield _unpickled(one.func())
+
+
+def _unpickled(function: Any) -> Any:
+    """The function that this process has pickled into a plan; None if only Spark's workers can load it."""
+    try:
+        return _command(function)[0]
+    except Exception:
+        # Whatever its module raises: a graph must not end the run that it shows.
+        return None
+
+
+def _command(function: Any) -> Any:
+    """What Spark's workers unpickle: the function and the type of its rows."""
+    from pyspark import cloudpickle
+    from pyspark.errors import PySparkRuntimeError
+
+    try:
+        return cloudpickle.loads(bytes(function.command().unsafeArray()))
+    except PySparkRuntimeError as error:
+        # More than a megabyte is a broadcast, which the driver has in a file.
+        wanted = (error.getMessageParameters() or {}).get("variable")
+        (kept,) = (one for one in list(function.broadcastVars()) if str(one.id()) == wanted)
+        return cloudpickle.loads(cloudpickle.loads(Path(kept.value().path()).read_bytes()))

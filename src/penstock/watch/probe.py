@@ -1,0 +1,191 @@
+"""Finds out what queries wait for, and how much memory Spark's JVM uses: a thread that looks twice a second.
+
+Readers and writers wait patiently in processes of Spark's, which cannot say so. While a batch, or a search for one,
+takes STUCK seconds and more, the addresses of the query's sources, lookups and sinks are probed, by a connection that
+is closed at once. A server that was killed refuses it. One that hangs takes it: then only a source that has not
+answered for SILENT seconds is told. Idle queries are not probed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from weakref import WeakKeyDictionary
+
+from penstock.watch.meters import Meters, PipelineMeter
+from penstock.watch.query_meter import RUNNING, STARTING, WAITING, QueryMeter, SinkMeter, SourceMeter
+
+PERIOD = 0.5
+STUCK = 0.3
+EARLY, PAUSE = 3.0, 2.0
+"""Seconds after which a query is probed less often, and how often then."""
+SILENT = 10.0
+PATIENCE = 0.5
+"""Seconds for the answer to a connection."""
+JVM_PERIOD = 5.0
+MOST_ADDRESSES = 16
+"""Servers of one query, and addresses of one server, that are probed."""
+PORTS = {"kafka": 9092, "cql": 9042, "postgres": 5432}
+NAMES = {"kafka": "Kafka", "cql": "the database", "postgres": "PostgreSQL"}
+
+Memory = Callable[[], tuple[int, int]]
+"""Reads the bytes of the JVM's heap in use, and the most that it may use."""
+
+
+class Prober:
+    """Looks from `started` on, until the code inside ends."""
+
+    def __init__(self, meters: Meters) -> None:
+        self._meters = meters
+        self._ended = threading.Event()
+        self._memory: Memory | None = None
+        self._probed: WeakKeyDictionary[QueryMeter, float] = WeakKeyDictionary()
+        """When a query was probed last; without those that are forgotten."""
+
+    def measures(self, memory: Memory | None) -> None:
+        """Measure the JVM's memory by this; None to measure it no more."""
+        self._memory = memory
+        if memory is None:
+            self._meters.jvm = None
+
+    @contextmanager
+    def started(self) -> Iterator[None]:
+        thread = threading.Thread(target=self._run, name="probe", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            thread.join(PERIOD)
+
+    def _run(self) -> None:
+        measured = -JVM_PERIOD
+        while not self._ended.wait(PERIOD):
+            self.look()
+            if self._memory is not None and time.monotonic() - measured >= JVM_PERIOD:
+                measured = time.monotonic()
+                # The JVM may end at any moment.
+                with suppress(Exception):
+                    self._meters.jvm = self._memory()
+
+    def look(self) -> None:
+        """Look at all queries once."""
+        with self._meters.lock:
+            now = self._meters.clock()
+            stuck = [one for one in self._meters.queries() if _is_stuck(one, now) and self._is_due(one, now)]
+            wanted = {one: _servers(one) for one in stuck}
+        places = {place for servers in wanted.values() for some in servers.values() for place in some}
+        down = _down(places) if places else set()
+        with self._meters.lock:
+            now = self._meters.clock()
+            for query in self._meters.queries():
+                if query in wanted and _is_stuck(query, now):
+                    query.waits(_blocked(query, wanted[query], down, now), now)
+                elif query.blocked and not _is_stuck(query, now):
+                    query.waits("", now)
+                if query.state == WAITING:
+                    query.note_wait(now)
+
+    def _is_due(self, query: QueryMeter, now: float) -> bool:
+        early = now - (query.active_since or query.since) < EARLY
+        if not early and not query.blocked and now - self._probed.get(query, 0.0) < PAUSE:
+            return False
+        self._probed[query] = now
+        return True
+
+
+def _is_stuck(query: QueryMeter, now: float) -> bool:
+    """Whether a query may wait for something: it starts, or its batch or its search for one takes a while."""
+    if query.phase in (STARTING, WAITING):
+        return now - query.since >= STUCK
+    return query.phase == RUNNING and query.active_since is not None and now - query.active_since >= STUCK
+
+
+Place = tuple[str, int]
+
+
+def _servers(query: QueryMeter) -> dict[str, list[Place]]:
+    """The servers that a query needs, each with its addresses, by what a user calls it."""
+    systems = {node.id: node.system for node in query.graph.nodes}
+    of: list[SourceMeter | SinkMeter] = [*query.sources, *query.sinks]
+    found = {(systems.get(one.node, ""), one.address) for one in of if one.address}
+    # Lookups, too.
+    found |= {(node.system, node.address) for node in query.graph.nodes if node.address}
+    servers: dict[str, list[Place]] = {}
+    for system, text in sorted(found)[:MOST_ADDRESSES]:
+        with suppress(ValueError):
+            places = [_host_and_port(one.strip(), PORTS.get(system, 0)) for one in text.split(",")[:MOST_ADDRESSES]]
+            servers[f"{NAMES.get(system, system)} at {text}"] = places
+    return servers
+
+
+def _host_and_port(text: str, default: int) -> Place:
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        return text.strip("[]"), default
+    return host.strip("[]"), int(port)
+
+
+def _blocked(query: QueryMeter, servers: Mapping[str, list[Place]], down: set[Place], now: float) -> str:
+    """What is in the way of a query that makes no progress; "" if nothing is found.
+
+    Of several addresses of a server one may be down while the others do its work.
+    """
+    long = query.active_since is not None and now - query.active_since >= SILENT
+    for name, places in servers.items():
+        away = [place for place in places if place in down]
+        if len(away) == len(places):
+            return name
+        if away and long:
+            return f"{name.partition(' at ')[0]} at {', '.join(f'{host}:{port}' for host, port in away)}"
+    if query.asking and long:
+        return f"an answer of {' or '.join(one.name for one in query.sources)}"
+    return ""
+
+
+def _down(places: set[Place]) -> set[Place]:
+    """Those of the places that take no connection."""
+
+    async def takes(host: str, port: int) -> bool:
+        try:
+            _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), PATIENCE)
+        except (OSError, TimeoutError):
+            return False
+        writer.close()
+        return True
+
+    async def all_of_them() -> list[bool]:
+        return await asyncio.gather(*(takes(*place) for place in some))
+
+    some = sorted(places)
+    return {place for place, taken in zip(some, asyncio.run(all_of_them()), strict=True) if not taken}
+
+
+@contextmanager
+def heard(meter: PipelineMeter) -> Iterator[None]:
+    """Tell the meter what `penstock.waits` logs in this thread: that the pipeline waits while it makes its queries."""
+    lines, logger = _WaitLines(meter), logging.getLogger("penstock.waits")
+    logger.addHandler(lines)
+    try:
+        yield
+    finally:
+        logger.removeHandler(lines)
+
+
+class _WaitLines(logging.Handler):
+    def __init__(self, meter: PipelineMeter) -> None:
+        super().__init__(logging.INFO)
+        self._meter, self._thread = meter, threading.get_ident()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.thread != self._thread:
+            return
+        said = vars(record)
+        if said.get("event") == "waiting":
+            self._meter.waits(said["what"], time.time() - said["waited_seconds"])
+        elif said.get("event") == "waited":
+            self._meter.waits("", time.time())

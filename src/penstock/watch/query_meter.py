@@ -1,0 +1,405 @@
+"""The meter of one query: what its progresses and its status say, added up. What is not known is None, never 0.
+
+Times are Unix seconds. It takes Spark's progress as the parsed JSON, and needs no Spark itself.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from penstock import delays
+from penstock.delays import BOUNDS, SinkCounts
+from penstock.real_time import REAL_TIME
+from penstock.waits import span
+from penstock.watch.graph import Graph
+from penstock.watch.program import iso
+from penstock.watch.source_lag import SourceLag, seconds_kept
+
+STARTING, RUNNING, WAITING, FAILED, STOPPED = STATES = ("starting", "running", "waiting", "failed", "stopped")
+FIRST, FAULT = "first", "fault"
+"""Reasons of a start."""
+NEXT_START = "its next start after a fault"
+MOST_POINTS, OLDEST = 900, 900.0
+"""The batches that a query's history has at most, and their age in seconds."""
+ASKING = 2.0
+"""Seconds after which a query that asks its sources for data is not idle any more."""
+RATE = 10.0
+"""Seconds over which the present rate is counted, at least."""
+NO_DATA = "No new data but cleaning up state"
+"""Spark's message during a batch that has no data, as those of timers and ends of windows."""
+WHOLE = "triggerExecution"
+"""The duration of a batch as a whole; the other ones are of its phases."""
+
+
+@dataclass
+class SourceMeter:
+    """What a query reads: the name of the source, and the id of its node in the graph."""
+
+    name: str
+    node: str
+    address: str | None = None
+    rows: int = 0
+    bad: Counter[str] = field(default_factory=Counter)
+    lag: SourceLag = field(default_factory=SourceLag)
+    kept: float | None = None
+    """Seconds for which the source keeps a record."""
+
+
+@dataclass
+class SinkMeter:
+    """Where a query writes."""
+
+    name: str
+    node: str
+    address: str | None = None
+    counts: SinkCounts = field(default_factory=SinkCounts)
+    is_counted: bool = False
+    """Whether the sink counts what it writes; of Spark's own sinks nothing is known."""
+
+
+@dataclass
+class StateMeter:
+    """A stage with state: what it holds now, and what was counted."""
+
+    rows: int = 0
+    memory: int = 0
+    disk: int | None = None
+    commit_seconds: float = 0.0
+    late_rows: int = 0
+
+
+@dataclass
+class LookupMeter:
+    """A lookup: rows, how many of them were found in memory, and the seconds that the tasks waited for the others."""
+
+    rows: int = 0
+    hits: int = 0
+    wait: float = 0.0
+
+
+@dataclass(frozen=True)
+class Point:
+    """A batch in the history; a moment without a batch has no `seconds`."""
+
+    at: float
+    seconds: float | None
+    rows: int
+    lag_records: int | None
+    lag_seconds: float | None
+    delay_p99: float | None
+    phases: Mapping[str, float]
+
+    @cached_property
+    def told(self) -> dict[str, Any]:
+        """The point in a status, which is asked for every second, and has 900 of them."""
+        return {
+            "at": iso(self.at),
+            "seconds": self.seconds,
+            "rows": self.rows,
+            "lag_records": self.lag_records,
+            "lag_seconds": shortened(self.lag_seconds),
+            "delay_p99": shortened(self.delay_p99),
+            "phases": {name: round(some, 4) for name, some in self.phases.items()},
+        }
+
+
+class QueryMeter:
+    """What is known of one query; times are Unix seconds."""
+
+    def __init__(self, pipeline: str, name: str, every: str, interval: float, target: float) -> None:
+        self.pipeline, self.name, self.every, self.target = pipeline, name, every, target
+        self.interval = interval
+        self.phase, self.since = STARTING, 0.0
+        """The state that the supervisor knows, and since when."""
+        self.pause = ""
+        """What a query that starts again waits for."""
+        self.blocked, self.blocked_since = "", 0.0
+        """What a query that makes no progress waits for, as `penstock.watch.probe` finds out."""
+        self.problem = self.next = ""
+        self.id: str | None = None
+        self.batch: int | None = None
+        self.batches = self.rows = 0
+        self.durations = [0] * (len(BOUNDS) + 1)
+        """Batches by duration, not cumulative."""
+        self.seconds = 0.0
+        self.last_seconds: float | None = None
+        self.last_commit: float | None = None
+        self.starts = {FIRST: 0, FAULT: 0}
+        self._reason = FIRST
+        """Why the query will start the next time."""
+        self.phases: dict[str, float] = defaultdict(float)
+        self.watermark: float | None = None
+        self.idle = False
+        self.active_since: float | None = None
+        """The first look that saw the present batch, or the search for one; None between batches."""
+        self.asking = False
+        self.sources: list[SourceMeter] = []
+        self.planned: list[SourceMeter] = []
+        """The source of each place in the plan: the same in several if Spark makes one source of them."""
+        self._names: list[str] = []
+        """The names of the sources in the plan."""
+        self.sinks: list[SinkMeter] = []
+        self.states: dict[str, StateMeter] = {}
+        self.lookups: dict[str, LookupMeter] = {}
+        self.history: deque[Point] = deque(maxlen=MOST_POINTS)
+        self.graph = Graph()
+        self.observed: Mapping[str, Sequence[int]] = {}
+        """The places in the plan of the records that are counted under a name in the query's observed metrics."""
+
+    # What happens.
+
+    def begins(
+        self,
+        graph: Graph,
+        sources: Sequence[SourceMeter],
+        sinks: Sequence[SinkMeter],
+        observed: Mapping[str, Sequence[int]],
+        now: float,
+    ) -> None:
+        """The query is about to start, and reads and writes this; the counts of the same sources and sinks stay.
+
+        `observed` has the places of sources by the names under which their records are counted.
+        """
+        self.graph, self.observed = graph, observed
+        names = [one.name for one in sources]
+        if names != self._names:
+            self.sources, self.planned, self._names = list(sources), list(sources), names
+        if [one.name for one in sinks] != [one.name for one in self.sinks]:
+            self.sinks = list(sinks)
+        self.enters(STARTING, now)
+
+    def enters(self, phase: str, now: float, pause: str = "") -> None:
+        """Change the phase; the time of the first entry stays."""
+        if phase != self.phase:
+            self.phase, self.since = phase, now
+        self.pause = pause
+        if phase != RUNNING:
+            self.idle, self.asking, self.active_since = False, False, None
+        if phase in (FAILED, STOPPED):
+            self.blocked = ""
+
+    def started(self) -> None:
+        """The query has started."""
+        self.starts[self._reason] += 1
+        self._reason = FIRST
+
+    def fault(self, now: float, *, final: bool) -> None:
+        """A query of the pipeline has failed, this one or another: all start again, unless the failure is final."""
+        self.enters(FAILED if final else WAITING, now, NEXT_START)
+        self._reason = FIRST if final else FAULT
+        # No progress comes for a batch that failed, and its sink has counted the failure.
+        if self.id is not None:
+            self._count_sinks(self.id)
+
+    def waits(self, what: str, now: float) -> None:
+        """The query makes no progress because of this; "" if nothing is known to be in its way."""
+        if bool(what) != bool(self.blocked):
+            self.blocked_since = now
+        self.blocked = what
+        self.idle = self.idle and not what
+
+    def progress(self, told: Mapping[str, Any], now: float) -> None:
+        """Count a progress of Spark."""
+        self.problem = self.next = ""
+        self.enters(RUNNING, now)
+        self.blocked, self.active_since = "", None
+        self.id = id = str(told["id"])
+        at = _seconds(told["timestamp"]) or now
+        self._count_sources(told["sources"], at)
+        self._count_observed(id, told.get("observedMetrics") or {})
+        self.watermark = _watermark(told) or self.watermark
+        phases = {name: ms / 1000 for name, ms in told["durationMs"].items() if name != WHOLE}
+        if "addBatch" not in phases:
+            self.idle = True
+            self._rest(at)
+            self._note(Point(now, None, 0, *self.lag(now), None, {}))
+            return
+        self.idle = False
+        self._count_batch(told, phases, at)
+        self._count_states(told["stateOperators"])
+        p99 = self._count_sinks(id)
+        self._note(Point(now, self.last_seconds, told["numInputRows"], *self.lag(now), p99, phases))
+
+    def looked(self, status: Mapping[str, Any], now: float) -> None:
+        """Spark's status of the query, about once a second."""
+        active, available = status["isTriggerActive"], status["isDataAvailable"]
+        self.active_since = (self.active_since or now) if active else None
+        searches = active and not available
+        self.asking = searches and status["message"] != NO_DATA
+        if self.in_real_time and self.phase == STARTING and available:
+            self.enters(RUNNING, now)
+        # Spark asks idle queries' sources at each trigger: to see that is no sign of data.
+        if not searches:
+            self.idle = self.phase == RUNNING and not available
+            if self.idle:
+                self._rest(now)
+        elif now - (self.active_since or now) > ASKING:
+            self.idle = False
+
+    def _rest(self, now: float) -> None:
+        for source in self.sources:
+            source.lag.idle(now)
+
+    # What is known.
+
+    @property
+    def in_real_time(self) -> bool:
+        """Whether rows do not wait for batches, whose progress comes every few minutes."""
+        return self.every == REAL_TIME
+
+    @property
+    def state(self) -> str:
+        """One of STATES."""
+        return WAITING if self.blocked and self.phase in (STARTING, RUNNING) else self.phase
+
+    def waits_for(self, now: float) -> str:
+        """What the query waits for, and for how long; "" if it does not wait."""
+        if self.state != WAITING:
+            return ""
+        since = self.blocked_since if self.blocked else self.since
+        return f"{self.blocked or self.pause} for {span(now - since)}"
+
+    def lag(self, now: float) -> tuple[int | None, float | None]:
+        """The records of all sources, and the largest lag in seconds; None where it is not known."""
+        records = [one.lag.records for one in self.sources if one.lag.records is not None]
+        seconds = [some for one in self.sources if (some := self.lag_seconds(one, now)) is not None]
+        return sum(records) if records else None, max(seconds, default=None)
+
+    def lag_seconds(self, source: SourceMeter, now: float) -> float | None:
+        return source.lag.seconds(now, self.idle)
+
+    def retention_left(self, source: SourceMeter, now: float) -> float | None:
+        """Seconds until the source deletes what was not read; None if it keeps all, or that is not known."""
+        lag = self.lag_seconds(source, now)
+        if source.kept is None or lag is None or not source.lag.is_exact:
+            return None
+        return source.kept if source.lag.records == 0 else source.kept - lag
+
+    def rate(self, now: float) -> float:
+        """Rows a second, of late: at least over the time from one batch to the next."""
+        seconds = max(RATE, self.interval, self.last_seconds or 0.0)
+        return sum(one.rows for one in self.history if now - seconds < one.at <= now) / seconds
+
+    def _note(self, point: Point) -> None:
+        self.history.append(point)
+        while self.history[0].at < point.at - OLDEST:
+            self.history.popleft()
+
+    def note_wait(self, now: float) -> None:
+        """Add a point to the history of a query that makes none itself."""
+        if not self.history or now - self.history[-1].at >= 1:
+            self._note(Point(now, None, 0, *self.lag(now), None, {}))
+
+    def _count_batch(self, told: Mapping[str, Any], phases: Mapping[str, float], at: float) -> None:
+        seconds = told["batchDuration"] / 1000
+        self.batch, self.last_seconds, self.last_commit = told["batchId"], seconds, at + seconds
+        self.batches += 1
+        self.rows += told["numInputRows"]
+        self.durations[bisect_left(BOUNDS, seconds)] += 1
+        self.seconds += seconds
+        for name, some in phases.items():
+            self.phases[name] += some
+
+    def _count_sources(self, told: Sequence[Mapping[str, Any]], at: float) -> None:
+        if len(told) != len(self.sources):
+            first: dict[str, SourceMeter] = {}
+            self.planned = [first.setdefault(one.node, one) for one in self.planned]
+            self.sources = list(first.values())
+        if len(told) != len(self.sources):
+            self.sources = [SourceMeter(f"source {number}", "") for number in range(1, len(told) + 1)]
+            self.planned = []
+        for source, one in zip(self.sources, told, strict=True):
+            source.rows += one["numInputRows"]
+            source.kept = seconds_kept(one["endOffset"]) or source.kept
+            # A batch of real-time mode goes on reading for minutes after it has asked for the newest offset.
+            if not self.in_real_time:
+                source.lag.planned(at, one["endOffset"], one.get("latestOffset"))
+
+    def _count_observed(self, id: str, observed: Mapping[str, Mapping[str, Any]]) -> None:
+        """Count what the stages of the query have observed: bad records, lookups; sinks' counts go to `delays`."""
+        delays.add_observed(id, observed)
+        for name, numbers in observed.items():
+            if "wait_ms" in numbers:
+                lookup = self.lookups.setdefault(name, LookupMeter())
+                lookup.rows += numbers.get("rows") or 0
+                lookup.hits += numbers.get("hits") or 0
+                lookup.wait += (numbers["wait_ms"] or 0) / 1000
+        for name, reasons in delays.bad_records(observed).items():
+            if (source := self._source_of(name)) is not None:
+                source.bad.update(reasons)
+
+    def _source_of(self, name: str) -> SourceMeter | None:
+        """The source whose records are counted under this name; None if several are, or it is not known."""
+        found = [self.planned[place] for place in self.observed.get(name, ()) if place < len(self.planned)]
+        of = found or self.sources
+        return of[0] if of and all(one is of[0] for one in of) else None
+
+    def _count_sinks(self, id: str) -> float | None:
+        """Take over the sinks' counts; the 99th percentile of the delays that came with them."""
+        news = [0] * (len(BOUNDS) + 1)
+        for place, counts in delays.counts_of(id).items():
+            if place >= len(self.sinks):
+                continue
+            sink = self.sinks[place]
+            pairs = zip(counts.buckets, sink.counts.buckets, strict=True)
+            news = [new + max(0, now - before) for new, (now, before) in zip(news, pairs, strict=True)]
+            sink.counts, sink.is_counted = counts, True
+        return quantile(news, 0.99)
+
+    def _count_states(self, told: Sequence[Mapping[str, Any]]) -> None:
+        kept = [node.name for node in self.graph.nodes if node.kind == "state"]
+        given = kept if len(kept) == len(told) == 1 else [one["operatorName"] for one in told]
+        for name, one in zip(distinct(given), told, strict=True):
+            state = self.states.setdefault(name, StateMeter())
+            state.rows, state.memory = one["numRowsTotal"], one["memoryUsedBytes"]
+            state.disk = one.get("customMetrics", {}).get("rocksdbSstFileSize", state.disk)
+            state.commit_seconds += one["commitTimeMs"] / 1000
+            state.late_rows += one["numRowsDroppedByWatermark"]
+
+
+def shortened(seconds: float | None) -> float | None:
+    """Seconds with the digits that a reader wants."""
+    return None if seconds is None else round(seconds, 4)
+
+
+def quantile(buckets: Sequence[int], share: float) -> float | None:
+    """The quantile of a histogram with the bounds of `delays`, as Prometheus interpolates it; None if it is empty.
+
+    `buckets` are not cumulative. What lies in the last one counts as its lower bound.
+    """
+    rank, below = share * sum(buckets), 0
+    for place, count in enumerate(buckets):
+        if count and below + count >= rank:
+            if place == len(BOUNDS):
+                return BOUNDS[-1]
+            low = BOUNDS[place - 1] if place else 0.0
+            return low + (BOUNDS[place] - low) * (rank - below) / count
+        below += count
+    return None
+
+
+def distinct(names: Sequence[str]) -> Iterator[str]:
+    """The names; those that come again get a number."""
+    seen: Counter[str] = Counter()
+    for name in names:
+        seen[name] += 1
+        yield name if seen[name] == 1 else f"{name} {seen[name]}"
+
+
+def _seconds(iso: str) -> float | None:
+    try:
+        return datetime.fromisoformat(iso).timestamp()
+    except ValueError:
+        return None
+
+
+def _watermark(told: Mapping[str, Any]) -> float | None:
+    """The watermark; None if the query has none, or none yet."""
+    text = (told.get("eventTime") or {}).get("watermark")
+    return (_seconds(text) or None) if text else None

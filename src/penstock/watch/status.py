@@ -1,0 +1,174 @@
+"""The `/status` of a command: its queries, graph, history and last errors as JSON; null where nothing is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
+from typing import Any
+
+from penstock.delays import BOUNDS
+from penstock.waits import span
+from penstock.watch.meters import Meters, Problem
+from penstock.watch.program import Program, head, iso
+from penstock.watch.query_meter import (
+    FAILED,
+    RUNNING,
+    STARTING,
+    STOPPED,
+    WAITING,
+    QueryMeter,
+    SinkMeter,
+    SourceMeter,
+    quantile,
+    shortened,
+)
+
+STOPPING = "stopping"
+TRIGGERS = 5
+"""Intervals between batches within which a ready query has committed, or had nothing to read."""
+AT_LEAST = 10.0
+"""Seconds that these intervals take at least."""
+WORST_FIRST = (FAILED, WAITING, STARTING, RUNNING, STOPPED)
+
+
+def status(program: Program, meters: Meters) -> dict[str, Any]:
+    """The status of a command that runs queries."""
+    with meters.lock:
+        now, queries = meters.clock(), meters.queries()
+        state, waits_for = overall(meters, now)
+        jvm = None if meters.jvm is None else {"used_bytes": meters.jvm[0], "max_bytes": meters.jvm[1]}
+        return {
+            **head(program, now),
+            "state": state,
+            "waits_for": waits_for,
+            "graph": _graph(queries),
+            "queries": [_query(one, now) for one in queries],
+            "errors": [_error(one) for one in meters.errors],
+            "jvm": jvm,
+        }
+
+
+def overall(meters: Meters, now: float) -> tuple[str, str]:
+    """The state of all pipelines together, the worst first, and what they wait for; the caller holds the lock."""
+    queries = meters.queries()
+    waits = [text for one in queries if (text := one.waits_for(now))]
+    waits += [f"{one.waits_for} for {span(now - one.since)}" for one in meters.pipelines.values() if one.waits_for]
+    if meters.pipelines and all(one.stops for one in meters.pipelines.values()):
+        return STOPPING, ""
+    states = {one.state for one in queries} or {STARTING}
+    if any(one.failed for one in meters.pipelines.values()):
+        states.add(FAILED)
+    if waits and FAILED not in states:
+        return WAITING, waits[0]
+    return next(state for state in WORST_FIRST if state in states), ""
+
+
+def ready(meters: Meters) -> list[str]:
+    """Why the program is not ready: for each query that has neither committed nor been idle of late; empty if it is."""
+    with meters.lock:
+        now, queries = meters.clock(), meters.queries()
+        if not queries:
+            return ["no query has started"]
+        return [f"{one.name}: {why}" for one in queries if (why := _unready(one, now))]
+
+
+def _unready(query: QueryMeter, now: float) -> str:
+    if query.state != RUNNING:
+        return query.waits_for(now) or query.state
+    patience = max(AT_LEAST, TRIGGERS * query.interval)
+    if query.idle or query.interval == 0 or now - (query.last_commit or query.since) <= patience:
+        return ""
+    return f"no batch was committed for {now - (query.last_commit or query.since):.0f} s"
+
+
+def _query(query: QueryMeter, now: float) -> dict[str, Any]:
+    return {
+        "name": query.name,
+        "pipeline": query.pipeline,
+        "node": f"query:{query.name}",
+        "state": query.state,
+        "waits_for": query.waits_for(now),
+        "every": query.every,
+        "target_seconds": query.target,
+        "batch": query.batch,
+        "batches_total": query.batches,
+        "rows_total": query.rows,
+        "rows_per_second": round(query.rate(now), 3),
+        "last_commit": iso(query.last_commit),
+        "last_batch_seconds": query.last_seconds,
+        "starts": dict(query.starts),
+        "watermark": iso(query.watermark),
+        "problem": query.problem,
+        "next": query.next,
+        "sources": [_source(query, one, now) for one in query.sources],
+        "sinks": [_sink(one) for one in query.sinks],
+        "states": [
+            {
+                "operator": name,
+                "rows": one.rows,
+                "memory_bytes": one.memory,
+                "disk_bytes": one.disk,
+                "late_rows_total": one.late_rows,
+            }
+            for name, one in query.states.items()
+        ],
+        "lookups": [
+            {"name": name, "rows_total": one.rows, "hits_total": one.hits, "wait_seconds_total": shortened(one.wait)}
+            for name, one in query.lookups.items()
+        ],
+        "phases": _rounded(query.phases),
+        "history": [one.told for one in query.history],
+    }
+
+
+def _source(query: QueryMeter, source: SourceMeter, now: float) -> dict[str, Any]:
+    return {
+        "name": source.name,
+        "node": source.node,
+        "lag_records": source.lag.records,
+        "lag_seconds": shortened(query.lag_seconds(source, now)),
+        "retention_left_seconds": shortened(query.retention_left(source, now)),
+        "rows_total": source.rows,
+        "bad_records": dict(source.bad),
+    }
+
+
+def _sink(sink: SinkMeter) -> dict[str, Any]:
+    counts = sink.counts
+    known = {"rows_total": counts.rows, "bytes_total": counts.bytes, "retries_total": counts.retries}
+    return {
+        "name": sink.name,
+        "node": sink.node,
+        **(known if sink.is_counted else dict.fromkeys(known)),
+        "failures": dict(counts.failures),
+        "dead_letters": dict(counts.letters),
+        "delay": {
+            **{f"p{percent}": shortened(quantile(counts.buckets, percent / 100)) for percent in (50, 95, 99)},
+            "bounds": list(BOUNDS),
+            "buckets": list(accumulate(counts.buckets)),
+            "sum": shortened(counts.seconds),
+        },
+    }
+
+
+def _error(problem: Problem) -> dict[str, Any]:
+    return {
+        "at": iso(problem.at),
+        "query": problem.query,
+        "what": problem.what,
+        "where": problem.where,
+        "next": problem.next,
+        "trace": problem.trace,
+    }
+
+
+def _graph(queries: Iterable[QueryMeter]) -> dict[str, Any]:
+    """The graphs of the queries as one."""
+    told = [one.graph.told() for one in queries]
+    nodes = {node["id"]: node for graph in reversed(told) for node in graph["nodes"]}
+    edges = {(edge["source"], edge["target"]): edge for graph in told for edge in graph["edges"]}
+    return {"nodes": list(nodes.values()), "edges": list(edges.values())}
+
+
+def _rounded(phases: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(some, 4) for name, some in phases.items()}

@@ -1,0 +1,127 @@
+"""`penstock check` as a process: what a run would refuse, without a run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.local.services import Services
+
+FILE = """
+import penstock as ps
+from penstock import cdc, kafka
+from pyspark.sql import functions as F
+
+VALUE = F.col("value").cast("string").alias("value")
+VALUE_OF_ID = F.col("id").cast("string").alias("value")
+SINK = kafka.sink("numbers", servers="{servers}")
+
+
+def ticks(spark):
+    return spark.readStream.format("rate").load()
+
+
+@ps.pipeline(every="5 seconds")
+def numbers(spark):
+    return ps.write(ticks(spark).select("timestamp", VALUE), SINK)
+
+
+@ps.pipeline
+def two(spark):
+    return [ps.write(ticks(spark).select(VALUE), SINK, name=name) for name in ("first", "second")]
+
+
+@ps.pipeline
+def counts(spark):
+    return ps.write(ticks(spark).groupBy(VALUE).count().select("value"), SINK)
+
+
+@ps.pipeline
+def changes(spark):
+    return ps.write(cdc.read(spark, "shop.orders", hosts="127.0.0.1:1", name="orders"), SINK)
+
+
+@ps.pipeline
+def read(spark):
+    clicks = kafka.read(spark, "clicks", servers="127.0.0.1:1", schema="id int", name="clicks", format="json")
+    return ps.write(clicks.select(VALUE_OF_ID), SINK)
+
+
+@ps.pipeline
+def wrong(spark):
+    return ps.write(ticks(spark).select("no_such_column"), SINK)
+"""
+
+
+NOBODY = "127.0.0.1:1"
+"""An address at which nothing listens."""
+
+
+def check(folder: Path, *words: str, servers: str = NOBODY) -> subprocess.CompletedProcess[str]:
+    (folder / "shop.py").write_text(FILE.replace("{servers}", servers))
+    command = [sys.executable, "-m", "penstock", "check", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_a_pipeline_is_shown_and_not_started(tmp_path: Path, services: Services) -> None:
+    ran = check(tmp_path, "shop.py:numbers", servers=services.kafka)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines() == [
+        "numbers: can run",
+        "  reads       rate",
+        "  writes      kafka topic numbers (at-least-once)",
+        "  every       0:00:05",
+        "  columns     timestamp timestamp, value string",
+        f"  checkpoint  {tmp_path}/.penstock/checkpoints/numbers",
+    ]
+    assert not (tmp_path / ".penstock").exists()
+
+
+def test_each_query_is_an_object(tmp_path: Path, services: Services) -> None:
+    ran = check(tmp_path, "shop.py:two", "--json", "--checkpoints", "kept", servers=services.kafka)
+    told = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert [one["query"] for one in told] == ["two/first", "two/second"]
+    assert [one["checkpoint"] for one in told] == [f"{tmp_path}/kept/two/{name}" for name in ("first", "second")]
+    assert told[0]["columns"] == {"value": "string"}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("counts", "output mode is not supported for streaming aggregations without watermark"),
+        ("wrong", "line 43"),
+        ("changes", "did not answer for 1 s (pipeline changes). Next: start what the lines above wait for"),
+        ("orders", "there is no orders in shop.py"),
+    ],
+)
+def test_what_a_run_would_refuse_is_told(tmp_path: Path, name: str, said: str) -> None:
+    ran = check(tmp_path, f"shop.py:{name}", "--wait", "1")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    last = ran.stderr.splitlines()[-1]
+    assert last.startswith("penstock: ") and said in last
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("name", ["numbers", "read"], ids=["sink", "source"])
+def test_brokers_that_do_not_answer_are_told(tmp_path: Path, services: Services, name: str) -> None:
+    ran = check(tmp_path, f"shop.py:{name}", servers=NOBODY if name == "numbers" else services.kafka)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    said = f"penstock: Kafka at {NOBODY} cannot be reached: Connection refused. Next: "
+    assert ran.stderr.splitlines()[-1].startswith(said)
+
+
+def test_the_checkpoint_of_another_query_is_told_and_not_touched(tmp_path: Path, services: Services) -> None:
+    text = FILE.replace("{servers}", services.kafka)
+    (tmp_path / "before.py").write_text(text.replace('"numbers"', '"earlier"').replace("5 seconds", "0 seconds"))
+    command = [sys.executable, "-m", "penstock", "run", "before.py:numbers", "--once"]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=300, capture_output=True)
+    kept = tmp_path / ".penstock" / "checkpoints" / "numbers" / "penstock.json"
+    before = kept.read_bytes(), kept.stat().st_mtime_ns
+    ran = check(tmp_path, "shop.py:numbers")
+    assert ran.returncode == 1
+    assert "that one writes to kafka topic earlier, and this one writes to kafka topic numbers" in ran.stderr
+    assert (kept.read_bytes(), kept.stat().st_mtime_ns) == before
