@@ -14,7 +14,7 @@ PLUGIN := src/penstock/local/penstock-cassandra.jar
 LOCKS := $(wildcard src/penstock/local/locks/*.lock)
 FETCH = $(BIN)/python -c 'import sys; from penstock.local import jars; [jars.fetch(name, print) for name in sys.argv[1:]]'
 # Two processes with servers of their own: one of them waits for a third of the time.
-PYTEST = $(BIN)/pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder --durations=25 --durations-min=5
+PYTEST = $(BIN)/python scripts/attempts.py --numprocesses=2 --dist=loadfile --no-loadscope-reorder --durations=25 --durations-min=5
 # What does not depend on each other is fetched, compiled and built at the same time.
 MAKEFLAGS += --jobs=3
 
