@@ -22,7 +22,7 @@ import pytest
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
 from cassandra.query import tuple_factory
 from hypothesis import settings
-from kafka_topics import keep_old_records
+from kafka_topics import prepare
 from keyspaces import new_keyspace
 from postgres_server import require_postgres
 from pyspark.sql import SparkSession
@@ -88,7 +88,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     root = Path(kept) if kept else tmp_path_factory.mktemp("services")
     try:
         running = up(root)
-        keep_old_records(running.kafka)
+        prepare(running.kafka)
         yield running
     finally:
         if not kept:

@@ -9,12 +9,13 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from waiting import patience
 
 from penstock.local.services import Services
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
-PATIENCE = 300
+PATIENCE = patience(300)
 """Seconds for a cell: the first one starts Spark."""
 
 

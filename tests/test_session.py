@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from waiting import until
+from waiting import patience, until
 
 import penstock.session
 from penstock.errors import PenstockError
@@ -92,5 +92,5 @@ def test_spark_starts_a_daemon_again_that_ended_because_it_was_idle(spark: Spark
     spark.dataSource.register(threes())
     assert [row.three for row in spark.read.format("threes").load().collect()] == [3]
     # Spark ends a worker after a minute; the daemon then has none.
-    until(lambda: not daemons(), "end of the daemons", 180)
+    until(lambda: not daemons(), "end of the daemons", patience(180))
     assert [row.three for row in spark.read.format("threes").load().collect()] == [3]

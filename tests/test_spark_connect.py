@@ -14,6 +14,7 @@ import pytest
 from cassandra.cluster import Session
 from confluent_kafka import Producer
 from kafka_topics import new_topic
+from waiting import patience
 
 from penstock.local.ports import HOST, free
 from penstock.local.services import Services
@@ -22,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 SUPPORT = ROOT / "tests/support"
 PAGE = ROOT / "docs/notebook.md"
 CLICKS = 6
-PATIENCE = 300
+PATIENCE = patience(300)
 REFUSED = r"refused: .* needs a classic Spark session, and this is a (?:Spark Connect session|process of Spark Connect)"
 SPEC = "name: clicks\nstorage: {folder}/storage\nlibraries:\n  - glob:\n      include: flows.py\n"
 FLOWS = """

@@ -13,8 +13,9 @@ import pytest
 from cdc_queries import Sink, run
 from checkpoints import forget_last_commit
 from pyspark.sql import DataFrame
+from waiting import PATIENCE
 
-CONFIDENCE = dt.timedelta(seconds=4)
+CONFIDENCE = dt.timedelta(seconds=30)
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def running(frame: DataFrame, sink: Sink, checkpoint: Path) -> Iterator[Callable
 
     def wait(rows: int) -> None:
         with sink.kept:
-            assert sink.kept.wait_for(lambda: len(sink.rows) >= rows, timeout=60), query.exception()
+            assert sink.kept.wait_for(lambda: len(sink.rows) >= rows, timeout=PATIENCE), query.exception()
 
     try:
         yield wait
@@ -62,7 +63,7 @@ def test_rows_come_at_once_and_late_ones_once(cql: Any, table: Any, low: Any, tm
         write(cql, name, range(20, 30), ago=dt.timedelta(seconds=1))
         wait(30)
         # Older than the two seconds that plans look back: found when their time becomes complete.
-        write(cql, name, range(30, 40), ago=dt.timedelta(seconds=3))
+        write(cql, name, range(30, 40), ago=dt.timedelta(seconds=23))
         write(cql, name, range(40, 50))
         wait(50)
     assert ids(sink) == list(range(50))

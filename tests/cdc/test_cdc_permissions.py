@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from cassandra.auth import PlainTextAuthProvider
-from cassandra.cluster import Cluster, NoHostAvailable
+from cassandra.cluster import Cluster, NoHostAvailable, Session
 from pyspark.sql import SparkSession
+from waiting import until
 
 from penstock import cdc
 from penstock.errors import PenstockError
@@ -43,21 +43,22 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def superuser(guarded: str) -> Iterator[Any]:
     """A session of the node's first user, which exists only some seconds after the node has started."""
-    deadline = time.monotonic() + 90
-    while True:
-        cluster = connect(guarded, SUPERUSER, SUPERUSER)
+    opened: list[Cluster] = []
+
+    def session_of_superuser() -> Session | None:
+        opened.append(connect(guarded, SUPERUSER, SUPERUSER))
         try:
-            session = cluster.connect()
-            break
+            return opened[-1].connect()
         except NoHostAvailable:
-            cluster.shutdown()
-            if time.monotonic() > deadline:
-                raise
+            opened.pop().shutdown()
+            return None
+
+    session = until(session_of_superuser, "first user")
     session.execute("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
     session.execute("CREATE TABLE ks.t (id int PRIMARY KEY) WITH cdc = {'enabled': true}")
     session.execute("CREATE ROLE reader WITH PASSWORD = 'right' AND LOGIN = true")
     yield session
-    cluster.shutdown()
+    opened[-1].shutdown()
 
 
 def connect(address: str, user: str, password: str) -> Cluster:

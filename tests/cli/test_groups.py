@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka_topics import new_topic
-from waiting import until
+from waiting import PATIENCE, until
 
 from penstock.cli.groups import Lag, total
 from penstock.delivery import marker_group
 from penstock.local.services import Services
 from penstock.wire.admin import Admin
 
-PATIENCE = 20.0
 Run = Callable[..., Any]
 
 

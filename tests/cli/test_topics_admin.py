@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from kafka_topics import new_topic
+from waiting import PATIENCE
 
 from penstock.codec.registry import Registry
 from penstock.local.services import Services
@@ -19,7 +20,6 @@ from penstock.wire.admin import Admin
 from penstock.wire.records.partitioner import partition_for
 
 AVRO = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}'
-PATIENCE = 20.0
 Run = Callable[..., Any]
 
 

@@ -15,6 +15,7 @@ from uuid import UUID
 import fastavro
 import pytest
 from hypothesis import given, strategies as st
+from waiting import patience
 
 from penstock.codec.avro_value import MOST_DEPTH, AvroSchema, NotAvro
 
@@ -117,7 +118,7 @@ def test_values_are_shown_as_people_write_them(schema: Any, value: Any, text: An
 
 
 def hostile(schema: Any, data: bytes) -> None:
-    """Refused within a second and some megabytes."""
+    """Refused at once, with some megabytes."""
     parsed = AvroSchema.of(json.dumps(schema))
     tracemalloc.start()
     began = time.monotonic()
@@ -127,7 +128,7 @@ def hostile(schema: Any, data: bytes) -> None:
         assert tracemalloc.get_traced_memory()[1] < 32 << 20
     finally:
         tracemalloc.stop()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < patience(20)
 
 
 LIST = {"type": "record", "name": "List", "fields": [{"name": "next", "type": ["null", "List"]}]}

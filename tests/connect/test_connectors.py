@@ -16,7 +16,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from kafka_connect import KafkaConnect
 from kafka_topics import messages
 from requests.exceptions import HTTPError
-from waiting import until
+from waiting import PATIENCE, until
 
 from penstock.connect.worker import ConnectWorker
 from penstock.local.services import Services
@@ -31,7 +31,7 @@ def values(services: Services, topic: str) -> list[dict[str, Any]]:
 
 def ids(services: Services, connect: KafkaConnect, name: str, topic: str) -> set[int]:
     """The ids of rows with events in the topic so far."""
-    if topic not in requests.get(f"{connect.url}/connectors/{name}/topics", timeout=9).json()[name]["topics"]:
+    if topic not in requests.get(f"{connect.url}/connectors/{name}/topics", timeout=PATIENCE).json()[name]["topics"]:
         return set()
     return {value["after"]["id"] for value in values(services, topic) if value["after"]}
 
@@ -104,12 +104,12 @@ def test_positions_are_shown_altered_and_forgotten(
     cql.execute(f"INSERT INTO {table} (id, at, v) VALUES (1, 1, 'a')")
     connect.create_connector({"name": named, "config": {**config, "scylla.table.names": table}})
     until(lambda: ids(services, connect, named, topic) == {1}, "event")
-    (position,) = until(lambda: requests.get(place, timeout=9).json()["offsets"], "position")
+    (position,) = until(lambda: requests.get(place, timeout=PATIENCE).json()["offsets"], "position")
     keyspace, name = table.split(".")
     assert position["partition"] == {"keyspace_name": keyspace, "table_name": name}
 
     altered = {"offsets": [{**position, "offset": {"time": position["offset"]["time"]}}]}
-    refused = requests.patch(place, json=altered, timeout=9)
+    refused = requests.patch(place, json=altered, timeout=PATIENCE)
     assert (refused.status_code, "STOPPED state" in refused.json()["message"]) == (400, True)
     assert requests.put(f"{connect.url}/connectors/{named}/stop", timeout=60).status_code == 204
     assert connect.get_connector_status(named)["tasks"] == []
@@ -120,16 +120,16 @@ def test_positions_are_shown_altered_and_forgotten(
         [{**position, "partition": {}}],
     ]
     for wrong in ({"offsets": entries} for entries in nonsense):
-        assert requests.patch(place, json=wrong, timeout=9).status_code == 400
-    assert requests.patch(place, json=altered, timeout=9).status_code == 200
+        assert requests.patch(place, json=wrong, timeout=PATIENCE).status_code == 400
+    assert requests.patch(place, json=altered, timeout=PATIENCE).status_code == 200
     cql.execute(f"INSERT INTO {table} (id, at, v) VALUES (2, 1, 'b')")
     connect.resume_connector(named)
     until(lambda: ids(services, connect, named, topic) == {1, 2}, "event after the position")
     assert len(values(services, topic)) == 2
 
     requests.put(f"{connect.url}/connectors/{named}/stop", timeout=60)
-    assert requests.delete(place, timeout=9).status_code == 200
-    assert requests.get(place, timeout=9).json() == {"offsets": []}
+    assert requests.delete(place, timeout=PATIENCE).status_code == 200
+    assert requests.get(place, timeout=PATIENCE).json() == {"offsets": []}
     connect.resume_connector(named)
     until(lambda: len(values(services, topic)) == 4, "all events once more")
 
@@ -166,7 +166,7 @@ def test_a_task_that_cannot_go_on_fails_and_starts_again_when_it_can(
     partition = dict(zip(("keyspace_name", "table_name"), table.split("."), strict=True))
     assert requests.put(f"{place}/stop", timeout=60).status_code == 204
     forgotten = {"offsets": [{"partition": partition, "offset": None}]}
-    assert requests.patch(f"{place}/offsets", json=forgotten, timeout=9).status_code == 200
+    assert requests.patch(f"{place}/offsets", json=forgotten, timeout=PATIENCE).status_code == 200
     connect.resume_connector(named)
     until(lambda: ids(services, connect, named, f"{config['topic.prefix']}.{table}") == {3}, "event of the new table")
 
@@ -225,7 +225,7 @@ def test_transforms_make_rows_of_events(
     row = {"id": 1, "at": 2, "v": "a"}
 
     def rows() -> list[dict[str, Any]]:
-        known = requests.get(f"{connect.url}/connectors/{named}/topics", timeout=9).json()[named]["topics"]
+        known = requests.get(f"{connect.url}/connectors/{named}/topics", timeout=PATIENCE).json()[named]["topics"]
         return values(services, topic) if known else []
 
     assert until(rows, "rows") == [
@@ -286,7 +286,7 @@ def test_topics_are_made_as_their_group_says(
     connect.create_connector({"name": named, "config": config})
     shown = f"{connect.url}/connectors/{named}/topics"
     made = [f"{prefix}-few", f"{prefix}-many"]
-    until(lambda: requests.get(shown, timeout=9).json()[named]["topics"] == made, "events of both")
+    until(lambda: requests.get(shown, timeout=PATIENCE).json()[named]["topics"] == made, "events of both")
     admin = AdminClient({"bootstrap.servers": services.kafka})
     assert [len(admin.list_topics(topic).topics[topic].partitions) for topic in made] == [1, 3]
     asked = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in made]
@@ -311,7 +311,10 @@ def test_avro_goes_through_a_registry(
         connect.create_connector({"name": named, "config": config})
     cql.execute(f"INSERT INTO {table} (id, at, v) VALUES (5, 6, 'ä')")
     connect.create_connector({"name": named, "config": {**config, "value.converter.schema.registry.url": registry}})
-    until(lambda: requests.get(f"{connect.url}/connectors/{named}/topics", timeout=9).json()[named]["topics"], "batch")
+    until(
+        lambda: requests.get(f"{connect.url}/connectors/{named}/topics", timeout=PATIENCE).json()[named]["topics"],
+        "batch",
+    )
     (message,) = messages(services.kafka, topic, PARTITIONS)
     with SchemaRegistryClient({"url": registry}) as client:
         event = AvroDeserializer(client)(message.value(), SerializationContext(topic, MessageField.VALUE))
@@ -355,12 +358,14 @@ def test_answers_are_those_of_kafka_connect(url: str) -> None:
         ("GET", "/connectors/none/tasks/²/status", None, 404),
     ]
     for method, path, body, status in cases:
-        answer = requests.request(method, url + path, json=body, timeout=9)
+        answer = requests.request(method, url + path, json=body, timeout=PATIENCE)
         assert answer.status_code == status, (method, path, answer.text)
         if status >= 400:
             assert answer.json()["error_code"] == status
             assert answer.json()["message"]
-    form = requests.post(f"{url}/connectors", data="{}", timeout=9)
+    form = requests.post(f"{url}/connectors", data="{}", timeout=PATIENCE)
     assert (form.status_code, form.json()["error_code"]) == (415, 415)
-    broken = requests.post(f"{url}/connectors", data="{", headers={"Content-Type": "application/json"}, timeout=9)
+    broken = requests.post(
+        f"{url}/connectors", data="{", headers={"Content-Type": "application/json"}, timeout=PATIENCE
+    )
     assert broken.status_code == 400

@@ -18,11 +18,11 @@ import requests
 from kafka_connect import KafkaConnect
 from prometheus_client.parser import text_string_to_metric_families
 from promtool import promtool
-from waiting import until
+from waiting import patience, until
 
 from penstock.local.services import Services
 
-START = 180.0
+START = patience(180)
 """Seconds for the start of Spark on a busy machine."""
 ADDRESS = re.compile(r"serving Kafka Connect's REST API at (\S+)\nserving metrics at (\S+)/metrics\n")
 

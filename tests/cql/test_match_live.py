@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -19,8 +18,8 @@ from penstock import cql as pcql, segment
 from penstock.cli.main import main
 from penstock.cql.matching import id_match, id_store
 from penstock.cql.matching.id_match import KEY, Match
-from penstock.cql.matching.id_store import HUB, IdStore
-from penstock.cql.matching.linking import node_of
+from penstock.cql.matching.id_store import HUB, IdStore, IdTables
+from penstock.cql.matching.linking import Links, node_of
 from penstock.cql.row_cache import MEASURED
 from penstock.errors import PenstockError
 from penstock.local.services import Services
@@ -118,17 +117,36 @@ def test_a_hub_does_not_make_a_large_partition(empty: IdStore, cql: Any) -> None
         assert sum(map(len, ids.values())) == HUB
 
 
-def test_what_is_seen_again_and_again_stays_listed(empty: IdStore, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("left", "rewritten"), [(0.95, False), (0.85, True)])
+def test_what_is_seen_again_and_again_stays_listed(
+    empty: IdStore, cql: Any, monkeypatch: pytest.MonkeyPatch, left: float, rewritten: bool
+) -> None:
     """Rows are rewritten before they expire, many more times than the size of a hub, and stay in their bucket."""
     monkeypatch.setattr(id_store, "HUB", 6)
-    lives = 6
-    made = Match(empty, KINDS, "person", True, lives, timedelta(0), 100_000)
+    made = matcher(empty, fresh=0.0)
     few, many = [(f"c{n}", None, "few") for n in range(4)], [(f"d{n}", None, "many") for n in range(9)]
-    until = time.monotonic() + 2.5 * lives
-    while time.monotonic() < until:
+    run(made, few + many)
+    real = IdTables.links
+    monkeypatch.setattr(IdTables, "links", lambda *args: aged(real(*args), left))
+    for _ in range(20):
+        before = write_times(cql, empty)
         found = run(made, few + many)
         counts = [len([value for _, some in row["person_ids"] for value in some]) for row in found]
         assert counts == [5] * len(few) + [6] * len(many)
+        after = write_times(cql, empty)
+        assert after.keys() == before.keys()
+        assert {after[key] > before[key] for key in before} == {rewritten}
+
+
+def aged(links: Links, left: float) -> Links:
+    """The links as they are when this fraction of their time is left."""
+    return {node: dict.fromkeys(lowers, left) for node, lowers in links.items()}
+
+
+def write_times(cql: Any, store: IdStore) -> dict[tuple[Any, ...], int]:
+    """When each identity in the lists was written last."""
+    text = f"SELECT person, bucket, kind, value, WRITETIME(seen) FROM {store.keyspace}.identities"
+    return {tuple(row[:4]): row[4] for row in cql.execute(text) if row[2]}
 
 
 def test_identities_that_no_table_can_hold_are_none(empty: IdStore, spark: SparkSession) -> None:

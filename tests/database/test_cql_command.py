@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 from cassandra.cluster import Session
+from waiting import PATIENCE
 
 from penstock.local.services import Services
-
-PATIENCE = 120
 
 
 @pytest.fixture(scope="module")

@@ -517,7 +517,6 @@ class Client:
 
     def consume(self, most: int, wait: float) -> list[Message]:
         self.polled += 1
-        time.sleep(0.001)
         found, self.messages = self.messages, []
         return found
 
@@ -539,7 +538,7 @@ def watched(*messages: Message) -> tuple[Taking, Client]:
     client: Any = Client(list(messages))
     reading = Taking(client)
     reading.start()
-    reading.join(0.5 if all(one.code is None and one.value != b"bad" for one in messages) else 10)
+    until(lambda: client.polled > 1 or not reading.is_alive(), "second poll")
     reading.close()
     assert client.closed
     return reading, client

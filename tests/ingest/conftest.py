@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 from ingest_server import PARTITIONS, Site, ingest
@@ -41,7 +42,7 @@ event = 100_000
 events = 1000
 in_flight = 1_000_000
 [timeouts]
-body = "1 second"
+body = "{body}"
 [kafka]
 "linger.ms" = 1
 """
@@ -55,13 +56,32 @@ def compiled() -> None:
 
 @pytest.fixture(scope="module")
 def site(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    folder = tmp_path_factory.mktemp("site")
+    with serving(services, tmp_path_factory.mktemp("site"), body="1 hour") as made:
+        yield made
+
+
+@pytest.fixture
+def impatient_site(services: Services, tmp_path: Path) -> Iterator[Site]:
+    """A site that waits for a body for a second."""
+    with serving(services, tmp_path, body="1 second") as made:
+        yield made
+
+
+@contextmanager
+def serving(services: Services, folder: Path, *, body: str) -> Iterator[Site]:
     web, web_digest = new_key()
     everything, all_digest = new_key()
     (folder / "click.json").write_text(json.dumps(CLICK))
     with ExitStack() as stack:
         clicks, raw = (stack.enter_context(new_topic(services.kafka, name, PARTITIONS)) for name in ("clicks", "raw"))
-        names = {"servers": services.kafka, "clicks": clicks, "raw": raw, "web": web_digest, "all": all_digest}
+        names = {
+            "servers": services.kafka,
+            "body": body,
+            "clicks": clicks,
+            "raw": raw,
+            "web": web_digest,
+            "all": all_digest,
+        }
         (folder / "ingest.toml").write_text(CONFIG.format(**names))
         server = stack.enter_context(ingest(folder, folder / "ingest.toml"))
         yield Site(server, services.kafka, clicks, raw, web, everything)

@@ -1,7 +1,4 @@
-"""Callers that try to stop the server, or to fill its memory: it still answers others. It has a spool, and no Kafka.
-
-/health must answer within 100 ms on an idle machine; here ten times as much is allowed.
-"""
+"""Callers that try to stop the server, or to fill its memory: it still answers others. It has a spool, and no Kafka."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ from http_attacks import (
 )
 from ingest_server import Server, ingest, metrics
 from secure_kafka import certificate
-from waiting import until
+from waiting import PATIENCE, patience, until
 
 CONFIG = """
 servers = "127.0.0.1:1"
@@ -44,21 +41,23 @@ schema = "checked.json"
 {topics}
 [timeouts]
 body = "2 seconds"
-idle = "3 seconds"
+idle = "{idle}"
 """
 SCHEMA = '{"properties": {"a": {"items": {"type": "string"}}, "b": {"anyOf": [{"type": "string"}, {"maxItems": 1}]}}}'
 TOPICS = 300
 """Further topics, so that the page about them is large."""
-SLOWEST = 1.0
+SLOWEST = patience(5)
+"""Seconds until /health answers, at most; 0.1 on an idle machine."""
 ESTABLISHED = 1
 """A state of TCP (tcp(7), TCP_INFO)."""
 EVENT = request("raw", b'{"a":1}')
 CHUNKED = head("raw", 5).replace(b"Content-Length: 5", b"Transfer-Encoding: chunked")
 
 
-def started(folder: Path, more: str = "") -> Iterator[Server]:
+def started(folder: Path, more: str = "", idle: str = "3 seconds") -> Iterator[Server]:
+    topics = "\n".join(f"[topics.t{n}]" for n in range(TOPICS))
     (folder / "checked.json").write_text(SCHEMA)
-    (folder / "ingest.toml").write_text(CONFIG.format(topics="\n".join(f"[topics.t{n}]" for n in range(TOPICS))) + more)
+    (folder / "ingest.toml").write_text(CONFIG.format(topics=topics, idle=idle) + more)
     with ingest(folder, folder / "ingest.toml") as server:
         yield server
 
@@ -70,9 +69,9 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that takes few connections."""
+    """A server that takes few connections, and keeps those where nothing happens."""
     more = "[limits]\nconnections = 40\nconnections_per_address = 30\n"
-    yield from started(tmp_path_factory.mktemp("narrow"), more)
+    yield from started(tmp_path_factory.mktemp("narrow"), more, "1 hour")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +91,7 @@ def test_a_body_that_costs_much_holds_up_nobody(target: Server, attack: bytes, s
     with Pulse(target.url) as pulse:
         used = cpu(pid)
         assert asked(target.url, attack)[0] == status
-        assert cpu(pid) - used < 3
+        assert cpu(pid) - used < patience(5)
         until(lambda: len(pulse.seconds) > 3, "some answers")
     assert pulse.slowest() < SLOWEST
     assert resident(pid, "VmHWM") < 600 << 20
@@ -113,7 +112,7 @@ def test_a_body_that_costs_much_holds_up_nobody(target: Server, attack: bytes, s
 def test_a_head_without_an_end_takes_no_memory(target: Server, start: bytes, piece: bytes, status: bytes) -> None:
     before = resident(target.process.pid)
     with Pulse(target.url) as pulse:
-        sent, said = flood(target.url, start, piece, seconds=8, most=60 << 20)
+        sent, said = flood(target.url, start, piece, seconds=PATIENCE, most=60 << 20)
     assert said.startswith(b"HTTP/1.1 %b " % status)
     assert sent < 30 << 20  # what socket buffers take, and a moment for the answer
     assert resident(target.process.pid) < before + (30 << 20)
@@ -154,22 +153,24 @@ def test_a_connection_ends_though_line_ends_come_after_the_answer(target: Server
         made.sendall(get("/health"))
         assert answer(made)[0] == 200
         made.sendall(after)
-        made.settimeout(15)
+        made.settimeout(PATIENCE)
         said = made.recv(1000)
         assert said == b"" or (after and said.startswith(b"HTTP/1.1 408 "))
 
 
 def test_a_body_that_drips_ends_in_time(target: Server) -> None:
-    began = time.monotonic()
     with connected(target.url) as made:
-        made.sendall(head("raw", 1000))
+        made.sendall(head("raw", 100_000))
         made.settimeout(0.2)
-        said = b""
-        while not said and time.monotonic() < began + 15:
+
+        def said() -> bytes:
             made.send(b" ")
             with suppress(TimeoutError):
-                said = made.recv(1000)
-    assert said.startswith(b"HTTP/1.1 408 ")
+                return made.recv(1000)
+            return b""
+
+        answered = until(said, "answer")
+    assert answered.startswith(b"HTTP/1.1 408 ")
 
 
 def test_answers_that_nobody_reads_end_the_connection(target: Server) -> None:
@@ -187,7 +188,7 @@ def test_answers_that_nobody_reads_end_the_connection(target: Server) -> None:
             one.sendall(get("/docs") * 90)
         until(lambda: open_files(pid) > descriptors + 15, "connections")
         assert resident(pid) < before + 20 * 2 * page + (30 << 20)
-        until(lambda: open_files(pid) <= descriptors + 2, "their end", 30)
+        until(lambda: open_files(pid) <= descriptors + 2, "their end")
     assert pulse.slowest() < SLOWEST
 
 
@@ -257,9 +258,7 @@ def test_when_it_is_crowded_idle_connections_make_room(narrow: Server) -> None:
         for source in ("127.0.0.5", "127.0.0.6"):
             for one in stack.enter_context(crowd(narrow.url, 20, get("/health"), source)):
                 assert answer(one)[0] == 200
-        began = time.monotonic()
         until(lambda: asked_from(narrow.url, "127.0.0.7") == 200, "room")
-        assert time.monotonic() - began < 2
 
 
 def asked_from(url: str, source: str) -> int:
@@ -281,9 +280,9 @@ def test_without_file_descriptors_callers_wait_and_the_log_says_so(narrow: Serve
             with connected(narrow.url) as waiting:
                 waiting.sendall(get("/health"))
                 until(lambda: "no connection can be accepted" in narrow.errors.read_text(), "a line in the log")
-                used = cpu(pid)
-                time.sleep(1)
-                assert cpu(pid) - used < 0.5
+                used, began = cpu(pid), time.monotonic()
+                until(lambda: time.monotonic() > began + 1, "a second in which nothing happens")
+                assert cpu(pid) - used < (time.monotonic() - began) / 2
                 made[0].sendall(get("/health"))
                 assert answer(made[0])[0] == 200
                 resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
@@ -301,7 +300,7 @@ def test_a_caller_who_never_begins_the_handshake_of_tls_is_sent_away(tmp_path: P
             with pytest.raises(OSError):
                 asked_from_tls(server.url, "127.0.0.2")
             assert requests.get(f"{server.url}/health", verify=str(cert), timeout=30).status_code == 200
-            until(lambda: not any(map(is_open, silent)), "their end", 15)
+            until(lambda: not any(map(is_open, silent)), "their end")
         assert requests.get(f"{server.url}/health", verify=str(cert), timeout=30).status_code == 200
 
 

@@ -14,7 +14,7 @@ import requests
 from ingest_server import Site, metrics
 from kafka_topics import messages
 from openapi_spec_validator import OpenAPIV31SpecValidator
-from waiting import until
+from waiting import PATIENCE, until
 
 LINES = "application/x-ndjson"
 
@@ -123,18 +123,19 @@ def begin(site: Site, length: int, body: bytes) -> socket.socket:
     host, port = site.server.url.removeprefix("http://").split(":")
     head = f"POST /events/{site.raw} HTTP/1.1\r\nHost: {host}\r\nX-API-Key: {site.all}\r\n"
     head += "Content-Type: application/json\r\n"
-    made = socket.create_connection((host, int(port)), timeout=20)
+    made = socket.create_connection((host, int(port)), timeout=PATIENCE)
     made.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % length + body)
     return made
 
 
-def test_a_slow_client_neither_holds_up_others_nor_stays(site: Site, mark: str) -> None:
+def test_a_slow_client_neither_holds_up_others_nor_stays(impatient_site: Site, mark: str) -> None:
+    site = impatient_site
     with begin(site, 100, b"{") as slow:
         assert post(site, site.raw, json.dumps({"of": mark}).encode()).status_code == 200
         assert slow.recv(1000).startswith(b"HTTP/1.1 408 ")
         assert slow.recv(100) == b""
     host, port = site.server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=20) as silent:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as silent:
         silent.sendall(b"POST /events/")
         assert silent.recv(100).startswith(b"HTTP/1.1 408 ")
 

@@ -24,7 +24,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.datasource import DataSourceStreamArrowWriter
 from pyspark.sql.streaming.query import StreamingQuery
-from waiting import until
+from waiting import patience, until
 
 from penstock.errors import PenstockError
 from penstock.kafka.kafka_writer import BATCH, MARKERS, QUERY, PenstockKafka
@@ -255,14 +255,14 @@ def test_a_driver_killed_in_the_middle_writes_nothing_twice(
         stderr=subprocess.DEVNULL,
     )
     try:
-        until(lambda: driver.poll() is not None or has_begun(checkpoint, 2), "third batch", 120)
+        until(lambda: driver.poll() is not None or has_begun(checkpoint, 2), "third batch", patience(120))
         assert driver.poll() is None
     finally:
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
     query = endless(spark, services, topic, checkpoint)
     try:
-        until(lambda: not query.isActive or has_begun(checkpoint, 5), "sixth batch", 120)
+        until(lambda: not query.isActive or has_begun(checkpoint, 5), "sixth batch", patience(120))
         assert query.isActive
     finally:
         query.stop()

@@ -31,7 +31,7 @@ def test_all_parts_are_killed_in_one_run(tmp_path: Path) -> None:
     verdict: dict[str, Any] = json.loads(result.read_text())
     assert {name: verdict[name] for name in COUNTS} == dict.fromkeys(COUNTS, 0)
     assert verdict["broken"] == parts
-    assert verdict["writes"] > 3500
+    assert verdict["writes"] > 100
     assert verdict["events"] > verdict["writes"]
     assert 0 < verdict["delay_p50_s"] <= verdict["delay_p99_s"]
     assert left(tmp_path / "root") == {}

@@ -31,9 +31,9 @@ def test_parts_killed_in_the_middle(tmp_path: Path) -> None:
     assert all(compared.values()), compared
     assert compared["checked"] == compared["stored"] + verdict["copies"]
     # What the first hop has sent since its last checkpoint, five minutes ago at most, it sends again.
-    assert verdict["repeated"] > 100
-    assert compared["stored"] == compared["persons"] == verdict["events"] > 1000
-    assert compared["changes"] == verdict["changes"] > 200
+    assert verdict["repeated"] > 0
+    assert compared["stored"] == compared["persons"] == verdict["events"] > 100
+    assert compared["changes"] == verdict["changes"] > 20
     assert verdict["retries"] > 0
     assert verdict["refused"] > 0
     for delays in ("delay_s", "first_hop_s"):

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from waiting import until
+from waiting import PATIENCE, until
 
 from penstock.local import fork_server
 from penstock.local.fork_client import SERVER
@@ -39,13 +39,25 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     kept, fork_server._server = fork_server._server, None
     address = os.environ.get(SERVER)
     try:
-        yield fork_server.start(tmp_path_factory.mktemp("programs"), idle=0.5)
+        made = fork_server.start(tmp_path_factory.mktemp("programs"), idle=0.5)
+        answers()
+        yield made
     finally:
         fork_server.end()
         fork_server._server = kept
         os.environ.pop(SERVER)
         if address:
             os.environ[SERVER] = address
+
+
+def answers() -> None:
+    """Wait until the server has loaded what it shares: a client that waits too long runs Python itself."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(PATIENCE)
+        client.connect(os.environ[SERVER])
+        client.shutdown(socket.SHUT_WR)
+        with suppress(ConnectionResetError):
+            assert client.recv(1) == b""
 
 
 @pytest.fixture
@@ -102,7 +114,7 @@ def test_a_daemon_of_spark_ends_when_it_has_no_workers(program: Path) -> None:
             with pytest.raises(subprocess.TimeoutExpired):
                 daemon.wait(2)
             os.kill(pid, signal.SIGKILL)
-        assert daemon.wait(30) == 1
+        assert daemon.wait(PATIENCE) == 1
 
 
 def test_an_error_is_told_as_python_tells_it(program: Path, module: Callable[[str], dict[str, str]]) -> None:
@@ -133,7 +145,7 @@ def test_who_stands_for_a_process_ends_with_it(program: Path, module: Callable[[
     with subprocess.Popen([program, "-m", "asked"], env=module(WAITS), stdout=subprocess.PIPE, text=True) as client:
         assert client.stdout
         os.kill(int(client.stdout.readline()), signal.SIGKILL)
-        assert client.wait(30) == (-signal.SIGKILL) & 0xFF
+        assert client.wait(PATIENCE) == (-signal.SIGKILL) & 0xFF
 
 
 @pytest.mark.parametrize("sent", [b"", b"\0\0", b"\xff" * 8, b"\0\0\0\4abc", b"\0\0\0\4a\0b\0", b"\0\0\0\3\x009\0"])
@@ -142,7 +154,7 @@ def test_what_is_no_request_ends_its_own_connection(program: Path, sent: bytes) 
         client.connect(os.environ[SERVER])
         socket.send_fds(client, [sent], [0, 1, 2]) if sent else None
         client.shutdown(socket.SHUT_WR)
-        client.settimeout(30)
+        client.settimeout(PATIENCE)
         with suppress(ConnectionResetError):
             assert client.recv(1) == b""
     assert subprocess.check_output([program, "-m", "calendar", "2026"])

@@ -6,11 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from penstock import kafka
 from penstock.errors import PenstockError
@@ -22,13 +21,6 @@ SCHEMA = '{"type":"record","name":"kept","fields":[]}'
 
 def states(root: Path) -> list[str]:
     return [status.state for status in services.status(root)]
-
-
-def until(true: Callable[[], bool]) -> None:
-    """A killed process takes a moment to end."""
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline
 
 
 def listening(pid: int) -> set[str]:
@@ -48,7 +40,7 @@ def test_it_starts_when_asked_for_on_loopback_alone_and_keeps_its_schemas(tmp_pa
         known = kafka.Registry(running.registry).id("kept-value", SCHEMA, "AVRO")
         assert listening(running.pids["registry"]) <= {"0100007F", "0000000000000000FFFF00000100007F"}
         os.kill(running.pids["registry"], signal.SIGKILL)
-        until(lambda: states(tmp_path) == ["stopped", "stopped", "died"])
+        until(lambda: states(tmp_path) == ["stopped", "stopped", "died"], "end of the killed process")
         again = services.up(tmp_path, only=["registry"])
         assert again.registry == running.registry and again.pids != running.pids
         assert kafka.Registry(again.registry, register=False).id("kept-value", SCHEMA, "AVRO") == known

@@ -9,12 +9,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from waiting import until
 
 from penstock.errors import PenstockError
 from penstock.local import kafka_broker, services, start
@@ -51,12 +51,6 @@ def remember(root: Path, process: Process, port: int = 1) -> None:
     """Write a services.json that claims this process to be the broker."""
     record = {"ports": {"client": port, "controller": port}, "process": dataclasses.asdict(process)}
     (root / "services.json").write_text(json.dumps({"kafka": record}))
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline
 
 
 def kafka_status(root: Path) -> services.Status:
@@ -166,7 +160,7 @@ def test_down_kills_what_does_not_end_by_itself(root: Path, monkeypatch: pytest.
 def test_ctrl_c_during_up_leaves_nothing_behind(root: Path) -> None:
     command = [*PENSTOCK, "up", "--root", str(root), "--only", "kafka"]
     with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE) as starter:
-        until((root / "services.json").exists)
+        until((root / "services.json").exists, "services.json")
         process = recorded(root)
         os.killpg(starter.pid, signal.SIGINT)
         assert starter.wait() == 130

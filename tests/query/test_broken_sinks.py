@@ -17,7 +17,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from postgres_server import execute, query, require_postgres
-from waiting import until
+from waiting import PATIENCE, until
 
 from penstock.local import services
 
@@ -25,7 +25,6 @@ pytestmark = pytest.mark.kill
 
 FILE = Path(__file__).parent / "files" / "both.py"
 FEW, MANY = 100, 50_000
-PATIENCE = 150.0  # seconds; Spark starts in them, and starts queries again
 ROOM = 64 << 10
 """Most bytes of a file: enough for Spark's own files, too few for a file of MANY numbers."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer
+from waiting import patience, until
 
 from penstock.cli.pipeline_file import load
 from penstock.errors import PenstockError
@@ -22,7 +23,7 @@ FILE = Path(__file__).parent / "files" / "pipelines.py"
 AT_THE_TOP = FILE.with_name("at_the_top.py")
 ROWS, BATCH = 50, 10
 # Long enough for a busy machine; a passing test does not wait that long.
-PATIENCE = 300
+PATIENCE = patience(300)
 
 
 class Runs:
@@ -87,18 +88,14 @@ def runs(tmp_path: Path, services: Services) -> Iterator[Runs]:
 
 def await_that(condition: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
     """Wait for another process's result; fail if it takes far too long or that process ends."""
-    for _ in range(PATIENCE * 10):
+
+    def reached() -> bool:
         if condition():
-            return
-        if process is None:
-            subprocess.run(["sleep", "0.1"], check=True)
-        else:
-            try:
-                process.wait(0.1)
-            except subprocess.TimeoutExpired:
-                continue
-            raise AssertionError(f"ended: {process.communicate()}")
-    raise AssertionError("waited too long")
+            return True
+        assert process is None or process.poll() is None, f"ended: {process.communicate()}"
+        return False
+
+    until(reached, "result", PATIENCE)
 
 
 def group(leader: int) -> list[str]:

@@ -25,10 +25,10 @@ from kafka_topics import messages, new_topic, stored
 from observing import Said
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from shuffles import one_partition
-from waiting import until
+from waiting import PATIENCE, patience, until
 
 import penstock as ps
-from penstock import files, kafka, table, window
+from penstock import files, kafka, real_time, table, window
 from penstock.errors import PenstockError
 from penstock.local.services import Services, down, up
 from penstock.query import Query
@@ -127,6 +127,15 @@ def running(spark: SparkSession, pipeline: Pipeline, checkpoint: Path) -> Iterat
         assert not run.thread.is_alive() and not failed, failed
 
 
+def end_while_rows_come(run: Run, send: Callable[[], None]) -> None:
+    """Stop it at the end of a batch, however long that takes: a task ends its batch at a record."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(real_time, "END_PATIENCE", PATIENCE)
+        run.stop.gently.set()
+        while run.thread.is_alive():
+            send()
+
+
 def batches(checkpoint: Path) -> int:
     return len(list((checkpoint / "commits").glob("[0-9]*")))
 
@@ -140,10 +149,7 @@ def test_rows_come_before_the_batch_ends_and_a_stop_repeats_none(
                 topics.send(10)
                 until(lambda: len(topics.came()) >= topics.sent, "rows")
             before = batches(tmp_path)
-            # A task ends its batch at a record.
-            run.stop.gently.set()
-            while run.thread.is_alive():
-                topics.send(1)
+            end_while_rows_come(run, lambda: topics.send(1))
         assert batches(tmp_path) == before + 1
         assert run.said == []
     with running(spark, topics.copied(), tmp_path):
@@ -168,9 +174,7 @@ def test_a_checkpoint_goes_from_batches_to_real_time_and_back(
         with running(spark, pipeline, tmp_path) as run:
             topics.send(10)
             until(lambda: len(topics.came()) >= topics.sent, "rows")
-            run.stop.gently.set()
-            while run.thread.is_alive():
-                topics.send(1)
+            end_while_rows_come(run, lambda: topics.send(1))
     PipelineRun(in_batches, spark, tmp_path, Stop(threading.Event(), threading.Event()), Observer(), True).supervise()
     assert topics.came() == list(range(topics.sent))
 
@@ -359,12 +363,12 @@ def test_a_killed_run_loses_nothing(topics: Topics, tmp_path: Path) -> None:
         for round in range(3):
             run = start()
             topics.send(100)
-            until(lambda: set(topics.came()) >= set(range(topics.sent)), "rows", 120)
+            until(lambda: set(topics.came()) >= set(range(topics.sent)), "rows", patience(120))
             topics.send(100)
             if round < 2:
                 run.kill()
                 run.wait()
-        until(lambda: set(topics.came()) >= set(range(topics.sent)), "rows", 120)
+        until(lambda: set(topics.came()) >= set(range(topics.sent)), "rows", patience(120))
     finally:
         for run in started:
             if run.poll() is None:
@@ -391,7 +395,7 @@ def test_a_broker_that_is_killed_costs_no_row(spark: SparkSession, tmp_path: Pat
                 os.kill(first.pids["kafka"], signal.SIGKILL)
                 up(root, only=["kafka"])
                 topics.send(100)
-                until(lambda: set(topics.came()) >= set(range(topics.sent)), "rows", 180)
+                until(lambda: set(topics.came()) >= set(range(topics.sent)), "rows", patience(180))
             assert set(topics.came()) == set(range(topics.sent))
     finally:
         down(root)
@@ -455,9 +459,7 @@ def test_windows_send_each_change_and_keep_late_rows(
             with running(spark, pipeline, tmp_path) as run:
                 send(100)
                 until(lambda: len(results()) >= len(events) * wide // step, "results")
-                run.stop.gently.set()
-                while run.thread.is_alive():
-                    send(1)
+                end_while_rows_come(run, lambda: send(1))
             assert run.said == []
         with running(spark, pipeline, tmp_path):
             until(lambda: len(results()) >= len(events) * wide // step, "results")

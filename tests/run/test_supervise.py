@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,7 +16,7 @@ import pytest
 from cassandra.cluster import NoHostAvailable
 from observing import Said
 from pyspark.sql import SparkSession
-from waiting import until
+from waiting import PATIENCE, until
 
 from penstock.database.retrying import DatabaseUnavailable, retrying
 from penstock.errors import PenstockError
@@ -28,9 +27,7 @@ from penstock.run.life_signs import Observer
 from penstock.run.supervise import PipelineRun, Stop, Watched
 from penstock.signals import ENDING, listen
 
-LONG = timedelta(minutes=1)
-SOON = 20.0
-"""Seconds; far less than the pipeline waits, and enough for a busy machine."""
+LONG = timedelta(hours=1)
 
 
 @dataclass
@@ -69,37 +66,46 @@ def handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def for_the_database() -> None:
+def for_the_database(begun: Callable[[], None]) -> None:
     def call() -> None:
+        begun()
         raise NoHostAvailable("all are away", {})
 
     retrying(call, what="describing the table", where="shop.orders", patience=LONG)
 
 
-def for_something_else() -> None:
-    time.sleep(LONG.total_seconds())
+def for_something_else(begun: Callable[[], None]) -> None:
+    begun()
+    pytest.fail("the wait goes on")
 
 
 @pytest.mark.usefixtures("handlers")
 @pytest.mark.parametrize("wait", [for_the_database, for_something_else])
 @pytest.mark.parametrize("number", ENDING)
-def test_a_signal_ends_a_pipeline_that_waits(wait: Callable[[], None], number: signal.Signals) -> None:
-    run, began = Running(wait), time.monotonic()
+def test_a_signal_ends_a_pipeline_that_waits(
+    wait: Callable[[Callable[[], None]], None], number: signal.Signals
+) -> None:
+    sent: list[int] = []
+
+    def once() -> None:
+        if not sent:
+            sent.append(number)
+            os.kill(os.getpid(), number)
+
+    run = Running(lambda: wait(once))
     listen(run.stop.gently, run.stop.now)
-    threading.Timer(0.3, os.kill, (os.getpid(), number)).start()
     run.supervise()
-    assert run.stop.gently.wait(SOON) and not run.stop.now.is_set()
-    assert time.monotonic() - began < SOON and run.said == []
+    assert run.stop.gently.wait(PATIENCE) and not run.stop.now.is_set() and run.said == []
 
 
 def test_a_pipeline_in_a_thread_that_waits_for_its_database_is_stopped() -> None:
-    run = Running(for_the_database)
+    waits = threading.Event()
+    run = Running(lambda: for_the_database(waits.set))
     thread = threading.Thread(target=run.supervise, daemon=True)
     thread.start()
-    thread.join(0.3)
-    assert thread.is_alive()
+    assert waits.wait(PATIENCE) and thread.is_alive()
     run.stop.gently.set()
-    thread.join(SOON)
+    thread.join(PATIENCE)
     assert not thread.is_alive() and run.said == []
 
 
@@ -187,6 +193,6 @@ def test_a_failure_is_told_before_the_batches_of_the_other_queries_have_ended(mo
     until(lambda: observer.events, "the failure")
     assert observer.events == [("failed", "shop.a", "a worker died")] and thread.is_alive()
     busy.status["isTriggerActive"] = False
-    thread.join(SOON)
+    thread.join(PATIENCE)
     assert observer.events[1:] == [("stopped", "shop.a"), ("stopped", "shop.b"), ("fault", "shop.a", "a worker died")]
     assert "a worker died" in str(*ended)

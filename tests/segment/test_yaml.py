@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from waiting import patience
 
 from penstock import segment
 from penstock.errors import PenstockError
@@ -146,7 +147,7 @@ def test_texts_that_would_take_time_or_memory_are_refused(text: str, message: st
     with pytest.raises(PenstockError, match=message) as raised:
         parse(text, "f")
     assert len(str(raised.value)) < 1000
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < patience(5)
 
 
 def test_a_file_of_any_size_is_refused_without_being_read_whole(tmp_path: Path) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import uuid
 
 from confluent_kafka.admin import AdminClient, NewTopic
-from waiting import until
-
-PATIENCE = 30.0  # seconds
+from waiting import PATIENCE, until
 
 
 def create(admin: AdminClient, partitions: int, *, leader: int | None = None) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
+from waiting import PATIENCE
 
 import penstock as ps
 from penstock import cdc, cql, files, join, kafka, segment, table, window
@@ -25,7 +26,6 @@ from penstock.table import Table
 
 SCHEMA = "user string, page string, ts timestamp"
 BATCH = Batch("00000000-0000-0000-0000-000000000001", 0)
-PATIENCE = 20
 """Seconds for a query that reads some clicks."""
 RULES = [segment.rule("seen", when="page = 'a'", ttl="1 day", to="seen")]
 
@@ -70,7 +70,7 @@ class Client:
             return len(frame.collect())
         name = f"rows_{len(self.spark.streams.active)}_{id(frame)}"
         query = frame.writeStream.format("memory").queryName(name).trigger(availableNow=True).start()
-        if not query.awaitTermination(PATIENCE):
+        if not query.awaitTermination(int(PATIENCE)):
             # Stages with timers of the wall clock do not end by themselves.
             query.stop()
         return self.spark.table(name).count()

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import requests
-
-PATIENCE = 60.0  # seconds
+from waiting import PATIENCE
 
 
 @dataclass(frozen=True)

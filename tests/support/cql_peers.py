@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 from java_kafka import jvm_with
+from waiting import patience
 
 from penstock.local import jars
 
 FOLDER = Path(__file__).parent / "gocql"
-PATIENCE = 300.0
+PATIENCE = patience(300)
 
 
 def java(address: str, statements: Iterable[str]) -> list[str]:

@@ -8,7 +8,9 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-PATIENCE = 600.0
+from waiting import patience
+
+PATIENCE = patience(600)
 MARK = "PENSTOCK_TEST_DEMO"
 
 

@@ -11,7 +11,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-PATIENCE = 60.0
+from waiting import PATIENCE
+
 """Seconds for an answer."""
 EMPTY_MEMBER = gzip.compress(b"")
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import requests
 from kafka_topics import stored
 from prometheus_client.parser import text_string_to_metric_families
+from waiting import PATIENCE
 
-PATIENCE = 30.0  # seconds for an end
 READY = "taking events at "
 PARTITIONS = 3
 

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from waiting import PATIENCE
+
 from penstock.local import jars, java, kafka_broker, ports, process
 from penstock.local.process import Process
 from penstock.local.service import ServiceFolder, java_command
@@ -49,7 +51,6 @@ share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 """
 
-PATIENCE = 90.0  # seconds for a start
 STOP_PATIENCE = 10.0
 BEREAVED = 'read -r _; for pid in "$0"/*/pid; do [ -e "$pid" ] && kill -9 "$(cat "$pid")"; done'
 """Run with a pipe from the test: it ends even if the test was killed, so that no broker is left."""

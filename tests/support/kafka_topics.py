@@ -10,18 +10,20 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
-from waiting import until
+from waiting import PATIENCE, until
 
-PATIENCE = 30.0  # seconds
 SETTLING = 2.0  # seconds
 
 
-def keep_old_records(servers: str) -> None:
-    """Switch retention off: by default a broker deletes records with times of long ago every five minutes."""
-    entry = ConfigEntry("log.retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
+def prepare(servers: str) -> None:
+    """Switch retention off, since by default a broker deletes records with times of long ago; compact at once."""
+    settings = {"log.retention.ms": "-1", "log.cleaner.backoff.ms": "200"}
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()
+    ]
     admin = AdminClient({"bootstrap.servers": servers})
     brokers = map(str, admin.list_topics(timeout=PATIENCE).brokers)
-    resources = [ConfigResource(ConfigResource.Type.BROKER, id, incremental_configs=[entry]) for id in brokers]
+    resources = [ConfigResource(ConfigResource.Type.BROKER, id, incremental_configs=entries) for id in brokers]
     for done in admin.incremental_alter_configs(resources).values():
         done.result()
 

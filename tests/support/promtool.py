@@ -19,12 +19,11 @@ from typing import Any
 import pytest
 import requests
 import yaml
-from waiting import until
+from waiting import PATIENCE, until
 
 from penstock.local import jars
 
 NAMES = ("promtool", "prometheus")
-PATIENCE = 120.0
 """Seconds for a download of 19 MB, and for a start."""
 ADVICE = "apt-get must reach Debian's package `prometheus`, or `promtool` and `prometheus` 2.42 or later be on PATH"
 

@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from waiting import patience
+
 ROWS, COLUMNS = 40, 200
 CONTROLLED = """
 import fcntl, os, signal, sys, termios
@@ -26,7 +28,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 """Makes the terminal the controlling one, which turns Ctrl-C into a signal; shells let background jobs ignore it."""
 SEQUENCES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-PATIENCE = 300.0
+PATIENCE = patience(300)
 """Seconds after which a command hangs: no measure of speed."""
 INTERRUPT = b"\x03"
 

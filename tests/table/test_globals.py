@@ -242,7 +242,7 @@ def test_a_table_that_is_read_anew_loses_rows_whose_time_is_over(
 ) -> None:
     table = f"{keyspace}.brief"
     cql.execute(f"CREATE TABLE {table} (id uuid PRIMARY KEY, name text)")
-    cql.execute(f"INSERT INTO {table} (id, name) VALUES (%s, 'ann') USING TTL 2", (uid("ann"),))
+    cql.execute(f"INSERT INTO {table} (id, name) VALUES (%s, 'ann') USING TTL 20", (uid("ann"),))
     often: dict[str, Any] = {"refresh": "200 milliseconds", "every": "50 milliseconds"}
     replica = Replica(cql_tables.global_table(table, hosts=services.cql, columns=["name"], **often).source)
     assert names(replica, "ann", "bob") == ["ann", None]

@@ -26,7 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from promtool import Prometheus, program, prometheus, promtool
 from starlette.applications import Starlette
-from waiting import until
+from waiting import patience, until
 
 from penstock.connect.spark_lines import SparkLines
 from penstock.connect.worker_status import TaskMetrics
@@ -64,7 +64,7 @@ def pages(spark):
 """
 SCHEMA = {"type": "object", "required": ["page"]}
 EVENTS = 20
-START = 180.0
+START = patience(180)
 """Seconds for the start of Spark and a first batch on a busy machine."""
 RULES: tuple[Recording | Alert, ...] = (*RECORDINGS, *ALERTS)
 URL = re.compile(r"metrics at (\S+)/metrics")

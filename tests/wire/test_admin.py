@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient, ConfigResource
 from hypothesis import given, strategies as st
 from kafka_topics import new_topic
-from waiting import until
+from waiting import PATIENCE, until
 
 from penstock.local.services import Services
 from penstock.wire import errors
@@ -20,7 +20,6 @@ from penstock.wire.admin import Admin, ConfigEntry
 from penstock.wire.groups import GroupHasMembers, _assigned
 
 T = TypeVar("T")
-PATIENCE = 20.0
 
 
 @pytest.fixture

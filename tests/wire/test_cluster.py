@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from cluster_topics import PATIENCE, create, leaders, replicated
+from cluster_topics import create, leaders, replicated
 from confluent_kafka import ElectionType, Producer as Librdkafka, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from kafka_cluster import KafkaCluster
 from kafka_topics import assert_same, stored
-from waiting import until
+from waiting import PATIENCE, until
 
 from penstock.wire.errors import DeliveryTimeout
 from penstock.wire.producer.producer import Producer

@@ -9,14 +9,13 @@ from typing import TypeVar
 
 import pytest
 from kafka_cluster import KafkaCluster
-from waiting import until
+from waiting import PATIENCE, until
 
 from penstock.wire.admin import Admin, TopicInfo
 
 pytestmark = pytest.mark.kill
 
 T = TypeVar("T")
-PATIENCE = 30.0
 
 
 def ask(cluster: KafkaCluster, act: Callable[[Admin], Awaitable[T]]) -> T:

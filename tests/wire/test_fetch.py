@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing
@@ -15,9 +14,10 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer as Confluent
 from confluent_kafka.admin import AdminClient, NewTopic
-from fault_proxy import Cut, FaultProxy, fault_proxy
+from fault_proxy import Cut, FaultProxy, Request, fault_proxy
 from kafka_topics import create_topics
 from refusals import Refusal
+from waiting import PATIENCE, patience, until
 
 from penstock.local.services import Services
 from penstock.wire import fetcher
@@ -221,22 +221,26 @@ def test_a_compacted_topic_has_gaps(services: Services, make: Callable[..., str]
     quick = {"min.cleanable.dirty.ratio": "0.01", "segment.ms": "100", "max.compaction.lag.ms": "100"}
     topic = make(**quick, **{"cleanup.policy": "compact", "delete.retention.ms": "0"})
     producer = Confluent({"bootstrap.servers": services.kafka})
-    deadline, n, left = time.monotonic() + 45, 0, list(range(40))
-    while left[:30] == list(range(30)) and time.monotonic() < deadline:
-        # A new record closes the segment of the earlier records, which the cleaner, running every 15 s, then cleans.
+    n, left = 0, list[int]()
+
+    def cleaned() -> bool:
+        # A new record closes the segment of the earlier records, which the cleaner then cleans.
+        nonlocal n, left
         for _ in range(40):
             producer.produce(topic, b"%d" % n, b"key", partition=0)
             n += 1
-        producer.flush(10)
+        assert producer.flush(PATIENCE) == 0
         left = offsets(read(services, topic), 0)
         assert left[-1] == n - 1
-        time.sleep(0.3)
+        return left[:30] != list(range(30))
+
+    until(cleaned, "gaps", patience(180))
     assert len(left) < n
     assert values(read(services, topic), 0)[-1] == b"%d" % (n - 1)
     assert offsets(read(services, topic, start={0: 1}, end={0: left[0]}), 0) == []
 
 
-async def until(tables: AsyncIterator[tuple[int, pa.Table]], count: int) -> Found:
+async def records(tables: AsyncIterator[tuple[int, pa.Table]], count: int) -> Found:
     """At least `count` records of a read without an end."""
     found: Found = {p: [] for p in range(PARTITIONS)}
     async for partition, table in tables:
@@ -258,7 +262,7 @@ def test_follows_what_comes(services: Services, topic: str) -> None:
 
             sending = asyncio.create_task(send())
             async with aclosing(reader.read(topic, start=start, max_wait=SHORT)) as tables:
-                found = await asyncio.wait_for(until(tables, 30), 20)
+                found = await asyncio.wait_for(records(tables, 30), PATIENCE)
             await sending
             return found
 
@@ -270,9 +274,22 @@ def through_proxy(services: Services, work: Callable[[FaultProxy, Reader], Await
 
     async def run() -> Any:
         async with fault_proxy(services.kafka) as proxy, Reader(proxy.servers, **options) as reader:
-            return await asyncio.wait_for(work(proxy, reader), 60)
+            return await asyncio.wait_for(work(proxy, reader), PATIENCE)
 
     return asyncio.run(run())
+
+
+def fetches(proxy: FaultProxy) -> asyncio.Event:
+    """Set when a reader has asked for records."""
+    asked = asyncio.Event()
+
+    def ask(request: Request) -> Request:
+        if request.api is FETCH:
+            asked.set()
+        return request
+
+    proxy.ask = ask
+    return asked
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -293,8 +310,8 @@ def test_connections_cut_anywhere_lose_and_repeat_nothing(services: Services, to
 def test_a_follower_outlives_a_cut(services: Services, topic: str) -> None:
     async def work(proxy: FaultProxy, reader: Reader) -> Found:
         tables = reader.read(topic, start=await reader.earliest(topic), max_wait=SHORT)
-        reading = asyncio.create_task(until(tables, 30))
-        await asyncio.sleep(0.3)
+        reading = asyncio.create_task(records(tables, 30))
+        await fetches(proxy).wait()
         proxy.cut()
         await asyncio.to_thread(write, services, topic, 30)
         found = await reading
@@ -308,7 +325,7 @@ def test_a_broker_that_never_answers_is_given_up_in_time(services: Services, top
     async def work(proxy: FaultProxy, reader: Reader) -> None:
         start = await reader.earliest(topic)
         proxy.hurt = lambda answer: b""
-        await until(reader.read(topic, start=start, max_wait=SHORT), 1)
+        await records(reader.read(topic, start=start, max_wait=SHORT), 1)
 
     limits = {"request_timeout": timedelta(milliseconds=300), "patience": timedelta(seconds=1)}
     with pytest.raises((RequestTimeout, ConnectionLost), match="did not answer"):
@@ -416,17 +433,16 @@ def test_a_topic_that_is_made_again_is_another_one(services: Services, make: Cal
     topic = make()
     admin = AdminClient({"bootstrap.servers": services.kafka})
 
-    async def work() -> None:
-        async with Reader(services.kafka) as reader:
-            tables = reader.read(topic, start=await reader.earliest(topic), max_wait=SHORT)
-            reading = asyncio.create_task(until(tables, 1))
-            await asyncio.sleep(0.3)
-            await asyncio.to_thread(admin.delete_topics([topic])[topic].result)
-            await asyncio.to_thread(make, topic)
-            await asyncio.wait_for(reading, 20)
+    async def work(proxy: FaultProxy, reader: Reader) -> None:
+        tables = reader.read(topic, start=await reader.earliest(topic), max_wait=SHORT)
+        reading = asyncio.create_task(records(tables, 1))
+        await fetches(proxy).wait()
+        await asyncio.to_thread(admin.delete_topics([topic])[topic].result)
+        await asyncio.to_thread(make, topic)
+        await reading
 
     with pytest.raises(TopicReplaced, match=f"topic {topic}.*from its beginning"):
-        asyncio.run(work())
+        through_proxy(services, work)
 
 
 def test_topics_go_by_name_where_they_have_no_id(

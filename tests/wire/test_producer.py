@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -15,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 from fault_proxy import Answer, Cut, FaultProxy, fault_proxy
 from kafka_topics import new_topic
+from waiting import PATIENCE, until
 
 from penstock.local.services import Services
 from penstock.wire.errors import ConnectionLost, DeliveryTimeout, InvalidTopic, MessageTooLarge, ProducerClosed
@@ -37,14 +37,18 @@ def read(servers: str, topic: str, least: int = 0) -> list[Message]:
     """All records of the topic, by partition and offset; waits until there are at least the given number."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": uuid.uuid4().hex, "check.crcs": True})
     try:
-        ends, deadline = {0: -1}, time.monotonic() + 30
-        while sum(ends.values()) < least:
-            assert time.monotonic() < deadline, ends
-            ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1] for p in range(4)}
+        ends: dict[int, int] = {}
+
+        def there() -> bool:
+            for p in range(4):
+                ends[p] = consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=PATIENCE)[1]
+            return sum(ends.values()) >= least
+
+        until(there, f"{least} records")
         consumer.assign([TopicPartition(topic, p, 0) for p in range(4)])
         found: list[Message] = []
         while len(found) < sum(ends.values()):
-            message = consumer.poll(10)
+            message = consumer.poll(PATIENCE)
             assert message is not None, f"{len(found)} of {ends} came"
             assert not message.error(), message.error()
             found.append(message)

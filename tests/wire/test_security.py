@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_cluster import KafkaCluster
 from kafka_topics import create_topics
 from secure_kafka import PASSWORD, certificate, secure_kafka
+from waiting import patience
 
 from penstock.wire import sasl
 from penstock.wire.broker_connection import BrokerConnection
@@ -173,7 +174,7 @@ def test_a_certificate_of_another_host(broker: KafkaCluster, topic: str, tries: 
 
 def test_the_wrong_protocol_for_a_port(broker: KafkaCluster, topic: str, tls: ssl.SSLContext) -> None:
     async def work(listener: str, tls: ssl.SSLContext | None) -> None:
-        limit = timedelta(milliseconds=300)
+        limit = timedelta(seconds=patience(2))
         async with Producer(broker.address(1, listener), tls=tls, delivery_timeout=limit) as producer:
             await producer.send(topic, b"")
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from kafka_topics import new_topic, new_topics
+from waiting import PATIENCE
 
 from penstock.kafka.record_view import iso_time
 from penstock.local.services import Services
@@ -161,7 +162,7 @@ def test_tail_follows_until_ctrl_c(services: Services, topic: str) -> None:
         write(services, topic, (1, 20, b"k", b"new"))
         assert tail.stdout.readline().endswith("\tk\tnew\n")
         tail.send_signal(signal.SIGINT)
-        assert tail.wait(10) == 130
+        assert tail.wait(PATIENCE) == 130
         assert (tail.stdout.read(), tail.stderr.read()) == ("", "")
     finally:
         tail.kill()
@@ -180,7 +181,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(services: Services, topic: st
     try:
         assert tail.stdout.readline()
         tail.stdout.close()
-        assert tail.wait(20) == 141
+        assert tail.wait(PATIENCE) == 141
         assert tail.stderr.read() == ""
     finally:
         tail.kill()

@@ -15,11 +15,12 @@ from fake_status import HOSTILE, Json, Made, pipeline, served, trace
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
 from playwright.sync_api import Browser, expect
+from waiting import patience
 from watched_page import watched
 
 expect.set_options(timeout=20_000)
 DRAWN = 4.0
-"""The most seconds to draw 200 boxes; alone on a machine, it takes a tenth of that."""
+"""The most seconds to draw 200 boxes; alone on a machine, they take a tenth of that."""
 PIPELINES, WIDTH = 11, 5
 BOXES = PIPELINES * (4 + 3 * WIDTH)
 """A table, its query, the state of it and the topic; then a query, a state and a sink each."""
@@ -56,7 +57,7 @@ def test_two_hundred_boxes_are_drawn_within_a_second_and_stay_when_numbers_chang
         expect(page.locator(".connection")).to_have_text("live")
         seconds, layout = page.evaluate(DRAW, BOXES)
         print(f"{BOXES} boxes: drawn in {seconds * 1000:.0f} ms, of which the layout {layout * 1000:.0f} ms")
-        assert seconds < DRAWN
+        assert seconds < patience(DRAWN)
         first = page.locator(".box").first
         place, clock = first.get_attribute("transform"), page.locator("footer").inner_text()
         expect(page.locator(".edge text").first).to_contain_text("/s")

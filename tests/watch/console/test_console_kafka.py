@@ -24,7 +24,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from console_process import ConsoleProcess, console
 from kafka_topics import messages, new_topic
 from pyspark.sql import SparkSession
-from waiting import until
+from waiting import patience, until
 
 from penstock import kafka, write
 from penstock.local.services import Services
@@ -371,7 +371,7 @@ def test_pages_that_are_left_do_not_keep_others_from_records(site: Site) -> None
         for _ in range(MOST_CALLS):
             with socket.create_connection(site.made.url.removeprefix("http://").split(":"), 60) as page:  # type: ignore[arg-type]
                 page.sendall(f"GET /api/topics/{topic}/records?filter=nothing HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-        until(lambda: _answers(site), "answer for another page", 5.0)
+        until(lambda: _answers(site), "answer for another page", patience(5.0))
 
 
 def letters(servers: str, topic: str, to: str, values: list[bytes], message: bytes = b"bad") -> None:

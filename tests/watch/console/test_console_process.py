@@ -19,14 +19,12 @@ import psutil
 import pytest
 import requests
 from console_process import ConsoleProcess, console, http_server, status
-from waiting import until
+from waiting import patience, until
 
 from penstock.watch.run_files import RunFile
 
-START, MEMORY = 1.0, 100 << 20
-"""Seconds until the first answer on a machine that has nothing else to do, and bytes."""
-BUSY = 5.0
-"""How much longer it may take on one that has."""
+MEMORY = 100 << 20
+"""Bytes."""
 
 
 def run_of(shown: Any, name: str) -> dict[str, Any]:
@@ -47,10 +45,11 @@ def test_it_starts_fast_and_takes_little_memory(tmp_path: Path) -> None:
     begun = time.monotonic()
     with console(tmp_path) as made:
         made.get("/api/overview")
-        took, memory = time.monotonic() - begun, psutil.Process(made.process.pid).memory_info().rss
+        took = time.monotonic() - begun
+        memory = psutil.Process(made.process.pid).memory_info().rss
         print(f"first answer after {took:.2f} s, {memory / 1e6:.0f} MB resident")
         loaded = _modules_of_start()
-    assert took < START * BUSY
+    assert took < patience(20)
     assert memory < MEMORY / 2
     assert not loaded & {"pyspark", "pyarrow", "numba", "pandas", "numpy"}
 
@@ -68,7 +67,7 @@ def test_it_ends_at_once_also_while_a_page_is_open(tmp_path: Path, number: signa
         begun = time.monotonic()
         made.process.send_signal(number)
         assert made.process.wait(30) == 0
-        assert time.monotonic() - begun < BUSY
+        assert time.monotonic() - begun < patience(20)
     assert made.errors.read_text() == ""
 
 
@@ -192,7 +191,7 @@ def _events(page: requests.Response) -> Iterator[tuple[str, Any]]:
             yield id, json.loads(line[6:])
 
 
-def test_a_run_that_is_killed_is_seen_within_3_seconds(tmp_path: Path) -> None:
+def test_a_run_that_is_killed_is_seen_within_seconds(tmp_path: Path) -> None:
     code = """
 import sys
 from console_process import http_server, status
@@ -216,7 +215,7 @@ with http_server({"GET /status": status()}) as made:
                 killed = time.monotonic()
                 run.wait()
                 shown = next(data for _, data in events if run_of(data, "orders")["state"] == "stopped")
-                assert time.monotonic() - killed < 3.0
+                assert time.monotonic() - killed < patience(10)
                 assert not run_of(shown, "orders")["reachable"]
                 (problem,) = shown["problems"]
                 assert (problem["severity"], problem["what"]) == ("stopped", "orders: its process has ended")

@@ -1,0 +1,141 @@
+"""No test depends on how fast the machine is: bounds on time come from `patience`, and no test sleeps until it is so.
+
+A test that measures a time and compares it with a number fails on a busy machine. What a test promises about time is
+either a count (of requests, of rows, of tries), a growth (`growth.assert_linear`), or a bound for something that would
+never end otherwise (`waiting.patience`). Figures belong to benchmarks/.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+CLOCKS = {"monotonic", "perf_counter", "process_time", "thread_time", "time"}
+CLOCKS |= {f"{name}_ns" for name in CLOCKS}
+SCALED = {"patience", "PATIENCE"}
+# Outside of loops, what sleeps in these files is no wait for something else, and why.
+SLEEPS = {
+    "ingest/test_replay.py": "nothing may happen meanwhile",
+    "kafka/test_kafka_stream.py": "times of records are whole milliseconds",
+    "table/test_globals.py": "stands for a source in which nothing happens any more",
+    "wire/test_closed.py": "whatever has been sent by then, the close is correct",
+}
+# Programs, which have bounds of their own.
+PROGRAMS = {"fuzz"}
+FILES = [file for file in sorted(TESTS.rglob("*.py")) if file.relative_to(TESTS).parts[0] not in PROGRAMS]
+
+
+def reads_clock(node: ast.AST) -> bool:
+    """Whether a clock of Python's module `time` is read inside."""
+    return any(
+        isinstance(one, ast.Call)
+        and isinstance(one.func, ast.Attribute)
+        and one.func.attr in CLOCKS
+        and isinstance(one.func.value, ast.Name)
+        and one.func.value.id == "time"
+        for one in ast.walk(node)
+    )
+
+
+def names(node: ast.AST) -> set[str]:
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+
+
+def is_number(node: ast.AST) -> bool:
+    """A literal or a constant, or made of them."""
+    parts = [one for one in ast.walk(node) if isinstance(one, (ast.Constant, ast.Name, ast.Call))]
+    return all(isinstance(one, ast.Constant) or (isinstance(one, ast.Name) and one.id.isupper()) for one in parts)
+
+
+def is_scaled(node: ast.AST) -> bool:
+    return bool(names(node) & SCALED)
+
+
+def durations(function: ast.AST) -> set[str]:
+    """Names for the difference of two times."""
+    return {
+        name
+        for one in ast.walk(function)
+        if isinstance(one, ast.Assign) and is_duration(one.value, set())
+        for target in one.targets
+        for name in names(target)
+    }
+
+
+def is_duration(node: ast.AST, named: set[str]) -> bool:
+    subtractions = [one for one in ast.walk(node) if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Sub)]
+    return any(map(reads_clock, subtractions)) or bool(names(node) & named)
+
+
+def bounds(tree: ast.AST) -> Iterator[int]:
+    """The lines where a measured time has to be below a number, or a deadline is a number of seconds away."""
+    for function in (one for one in ast.walk(tree) if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))):
+        named = durations(function)
+        for node in ast.walk(function):
+            if isinstance(node, ast.Compare):
+                sides = [node.left, *node.comparators]
+                for left, op, right in zip(sides, node.ops, sides[1:], strict=False):
+                    less, more = (left, right) if isinstance(op, (ast.Lt, ast.LtE)) else (right, left)
+                    ordered = isinstance(op, (ast.Lt, ast.LtE, ast.Gt, ast.GtE))
+                    if ordered and is_duration(less, named) and is_number(more) and not is_scaled(more):
+                        yield node.lineno
+            elif isinstance(node, ast.Assign) and "deadline" in set().union(*map(names, node.targets)):
+                sums = [one for one in ast.walk(node.value) if isinstance(one, ast.BinOp) and reads_clock(one.left)]
+                if any(is_number(one.right) and not is_scaled(one.right) for one in sums):
+                    yield node.lineno
+
+
+def sleeps(tree: ast.AST) -> Iterator[int]:
+    """The lines that sleep outside of a loop; a sleep of zero lets other tasks run."""
+    loops = [one for one in ast.walk(tree) if isinstance(one, (ast.While, ast.For, ast.AsyncFor))]
+    inside = {id(one) for loop in loops for one in ast.walk(loop)}
+    for one in ast.walk(tree):
+        if isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute) and one.func.attr == "sleep":
+            zero = isinstance(one.args[0], ast.Constant) and one.args[0].value == 0
+            if not zero and id(one) not in inside:
+                yield one.lineno
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(TESTS)))
+def test_no_bound_on_time_is_a_number(file: Path) -> None:
+    assert list(bounds(ast.parse(file.read_text()))) == []
+
+
+def test_no_test_sleeps_until_something_has_happened() -> None:
+    found = {str(file.relative_to(TESTS)) for file in FILES if list(sleeps(ast.parse(file.read_text())))}
+    assert found == SLEEPS.keys()
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        "assert time.monotonic() - began < 0.2",
+        "took = time.perf_counter() - began\n    assert took <= 0.05",
+        "assert 0.4 < until - time.monotonic() <= 1.0",
+        "assert SLOWEST > time.process_time() - began",
+        "deadline = time.monotonic() + 30",
+    ],
+)
+def test_bounds_that_are_numbers_are_found(bound: str) -> None:
+    assert list(bounds(ast.parse(f"def test() -> None:\n    {bound}")))
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        "assert time.monotonic() - began < patience(20)",
+        "assert time.monotonic() - began > 0.2",
+        "deadline = time.monotonic() + PATIENCE",
+        "assert len(found) < 30",
+    ],
+)
+def test_other_comparisons_are_not(bound: str) -> None:
+    assert not list(bounds(ast.parse(f"def test() -> None:\n    {bound}")))
+
+
+def test_sleeps_are_found() -> None:
+    assert list(sleeps(ast.parse("time.sleep(0.3)\nawait_(asyncio.sleep(0))\nwhile x():\n    time.sleep(0.1)"))) == [1]
