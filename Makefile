@@ -1,9 +1,13 @@
-# make setup   a virtual environment with everything, the jars and the plugin; make test, check and bench do it first
+# make setup   a virtual environment with everything, the jars and the plugin; the targets below do it first
 # make demo    ARGS="--seconds 60 --rate 3000"
-# make test    ARGS="tests/local -k jars"; make test-all also kills servers, in minutes
-# make browser  a Chromium for the tests of the console's page, unpacked into the cache, where none is installed
+# make test    ARGS="tests/local -k jars"; what fails runs once more
+# make test-all   also kills servers, in minutes
+# make browser    a Chromium for the tests of the console's page, unpacked into the cache, where none is installed
+# make check   ruff, mypy and the rules of imports
 # make docs    the site of docs/, with search and the reference of the public names, in docs/build/html
-# make fuzz    ARGS="--minutes 30"   every decoder of bytes from outside under random and damaged input
+# make changes    what will be the next section of CHANGELOG.md
+# make release-notes   VERSION=0.1.0; moves the files of changes/ into CHANGELOG.md
+# make fuzz    ARGS="--minutes 30"; every decoder of bytes from outside under random and damaged input
 # make bench   ARGS="--json results.json"
 # make bench-wire   the Kafka client in the table that the authors of Seastar's published, measured here
 
@@ -18,7 +22,7 @@ PYTEST = $(BIN)/python scripts/attempts.py --numprocesses=2 --dist=loadfile --no
 # What does not depend on each other is fetched, compiled and built at the same time.
 MAKEFLAGS += --jobs=3
 
-.PHONY: setup demo test test-all browser check docs fuzz bench bench-wire
+.PHONY: setup help demo test test-all browser check docs changes release-notes fuzz bench bench-wire
 
 setup: .venv/fetched .venv/compiled $(PLUGIN)
 
@@ -49,6 +53,9 @@ $(PLUGIN): .venv/installed $(shell find cassandra -type f)
 	$(BIN)/python cassandra/build.py
 	@touch $@
 
+help:
+	@sed -n 's/^# //p; /^$$/q' Makefile
+
 demo: .venv/fetched-for-demo .venv/compiled-for-demo $(PLUGIN)
 	$(BIN)/penstock demo $(ARGS)
 
@@ -70,6 +77,13 @@ check: setup
 docs: .venv/installed
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --builder html docs docs/build/html
 	@echo "docs/build/html/index.html"
+
+changes: .venv/installed
+	@$(BIN)/towncrier build --draft --version next
+
+release-notes: .venv/installed
+	@test -n "$(VERSION)" || { echo "which version? make release-notes VERSION=0.1.0"; exit 1; }
+	$(BIN)/towncrier build --version $(VERSION)
 
 fuzz: setup
 	cd tests && ../$(BIN)/python -m fuzz $(ARGS)

@@ -5,6 +5,8 @@ Nothing is loaded from the network, neither to build the site nor to read it.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -51,5 +53,14 @@ def first_page(app: Sphinx, page: str, text: list[str]) -> None:
         text[0] = f"{readme}\n{text[0]}"
 
 
+def changes(app: Sphinx, page: str, text: list[str]) -> None:
+    """The page of changes has those of the next release, from the files of changes/, before the others."""
+    if page == "changelog":
+        command = [sys.executable, "-m", "towncrier", "build", "--draft", "--version", __version__, "--dir", str(ROOT)]
+        draft = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        text[0] = f"# Changelog\n\n{draft}\n{text[0]}"
+
+
 def setup(app: Sphinx) -> None:
     app.connect("source-read", first_page)
+    app.connect("source-read", changes)
