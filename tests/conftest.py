@@ -81,6 +81,16 @@ def _lines_as_before() -> Iterator[None]:
     logger.setLevel(level)
 
 
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> Iterator[None]:
+    """Commands that run in this process hear signals during their own test only: Ctrl-C ends the tests after it."""
+    numbers = signal.SIGTERM, signal.SIGINT
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
 @pytest.fixture(scope="session")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     """A running Kafka and Cassandra."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,10 +26,8 @@ def own_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def penstock(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Ran]]:
-    """Runs a command; signals have their handlers back afterwards."""
-    numbers = signal.SIGTERM, signal.SIGINT
-    before = [signal.getsignal(number) for number in numbers]
+def penstock(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """Runs a command."""
 
     def run(*words: object) -> Ran:
         try:
@@ -40,6 +37,4 @@ def penstock(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Ran]]
         said = capsys.readouterr()
         return Ran(code, said.out, said.err)
 
-    yield run
-    for number, handler in zip(numbers, before, strict=True):
-        signal.signal(number, handler)
+    return run

@@ -183,7 +183,7 @@ def test_it_ends_with_ctrl_c(clicks: DataFrame, tmp_path: Path) -> None:
     user = threading.Thread(target=interrupt)
     user.start()
     with pytest.raises(KeyboardInterrupt):
-        ps.preview(waiting(clicks, started), timeout="10 minutes")
+        ps.preview(waiting(clicks, started), timeout="2 minutes")
     user.join()
 
 

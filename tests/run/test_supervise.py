@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -57,15 +57,6 @@ class Running:
         PipelineRun(Waiting(self.wait), no_spark, nowhere, self.stop, Said(self.said, self.faults)).supervise()
 
 
-@pytest.fixture
-def handlers() -> Iterator[None]:
-    """Restores the signal handlers."""
-    before = {number: signal.getsignal(number) for number in ENDING}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
 def for_the_database(begun: Callable[[], None]) -> None:
     def call() -> None:
         begun()
@@ -79,7 +70,6 @@ def for_something_else(begun: Callable[[], None]) -> None:
     pytest.fail("the wait goes on")
 
 
-@pytest.mark.usefixtures("handlers")
 @pytest.mark.parametrize("wait", [for_the_database, for_something_else])
 @pytest.mark.parametrize("number", ENDING)
 def test_a_signal_ends_a_pipeline_that_waits(
