@@ -40,7 +40,7 @@ def test_the_counts_of_clicks(services: Services, tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("KAFKA", services.kafka)
     notebook = nbformat.read(ROOT / "examples/06_windows.ipynb", as_version=4)
     notebook.cells.insert(-1, nbformat.v4.new_code_cell("print(latest.sum().sum(), len(latest), spark.streams.active)"))
-    client = NotebookClient(notebook, timeout=PATIENCE, resources={"metadata": {"path": str(tmp_path)}})
+    client = NotebookClient(notebook, timeout=int(PATIENCE), resources={"metadata": {"path": str(tmp_path)}})
     client.execute()
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert "400 12 []" in [output.text.strip() for output in outputs if output.get("name") == "stdout"]

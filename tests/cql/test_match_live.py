@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -126,9 +128,11 @@ def test_what_is_seen_again_and_again_stays_listed(
     made = matcher(empty, fresh=0.0)
     few, many = [(f"c{n}", None, "few") for n in range(4)], [(f"d{n}", None, "many") for n in range(9)]
     run(made, few + many)
-    real = IdTables.links
+    real, now = IdTables.links, time.monotonic()
     monkeypatch.setattr(IdTables, "links", lambda *args: aged(real(*args), left))
-    for _ in range(20):
+    for number in range(1, 20):
+        at = now + number * (1 - left) * made.ttl
+        monkeypatch.setattr(id_store, "time", SimpleNamespace(monotonic=lambda at=at: at, time_ns=time.time_ns))
         before = write_times(cql, empty)
         found = run(made, few + many)
         counts = [len([value for _, some in row["person_ids"] for value in some]) for row in found]
