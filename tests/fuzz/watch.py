@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from waiting import patience
+
 from .runner import CORPUS, MOST_FINDINGS, Slate
 
 ENDLESS = 2**62
@@ -83,8 +85,17 @@ def run(
     report = Report(name, seed)
     began, first = time.monotonic(), -ENDLESS
     cases.mkdir(parents=True, exist_ok=True)
-    while first < inputs and len(report.findings) < MOST_FINDINGS and (left := began + seconds - time.monotonic()) > 0:
-        arguments = ["--seed", str(seed), "--first", str(first), "--inputs", str(inputs), "--seconds", str(left)]
+    while first < inputs and len(report.findings) < MOST_FINDINGS and (now := time.monotonic()) < began + seconds:
+        arguments = [
+            "--seed",
+            str(seed),
+            "--first",
+            str(first),
+            "--inputs",
+            str(inputs),
+            "--seconds",
+            str(began + seconds - now),
+        ]
         ended_by, slate, found = _process(report, arguments, env or {})
         for one in found:
             _add(report, cases, one["number"], one["wrong"], bytes.fromhex(one["input"]))
@@ -141,7 +152,7 @@ def _watch(process: subprocess.Popen[bytes], slate: Slate) -> str:
         slate.look()
         if slate.number != number or not slate.busy:
             since, cpu, number = time.monotonic(), _cpu(process.pid), slate.number
-        elif _cpu(process.pid) - cpu > ENDLESS_CPU or time.monotonic() - since > SILENCE:
+        elif _cpu(process.pid) - cpu > patience(ENDLESS_CPU) or time.monotonic() - since > patience(SILENCE):
             process.kill()
             process.wait()
             return f"Hang: no end after {time.monotonic() - since:.0f} s"

@@ -24,7 +24,7 @@ from watched_page import Watched, watched
 from penstock.local.services import Services
 
 pytestmark = pytest.mark.services
-expect.set_options(timeout=20_000)
+expect.set_options(timeout=patience(20) * 1000)
 DRAWN = 3.0
 """The most seconds to read and draw 500 more messages; alone on a machine, it takes a tenth of that."""
 
@@ -66,7 +66,7 @@ def seen(browser: Browser, server: Console) -> Iterator[Watched]:
 
 
 PAGES = {
-    "#/": "orders_by_city_1 is 42.0 s behind",
+    "#/": "orders_by_city_0 is 42.0 s behind",
     "#/?node=topic%3Ashop.orders&near=1": "Neighbours only",
     "#/pipelines/orders": "The slowest batches as a table",
     "#/pipelines/payments": "step_51",
