@@ -86,7 +86,7 @@ release-notes: .venv/installed
 	$(BIN)/towncrier build --version $(VERSION)
 
 fuzz: setup
-	cd tests && PYTHONPATH=support ../$(BIN)/python -m fuzz $(ARGS)
+	cd tests && ../$(BIN)/python -m fuzz $(ARGS)
 
 bench: setup
 	@set -e; for file in benchmarks/[a-z]*.py; do echo "$$file"; $(BIN)/python $$file $(ARGS); done

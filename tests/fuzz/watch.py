@@ -20,9 +20,9 @@ from .runner import CORPUS, MOST_FINDINGS, Slate
 
 ENDLESS = 2**62
 ENDLESS_CPU = 120.0
-"""CPU seconds after which an input is taken to have no end: at its first use, code may have to be compiled."""
+"""CPU seconds on a quiet machine after which an input is taken to have no end: its first use may compile code."""
 SILENCE = 300.0
-"""Seconds of an input, however little CPU it gets."""
+"""Seconds of an input on a quiet machine, however little CPU it gets."""
 LOOK = 0.1
 TESTS = CORPUS.parents[1]
 PACKAGE = CORPUS.parent.name
@@ -86,16 +86,8 @@ def run(
     began, first = time.monotonic(), -ENDLESS
     cases.mkdir(parents=True, exist_ok=True)
     while first < inputs and len(report.findings) < MOST_FINDINGS and (now := time.monotonic()) < began + seconds:
-        arguments = [
-            "--seed",
-            str(seed),
-            "--first",
-            str(first),
-            "--inputs",
-            str(inputs),
-            "--seconds",
-            str(began + seconds - now),
-        ]
+        left = began + seconds - now
+        arguments = ["--seed", str(seed), "--first", str(first), "--inputs", str(inputs), "--seconds", str(left)]
         ended_by, slate, found = _process(report, arguments, env or {})
         for one in found:
             _add(report, cases, one["number"], one["wrong"], bytes.fromhex(one["input"]))

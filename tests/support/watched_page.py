@@ -9,11 +9,14 @@ from importlib.resources import files
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, ViewportSize
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, ViewportSize, expect
+from waiting import patience
 
 AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text()
 WIDE, NARROW = 1280, 390
 HEIGHT = 900
+
+expect.set_options(timeout=patience(20) * 1000)  # milliseconds, of each `expect` in this process
 
 
 @dataclass

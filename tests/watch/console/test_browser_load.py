@@ -18,7 +18,6 @@ from playwright.sync_api import Browser, expect
 from waiting import patience
 from watched_page import watched
 
-expect.set_options(timeout=patience(20) * 1000)
 DRAWN = 4.0
 """The most seconds to draw 200 boxes; alone on a machine, they take a tenth of that."""
 PIPELINES, WIDTH = 11, 5

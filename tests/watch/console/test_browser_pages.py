@@ -24,7 +24,6 @@ from watched_page import Watched, watched
 from penstock.local.services import Services
 
 pytestmark = pytest.mark.services
-expect.set_options(timeout=patience(20) * 1000)
 DRAWN = 3.0
 """The most seconds to read and draw 500 more messages; alone on a machine, it takes a tenth of that."""
 
