@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
 MOST = 10
 """So many failed tests run a second time."""
+SHOWN = 25
+"""So many files are named with their time."""
 
 
 class FailedTests:
@@ -28,10 +31,25 @@ class FailedTests:
             self.names[report.nodeid] = None
 
 
+class FileTimes:
+    """The seconds that the tests of each file took with their fixtures, shown at the end."""
+
+    def __init__(self) -> None:
+        self.seconds: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[report.nodeid.partition("::")[0]] += report.duration
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        terminalreporter.section(f"slowest of {len(self.seconds)} files, of {self.seconds.total():.0f} s")
+        for file, seconds in self.seconds.most_common(SHOWN):
+            terminalreporter.line(f"{seconds:7.1f} s  {file}")
+
+
 def run(arguments: list[str]) -> int:
     """Run pytest with `arguments`, and what failed once more; returns pytest's exit code."""
     failed = FailedTests()
-    code = int(pytest.main(arguments, plugins=[failed]))
+    code = int(pytest.main(arguments, plugins=[failed, FileTimes()]))
     if code != pytest.ExitCode.TESTS_FAILED or not failed.names:
         return code
     if len(failed.names) > MOST:

@@ -84,6 +84,7 @@ def threes() -> type[DataSource]:
 
 
 @pytest.mark.kill
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
 def test_spark_starts_a_daemon_again_that_ended_because_it_was_idle(spark: SparkSession) -> None:
     def daemons() -> list[int]:

@@ -113,6 +113,7 @@ def test_what_spark_s_processes_say_is_in_the_log_and_counted(running: Running) 
 
 
 @pytest.mark.kill
+@pytest.mark.slow
 def test_a_task_whose_worker_was_killed_shows_the_fault_until_it_works_again(
     running: Running, cql: Any, tables: Any, config: dict[str, str]
 ) -> None:

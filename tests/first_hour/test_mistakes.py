@@ -51,7 +51,7 @@ def lacking(user: User, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def _case(mistake: Mistake) -> Any:
-    return pytest.param(mistake, id=mistake.name, marks=pytest.mark.kill if mistake.spark else ())
+    return pytest.param(mistake, id=mistake.name, marks=[pytest.mark.kill, pytest.mark.slow] if mistake.spark else ())
 
 
 @pytest.mark.parametrize("mistake", [*map(_case, MISTAKES)])

@@ -14,6 +14,7 @@ LONGEST = 60.0
 
 
 @pytest.mark.kill
+@pytest.mark.slow
 def test_the_commands_of_the_documents_work_in_their_order(tmp_path: Path) -> None:
     script = Path(__file__).with_name("user.py")
     words = [sys.executable, str(script), "--no-mistakes", "--json", str(tmp_path / "told.json")]

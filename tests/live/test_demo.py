@@ -37,6 +37,7 @@ def test_all_parts_are_killed_in_one_run(tmp_path: Path) -> None:
     assert left(tmp_path / "root") == {}
 
 
+@pytest.mark.slow
 def test_the_metrics_of_the_pipeline_tell_the_delays_that_the_proof_finds(tmp_path: Path) -> None:
     result = tmp_path / "demo.json"
     demo = start(tmp_path / "root", "--seconds", "8", "--rate", "300", "--json", str(result))
@@ -57,6 +58,7 @@ PHASES: dict[str, Callable[[Path], bool]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "phase"),
     [(signal.SIGTERM, "services are starting"), (signal.SIGINT, "writes are under way")],
@@ -73,6 +75,7 @@ def test_a_signal_leaves_no_process(number: signal.Signals, phase: str, tmp_path
     assert left(root) == {}
 
 
+@pytest.mark.slow
 def test_a_killed_demo_takes_its_own_processes_with_it_and_the_next_one_cleans_up(tmp_path: Path) -> None:
     root = tmp_path / "root"
     demo = start(root, "--seconds", "60", "--rate", "200")

@@ -18,6 +18,7 @@ COUNTS = ("lost", "duplicated", "wrong")
 
 
 @pytest.mark.kill
+@pytest.mark.slow
 def test_parts_killed_in_the_middle(tmp_path: Path) -> None:
     root, result = tmp_path / "root", tmp_path / "demo.json"
     breaks = ("--break", "ingest", "--break", "first-hop", "--break", "worker")

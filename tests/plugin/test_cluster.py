@@ -24,7 +24,7 @@ from penstock.cdc.cdc_options import settings
 from penstock.cdc.generations import Generations, Span
 from penstock.cdc.log_pages import span_queries
 
-pytestmark = pytest.mark.kill
+pytestmark = [pytest.mark.kill, pytest.mark.slow]
 
 KEYSPACE = "three"
 TABLE = (

@@ -189,6 +189,7 @@ def own_kafka(tmp_path: Path) -> Iterator[tuple[Path, str]]:
 
 
 @pytest.mark.kill
+@pytest.mark.slow
 def test_a_killed_broker_is_seen_within_seconds_and_so_is_its_return(
     tmp_path: Path, own_kafka: tuple[Path, str]
 ) -> None:
@@ -222,6 +223,7 @@ def test_a_killed_broker_is_seen_within_seconds_and_so_is_its_return(
 
 
 @pytest.mark.kill
+@pytest.mark.slow
 def test_a_run_goes_on_after_all_its_python_processes_were_killed(tmp_path: Path, services: Services) -> None:
     topic = f"meters-{uuid.uuid4().hex[:8]}"
     with new_topics(services.kafka, [topic, f"{topic}-out"], 1):

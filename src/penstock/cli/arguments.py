@@ -97,6 +97,17 @@ def add_target(parser: ArgumentParser) -> None:
     parser.add_argument("target", metavar="FILE.py:PIPELINE", help="the file and the function marked with @pipeline")
 
 
+def add_wait(parser: ArgumentParser) -> None:
+    """Add `--wait`: the seconds that servers may take to answer."""
+    parser.add_argument(
+        "--wait",
+        type=positive,
+        default=20,
+        metavar="SECONDS",
+        help="how long servers may take to answer (default: %(default)s)",
+    )
+
+
 def add_allow_host(parser: ArgumentParser) -> None:
     """Add `--allow-host`: names by which callers may address a server, besides the default ones."""
     parser.add_argument(

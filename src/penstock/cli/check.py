@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from penstock import real_time
 from penstock.checkpoint.checkpoint_folder import store_of
 from penstock.checkpoint.identity import of_query, require_own
-from penstock.cli.arguments import add_checkpoints, add_target, positive
+from penstock.cli.arguments import add_checkpoints, add_target, add_wait, positive
 from penstock.cli.pipeline_file import lacks_session, load
 from penstock.cli.run import CORES, SLOTS
 from penstock.errors import PenstockError
@@ -28,8 +28,6 @@ from penstock.run.pipeline import Pipeline
 from penstock.session import end, session_of_program
 from penstock.signals import Stopped, ended_by
 
-WAIT = 20
-
 
 def add(parser: ArgumentParser) -> None:
     add_target(parser)
@@ -40,13 +38,7 @@ def add(parser: ArgumentParser) -> None:
         metavar="N",
         help=f"cores that the run will have (default: {CORES}; in real-time mode {SLOTS})",
     )
-    parser.add_argument(
-        "--wait",
-        type=positive,
-        default=WAIT,
-        metavar="SECONDS",
-        help="how long servers may take to answer (default: %(default)s)",
-    )
+    add_wait(parser)
     parser.add_argument("--json", action="store_true", help="print JSON, one object per query")
     parser.set_defaults(run=run)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from argparse import ArgumentParser, Namespace
 
-from penstock.cli.arguments import add_target, positive
-from penstock.cli.check import WAIT, load_without_spark, queries_within
+from penstock.cli.arguments import add_target, add_wait
+from penstock.cli.check import load_without_spark, queries_within
 from penstock.cli.output import printable, to_pipe
 from penstock.cli.pipeline_file import load
 from penstock.cli.run import SLOTS
@@ -24,13 +24,7 @@ def add(parser: ArgumentParser) -> None:
         default=TEXT,
         help="text for a terminal, a Mermaid diagram for Markdown, or JSON (default: %(default)s)",
     )
-    parser.add_argument(
-        "--wait",
-        type=positive,
-        default=WAIT,
-        metavar="SECONDS",
-        help="how long servers may take to answer (default: %(default)s)",
-    )
+    add_wait(parser)
     parser.set_defaults(run=run)
 
 

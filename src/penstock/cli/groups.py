@@ -8,10 +8,10 @@ import json
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from penstock.cli.arguments import add_command
-from penstock.cli.kafka_commands import add_brokers, confirm, opened, run_action, unknown
+from penstock.cli.kafka_commands import add_action, confirm, opened, run_action, unknown
 from penstock.cli.output import aligned, printable
 from penstock.delivery import is_marker_group
 from penstock.errors import PenstockError
@@ -60,24 +60,16 @@ class Lag:
 
 def add(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    listing = _action(actions, "list", "list all groups: state, topics and lag", _list)
-    describing = _action(
-        actions, "describe", "show a group: its position and lag in each partition, its members", _describe
-    )
-    deleting = _action(actions, "delete", "delete a group and its offsets", _delete)
+    action = partial(add_action, actions, EXAMPLES)
+    listing = action("list", "list all groups: state, topics and lag", _list)
+    describing = action("describe", "show a group: its position and lag in each partition, its members", _describe)
+    deleting = action("delete", "delete a group and its offsets", _delete)
     for one in (describing, deleting):
         one.add_argument("group", metavar="GROUP")
     for one, line in ((listing, "also list"), (deleting, "delete even one of")):
         one.add_argument("--markers", action="store_true", help=f"{line} the groups of exactly-once markers")
     deleting.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     parser.set_defaults(run=run_action)
-
-
-def _action(actions: Any, name: str, line: str, act: Any) -> argparse.ArgumentParser:
-    parser = add_command(actions, name, line, *EXAMPLES[name])
-    add_brokers(parser)
-    parser.set_defaults(act=act)
-    return parser
 
 
 async def _list(args: argparse.Namespace, brokers: Brokers) -> None:

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from penstock.cli import services
-from penstock.cli.arguments import add_command_config, servers
+from penstock.cli.arguments import add_command, add_command_config, servers
 from penstock.cli.command_config import security
 from penstock.cli.output import to_pipe
 from penstock.errors import PenstockError
@@ -43,6 +43,16 @@ def add_brokers(parser: argparse.ArgumentParser) -> None:
     add_command_config(parser)
     services.add_root(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+
+
+def add_action(
+    actions: Any, examples: dict[str, tuple[str, ...]], name: str, line: str, act: Any
+) -> argparse.ArgumentParser:
+    """Add an action of a command about Kafka, which `run_action` runs; `examples` has those of each action."""
+    parser = add_command(actions, name, line, *examples[name])
+    add_brokers(parser)
+    parser.set_defaults(act=act)
+    return parser
 
 
 def brokers(args: argparse.Namespace) -> Brokers:

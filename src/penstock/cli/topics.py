@@ -8,13 +8,14 @@ import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.cli import topic_tail
-from penstock.cli.arguments import add_command, positive
-from penstock.cli.kafka_commands import MOST_DECOMPRESSED, add_brokers, confirm, near, opened, run_action, unknown
+from penstock.cli.arguments import positive
+from penstock.cli.kafka_commands import MOST_DECOMPRESSED, add_action, confirm, near, opened, run_action, unknown
 from penstock.cli.output import aligned
 from penstock.errors import PenstockError
 from penstock.kafka.brokers import Brokers
@@ -46,14 +47,14 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 def add(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    _action(actions, "list", "list all topics and their number of partitions", _list)
-    describing = _action(actions, "describe", "show a topic: partitions, replicas, offsets, settings, sizes", _describe)
-    creating = _action(actions, "create", "create a topic", _create)
-    altering = _action(actions, "alter", "change the settings of a topic, or give it more partitions", _alter)
-    deleting = _action(actions, "delete", "delete topics and their records", _delete)
-    counting = _action(actions, "count", "count the records of a topic by reading them", _count)
-    tail = _action(
-        actions,
+    action = partial(add_action, actions, EXAMPLES)
+    action("list", "list all topics and their number of partitions", _list)
+    describing = action("describe", "show a topic: partitions, replicas, offsets, settings, sizes", _describe)
+    creating = action("create", "create a topic", _create)
+    altering = action("alter", "change the settings of a topic, or give it more partitions", _alter)
+    deleting = action("delete", "delete topics and their records", _delete)
+    counting = action("count", "count the records of a topic by reading them", _count)
+    tail = action(
         "tail",
         "show the last records, then new records, until Ctrl-C; wait for a topic that does not exist",
         topic_tail.act,
@@ -83,13 +84,6 @@ def add(parser: argparse.ArgumentParser) -> None:
         _add_reading(one)
     topic_tail.add_options(tail)
     parser.set_defaults(run=run_action)
-
-
-def _action(actions: Any, name: str, line: str, act: Any) -> argparse.ArgumentParser:
-    parser = add_command(actions, name, line, *EXAMPLES[name])
-    add_brokers(parser)
-    parser.set_defaults(act=act)
-    return parser
 
 
 def _add_reading(parser: argparse.ArgumentParser) -> None:
