@@ -40,7 +40,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     address = os.environ.get(SERVER)
     try:
         made = fork_server.start(tmp_path_factory.mktemp("programs"), idle=0.5)
-        answers()
+        refused()
         yield made
     finally:
         fork_server.end()
@@ -50,11 +50,15 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             os.environ[SERVER] = address
 
 
-def answers() -> None:
-    """Wait until the server has loaded what it shares: a client that waits too long runs Python itself."""
+def refused(sent: bytes = b"") -> None:
+    """Send what is no request: an answer shows that the server has loaded what it shares.
+
+    A client that waits too long runs Python itself.
+    """
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(PATIENCE)
         client.connect(os.environ[SERVER])
+        socket.send_fds(client, [sent], [0, 1, 2]) if sent else None
         client.shutdown(socket.SHUT_WR)
         with suppress(ConnectionResetError):
             assert client.recv(1) == b""
@@ -150,13 +154,7 @@ def test_who_stands_for_a_process_ends_with_it(program: Path, module: Callable[[
 
 @pytest.mark.parametrize("sent", [b"", b"\0\0", b"\xff" * 8, b"\0\0\0\4abc", b"\0\0\0\4a\0b\0", b"\0\0\0\3\x009\0"])
 def test_what_is_no_request_ends_its_own_connection(program: Path, sent: bytes) -> None:
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(os.environ[SERVER])
-        socket.send_fds(client, [sent], [0, 1, 2]) if sent else None
-        client.shutdown(socket.SHUT_WR)
-        client.settimeout(PATIENCE)
-        with suppress(ConnectionResetError):
-            assert client.recv(1) == b""
+    refused(sent)
     assert subprocess.check_output([program, "-m", "calendar", "2026"])
 
 
