@@ -56,6 +56,30 @@ def ended_by(event: Event) -> Iterator[None]:
         _end.reset(before)
 
 
+@contextmanager
+def kept_interrupt() -> Iterator[Event]:
+    """Ctrl-C sets the event, and a second one raises `KeyboardInterrupt`; only in the main thread.
+
+    PySpark's handler calls the JVM. If the main thread is within such a call itself, both use one connection: the
+    answers change places, and the call fails with an error that does not tell of Ctrl-C.
+    """
+    asked = Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def heard(number: int, frame: object) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = signal.signal(signal.SIGINT, heard)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def pause(seconds: float) -> None:
     """Sleep; raises `Stopped` if this thread's work must end."""
     event = _end.get()

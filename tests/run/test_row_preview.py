@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import signal
+import sys
 import tempfile
 import threading
 import time
@@ -24,6 +27,7 @@ import penstock as ps
 from penstock import cdc, kafka, window
 from penstock.errors import PenstockError
 from penstock.local.services import Services
+from penstock.signals import kept_interrupt
 from penstock.table import Table
 
 CLICK = "user string, page string NOT NULL, ts timestamp"
@@ -184,6 +188,27 @@ def test_it_ends_with_ctrl_c(clicks: DataFrame, tmp_path: Path) -> None:
     user.start()
     with pytest.raises(KeyboardInterrupt):
         ps.preview(waiting(clicks, started), timeout="2 minutes")
+    user.join()
+
+
+def test_ctrl_c_comes_while_the_jvm_is_asked(spark: SparkSession) -> None:
+    main, jvm = threading.main_thread().ident, spark.sparkContext._jvm
+
+    def waits_for_answer() -> bool:
+        return sys._current_frames()[main or 0].f_code.co_name == "readinto"
+
+    def interrupt() -> None:
+        until(waits_for_answer, "call into the JVM")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    user = threading.Thread(target=interrupt)
+    with kept_interrupt() as interrupted:
+        user.start()
+        while not interrupted.is_set():
+            jvm.java.lang.Thread.sleep(100)  # type: ignore[union-attr]
+        assert jvm.java.lang.Integer.toString(7) == "7"  # type: ignore[union-attr]
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
     user.join()
 
 

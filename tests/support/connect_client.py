@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
-from waiting import PATIENCE
+from waiting import until
 
 import penstock as ps
 from penstock import cdc, cql, files, join, kafka, segment, table, window
@@ -26,7 +26,8 @@ from penstock.table import Table
 
 SCHEMA = "user string, page string, ts timestamp"
 BATCH = Batch("00000000-0000-0000-0000-000000000001", 0)
-"""Seconds for a query that reads some clicks."""
+BATCHES = 4
+"""More than a query needs that reads some clicks and ends."""
 RULES = [segment.rule("seen", when="page = 'a'", ttl="1 day", to="seen")]
 
 
@@ -70,9 +71,11 @@ class Client:
             return len(frame.collect())
         name = f"rows_{len(self.spark.streams.active)}_{id(frame)}"
         query = frame.writeStream.format("memory").queryName(name).trigger(availableNow=True).start()
-        if not query.awaitTermination(int(PATIENCE)):
-            # Stages with timers of the wall clock do not end by themselves.
-            query.stop()
+        # Stages with timers of the wall clock have one batch after the other, and do not end by themselves.
+        until(lambda: not query.isActive or len(query.recentProgress) > BATCHES, f"end of {name}")
+        if failure := query.exception():
+            raise failure
+        query.stop()
         return self.spark.table(name).count()
 
     def changes(self) -> DataFrame:

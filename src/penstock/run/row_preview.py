@@ -25,6 +25,7 @@ from penstock.plans import analyzed, nodes, require_classic, require_streamable
 from penstock.query import MODES, KeyedFrame, Mode
 from penstock.run import faults
 from penstock.run.supervise import end_after_batch
+from penstock.signals import kept_interrupt
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -174,17 +175,21 @@ def _read(frame: DataFrame, found: _Rows, mode: Mode, folder: str, patience: tim
     """Run the query until it has enough rows, it has read all, or the time is over."""
     end = time.monotonic() + patience.total_seconds()
     writer = frame.writeStream.foreachBatch(found.take).outputMode(mode).option("checkpointLocation", folder)
-    query = writer.trigger(availableNow=True).start()
-    try:
-        while query.isActive and time.monotonic() < end and not found.enough.wait(LOOK):
-            pass
-        timed_out = query.isActive and not found.enough.is_set()
-        if found.enough.is_set():
-            # Spark logs two warnings, and at times a stack, when it must interrupt the end of a batch.
-            end_after_batch(frame.sparkSession, query)
-            query.awaitTermination(END_PATIENCE)
-    finally:
-        query.stop()
+    with kept_interrupt() as interrupted:
+        query = writer.trigger(availableNow=True).start()
+        try:
+            while query.isActive and time.monotonic() < end and not interrupted.is_set():
+                if found.enough.wait(LOOK):
+                    break
+            timed_out = query.isActive and not found.enough.is_set()
+            if found.enough.is_set():
+                # Spark logs two warnings, and at times a stack, when it must interrupt the end of a batch.
+                end_after_batch(frame.sparkSession, query)
+                query.awaitTermination(END_PATIENCE)
+        finally:
+            query.stop()
+        if interrupted.is_set():
+            raise KeyboardInterrupt
     if timed_out:
         log.warning(
             "preview: %d of %d rows within %g s; give a longer timeout=, or a smaller batch= to kafka.read",
