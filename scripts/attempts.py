@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections import Counter
+from collections import defaultdict
 
 import pytest
 
@@ -35,14 +35,14 @@ class FileTimes:
     """The seconds that the tests of each file took with their fixtures, shown at the end."""
 
     def __init__(self) -> None:
-        self.seconds: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.seconds[report.nodeid.partition("::")[0]] += report.duration
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        terminalreporter.section(f"slowest of {len(self.seconds)} files, of {self.seconds.total():.0f} s")
-        for file, seconds in self.seconds.most_common(SHOWN):
+        terminalreporter.section(f"slowest of {len(self.seconds)} files, of {sum(self.seconds.values()):.0f} s")
+        for file, seconds in sorted(self.seconds.items(), key=lambda one: one[1], reverse=True)[:SHOWN]:
             terminalreporter.line(f"{seconds:7.1f} s  {file}")
 
 

@@ -26,6 +26,7 @@ from kafka_topics import prepare
 from keyspaces import new_keyspace
 from postgres_server import require_postgres
 from pyspark.sql import SparkSession
+from waiting import PATIENCE
 
 from penstock.local import fork_server
 from penstock.local.services import Services, down, up
@@ -109,7 +110,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
 def cql(services: Services) -> Iterator[Session]:
     """A session of the CQL driver whose rows are tuples."""
     host, port = services.cql.split(":")
-    profile = ExecutionProfile(row_factory=tuple_factory, request_timeout=60)
+    profile = ExecutionProfile(row_factory=tuple_factory, request_timeout=PATIENCE)
     cluster = Cluster([host], port=int(port), execution_profiles={EXEC_PROFILE_DEFAULT: profile})
     try:
         yield cluster.connect()

@@ -17,6 +17,9 @@ TESTS = Path(__file__).parent
 CLOCKS = {"monotonic", "perf_counter", "process_time", "thread_time", "time"}
 CLOCKS |= {f"{name}_ns" for name in CLOCKS}
 SCALED = {"patience", "PATIENCE"}
+WAITS = {"wait", "join"}
+SHORT = 10
+"""Seconds; a wait below it is one that passes: nothing comes meanwhile."""
 # Outside of loops, what sleeps in these files is no wait for something else, and why.
 SLEEPS = {
     "ingest/test_replay.py": "nothing may happen meanwhile",
@@ -104,9 +107,22 @@ def sleeps(tree: ast.AST) -> Iterator[int]:
                 yield one.lineno
 
 
+def waits(tree: ast.AST) -> Iterator[int]:
+    """The lines that wait for something at most a number of seconds."""
+    for call in (one for one in ast.walk(tree) if isinstance(one, ast.Call)):
+        given = [one.value for one in call.keywords if one.arg == "timeout"]
+        if isinstance(call.func, ast.Attribute) and call.func.attr in WAITS and len(call.args) == 1:
+            given += call.args
+        if any(
+            isinstance(one, ast.Constant) and isinstance(one.value, int | float) and one.value >= SHORT for one in given
+        ):
+            yield call.lineno
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(TESTS)))
 def test_no_bound_on_time_is_a_number(file: Path) -> None:
-    assert list(bounds(ast.parse(file.read_text()))) == []
+    tree = ast.parse(file.read_text())
+    assert [*bounds(tree), *waits(tree)] == []
 
 
 def test_no_test_sleeps_until_something_has_happened() -> None:
@@ -141,6 +157,11 @@ def test_bounds_that_are_numbers_are_found(bound: str) -> None:
 )
 def test_other_comparisons_are_not(bound: str) -> None:
     assert not list(bounds(ast.parse(f"def test() -> None:\n    {bound}")))
+
+
+def test_waits_that_are_numbers_are_found() -> None:
+    found = "process.wait(30)\nrequests.get(url, timeout=20)\nprocess.wait(PATIENCE)\nended.wait(0.2)\n', '.join(names)"
+    assert list(waits(ast.parse(found))) == [1, 2]
 
 
 def test_sleeps_are_found() -> None:

@@ -11,6 +11,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
+from waiting import PATIENCE
 
 from penstock.connect.rest_server import HEAD, RestServer, bind
 from penstock.hosts import Hosts, is_loopback, warn_if_open
@@ -78,7 +79,7 @@ def port() -> Iterator[int]:
 
 
 def ask(port: int, method: str = "GET", body: bytes | None = None, **headers: str) -> tuple[int, str]:
-    connection = HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     connection.request(method, "/", body, headers)
     answer = connection.getresponse()
     try:
@@ -104,7 +105,7 @@ def test_a_page_of_another_origin_gets_nothing(port: int) -> None:
 
 
 def test_the_head_of_a_request_is_bounded(port: int) -> None:
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as caller:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as caller:
         caller.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\na: " + b"b" * (HEAD + 10))
         assert caller.recv(100).startswith(b"HTTP/1.1 400 ")
 

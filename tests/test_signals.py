@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 
+from waiting import PATIENCE
+
 WAITING = """
 import signal
 import sys
@@ -35,7 +37,7 @@ def test_a_signal_that_comes_while_the_event_is_locked_is_heard() -> None:
         try:
             assert process.stdout and process.stdout.read(12) == "ready\nasked\n"
             process.send_signal(signal.SIGTERM)
-            assert process.communicate(timeout=30)[0] == "told\n"
+            assert process.communicate(timeout=PATIENCE)[0] == "told\n"
         finally:
             process.kill()
 
@@ -47,6 +49,6 @@ def test_the_second_signal_is_not_the_first() -> None:
             process.send_signal(signal.SIGINT)
             assert process.stdout.readline() == "asked\n"
             process.send_signal(signal.SIGTERM)
-            assert process.communicate(timeout=30)[0] == "told\n"
+            assert process.communicate(timeout=PATIENCE)[0] == "told\n"
         finally:
             process.kill()

@@ -16,6 +16,7 @@ import pytest
 from adbc_driver_postgresql import dbapi
 from cassandra.cluster import Session
 from pyspark.sql import SparkSession, functions as F
+from waiting import PATIENCE
 
 import penstock
 from penstock import cdc, segment, table as tables
@@ -66,7 +67,7 @@ def shop(cql: Session, services: Services) -> Iterator[None]:
         producer.send("clicks", b"{}").result()
     yield
     for keyspace in KEYSPACES:
-        cql.execute(f"DROP KEYSPACE {keyspace}", timeout=60)
+        cql.execute(f"DROP KEYSPACE {keyspace}", timeout=PATIENCE)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 from cassandra.cluster import Session
 from confluent_kafka import Producer
 from kafka_topics import new_topic
-from waiting import patience
+from waiting import PATIENCE, patience
 
 from penstock.local.ports import HOST, free
 from penstock.local.services import Services
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 SUPPORT = ROOT / "tests/support"
 PAGE = ROOT / "docs/notebook.md"
 CLICKS = 6
-PATIENCE = patience(300)
+LONGEST = patience(300)
 REFUSED = r"refused: .* needs a classic Spark session, and this is a (?:Spark Connect session|process of Spark Connect)"
 SPEC = "name: clicks\nstorage: {folder}/storage\nlibraries:\n  - glob:\n      include: flows.py\n"
 FLOWS = """
@@ -103,7 +103,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         assert running.stdout and running.stdout.readline() == "ready\n"
         yield f"sc://{HOST}:{port}"
     finally:
-        running.communicate(timeout=60)
+        running.communicate(timeout=PATIENCE)
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +172,7 @@ def program(server: str, folder: Path, *arguments: str) -> subprocess.CompletedP
         env=environment(SPARK_REMOTE=server),
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=LONGEST,
         check=False,
     )
 

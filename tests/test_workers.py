@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from waiting import PATIENCE
+
 COLLECTIONS = """
 import gc, weakref
 from penstock import workers
@@ -42,4 +44,4 @@ assert told() is not None, "once"
 
 
 def test_a_collection_looks_at_new_objects_and_at_all_when_many_stay() -> None:
-    subprocess.run([sys.executable, "-c", COLLECTIONS], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", COLLECTIONS], check=True, timeout=PATIENCE)

@@ -17,6 +17,7 @@ from cassandra.util import uuid_from_time
 from hypothesis import HealthCheck, given, settings, strategies as st
 from log_pages import table
 from ring_cluster import Cluster
+from waiting import PATIENCE
 
 from penstock.cdc import batch_sizing, log_pages, planner as planning
 from penstock.cdc.batch_sizing import Probe
@@ -380,4 +381,4 @@ def test_a_plan_loads_no_compiled_loops_and_decoding_no_driver() -> None:
     plan = "import sys, penstock.cdc.cdc_source; assert not {'numba', 'pandas'} & set(sys.modules)"
     decode = "import sys; sys.modules['cassandra'] = None; import penstock.cdc.change_decoder"
     running = [subprocess.Popen([sys.executable, "-c", code]) for code in (plan, decode)]
-    assert [process.wait(60) for process in running] == [0, 0]
+    assert [process.wait(PATIENCE) for process in running] == [0, 0]

@@ -14,6 +14,7 @@ import pytest
 from cdc_queries import Sink, run
 from secure_kafka import certificate
 from tls_proxy import tls_proxy
+from waiting import PATIENCE
 
 from penstock.connect.keystores import as_pem
 from penstock.database.access import NoTls
@@ -74,9 +75,9 @@ def test_java_keystores_become_pem_files(spark: Any, files: tuple[Path, Path], t
     trusted, own = tmp_path / "trusted.jks", tmp_path / "own.p12"
     words = ["-storepass", "secret", "-noprompt"]
     imported = ["keytool", "-importcert", "-alias", "node", "-file", str(cert), "-keystore", str(trusted), *words]
-    subprocess.run([*imported, "-storetype", "JKS"], check=True, capture_output=True, timeout=60)
+    subprocess.run([*imported, "-storetype", "JKS"], check=True, capture_output=True, timeout=PATIENCE)
     exported = ["openssl", "pkcs12", "-export", "-in", str(both), "-out", str(own), "-passout", "pass:secret"]
-    subprocess.run(exported, check=True, capture_output=True, timeout=60)
+    subprocess.run(exported, check=True, capture_output=True, timeout=PATIENCE)
     assert "".join(Path(as_pem(str(trusted), "secret")).read_text().split()) == "".join(cert.read_text().split())
     made = Path(as_pem(str(own), "secret"))
     assert "".join(made.read_text().split()) == "".join(both.read_text().split())

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from cassandra.cluster import Session
+from waiting import PATIENCE, patience
 
 from penstock.local.services import Services
 
@@ -31,7 +32,7 @@ def new(folder: Path, services: Services, *words: str) -> subprocess.CompletedPr
     addresses = ["--hosts", services.cql, "--servers", services.kafka]
     command = [sys.executable, "-m", "penstock", "new", *words, *addresses]
     return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL
+        command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False, stdin=subprocess.DEVNULL
     )
 
 
@@ -51,9 +52,9 @@ def test_the_file_is_a_pipeline_that_runs(tmp_path: Path, services: Services, cq
         [*program, "run", "orders.py:orders"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
     ) as running:
         tail = [*program, "topics", "tail", topic, "--from", "earliest", "--limit", "1", "--servers", services.kafka]
-        event = subprocess.run(tail, timeout=300, capture_output=True, text=True, check=True).stdout
+        event = subprocess.run(tail, timeout=patience(300), capture_output=True, text=True, check=True).stdout
         running.terminate()
-        running.communicate(timeout=300)
+        running.communicate(timeout=patience(300))
     assert '"customer":"ann"' in event.replace(" ", "") and running.returncode == 0
     again = new(tmp_path, services, f"{tables}.orders")
     assert again.returncode == 1 and "there is a file orders.py" in again.stderr
@@ -76,7 +77,7 @@ def test_a_table_without_a_log_is_changed_only_on_request(
         stdin=others,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     os.close(answer)

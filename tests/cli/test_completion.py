@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE
 
 BASH = """
 eval "$(penstock completion bash)"
@@ -42,7 +43,7 @@ def answers(folder: Path, line: str) -> set[str]:
         env=os.environ | {"PATH": path},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=True,
     )
     return {line.strip() for line in ran.stdout.splitlines()}

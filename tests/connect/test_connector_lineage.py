@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from lineage_receiver import Receiver, names, receiving, require_valid
 from pyspark.sql import SparkSession
-from waiting import until
+from waiting import patience, until
 
 from penstock.connect import running_task
 from penstock.connect.connector import Connector, World
@@ -111,7 +111,7 @@ def test_a_wrong_url_ends_the_command_before_spark_starts(tmp_path: Path) -> Non
         "http://127.0.0.1:0",
     ]
     command += ["--metrics", "none", "--lineage", "marquez:5000"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=patience(300))
     assert ran.returncode == 1
     assert "'marquez:5000' is not the URL of a receiver of lineage" in ran.stderr
     assert "Spark" not in ran.stderr

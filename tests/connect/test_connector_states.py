@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from connect_memory import RIGHT, Memory, memory_worker
-from waiting import until
+from waiting import PATIENCE, until
 
 from penstock.connect import connector as connectors, database
 from penstock.connect.connector_store import PAUSED, STARTED, STOPPED, Kept
@@ -277,7 +277,7 @@ def test_a_connector_that_waits_for_its_database_can_be_stopped(
     monkeypatch.setattr(connectors, "PAUSE", 600.0)
     monkeypatch.setattr(database, "tables", tables)
     worker.create("c", RIGHT)
-    assert asked.wait(60)
+    assert asked.wait(PATIENCE)
     until(lambda: "waits_for" in worker.status("c")["connector"], "reason of the wait")
     assert worker.status("c")["connector"] == {
         "state": "UNASSIGNED",

@@ -111,7 +111,7 @@ def test_positions_are_shown_altered_and_forgotten(
     altered = {"offsets": [{**position, "offset": {"time": position["offset"]["time"]}}]}
     refused = requests.patch(place, json=altered, timeout=PATIENCE)
     assert (refused.status_code, "STOPPED state" in refused.json()["message"]) == (400, True)
-    assert requests.put(f"{connect.url}/connectors/{named}/stop", timeout=60).status_code == 204
+    assert requests.put(f"{connect.url}/connectors/{named}/stop", timeout=PATIENCE).status_code == 204
     assert connect.get_connector_status(named)["tasks"] == []
     nonsense: list[Any] = [
         [],
@@ -127,7 +127,7 @@ def test_positions_are_shown_altered_and_forgotten(
     until(lambda: ids(services, connect, named, topic) == {1, 2}, "event after the position")
     assert len(values(services, topic)) == 2
 
-    requests.put(f"{connect.url}/connectors/{named}/stop", timeout=60)
+    requests.put(f"{connect.url}/connectors/{named}/stop", timeout=PATIENCE)
     assert requests.delete(place, timeout=PATIENCE).status_code == 200
     assert requests.get(place, timeout=PATIENCE).json() == {"offsets": []}
     connect.resume_connector(named)
@@ -159,12 +159,12 @@ def test_a_task_that_cannot_go_on_fails_and_starts_again_when_it_can(
     assert table.split(".")[1] in task["trace"]
     tables("dropped")
     cql.execute(f"INSERT INTO {table} (id, at, v) VALUES (3, 1, 'a')")
-    assert requests.post(f"{connect.url}/connectors/{named}/tasks/0/restart", timeout=60).status_code == 204
+    assert requests.post(f"{connect.url}/connectors/{named}/tasks/0/restart", timeout=PATIENCE).status_code == 204
     # The position is one of the old table.
     until(lambda: "DELETE its offsets" in _trace(connect, named), "failure that names the next step")
     place = f"{connect.url}/connectors/{named}"
     partition = dict(zip(("keyspace_name", "table_name"), table.split("."), strict=True))
-    assert requests.put(f"{place}/stop", timeout=60).status_code == 204
+    assert requests.put(f"{place}/stop", timeout=PATIENCE).status_code == 204
     forgotten = {"offsets": [{"partition": partition, "offset": None}]}
     assert requests.patch(f"{place}/offsets", json=forgotten, timeout=PATIENCE).status_code == 200
     connect.resume_connector(named)
@@ -198,7 +198,7 @@ def test_hidden_secrets_stay_when_what_was_shown_is_sent_back(
     shown = connect.get_connector_config(named)
     assert shown["scylla.password"] == "[hidden]"
     connect.update_connector(named, shown)
-    patched = requests.patch(f"{connect.url}/connectors/{named}/config", json={"tasks.max": 3}, timeout=60)
+    patched = requests.patch(f"{connect.url}/connectors/{named}/config", json={"tasks.max": 3}, timeout=PATIENCE)
     assert (patched.status_code, patched.json()["config"]["tasks.max"]) == (200, "3")
     assert worker.get(named).kept.config["scylla.password"] == "cassandra"
     assert worker.get(named).state == "STOPPED"

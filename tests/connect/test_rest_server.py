@@ -12,6 +12,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from waiting import PATIENCE
 
 from penstock.connect.rest_server import RestServer, address_of, bind
 from penstock.errors import PenstockError, SchemaChanged
@@ -42,15 +43,15 @@ def test_a_server_ends_after_the_requests_in_flight() -> None:
 
     def slow(request: Request) -> Response:
         asked.set()
-        assert may_answer.wait(60)
+        assert may_answer.wait(PATIENCE)
         return PlainTextResponse("answer")
 
     with bind("127.0.0.1", 0) as bound:
         server = RestServer(Starlette(routes=[Route("/", slow)]), bound)
         assert server.url == f"http://{address_of(bound)}"
-        connection = HTTPConnection("127.0.0.1", bound.getsockname()[1], timeout=60)
+        connection = HTTPConnection("127.0.0.1", bound.getsockname()[1], timeout=PATIENCE)
         connection.request("GET", "/")
-        assert asked.wait(60)
+        assert asked.wait(PATIENCE)
         closing = threading.Thread(target=server.close)
         closing.start()
         may_answer.set()

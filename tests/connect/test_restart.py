@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from kafka_connect import KafkaConnect
 from kafka_topics import messages
-from waiting import until
+from waiting import PATIENCE, until
 
 from penstock.local.services import Services
 
@@ -98,12 +98,12 @@ def test_a_killed_worker_loses_neither_connectors_nor_changes(
             [sys.executable, "-m", "penstock", "connect", str(file), "--data", str(tmp_path / "data")],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
             check=False,
         )
         assert (second.returncode, f"process {process.pid} already runs" in second.stderr) == (1, True)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE) == 0
     # A batch that was not recorded before the kill is repeated, complete and in order; all others come once.
     found = arrived()
     assert all(found.count(id) == 1 for id in range(20, 30))

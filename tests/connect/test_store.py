@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from connect_memory import JSON, RIGHT
 from pyspark.sql import DataFrame, SparkSession
+from waiting import PATIENCE
 
 from penstock.connect import heartbeat
 from penstock.connect.checks import check
@@ -182,7 +183,7 @@ def test_heartbeats_go_on_after_an_error_until_they_are_stopped(
     monkeypatch.setattr(heartbeat, "beat", broken)
     spark: Any = None
     made = Heartbeats(spark, setup(heartbeat_interval_ms="1"), lambda: None)
-    assert enough.wait(60)
+    assert enough.wait(PATIENCE)
     made.stop()
     after = beats
     assert not made._thread.is_alive() and beats == after

@@ -18,7 +18,7 @@ import requests
 from kafka_connect import KafkaConnect
 from prometheus_client.parser import text_string_to_metric_families
 from promtool import promtool
-from waiting import patience, until
+from waiting import PATIENCE, patience, until
 
 from penstock.local.services import Services
 
@@ -37,7 +37,7 @@ class Running:
     log: Path
 
     def scrape(self) -> str:
-        return requests.get(f"{self.metrics}/metrics", timeout=30).text
+        return requests.get(f"{self.metrics}/metrics", timeout=PATIENCE).text
 
     def values(self) -> dict[tuple[str, ...], float]:
         """The values of a scrape by name and label values."""
@@ -73,8 +73,8 @@ def running(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def test_a_worker_without_connectors_is_ready(running: Running) -> None:
-    assert requests.get(f"{running.metrics}/ready", timeout=30).json() == {"status": "ok", "problems": []}
-    status = requests.get(f"{running.metrics}/status", timeout=30).json()
+    assert requests.get(f"{running.metrics}/ready", timeout=PATIENCE).json() == {"status": "ok", "problems": []}
+    status = requests.get(f"{running.metrics}/status", timeout=PATIENCE).json()
     assert (status["kind"], status["state"], status["connectors"]) == ("connect", "running", [])
 
 
@@ -133,7 +133,7 @@ def test_a_task_whose_worker_was_killed_shows_the_fault_until_it_works_again(
     assert "trace" not in running.task("killed")
     values = running.values()
     assert values["penstock_query_starts_total", "killed", f"killed.{table}", "fault"] >= 1
-    status = requests.get(f"{running.metrics}/status", timeout=30).json()
+    status = requests.get(f"{running.metrics}/status", timeout=PATIENCE).json()
     assert f"killed.{table}" in {error["query"] for error in status["errors"]}
 
 

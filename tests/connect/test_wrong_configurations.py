@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import requests
+from waiting import PATIENCE
 
 from penstock.connect.properties import CLASS
 
@@ -120,7 +121,7 @@ def logged(tables: Callable[..., str]) -> dict[str, str]:
 def validate(url: str, config: dict[str, str | None]) -> dict[str, Any]:
     """The answer to a request to validate a configuration."""
     given = {name: text for name, text in config.items() if text is not None}
-    answer = requests.put(f"{url}/connector-plugins/ScyllaConnector/config/validate", json=given, timeout=60)
+    answer = requests.put(f"{url}/connector-plugins/ScyllaConnector/config/validate", json=given, timeout=PATIENCE)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
@@ -136,7 +137,7 @@ def test_a_wrong_property_is_blamed(case: str, url: str, config: dict[str, str],
     whole: dict[str, str | None] = {**config, "name": "wrong", TABLES: logged["both"], **changes}
     if changes.get("connector.class"):
         # Connect itself looks for the class before it validates.
-        answer = requests.post(f"{url}/connectors", json={"name": "wrong", "config": whole}, timeout=60)
+        answer = requests.post(f"{url}/connectors", json={"name": "wrong", "config": whole}, timeout=PATIENCE)
         assert answer.status_code == 400
         found = {name: answer.json()["message"].splitlines()[1:2]}
     else:

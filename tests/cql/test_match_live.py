@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from identities import persons_of
 from pyspark.sql import SparkSession
+from waiting import PATIENCE
 
 from penstock import cql as pcql, segment
 from penstock.cli.main import main
@@ -42,7 +43,7 @@ def store(services: Services, keyspace: str) -> IdStore:
 @pytest.fixture
 def empty(cql: Any, store: IdStore) -> Iterator[IdStore]:
     for name in ("links", "identities"):
-        cql.execute(f"TRUNCATE {store.keyspace}.{name}", timeout=60)
+        cql.execute(f"TRUNCATE {store.keyspace}.{name}", timeout=PATIENCE)
     yield store
     id_match.PROCESSES.clear()
 
@@ -104,14 +105,14 @@ def test_a_hub_does_not_make_a_large_partition(empty: IdStore, cql: Any) -> None
         found = run(matcher(empty), [(f"c{n}", None, "hub") for n in range(start, start + 1000)])
     person = found[0]["person"]
     assert {row["person"] for row in found} == {person}
-    rows = list(cql.execute(f"SELECT person, bucket, kind, value FROM {empty.keyspace}.identities", timeout=60))
+    rows = list(cql.execute(f"SELECT person, bucket, kind, value FROM {empty.keyspace}.identities", timeout=PATIENCE))
     assert {value for _, _, kind, value in rows if kind == "cookie"} == {f"c{n}" for n in range(count)}
     sizes: dict[tuple[UUID, int], int] = {}
     for owner, bucket, *_ in rows:
         sizes[owner, bucket] = sizes.get((owner, bucket), 0) + 1
     assert max(sizes.values()) <= HUB + 1
     assert len([1 for _, bucket in sizes if bucket]) > 100
-    links = [row[0] for row in cql.execute(f"SELECT node FROM {empty.keyspace}.links", timeout=60)]
+    links = [row[0] for row in cql.execute(f"SELECT node FROM {empty.keyspace}.links", timeout=PATIENCE)]
     assert max(map(links.count, set(links[:50]))) <= 30
     for number, row in enumerate(found, 4000):
         ids = dict(row["person_ids"])
@@ -198,9 +199,9 @@ def test_an_erased_person_leaves_no_row(empty: IdStore, cql: Any, capsys: pytest
     everything = {("cookie", "c1"), ("cookie", "c2"), ("email_hash", "e1"), ("partner", "p2")}
     assert set(erased.identities) == everything | {("cookie", f"h{n}") for n in range(HUB + 100)}
     assert merged in erased.persons and other not in erased.persons
-    rows = cql.execute(f"SELECT kind, value FROM {empty.keyspace}.identities", timeout=60)
+    rows = cql.execute(f"SELECT kind, value FROM {empty.keyspace}.identities", timeout=PATIENCE)
     assert {tuple(row) for row in rows if row[0]} == {("cookie", "c9"), ("email_hash", "e9")}
-    links = cql.execute(f"SELECT node FROM {empty.keyspace}.links", timeout=60)
+    links = cql.execute(f"SELECT node FROM {empty.keyspace}.links", timeout=PATIENCE)
     assert {row[0].bytes for row in links} == {node_of("cookie", "c9"), node_of("email_hash", "e9")}
     assert pcql.erase(empty, "cookie", "c2") == pcql.Erased((), ())
 

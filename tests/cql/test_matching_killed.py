@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from identities import persons_of
 from pyspark.sql import SparkSession
-from waiting import patience, until
+from waiting import PATIENCE, patience, until
 
 from penstock import cql as pcql, write
 from penstock.cql.matching.id_match import KEY, Match
@@ -44,7 +44,7 @@ def test_a_killed_node_loses_no_row_and_no_link(root: Path, spark: SparkSession)
     access = Access(services.cql)
     store = pcql.ids("ids", hosts=services.cql)
     pcql.create(store, replication={"class": "SimpleStrategy", "replication_factor": 1})
-    connection(access).rows.execute("CREATE TABLE ids.events (n bigint PRIMARY KEY, person text)", timeout=60)
+    connection(access).rows.execute("CREATE TABLE ids.events (n bigint PRIMARY KEY, person text)", timeout=PATIENCE)
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", PER_BATCH).option("numPartitions", 2)
     events = source.load().selectExpr(
         "value AS n",

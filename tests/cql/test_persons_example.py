@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from waiting import until
+from waiting import PATIENCE, until
 
 from penstock import cql as pcql
 from penstock.cli.pipeline_file import load
@@ -48,4 +48,4 @@ def test_visits_get_their_persons(
         assert persons[2] in pcql.erase(store, "cookie", "c1").persons
         assert cql.execute("SELECT COUNT(*) FROM ads.identities").one() == (1,)
     finally:
-        cql.execute("DROP KEYSPACE ads", timeout=60)
+        cql.execute("DROP KEYSPACE ads", timeout=PATIENCE)

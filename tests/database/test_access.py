@@ -15,6 +15,7 @@ import pytest
 from cassandra import ConsistencyLevel
 from hypothesis import given, strategies as st
 from secure_kafka import certificate
+from waiting import PATIENCE
 
 from penstock import cql, segment
 from penstock.database.access import Access, AccessOptions, Consistency, NoTls
@@ -169,6 +170,6 @@ def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(files: tupl
         pytest.skip("openssl encrypts the key, and is not installed")
     locked = tmp_path / "locked.pem"
     command = ["openssl", "rsa", "-aes128", "-passout", "pass:word", "-in", str(files[1]), "-out", str(locked)]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
     with pytest.raises(NoTls, match="the files for TLS cannot be read"):
         Access("db", certificate=str(files[0]), key=str(locked)).tls_context()

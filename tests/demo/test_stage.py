@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from rich.console import Console
-from waiting import until
+from waiting import PATIENCE, until
 
 from penstock.errors import PenstockError
 from penstock.local.process import POLL
@@ -194,7 +194,7 @@ def test_parts_are_broken_one_after_the_other_and_started_again(root: Path, monk
     with ExitStack() as stack:
         toy = Toy(root, stack, "spark", "kafka", "worker")
         toy.run()
-        assert toy._server.wait(10) == -signal.SIGKILL
+        assert toy._server.wait(PATIENCE) == -signal.SIGKILL
     assert started == ["kafka"] and toy._running.kafka == "k:2" and toy._pipeline.worker_killed
     running = toy.steps[toy.steps.index("running") + 1 : toy.steps.index("waiting for the last events")]
     after = "running after the break"
@@ -481,7 +481,7 @@ with lock(Path({str(tmp_path / "checkpoints" / "changes")!r})):
     with subprocess.Popen([sys.executable, "-c", code]) as holder:
         assert until(lambda: kept(tmp_path), "lock") == [("pipeline", holder.pid)]
         stop_kept(tmp_path)
-        assert holder.wait(10) == -signal.SIGTERM
+        assert holder.wait(PATIENCE) == -signal.SIGTERM
 
 
 def test_what_does_not_stop_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import patience
 
 LONGEST = 60.0
 """Seconds until the first line of any command: a bound for a busy machine, no measure of speed."""
@@ -18,7 +19,7 @@ LONGEST = 60.0
 def test_the_commands_of_the_documents_work_in_their_order(tmp_path: Path) -> None:
     script = Path(__file__).with_name("user.py")
     words = [sys.executable, str(script), "--no-mistakes", "--json", str(tmp_path / "told.json")]
-    ran = subprocess.run(words, capture_output=True, text=True, check=False, timeout=1200)
+    ran = subprocess.run(words, capture_output=True, text=True, check=False, timeout=patience(1200))
     assert ran.returncode == 0, ran.stdout + ran.stderr
     steps = {step["command"]: step for step in json.loads((tmp_path / "told.json").read_text())["steps"]}
     assert "penstock run orders.py:orders" in steps and "penstock down" in steps

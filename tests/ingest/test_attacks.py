@@ -176,7 +176,7 @@ def test_a_body_that_drips_ends_in_time(target: Server) -> None:
 def test_answers_that_nobody_reads_end_the_connection(target: Server) -> None:
     """Fifteen such connections kept 9 MB each, for ever."""
     pid = target.process.pid
-    page = len(requests.get(f"{target.url}/docs", timeout=30).content)
+    page = len(requests.get(f"{target.url}/docs", timeout=PATIENCE).content)
     assert page > 200_000
     before, descriptors = resident(pid), open_files(pid)
     with ExitStack() as stack, Pulse(target.url) as pulse:
@@ -299,9 +299,9 @@ def test_a_caller_who_never_begins_the_handshake_of_tls_is_sent_away(tmp_path: P
         with crowd(server.url, 5, b"", "127.0.0.2") as silent:
             with pytest.raises(OSError):
                 asked_from_tls(server.url, "127.0.0.2")
-            assert requests.get(f"{server.url}/health", verify=str(cert), timeout=30).status_code == 200
+            assert requests.get(f"{server.url}/health", verify=str(cert), timeout=PATIENCE).status_code == 200
             until(lambda: not any(map(is_open, silent)), "their end")
-        assert requests.get(f"{server.url}/health", verify=str(cert), timeout=30).status_code == 200
+        assert requests.get(f"{server.url}/health", verify=str(cert), timeout=PATIENCE).status_code == 200
 
 
 def asked_from_tls(url: str, source: str) -> None:

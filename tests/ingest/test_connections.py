@@ -12,7 +12,7 @@ import pytest
 import requests
 from ingest_server import Site
 from prometheus_client.parser import text_string_to_metric_families
-from waiting import until
+from waiting import PATIENCE, until
 
 from penstock.local import java
 
@@ -22,7 +22,7 @@ SOURCE = Path(__file__).parents[1] / "support/Post.java"
 @contextmanager
 def connection(site: Site) -> Iterator[socket.socket]:
     host, port = site.server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=20) as made:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as made:
         yield made
 
 
@@ -133,14 +133,14 @@ def test_javas_client_sends_events_with_its_defaults(site: Site, mark: str) -> N
     if not launcher.with_name("javac").exists():
         pytest.skip("this Java runs no source files")
     command: list[str | Path] = [launcher, SOURCE, site.url(site.raw), site.all, f'{{"of":"{mark}"}}']
-    done = subprocess.run(command, capture_output=True, timeout=60, check=True, text=True)
+    done = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=True, text=True)
     assert done.stdout.splitlines() == ['200 {"accepted":1}'] * 2
     assert [value for value in site.stored(site.raw) if mark.encode() in value] == [b'{"of":"%b"}' % mark.encode()] * 2
 
 
 def test_a_caller_that_goes_away_leaves_nothing_behind(site: Site, mark: str) -> None:
     def gone() -> float:
-        text = requests.get(f"{site.server.url}/metrics", timeout=30).text
+        text = requests.get(f"{site.server.url}/metrics", timeout=PATIENCE).text
         samples = (one for family in text_string_to_metric_families(text) for one in family.samples)
         return sum(one.value for one in samples if one.labels.get("status") == "499")
 
@@ -148,7 +148,7 @@ def test_a_caller_that_goes_away_leaves_nothing_behind(site: Site, mark: str) ->
     with connection(site) as made:
         made.sendall(request(site, events(mark, 2))[:-3])
         health = f"{site.server.url}/health"
-        assert until(lambda: requests.get(health, timeout=30).json()["in_flight"] > 0, "a part of the body")
+        assert until(lambda: requests.get(health, timeout=PATIENCE).json()["in_flight"] > 0, "a part of the body")
     until(lambda: gone() == before + 1, "its end to be counted")
-    assert requests.get(health, timeout=30).json()["in_flight"] == 0
+    assert requests.get(health, timeout=PATIENCE).json()["in_flight"] == 0
     assert not [value for value in site.stored(site.raw) if mark.encode() in value]

@@ -21,7 +21,7 @@ LINES = "application/x-ndjson"
 
 def post(site: Site, topic: str, body: bytes, kind: str = "application/json", **more: Any) -> requests.Response:
     headers = {"Content-Type": kind, "Authorization": f"Bearer {site.all}"} | more.pop("headers", {})
-    return requests.post(site.url(topic), data=body, headers=headers, timeout=30, **more)
+    return requests.post(site.url(topic), data=body, headers=headers, timeout=PATIENCE, **more)
 
 
 def found(site: Site, topic: str, mark: str) -> list[bytes]:
@@ -112,7 +112,7 @@ def test_what_is_refused(site: Site, path: str, more: dict[str, Any], status: in
     if headers.get("X-API-Key") == "WEB":
         headers["X-API-Key"] = site.web
     body = more.get("data", b"{}")
-    answer = requests.post(site.url(path.format(raw=site.raw)), data=body, headers=headers, timeout=30)
+    answer = requests.post(site.url(path.format(raw=site.raw)), data=body, headers=headers, timeout=PATIENCE)
     assert (answer.status_code, answer.json()["status"]) == (status, status)
     assert detail in answer.json()["detail"]
     assert ("WWW-Authenticate" in answer.headers) == (status == 401)
@@ -147,7 +147,7 @@ def test_too_much_at_a_time_is_refused_with_429(site: Site) -> None:
             for _ in range(5):
                 open_uploads.enter_context(begin(site, 200_000, b" " * 180_000))
             for _ in range(100):
-                if requests.get(f"{site.server.url}/health", timeout=30).json()["in_flight"] >= 900_000:
+                if requests.get(f"{site.server.url}/health", timeout=PATIENCE).json()["in_flight"] >= 900_000:
                     break
             answer = post(site, site.raw, b"{}" + b" " * 150_000)
         return answer.headers["Retry-After"] if answer.status_code == 429 else None
@@ -157,11 +157,11 @@ def test_too_much_at_a_time_is_refused_with_429(site: Site) -> None:
 
 
 def test_the_description_is_openapi_and_the_page_needs_nothing_else(site: Site) -> None:
-    described = requests.get(f"{site.server.url}/openapi.json", timeout=30).json()
+    described = requests.get(f"{site.server.url}/openapi.json", timeout=PATIENCE).json()
     OpenAPIV31SpecValidator(described).validate()
     assert {f"/events/{site.clicks}", f"/events/{site.raw}", "/health"} <= set(described["paths"])
     assert described["components"]["schemas"][site.clicks]["required"] == ["user", "n"]
-    page = requests.get(f"{site.server.url}/docs", timeout=30)
+    page = requests.get(f"{site.server.url}/docs", timeout=PATIENCE)
     assert page.headers["Content-Type"] == "text/html; charset=utf-8"
     assert f"POST /events/{site.clicks}" in page.text
     assert "&quot;minLength&quot;: 1" in page.text
@@ -184,7 +184,7 @@ def test_health_and_metrics(site: Site, mark: str) -> None:
     assert grown("penstock_ingest_request_duration_seconds_count") >= 2
     assert grown("penstock_producer_records_total", "ingest", site.raw) == 5
     assert after["penstock_ingest_in_flight_bytes",] == 0
-    health = requests.get(f"{site.server.url}/health", timeout=30)
+    health = requests.get(f"{site.server.url}/health", timeout=PATIENCE)
     assert (health.status_code, health.json()["status"]) == (200, "ok")
-    assert requests.post(f"{site.server.url}/health", timeout=30).status_code == 405
-    assert requests.get(f"{site.server.url}/", timeout=30).status_code == 404
+    assert requests.post(f"{site.server.url}/health", timeout=PATIENCE).status_code == 405
+    assert requests.get(f"{site.server.url}/", timeout=PATIENCE).status_code == 404

@@ -16,7 +16,7 @@ from ingest_app import ask, running
 from ingest_server import PARTITIONS, Server, ingest, metrics
 from kafka_topics import new_topic
 from promtool import promtool
-from waiting import until
+from waiting import PATIENCE, until
 
 from penstock import __version__
 from penstock.cli.ingest import _about
@@ -53,14 +53,16 @@ def server(services: Services, topic: str, runs: Path, tmp_path_factory: pytest.
     with ingest(folder, "--servers", services.kafka, "--topics", topic, "--workers", 2) as running:
         for _ in range(20):
             # A connection each, so that both workers get some.
-            assert requests.post(f"{running.url}/events/{topic}", json=[{"n": 1}] * 3, timeout=30).status_code == 200
-        assert requests.post(f"{running.url}/events/{topic}", json=[1, 2], timeout=30).status_code == 400
+            assert (
+                requests.post(f"{running.url}/events/{topic}", json=[{"n": 1}] * 3, timeout=PATIENCE).status_code == 200
+            )
+        assert requests.post(f"{running.url}/events/{topic}", json=[1, 2], timeout=PATIENCE).status_code == 400
         until(lambda: metrics(running).get(("penstock_ingest_events_total", topic)) == 60, "all reports")
         yield running
 
 
 def test_promtool_finds_nothing_wrong(server: Server) -> None:
-    text = requests.get(f"{server.url}/metrics", timeout=30).text
+    text = requests.get(f"{server.url}/metrics", timeout=PATIENCE).text
     checked = promtool("check", "metrics", given=text)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
     assert f'penstock_build_info{{version="{__version__}"}} 1.0' in text
@@ -88,7 +90,7 @@ def _bound(text: str) -> float:
 
 
 def test_status_tells_the_graph_and_the_counts(server: Server, services: Services, topic: str) -> None:
-    told = requests.get(f"{server.url}/status", timeout=30)
+    told = requests.get(f"{server.url}/status", timeout=PATIENCE)
     assert told.headers["Content-Type"] == "application/json"
     status = told.json()
     assert (status["kind"], status["name"], status["state"], status["waits_for"]) == ("ingest", "ingest", "running", "")
@@ -111,7 +113,7 @@ def test_the_run_file_names_the_server(server: Server, services: Services) -> No
 
 
 def test_it_is_ready(server: Server) -> None:
-    told = requests.get(f"{server.url}/ready", timeout=30)
+    told = requests.get(f"{server.url}/ready", timeout=PATIENCE)
     assert (told.status_code, told.json()) == (200, {"status": "ok", "problems": []})
 
 

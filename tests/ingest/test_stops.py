@@ -14,7 +14,7 @@ from ingest_load import Load
 from ingest_server import ingest
 from kafka_cluster import KafkaCluster, kafka_cluster
 from kafka_topics import create_topics, stored
-from waiting import until
+from waiting import PATIENCE, until
 
 pytestmark = pytest.mark.kill
 
@@ -75,7 +75,7 @@ def test_without_kafka_callers_are_told_to_come_back(broker: KafkaCluster, topic
         until(lambda: load.acknowledged, "load")
         broker.kill(1)
         until(lambda: len(load.refused) > 3, "refusals")
-        health = requests.get(f"{server.url}/health", timeout=30)
+        health = requests.get(f"{server.url}/health", timeout=PATIENCE)
         assert (health.status_code, health.json()["kafka"]) == (503, "away")
         broker.start_all()
         before = len(load.acknowledged)
@@ -102,7 +102,7 @@ def test_a_spool_takes_events_without_kafka_and_replays_them_in_order(
         url = f"{server.url}/events/{topic}?key=same"
         for at in range(2000, 3000, 100):
             assert send(url, events[at : at + 100]) == 202
-        assert requests.get(f"{server.url}/health", timeout=30).status_code == 200
+        assert requests.get(f"{server.url}/health", timeout=PATIENCE).status_code == 200
         broker.start_all()
         until(lambda: len(in_kafka(broker, topic)) >= 3000, "all events")
         assert server.stop() == 0
@@ -131,4 +131,4 @@ def test_a_spool_is_bounded_and_replayed_by_the_next_start(broker: KafkaCluster,
 
 def send(url: str, events: list[bytes]) -> int:
     headers = {"Content-Type": "application/x-ndjson"}
-    return requests.post(url, b"\n".join(events), headers=headers, timeout=30).status_code
+    return requests.post(url, b"\n".join(events), headers=headers, timeout=PATIENCE).status_code

@@ -12,7 +12,7 @@ from http_attacks import answer, connected, head
 from ingest_server import PARTITIONS, ingest
 from kafka_topics import new_topic, stored
 from secure_kafka import certificate
-from waiting import until
+from waiting import PATIENCE, until
 
 from penstock.local.services import Services
 
@@ -27,11 +27,13 @@ def test_callers_need_the_certificate_that_the_file_names(services: Services, tm
         with ingest(tmp_path, tmp_path / "ingest.toml") as server:
             url = f"{server.url}/events/{topic}"
             assert url.startswith("https://")
-            answer = requests.post(url, json={"a": 1}, verify=str(cert), cert=str(keystore), timeout=30)
+            answer = requests.post(url, json={"a": 1}, verify=str(cert), cert=str(keystore), timeout=PATIENCE)
             assert (answer.status_code, answer.json()) == (202, {"accepted": 1})
             with pytest.raises(requests.exceptions.ConnectionError):
-                requests.post(url, json={"a": 2}, verify=str(cert), timeout=30)
-            described = requests.get(f"{server.url}/openapi.json", verify=str(cert), cert=str(keystore), timeout=30)
+                requests.post(url, json={"a": 2}, verify=str(cert), timeout=PATIENCE)
+            described = requests.get(
+                f"{server.url}/openapi.json", verify=str(cert), cert=str(keystore), timeout=PATIENCE
+            )
             assert "202" in described.json()["paths"][f"/events/{topic}"]["post"]["responses"]
             until(lambda: [b'{"a": 1}'] in stored(services.kafka, topic, PARTITIONS), "the event")
             assert server.stop() == 0
@@ -59,7 +61,7 @@ def test_a_caller_whose_handshake_ends_while_the_server_stops_does_not_keep_it(
                     assert made.recv(1) == b""
                 under_way.sendall(b'{"a": 1}')
                 assert answer(under_way) == (200, b'{"accepted":1}')
-            assert server.process.wait(20) == 0
+            assert server.process.wait(PATIENCE) == 0
         assert [b'{"a": 1}'] in stored(services.kafka, topic, PARTITIONS)
 
 

@@ -16,7 +16,7 @@ import requests
 from ingest_load import Load
 from ingest_server import PARTITIONS, Server, ingest, metrics
 from kafka_topics import new_topic, stored
-from waiting import until
+from waiting import PATIENCE, until
 
 from penstock.cli.main import main
 from penstock.ingest.events import Events
@@ -58,7 +58,7 @@ def in_kafka(services: Services, topic: str) -> list[bytes]:
 
 def healthy(server: Server) -> int:
     """How many workers take events."""
-    told = requests.get(f"{server.url}/health", timeout=30)
+    told = requests.get(f"{server.url}/health", timeout=PATIENCE)
     return int(told.json()["workers"]) if told.status_code == 200 else 0
 
 
@@ -120,7 +120,10 @@ def test_a_scrape_has_the_counts_of_all_workers_and_those_that_died(
         for worker, requests_sent in ((first, 2), (second, 3)):
             with only(server, worker):
                 for _ in range(requests_sent):
-                    assert requests.post(f"{server.url}/events/{topic}", json=[{}] * 10, timeout=30).status_code == 200
+                    assert (
+                        requests.post(f"{server.url}/events/{topic}", json=[{}] * 10, timeout=PATIENCE).status_code
+                        == 200
+                    )
         both = {"events": 50, "stored": 50, "answers": 5, "workers": 2, "deaths": 0}
         until(lambda: counted() == both, "the counts of both")
         for worker in (first, second):
@@ -131,10 +134,10 @@ def test_a_scrape_has_the_counts_of_all_workers_and_those_that_died(
         with only(server, second):
             health = f"{server.url}/health"
             until(
-                lambda: "a worker has been stuck" in requests.get(health, timeout=30).json()["problem"],
+                lambda: "a worker has been stuck" in requests.get(health, timeout=PATIENCE).json()["problem"],
                 "a word about it",
             )
-            assert requests.get(health, timeout=30).status_code == 503
+            assert requests.get(health, timeout=PATIENCE).status_code == 503
         until(lambda: healthy(server) == WORKERS, "both again")
 
 
@@ -149,7 +152,10 @@ def test_what_dead_workers_left_in_spools_is_taken_over(services: Services, topi
         pids = workers(server)
         for pid in pids:
             with only(server, pid):
-                assert requests.post(f"{server.url}/events/{topic}", json={"pid": pid}, timeout=30).status_code == 202
+                assert (
+                    requests.post(f"{server.url}/events/{topic}", json={"pid": pid}, timeout=PATIENCE).status_code
+                    == 202
+                )
         until(lambda: len(load.acknowledged) > 5_000, "load")
         server.kill()
         until(lambda: not {one.pid for one in listed()} & set(pids), "the end of its workers")
@@ -157,7 +163,7 @@ def test_what_dead_workers_left_in_spools_is_taken_over(services: Services, topi
     with ingest(tmp_path, *options, 2) as server:
         until(lambda: expected <= set(in_kafka(services, topic)), "all that was acknowledged")
         server.process.send_signal(signal.SIGINT)
-        assert server.process.wait(30) == 0
+        assert server.process.wait(PATIENCE) == 0
     assert sum(file.stat().st_size for file in (spool / "worker-2").glob("*.spool")) == 0
 
 
@@ -165,14 +171,14 @@ def test_a_worker_that_cannot_start_ends_the_server(services: Services, topic: s
     command = [sys.executable, "-m", "penstock", "ingest", "--listen", "127.0.0.1:0", "--workers", str(WORKERS)]
     command += ["--servers", services.kafka, "--topics", topic, "--spool", str(tmp_path)]
     with SpoolFolder(tmp_path / "worker-1").locked():
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr.startswith(f"penstock: another process uses this spool ({tmp_path}/worker-1)")
     assert ended.stderr.count("\n") == 1
 
 
 def test_a_worker_that_dies_again_and_again_at_its_start_ends_the_server() -> None:
-    ended = subprocess.run([sys.executable, "-c", DIES_AT_START], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", DIES_AT_START], capture_output=True, text=True, timeout=PATIENCE)
     assert ended.returncode == 1
     assert ended.stdout == "died: 1\n" * 3
     assert ended.stderr.count("worker 1 (process") == 3
@@ -229,7 +235,7 @@ def test_a_damaged_spool_ends_the_start_with_one_line(
         (path / "place.json").write_bytes(b"[0")
     options = ["--servers", services.kafka, "--topics", topic, "--spool", str(tmp_path), "--workers", str(workers)]
     command = [sys.executable, "-m", "penstock", "ingest", "--listen", "127.0.0.1:0", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     said = [line for line in done.stderr.splitlines() if "another worker replaces it" not in line]
     file = path / "place.json" if place else SpoolFolder(path).file(0)
     assert (done.returncode, len(said)) == (1, 1), done.stderr

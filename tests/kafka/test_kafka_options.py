@@ -14,6 +14,7 @@ import pytest
 from kafka_topics import new_topic, stored
 from pyspark.sql import SparkSession
 from secure_kafka import PASSWORD, certificate, secure_kafka
+from waiting import PATIENCE
 
 from penstock import kafka, write
 from penstock.errors import PenstockError
@@ -134,7 +135,7 @@ def test_a_key_with_a_password(tmp_path: Path) -> None:
 def encrypted(key: Path, target: Path) -> Path:
     """The key in a file that asks for `SECRET`."""
     command = ["openssl", "pkey", "-in", str(key), "-aes128", "-passout", "stdin", "-out", str(target)]
-    subprocess.run(command, input=SECRET.encode(), check=True, capture_output=True, timeout=60)
+    subprocess.run(command, input=SECRET.encode(), check=True, capture_output=True, timeout=PATIENCE)
     return target
 
 

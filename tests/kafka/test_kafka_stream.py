@@ -19,7 +19,7 @@ from kafka_topics import create_topics, new_topic
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from raw_batches import raw_batch, send_batch, stamped
-from waiting import until
+from waiting import PATIENCE, until
 from wire_rows import Row
 
 from penstock import kafka
@@ -147,7 +147,7 @@ def test_a_topic_made_anew_is_not_taken_for_the_one_before(
         admin = AdminClient({"bootstrap.servers": services.kafka})
         for done in admin.delete_topics([topic]).values():
             done.result()
-        until(lambda: topic not in admin.list_topics(timeout=10).topics, "end of the topic")
+        until(lambda: topic not in admin.list_topics(timeout=PATIENCE).topics, "end of the topic")
         create_topics(admin, [NewTopic(topic, 1, 1)])
         # As many records as the old topic had, and more: only the topic's id tells them apart.
         produce(services, topic, range(100, 115), 0)

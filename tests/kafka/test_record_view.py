@@ -17,6 +17,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from hypothesis import given, strategies as st
 from protobuf_files import message_class
 from registry_proxy import registry_proxy
+from waiting import PATIENCE
 
 from penstock.codec.registry import Registry
 from penstock.errors import PenstockError
@@ -201,17 +202,17 @@ def test_known_schemas_do_not_wait_for_a_registry_that_hangs(monkeypatch: pytest
 
     def hang() -> None:
         asked.set()
-        ended.wait(60)
+        ended.wait(PATIENCE)
 
     schemas: Any = record_view._Schemas(SlowRegistry(hang))  # type: ignore[arg-type]
     assert schemas.shown(1, framed(1)) == Shown("1", "avro")
     waiting = threading.Thread(target=schemas.shown, args=(2, framed(2)))
     waiting.start()
     try:
-        assert asked.wait(60)
+        assert asked.wait(PATIENCE)
         known = threading.Thread(target=schemas.shown, args=(1, framed(1)), daemon=True)
         known.start()
-        known.join(20)
+        known.join(PATIENCE)
         assert not known.is_alive()
     finally:
         ended.set()
@@ -221,7 +222,7 @@ def test_known_schemas_do_not_wait_for_a_registry_that_hangs(monkeypatch: pytest
 def test_a_record_waits_for_its_schema_for_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_view, "PATIENCE", 0.2)
     ended = threading.Event()
-    registry = SlowRegistry(lambda: ended.wait(60))
+    registry = SlowRegistry(lambda: ended.wait(PATIENCE))
     try:
         schemas: Any = record_view._Schemas(registry)  # type: ignore[arg-type]
         for _ in range(3):

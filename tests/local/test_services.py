@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from waiting import until
+from waiting import PATIENCE, until
 
 from penstock.errors import PenstockError
 from penstock.local import kafka_broker, services, start
@@ -103,7 +103,7 @@ def test_a_killed_broker_comes_back_with_its_port_and_topics(broker: Path) -> No
     after = services.up(broker, only=["kafka"])
     assert after.kafka == before.kafka
     assert after.pids != before.pids
-    assert "kept" in admin.list_topics(timeout=30).topics
+    assert "kept" in admin.list_topics(timeout=PATIENCE).topics
 
 
 def test_a_taken_port_is_named_with_its_holder(root: Path) -> None:

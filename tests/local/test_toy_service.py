@@ -132,7 +132,7 @@ def test_another_up_waits_for_the_first(root: Path) -> None:
         waiting.start()
         waiting.join(0.1)
         assert waiting.is_alive() and not ended
-    waiting.join(20)
+    waiting.join(PATIENCE)
     assert ended == ["kafka"]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from waiting import PATIENCE
 
 from penstock.native import shared_memory
 
@@ -58,7 +59,7 @@ def hold(name: str, told: Any) -> None:
 
 def test_nothing_is_lost_between_processes(fork: Callable[..., Any]) -> None:
     for process in [fork(add, name, 300) for name in ("a", "b", "a", "b")]:
-        process.join(60)
+        process.join(PATIENCE)
         assert process.exitcode == 0
     expected: list[int] = []
     for _ in range(600):
@@ -74,7 +75,7 @@ def test_a_process_that_is_killed_lets_go(fork: Callable[..., Any]) -> None:
     here.recv()
     waiting = fork(add, "a", 1)
     os.kill(holder.pid, signal.SIGKILL)
-    waiting.join(30)
+    waiting.join(PATIENCE)
     assert waiting.exitcode == 0
     with shared_memory.held("a") as slot:
         assert slot and slot.notes[0] == 8

@@ -17,7 +17,7 @@ from cdc_queries import Sink, run
 from cql_cluster import LOST, CqlCluster, cql_cluster
 from cql_owners import assert_rows_are_asked_for_at_owners
 from pyspark.sql import SparkSession
-from waiting import until
+from waiting import PATIENCE, until
 
 from penstock import cdc
 from penstock.cdc.cdc_options import settings
@@ -97,7 +97,7 @@ def test_nodes_join_and_die_and_the_log_stays_whole(cluster: CqlCluster, spark: 
         session.execute(
             f"CREATE KEYSPACE {KEYSPACE} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 3}}"
         )
-        session.execute(TABLE, timeout=60)
+        session.execute(TABLE, timeout=PATIENCE)
         before = generations(session)
         writer = Writer(session)
         written = pool.submit(writer)
@@ -118,7 +118,7 @@ def test_nodes_join_and_die_and_the_log_stays_whole(cluster: CqlCluster, spark: 
         everything = SimpleStatement(f"SELECT k, c, v FROM {KEYSPACE}.t", consistency_level=ConsistencyLevel.QUORUM)
         base = {(k, c): v for k, c, v in session.execute(everything)}
         for statement in SCHEMA_ALONE:
-            session.execute(statement, timeout=60)
+            session.execute(statement, timeout=PATIENCE)
         assert_log_is_asked_for_at_owners(cluster, first)
         assert_rows_are_asked_for_at_owners(first, ALONE, cluster.addresses)
     assert base == {(n % KEYS, n): n for n in range(count)}

@@ -10,6 +10,7 @@ from typing import Any
 import cql_peers
 import pytest
 from keyspaces import new_keyspace
+from waiting import PATIENCE
 
 from penstock.local.services import Services
 
@@ -48,7 +49,7 @@ def test_a_client_makes_and_reads_the_log_that_the_python_driver_does(name: str,
     with new_keyspace(cql, "drivers") as keyspace:
         ours, theirs = f"{keyspace}.ours", f"{keyspace}.theirs"
         for statement in STATEMENTS:
-            cql.execute(statement.format(t=ours), timeout=60)
+            cql.execute(statement.format(t=ours), timeout=PATIENCE)
         expected = rows(text for (text,) in cql.execute(LOG.format(t=ours)))
         found = PEERS[name](services.cql, [text.format(t=theirs) for text in [*STATEMENTS, LOG]])
         assert {row["cdc$operation"] for row in expected} >= {0, 1, 2, 3, 6, 9}

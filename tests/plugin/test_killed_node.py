@@ -16,6 +16,7 @@ from threading import Event
 import pytest
 from cassandra.cluster import Cluster, Session
 from cql_cluster import LOST
+from waiting import PATIENCE
 
 from penstock.local.services import Services, down, up
 
@@ -38,7 +39,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
 
 def connected(services: Services) -> Cluster:
     host, port = services.cql.split(":")
-    return Cluster([host], port=int(port), connect_timeout=60)
+    return Cluster([host], port=int(port), connect_timeout=PATIENCE)
 
 
 def writes(session: Session, writer: int, enough: Event) -> tuple[list[int], int | None]:
@@ -64,9 +65,9 @@ def test_acknowledged_writes_are_in_the_table_and_in_its_log(root: Path) -> None
         session.execute(
             f"CREATE KEYSPACE {KEYSPACE} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
         )
-        session.execute(TABLE, timeout=60)
+        session.execute(TABLE, timeout=PATIENCE)
         running = [pool.submit(writes, session, writer, enough) for writer in range(WRITERS)]
-        assert enough.wait(120)
+        assert enough.wait(PATIENCE)
         os.kill(services.pids["cassandra"], signal.SIGKILL)
         results = [each.result() for each in running]
     acknowledged = {(writer, c): c for writer, (done, _) in enumerate(results) for c in done}

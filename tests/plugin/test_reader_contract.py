@@ -14,6 +14,7 @@ from cassandra import InvalidRequest
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
 from cassandra.query import tuple_factory
 from cassandra.util import max_uuid_from_time, min_uuid_from_time, unix_time_from_uuid1
+from waiting import PATIENCE
 
 from penstock.local.services import Services
 
@@ -28,7 +29,7 @@ LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 def reader(services: Services) -> Iterator[Session]:
     """A session as those libraries open one."""
     host, port = services.cql.split(":")
-    profile = ExecutionProfile(row_factory=tuple_factory, request_timeout=60)
+    profile = ExecutionProfile(row_factory=tuple_factory, request_timeout=PATIENCE)
     with Cluster([host], port=int(port), protocol_version=4, execution_profiles={EXEC_PROFILE_DEFAULT: profile}) as it:
         session = it.connect()
         session.execute(

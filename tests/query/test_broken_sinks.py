@@ -78,7 +78,7 @@ def test_each_sink_may_break_and_nothing_is_lost_or_twice(tmp_path: Path) -> Non
         resource.prlimit(jvm, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         await_that(lambda: written() == len(sent), "rows after the disk had room")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE) == 0
         assert sorted(row[0] for row in query(url, "SELECT id FROM numbers")) == sorted(sent)
         assert sorted(ds.dataset(folder).to_table()["id"].to_pylist()) == sorted(sent)
         assert len(list(folder.glob("batch=*"))) == 3 and not list((folder / "_staging").iterdir())

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import patience
 
 from penstock.local.services import Services
 
@@ -64,7 +65,7 @@ NOBODY = "127.0.0.1:1"
 def check(folder: Path, *words: str, servers: str = NOBODY) -> subprocess.CompletedProcess[str]:
     (folder / "shop.py").write_text(FILE.replace("{servers}", servers))
     command = [sys.executable, "-m", "penstock", "check", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=patience(300), check=False)
 
 
 def test_a_pipeline_is_shown_and_not_started(tmp_path: Path, services: Services) -> None:
@@ -118,7 +119,7 @@ def test_the_checkpoint_of_another_query_is_told_and_not_touched(tmp_path: Path,
     text = FILE.replace("{servers}", services.kafka)
     (tmp_path / "before.py").write_text(text.replace('"numbers"', '"earlier"').replace("5 seconds", "0 seconds"))
     command = [sys.executable, "-m", "penstock", "run", "before.py:numbers", "--once"]
-    subprocess.run(command, cwd=tmp_path, check=True, timeout=300, capture_output=True)
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=patience(300), capture_output=True)
     kept = tmp_path / ".penstock" / "checkpoints" / "numbers" / "penstock.json"
     before = kept.read_bytes(), kept.stat().st_mtime_ns
     ran = check(tmp_path, "shop.py:numbers")

@@ -123,7 +123,7 @@ def running(spark: SparkSession, pipeline: Pipeline, checkpoint: Path) -> Iterat
         yield run
     finally:
         run.stop.gently.set()
-        run.thread.join(60)
+        run.thread.join(PATIENCE)
         assert not run.thread.is_alive() and not failed, failed
 
 
@@ -373,7 +373,7 @@ def test_a_killed_run_loses_nothing(topics: Topics, tmp_path: Path) -> None:
         for run in started:
             if run.poll() is None:
                 run.send_signal(signal.SIGTERM)
-                run.wait(60)
+                run.wait(PATIENCE)
     came = topics.came()
     assert set(came) == set(range(topics.sent))
     # A repeated row comes after those before it: the newest row of a key stays the newest.

@@ -21,7 +21,7 @@ import pytest
 from confluent_kafka import Producer
 from kafka_topics import new_topic
 from pyspark.sql import DataFrame, SparkSession, functions as F
-from waiting import PATIENCE, until
+from waiting import PATIENCE, patience, until
 
 import penstock as ps
 from penstock import cdc, kafka, window
@@ -218,7 +218,7 @@ def waiting(frame: DataFrame, started: Path) -> DataFrame:
     def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             started.touch()
-            threading.Event().wait(600)
+            threading.Event().wait(patience(600))
             yield batch
 
     return frame.select("user").mapInArrow(wait, "user string")

@@ -20,7 +20,7 @@ import pytest
 from cassandra.cluster import Session
 from kafka_topics import new_topic, stored
 from promtool import promtool
-from waiting import until
+from waiting import PATIENCE, until
 
 from penstock.cli.main import main
 from penstock.cli.segment import _unready
@@ -71,7 +71,7 @@ def served(services: Services, cql: Session, keyspace: str) -> Iterator[Served]:
             yield Served(line.split()[-1].removesuffix("/segments/NAME/deliveries"), key)
         finally:
             process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 0
+            assert process.wait(PATIENCE) == 0
 
 
 def test_a_delivery_is_begun_and_its_receipt_read(services: Services, served: Served) -> None:
@@ -141,7 +141,7 @@ class Held(Sync):
         return self.runs[0]
 
     def finish(self, run: DeliveryRun) -> Receipt:
-        self.go.wait(60)
+        self.go.wait(PATIENCE)
         raise self.error or AssertionError
 
     def find(self, run: Any) -> Any:

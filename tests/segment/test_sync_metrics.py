@@ -56,7 +56,7 @@ def syncing(folder: Path, *words: str) -> Iterator[tuple[str, subprocess.Popen[s
             found = until(lambda: re.search(r"metrics at (\S+)/metrics", errors.read_text()), "metrics")
             yield found[1], process
             process.send_signal(signal.SIGINT)
-            assert process.wait(30) == 130
+            assert process.wait(PATIENCE) == 130
         finally:
             process.kill()
     assert list((folder / "runs").iterdir()) == []
@@ -72,7 +72,7 @@ def test_requests_of_a_topic_are_counted(services: Services, members: str, tmp_p
             producer.send(asks, json.dumps({"segment": "near", "to": gets, "mode": "full"}).encode())
             assert json.loads(process.stdout.readline())["added"] == 2
             text = until(lambda: _text(url, "deliveries_total"), "the delivery")
-            status: dict[str, Any] = requests.get(f"{url}/status", timeout=30).json()
+            status: dict[str, Any] = requests.get(f"{url}/status", timeout=PATIENCE).json()
             assert len(list((tmp_path / "runs").iterdir())) == 1
     labels = f'destination="{gets}",segment="near"'
     assert f"penstock_segment_deliveries_total{{{labels}}} 1.0" in text
@@ -92,7 +92,7 @@ def test_requests_of_a_topic_are_counted(services: Services, members: str, tmp_p
 
 def _text(url: str, name: str) -> str | None:
     """The metrics once there is a sample of this name."""
-    text = requests.get(f"{url}/metrics", timeout=30).text
+    text = requests.get(f"{url}/metrics", timeout=PATIENCE).text
     return text if f"{name}{{" in text else None
 
 
@@ -102,7 +102,7 @@ def test_repeated_deliveries_are_counted(services: Services, members: str, tmp_p
         with syncing(tmp_path, *words, "--hosts", services.cql, "--servers", services.kafka) as (url, _):
 
             def delivered() -> dict[str, Any] | None:
-                found = requests.get(f"{url}/status", timeout=30).json()["deliveries"]
+                found = requests.get(f"{url}/status", timeout=PATIENCE).json()["deliveries"]
                 return found[0] if found and found[0]["deliveries_total"] > 1 else None
 
             told = until(delivered, "two deliveries")

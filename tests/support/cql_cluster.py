@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cassandra import DriverException, RequestExecutionException
 from cassandra.cluster import Cluster, NoHostAvailable
-from waiting import until
+from waiting import PATIENCE, until
 
 from penstock.local import cql_node, ports, process
 from penstock.local.process import Process
@@ -70,7 +70,7 @@ class CqlCluster:
 
     def connect(self, number: int = 0) -> Cluster:
         host, port = self.addresses[number].split(":")
-        return Cluster([host], port=int(port), connect_timeout=60)
+        return Cluster([host], port=int(port), connect_timeout=PATIENCE)
 
     def stop(self) -> None:
         process.stop(self._processes.values(), 0)

@@ -12,6 +12,8 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import NamedTuple
 
+from waiting import PATIENCE
+
 from penstock.ingest import ingest_server as server
 from penstock.ingest.app import App
 from penstock.ingest.events import Events
@@ -105,7 +107,7 @@ class Answer(NamedTuple):
 def ask(
     server: Running, path: str, headers: Mapping[str, str], method: str = "POST", body: bytes | None = b'{"a":1}'
 ) -> Answer:
-    connection = HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
     try:
         connection.request(method, path, body if method == "POST" else None, dict(headers))
         answer = connection.getresponse()

@@ -7,6 +7,7 @@ import threading
 
 import requests
 from ingest_server import Server
+from waiting import PATIENCE
 
 CALLERS, BATCH = 4, 100
 
@@ -44,7 +45,10 @@ class Load:
                 self.sent += events
                 try:
                     answer = session.post(
-                        self._url, b"\n".join(events), headers={"Content-Type": "application/x-ndjson"}, timeout=60
+                        self._url,
+                        b"\n".join(events),
+                        headers={"Content-Type": "application/x-ndjson"},
+                        timeout=PATIENCE,
                     )
                 except requests.ConnectionError:
                     if not self._again:

@@ -59,7 +59,7 @@ class Site:
 
 def metrics(server: Server) -> dict[tuple[str, ...], float]:
     """The values of a scrape by name and sorted label values."""
-    text = requests.get(f"{server.url}/metrics", timeout=30).text
+    text = requests.get(f"{server.url}/metrics", timeout=PATIENCE).text
     samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
     return {(one.name, *sorted(one.labels.values())): one.value for one in samples}
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from java_kafka import jvm_of
 from peer_records import Part, Record
+from waiting import PATIENCE
 
 from penstock.local import kafka_broker
 
@@ -25,7 +26,7 @@ def read(servers: str, topic: str, count: int) -> list[Record]:
     options += ["--isolation-level", "read_committed", "--timeout-ms", "20000"]
     options += [word for each in properties for word in ("--formatter-property", each)]
     command = kafka_broker.tool("consumer.ConsoleConsumer", *options)
-    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr.decode()
     return [_printed(line) for line in done.stdout.split(LINE)[:-1]]
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from peer_records import Part, Record
+from waiting import PATIENCE
 
 from penstock.local import jars
 
@@ -49,7 +50,7 @@ def _run(action: str, **asked: Any) -> Any:
         env=os.environ | {"NODE_PATH": str(_installed() / "node_modules")},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -68,7 +69,7 @@ def _installed() -> Path:
             for name in ("package.json", "package-lock.json"):
                 shutil.copy(FOLDER / name, fresh)
             command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
-            done = subprocess.run(command, cwd=fresh, capture_output=True, text=True, timeout=120, check=False)
+            done = subprocess.run(command, cwd=fresh, capture_output=True, text=True, timeout=PATIENCE, check=False)
             assert done.returncode == 0, done.stderr
             with suppress(OSError):  # another run was faster
                 fresh.rename(folder)

@@ -13,6 +13,8 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from waiting import PATIENCE
+
 
 @dataclass
 class Proxy:
@@ -72,7 +74,7 @@ def registry_proxy(registry: str, *, keystore: Path | None = None, login: str | 
 def _forward(url: str, method: str, body: bytes, kind: str | None) -> tuple[int, bytes]:
     request = Request(url, method=method, data=body or None, headers={"Content-Type": kind} if kind else {})
     try:
-        with urlopen(request, timeout=30) as answer:
+        with urlopen(request, timeout=PATIENCE) as answer:
             return answer.status, answer.read()
     except HTTPError as refusal:
         with refusal:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from kafka_cluster import KafkaCluster, kafka_cluster
+from waiting import PATIENCE
 
 LISTENERS = {"SASL": "SASL_PLAINTEXT", "TLS": "SSL", "BOTH": "SASL_SSL"}
 PASSWORD = "s=cr,ét"
@@ -34,7 +35,7 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     key, cert, both = folder / "key.pem", folder / "cert.pem", folder / "keystore.pem"
     options = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=broker -addext subjectAltName=IP:127.0.0.1"
     command = ["openssl", *options.split(), "-keyout", str(key), "-out", str(cert)]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
     both.write_text(key.read_text() + cert.read_text())
     return cert, both
 

@@ -16,6 +16,7 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, S
 from cassandra.protocol import ConfigurationException
 from cassandra.query import dict_factory
 from log_rows import expected_rows, found_rows, matching, partitions
+from waiting import PATIENCE
 
 from penstock.local.services import Services
 
@@ -36,7 +37,7 @@ Vector = dict[str, Any]
 def node(services: Services) -> Iterator[Session]:
     """A session without schema metadata: the vectors change the schema faster than a driver refreshes it."""
     host, port = services.cql.split(":")
-    profile = ExecutionProfile(row_factory=dict_factory, request_timeout=60)
+    profile = ExecutionProfile(row_factory=dict_factory, request_timeout=PATIENCE)
     cluster = Cluster(
         [host],
         port=int(port),

@@ -15,6 +15,7 @@ from cassandra.cluster import Session
 from hypothesis import given, strategies as some
 from pyspark.sql import Row, SparkSession, functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from waiting import patience
 
 from penstock import cdc, cql as cql_tables, files, join, kafka, segment, table
 from penstock.cli.pipeline_file import load
@@ -349,7 +350,7 @@ def test_the_command_prints_each_form(tmp_path: Path) -> None:
 
     def ran(form: str) -> str:
         command = [sys.executable, "-m", "penstock", "graph", "shop.py:ticks", "--format", form]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=patience(300), check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

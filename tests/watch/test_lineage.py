@@ -19,7 +19,7 @@ from kafka_topics import new_topics, stored
 from keyspaces import new_keyspace
 from lineage_receiver import Receiver, names, receiving, require_valid
 from pyspark.sql import SparkSession, types as st
-from waiting import PATIENCE, until
+from waiting import PATIENCE, patience, until
 
 from penstock import cdc, cql as cql_tables, files, kafka
 from penstock.errors import PenstockError
@@ -357,7 +357,11 @@ def test_a_run_ends_as_it_would_without_a_receiver(services: Services, tmp_path:
         producer.flush()
         command = [sys.executable, "-m", "penstock", "run", "shop.py:copies", "--once", "--metrics", "none"]
         ran = subprocess.run(
-            [*command, "--lineage", "http://127.0.0.1:1"], cwd=tmp_path, capture_output=True, text=True, timeout=300
+            [*command, "--lineage", "http://127.0.0.1:1"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=patience(300),
         )
         assert ran.returncode == 0, ran.stderr
         assert len(stored(services.kafka, f"{name}-out", 1)[0]) == 1
@@ -367,7 +371,7 @@ def test_a_run_ends_as_it_would_without_a_receiver(services: Services, tmp_path:
     # Each warning has twice the pause of the one before: not many fit into a run of some seconds.
     assert 2 <= len(lost) <= 8
     refused = subprocess.run(
-        [*command, "--lineage", "marquez:5000"], cwd=tmp_path, capture_output=True, text=True, timeout=300
+        [*command, "--lineage", "marquez:5000"], cwd=tmp_path, capture_output=True, text=True, timeout=patience(300)
     )
     assert refused.returncode == 1
     assert "'marquez:5000' is not the URL of a receiver of lineage" in refused.stderr

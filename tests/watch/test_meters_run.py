@@ -81,7 +81,7 @@ class Runs:
             producer.flush()
 
     def status(self) -> dict[str, Any]:
-        with urlopen(f"{self.url}/status", timeout=10) as answer:
+        with urlopen(f"{self.url}/status", timeout=PATIENCE) as answer:
             told: dict[str, Any] = json.load(answer)
         return told
 
@@ -97,7 +97,7 @@ class Runs:
         return until(reached, f"{rows} rows", PATIENCE)
 
     def metrics(self) -> dict[str, float]:
-        with urlopen(f"{self.url}/metrics", timeout=10) as answer:
+        with urlopen(f"{self.url}/metrics", timeout=PATIENCE) as answer:
             families = list(text_string_to_metric_families(answer.read().decode()))
         return {one.name: one.value for family in families for one in family.samples}
 
@@ -210,7 +210,7 @@ def test_a_killed_broker_is_seen_within_seconds_and_so_is_its_return(
         assert time.monotonic() - killed < patience(SEEN)
         assert runs.status()["waits_for"].startswith(f"Kafka at {servers} for ")
         with pytest.raises(OSError, match="503"):
-            urlopen(f"{runs.url}/ready", timeout=10)
+            urlopen(f"{runs.url}/ready", timeout=PATIENCE)
         lag = (runs.query() or {})["sources"][0]["lag_seconds"]
         until(lambda: (runs.query() or {})["sources"][0]["lag_seconds"] > lag + 2, "growing lag", PATIENCE)
         assert runs.in_terminal()["code"] == 1

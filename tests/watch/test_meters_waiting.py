@@ -13,7 +13,7 @@ from datetime import timedelta
 
 import pytest
 from recorded_progress import Fed, recorded
-from waiting import until
+from waiting import PATIENCE, until
 
 from penstock.waits import Wait
 from penstock.watch import probe
@@ -220,7 +220,7 @@ def test_the_memory_of_the_jvm_is_measured_until_its_end() -> None:
 
     with prober.started():
         prober.measures(memory)
-        assert measured.wait(10)
+        assert measured.wait(PATIENCE)
         until(lambda: meters.jvm == (1, 2), "memory")
         prober.measures(None)
         assert meters.jvm is None
@@ -240,5 +240,5 @@ def test_a_jvm_that_ends_does_not_end_the_probes() -> None:
         until(lambda: calls, "a call")
         looked = threading.Event()
         prober.look = looked.set  # type: ignore[method-assign]
-        assert looked.wait(10)
+        assert looked.wait(PATIENCE)
     assert meters.jvm is None

@@ -26,7 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from promtool import Prometheus, program, prometheus, promtool
 from starlette.applications import Starlette
-from waiting import patience, until
+from waiting import PATIENCE, patience, until
 
 from penstock.connect.spark_lines import SparkLines
 from penstock.connect.worker_status import TaskMetrics
@@ -85,7 +85,7 @@ class Site:
     prometheus: Prometheus
 
     def scrape(self, job: str) -> str:
-        return requests.get(f"http://{self.targets[job]}/metrics", timeout=30).text
+        return requests.get(f"http://{self.targets[job]}/metrics", timeout=PATIENCE).text
 
 
 @dataclass(frozen=True)
@@ -142,10 +142,10 @@ def site(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 def _send(url: str, kafka: str, topic: str) -> None:
     """Events over some seconds of event time, one that is not valid, and a record that is not JSON."""
-    assert requests.post(f"{url}/events/{topic}", json={}, timeout=30).status_code == 400
+    assert requests.post(f"{url}/events/{topic}", json={}, timeout=PATIENCE).status_code == 400
     for number in range(EVENTS):
         event = {"page": "home", "ts": (datetime.now(UTC) - timedelta(seconds=EVENTS - number)).isoformat()}
-        assert requests.post(f"{url}/events/{topic}", json=event, timeout=30).status_code < 300
+        assert requests.post(f"{url}/events/{topic}", json=event, timeout=PATIENCE).status_code < 300
     with BlockingProducer(kafka) as producer:
         producer.send(topic, b"{").result()
 

@@ -20,6 +20,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from waiting import PATIENCE
 
 from penstock import __version__
 from penstock.connect.rest_server import RestServer, bind
@@ -58,7 +59,7 @@ def serving(problems: list[str], *, is_open: bool = False) -> Iterator[str]:
 
 def scrape(url: str) -> dict[tuple[str, ...], float]:
     """The values by name and sorted label values."""
-    text = requests.get(f"{url}/metrics", timeout=30).text
+    text = requests.get(f"{url}/metrics", timeout=PATIENCE).text
     samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
     return {(one.name, *sorted(one.labels.values())): one.value for one in samples}
 
@@ -66,9 +67,9 @@ def scrape(url: str) -> dict[tuple[str, ...], float]:
 def test_requests_are_counted_by_the_template_of_their_path() -> None:
     with serving([]) as url:
         for path in ("rows/a", "rows/b/c", "rows/away", "wp-login.php", "rows?x=1"):
-            requests.get(f"{url}/{path}", timeout=30)
+            requests.get(f"{url}/{path}", timeout=PATIENCE)
         found = scrape(url)
-        text = requests.get(f"{url}/metrics", timeout=30)
+        text = requests.get(f"{url}/metrics", timeout=PATIENCE)
         checked = promtool("check", "metrics", given=text.text)
     assert text.headers["content-type"].startswith("text/plain; version=0.0.4")
     counted = {key[1:]: value for key, value in found.items() if key[0] == "penstock_http_requests_total"}
@@ -87,11 +88,11 @@ def test_requests_are_counted_by_the_template_of_their_path() -> None:
 def test_the_status_has_the_last_errors_with_what_to_do() -> None:
     with serving([]) as url:
         for path in ("away", "odd", "broken"):
-            requests.get(f"{url}/rows/{path}", timeout=30)
-        status = requests.get(f"{url}/status", timeout=30).json()
+            requests.get(f"{url}/rows/{path}", timeout=PATIENCE)
+        status = requests.get(f"{url}/status", timeout=PATIENCE).json()
         for _ in range(ERRORS):
-            requests.get(f"{url}/rows/odd", timeout=30)
-        assert len(requests.get(f"{url}/status", timeout=30).json()["errors"]) == ERRORS
+            requests.get(f"{url}/rows/odd", timeout=PATIENCE)
+        assert len(requests.get(f"{url}/status", timeout=PATIENCE).json()["errors"]) == ERRORS
     assert (status["kind"], status["name"], status["state"]) == ("state", "state", "running")
     assert (status["pid"], status["command"]) == (os.getpid(), "penstock state serve")
     away, odd, broken = status["errors"]
@@ -104,8 +105,8 @@ def test_the_status_has_the_last_errors_with_what_to_do() -> None:
 
 def test_an_open_server_tells_neither_errors_nor_its_command() -> None:
     with serving([], is_open=True) as url:
-        requests.get(f"{url}/rows/away", timeout=30)
-        status = requests.get(f"{url}/status", timeout=30)
+        requests.get(f"{url}/rows/away", timeout=PATIENCE)
+        status = requests.get(f"{url}/status", timeout=PATIENCE)
     assert status.json()["errors"] == []
     assert status.json()["command"] == ""
     assert "10.0.0.1" not in status.text
@@ -114,15 +115,15 @@ def test_an_open_server_tells_neither_errors_nor_its_command() -> None:
 def test_it_is_ready_when_nothing_keeps_it_from_its_work() -> None:
     problems: list[str] = []
     with serving(problems) as url:
-        ready = requests.get(f"{url}/ready", timeout=30)
+        ready = requests.get(f"{url}/ready", timeout=PATIENCE)
         assert (ready.status_code, ready.json()) == (200, {"status": "ok", "problems": []})
         problems.append("the database does not answer")
-        ready = requests.get(f"{url}/ready", timeout=30)
+        ready = requests.get(f"{url}/ready", timeout=PATIENCE)
         assert (ready.status_code, ready.json()["problems"]) == (503, problems)
-        assert requests.get(f"{url}/health", timeout=30).json() == {"status": "ok"}
+        assert requests.get(f"{url}/health", timeout=PATIENCE).json() == {"status": "ok"}
         for path in ("metrics", "health", "ready", "status"):
-            assert requests.post(f"{url}/{path}", timeout=30).status_code == 405
-            assert requests.get(f"{url}/{path}", headers={"host": "evil.example"}, timeout=30).status_code == 421
+            assert requests.post(f"{url}/{path}", timeout=PATIENCE).status_code == 405
+            assert requests.get(f"{url}/{path}", headers={"host": "evil.example"}, timeout=PATIENCE).status_code == 421
 
 
 @pytest.mark.parametrize(("host", "near"), [("0.0.0.0", "127.0.0.1"), ("::", "::1"), ("10.0.0.1", "10.0.0.1")])
@@ -143,18 +144,18 @@ def test_state_serve_tells_its_status_and_where_it_is(tmp_path: Path) -> None:
         assert process.stdout
         url = process.stdout.readline().split()[-1].removesuffix("/state")
         try:
-            assert requests.get(f"{url}/state", timeout=30).json() == []
-            status: dict[str, Any] = requests.get(f"{url}/status", timeout=30).json()
+            assert requests.get(f"{url}/state", timeout=PATIENCE).json() == []
+            status: dict[str, Any] = requests.get(f"{url}/status", timeout=PATIENCE).json()
             assert (status["kind"], status["pid"]) == ("state", process.pid)
             assert status["requests"] == [{"path": "/state", "status": 200, "count": 1}]
             (file,) = (tmp_path / "runs").iterdir()
             assert f'"url": "{url}"' in file.read_text()
             assert f'"checkpoint": "{tmp_path}/checkpoints"' in file.read_text()
             (tmp_path / "checkpoints").rmdir()
-            ready = requests.get(f"{url}/ready", timeout=30)
+            ready = requests.get(f"{url}/ready", timeout=PATIENCE)
             assert ready.status_code == 503
             assert "there is no folder of checkpoints" in ready.json()["problems"][0]
         finally:
             process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 0
+            assert process.wait(PATIENCE) == 0
     assert list((tmp_path / "runs").iterdir()) == []

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from kafka_topics import new_topic
+from waiting import PATIENCE
 
 from penstock.local.services import Services
 from penstock.wire import BlockingProducer, RecordMetadata
@@ -101,9 +102,9 @@ def test_closed_while_a_thread_sends_each_record_is_told_its_fate(services: Serv
 
     thread = threading.Thread(target=work)
     thread.start()
-    assert under_way.wait(30)
+    assert under_way.wait(PATIENCE)
     producer.close()
-    thread.join(30)
+    thread.join(PATIENCE)
     producer.close()
     assert [future.result(30).offset for future in futures] == list(range(len(futures)))
     assert read(services.kafka, topic, len(futures)) == [b"%d" % n for n in range(len(futures))]

@@ -426,7 +426,7 @@ def test_a_topic_whose_leaders_are_being_elected_is_waited_for(services: Service
 def test_an_unknown_topic_is_not_made(services: Services) -> None:
     with pytest.raises(UnknownTopicOrPartition, match=r"topic nowhere.*create it, or check the name"):
         read(services, "nowhere")
-    assert "nowhere" not in AdminClient({"bootstrap.servers": services.kafka}).list_topics(timeout=10).topics
+    assert "nowhere" not in AdminClient({"bootstrap.servers": services.kafka}).list_topics(timeout=PATIENCE).topics
 
 
 def test_a_topic_that_is_made_again_is_another_one(services: Services, make: Callable[..., str]) -> None:

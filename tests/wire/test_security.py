@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_cluster import KafkaCluster
 from kafka_topics import create_topics
 from secure_kafka import PASSWORD, certificate, secure_kafka
-from waiting import patience
+from waiting import PATIENCE, patience
 
 from penstock.wire import sasl
 from penstock.wire.broker_connection import BrokerConnection
@@ -84,7 +84,7 @@ def received(broker: KafkaCluster, topic: str, count: int) -> list[bytes | None]
     consumer = Consumer({"bootstrap.servers": broker.servers, "group.id": uuid.uuid4().hex})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        return [one.value() for one in consumer.consume(count, timeout=20)]
+        return [one.value() for one in consumer.consume(count, timeout=PATIENCE)]
     finally:
         consumer.close()
 

@@ -27,7 +27,7 @@ def command(*arguments: object) -> list[str]:
 
 
 def topics(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*arguments), capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command(*arguments), capture_output=True, text=True, check=False, timeout=PATIENCE)
 
 
 def lines(services: Services, *arguments: object) -> list[str]:
@@ -216,7 +216,7 @@ def test_tail_waits_for_a_topic_and_shows_all_of_it(services: Services, start: l
         assert name not in [line.split()[0] for line in lines(services, "list")]
         with new_topics(services.kafka, [name], 1):
             write(services, name, *((0, 1, None, str(number)) for number in range(12)))
-            out, more = tail.communicate(timeout=60)
+            out, more = tail.communicate(timeout=PATIENCE)
     assert (tail.returncode, more) == (0, "")
     assert [line.rsplit("\t", 1)[1] for line in out.splitlines()] == [str(number) for number in range(12)]
 

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 from fault_proxy import fault_proxy
 from kafka_topics import new_topic, stored
 from refusals import Refusal
+from waiting import PATIENCE
 
 from penstock.local.services import Services
 from penstock.native.text_slices import Texts
@@ -191,7 +192,7 @@ def test_offsets_of_a_group_are_committed_with_the_records(services: Services, t
     asyncio.run(work())
     consumer = Consumer({"bootstrap.servers": services.kafka, "group.id": "group-" + topic})
     try:
-        (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=10)
+        (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=PATIENCE)
         assert (found.offset, found.metadata) == (41, "batch 7")
     finally:
         consumer.close()

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from console_server import MESSAGES, PARTITIONS, Console, Shop, console, order, shop
 from fake_status import HOSTILE
 from kafka_topics import stored
-from waiting import patience, until
+from waiting import PATIENCE, patience, until
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
 from playwright.sync_api import Browser, expect
@@ -45,7 +45,7 @@ def server(there: Shop) -> Iterator[Console]:
     with console(there.folder, *there.options) as running:
         # The first look at records starts a process, which takes seconds on a busy machine.
         records = f"{running.url}/api/topics/{there.orders}/records"
-        until(lambda: requests.get(records, timeout=60).ok, "answer with records")
+        until(lambda: requests.get(records, timeout=PATIENCE).ok, "answer with records")
         yield running
 
 

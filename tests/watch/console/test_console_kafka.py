@@ -24,7 +24,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from console_process import ConsoleProcess, console
 from kafka_topics import messages, new_topic
 from pyspark.sql import SparkSession
-from waiting import patience, until
+from waiting import PATIENCE, patience, until
 
 from penstock import kafka, write
 from penstock.local.services import Services
@@ -187,7 +187,7 @@ def test_avro_is_decoded_through_the_registry_and_masked(site: Site) -> None:
 
 def test_a_tail_shows_new_records_at_a_bounded_rate(site: Site) -> None:
     url = f"{site.made.url}/api/topics/{site.avro}/tail?filter=new"
-    with requests.get(url, stream=True, timeout=60) as page:
+    with requests.get(url, stream=True, timeout=PATIENCE) as page:
         lines = page.iter_lines()
         assert next(lines) == b"retry: 1000"
         # The first event has no record: it says that from now on none is missed.
@@ -210,7 +210,9 @@ def _next_records(lines: Iterator[bytes], shown: list[str], skipped: int) -> tup
 
 def test_downloads_say_when_they_are_cut(site: Site) -> None:
     def download(query: str) -> requests.Response:
-        answer = requests.get(f"{site.made.url}/api/topics/{site.topic}/download?from=earliest&{query}", timeout=60)
+        answer = requests.get(
+            f"{site.made.url}/api/topics/{site.topic}/download?from=earliest&{query}", timeout=PATIENCE
+        )
         assert answer.status_code == 200
         return answer
 
@@ -302,7 +304,7 @@ def test_the_process_that_reads_records_may_die(site: Site) -> None:
     site.made.get(f"/api/topics/{site.topic}/records")
     (worker,) = psutil.Process(site.made.process.pid).children()
     worker.kill()
-    worker.wait(60)
+    worker.wait(PATIENCE)
     until(lambda: _answers(site), "answer of a new process")
     memory = psutil.Process(site.made.process.pid).memory_info().rss
     print(f"{memory / 1e6:.0f} MB resident with Kafka's topics")
@@ -311,7 +313,7 @@ def test_the_process_that_reads_records_may_die(site: Site) -> None:
 
 
 def _answers(site: Site) -> bool:
-    return requests.get(f"{site.made.url}/api/topics/{site.topic}/records", timeout=60).status_code == 200
+    return requests.get(f"{site.made.url}/api/topics/{site.topic}/records", timeout=PATIENCE).status_code == 200
 
 
 def test_places_of_letters_are_read_in_runs() -> None:
@@ -336,7 +338,9 @@ def test_large_records_and_many_headers_are_cut_and_said_to_be(site: Site) -> No
         assert found["more"] and 10 < len(large) < 40
         rest = site.made.get(f"/api/topics/{topic}/records?limit=500&before={found['older']}")
         assert len(rest["records"]) + len(large) == 40 and not rest["more"]
-        whole = requests.get(f"{site.made.url}/api/topics/{topic}/download?from=earliest&limit=2", timeout=60).text
+        whole = requests.get(
+            f"{site.made.url}/api/topics/{topic}/download?from=earliest&limit=2", timeout=PATIENCE
+        ).text
         assert len(json.loads(whole.splitlines()[0])["value"]) == 200_000
 
 
@@ -354,13 +358,13 @@ def test_records_are_shown_whatever_a_mask_makes_of_them(site: Site) -> None:
         deep, half = site.made.get(f"/api/topics/{topic}/records")["records"]
         assert "[hidden]" in deep["value"]
         assert json.loads(half["value"]) == {"email": "[hidden]", "city": "\ud800"}
-        answer = requests.get(f"{site.made.url}/api/topics/{topic}/download?from=earliest", timeout=60)
+        answer = requests.get(f"{site.made.url}/api/topics/{topic}/download?from=earliest", timeout=PATIENCE)
         assert len(answer.text.splitlines()) == 2
 
 
 def test_a_tail_of_a_partition_that_is_not_there_says_so(site: Site) -> None:
     url = f"{site.made.url}/api/topics/{site.avro}/tail?from=earliest&filter=x&partition={PARTITIONS}"
-    with requests.get(url, stream=True, timeout=60) as page:
+    with requests.get(url, stream=True, timeout=PATIENCE) as page:
         data = next(json.loads(line[6:]) for line in page.iter_lines() if line.startswith(b"data: "))
     assert data["error"] == f"{site.avro} has no partition {PARTITIONS}"
 
@@ -396,7 +400,7 @@ def test_letters_that_another_request_sends_are_not_sent_twice(site: Site) -> No
         path, headers = f"{site.made.url}/api/dead-letters/{topic}/send", {"X-Penstock-Token": site.made.token}
 
         def send(_: int) -> Any:
-            return requests.post(path, json={"all": True}, headers=headers, timeout=60)
+            return requests.post(path, json={"all": True}, headers=headers, timeout=PATIENCE)
 
         with ThreadPoolExecutor(4) as pool:
             answers = list(pool.map(send, range(4)))

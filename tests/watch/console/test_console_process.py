@@ -19,7 +19,7 @@ import psutil
 import pytest
 import requests
 from console_process import ConsoleProcess, console, http_server, status
-from waiting import patience, until
+from waiting import PATIENCE, patience, until
 
 from penstock.watch.run_files import RunFile
 
@@ -61,12 +61,12 @@ def _modules_of_start() -> set[str]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_ends_at_once_also_while_a_page_is_open(tmp_path: Path, number: signal.Signals) -> None:
-    with console(tmp_path) as made, requests.get(f"{made.url}/api/events", stream=True, timeout=60) as page:
+    with console(tmp_path) as made, requests.get(f"{made.url}/api/events", stream=True, timeout=PATIENCE) as page:
         lines = page.iter_lines()
         assert next(lines) == b"retry: 1000"
         begun = time.monotonic()
         made.process.send_signal(number)
-        assert made.process.wait(30) == 0
+        assert made.process.wait(PATIENCE) == 0
         assert time.monotonic() - begun < patience(20)
     assert made.errors.read_text() == ""
 
@@ -75,7 +75,7 @@ def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
     with http_server({}) as other:
         port = other.url.rpartition(":")[2]
         command = [sys.executable, "-m", "penstock", "console", "--listen", f"127.0.0.1:{port}"]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert ended.returncode == 1
     assert f"cannot listen at 127.0.0.1:{port}" in ended.stderr and "Traceback" not in ended.stderr
 
@@ -93,7 +93,7 @@ def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
 )
 def test_wrong_options_are_named(tmp_path: Path, options: list[str], error: str) -> None:
     command = [sys.executable, "-m", "penstock", "console", *options]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path)
     assert ended.returncode in (1, 2)
     assert error in ended.stderr and "secret" not in ended.stderr and "Traceback" not in ended.stderr
 
@@ -166,14 +166,14 @@ def test_a_target_that_hangs_or_drips_does_not_hold_up_the_others(tmp_path: Path
     ended = threading.Event()
 
     def hangs() -> bytes:
-        ended.wait(60)
+        ended.wait(PATIENCE)
         return b"{}"
 
     with http_server({"GET /status": hangs}) as slow, http_server({"GET /status": status("good")}) as good:
         try:
             with console(tmp_path, "--target", slow.url, "--target", good.url) as made:
                 for _ in range(4):
-                    good.asked.get(timeout=60)
+                    good.asked.get(timeout=PATIENCE)
                 shown = until(lambda: _with_problems(made, 1), "problem")
                 assert run_of(shown, "good")["reachable"]
                 assert "no answer within" in shown["problems"][0]["what"]
@@ -208,7 +208,7 @@ with http_server({"GET /status": status()}) as made:
         run_file(tmp_path, psutil.Process(run.pid), run.stdout.readline().strip(), "orders")
         with console(tmp_path) as made:
             until(lambda: run_of(made.get("/api/overview"), "orders")["reachable"], "answer of the run")
-            with requests.get(f"{made.url}/api/events", stream=True, timeout=60) as page:
+            with requests.get(f"{made.url}/api/events", stream=True, timeout=PATIENCE) as page:
                 events = _events(page)
                 assert run_of(next(events)[1], "orders")["state"] == "running"
                 run.kill()
@@ -230,19 +230,21 @@ def test_a_stream_sends_changes_only_and_goes_on_where_a_page_was(tmp_path: Path
     present = status()
     with http_server({"GET /status": lambda: present}) as target, console(tmp_path, "--target", target.url) as made:
         until(lambda: run_of(made.get("/api/overview"), "orders")["reachable"], "answer of the run")
-        with requests.get(f"{made.url}/api/events", stream=True, timeout=60) as page:
+        with requests.get(f"{made.url}/api/events", stream=True, timeout=PATIENCE) as page:
             events = _events(page)
             # Rates are known from the second status on.
             first = next(id for id, data in events if "rate" in data["graph"]["edges"][0])
             # The time of the status is no change.
             present = status(now="2026-11-25T11:00:00.000Z")
             for _ in range(5):
-                target.asked.get(timeout=60)
+                target.asked.get(timeout=PATIENCE)
             present = status(state="waiting", waits_for="Kafka")
             second, data = next(events)
             assert run_of(data, "orders")["state"] == "waiting" and second != first
             assert data["problems"][0]["what"] == "orders waits for Kafka"
-        with requests.get(f"{made.url}/api/events", stream=True, timeout=60, headers={"Last-Event-ID": second}) as page:
+        with requests.get(
+            f"{made.url}/api/events", stream=True, timeout=PATIENCE, headers={"Last-Event-ID": second}
+        ) as page:
             present = status(state="starting")
             third, data = next(_events(page))
             assert run_of(data, "orders")["state"] == "starting" and third not in (first, second)
@@ -252,14 +254,14 @@ def test_streams_are_bounded(tmp_path: Path) -> None:
     with console(tmp_path) as made, ExitStack() as stack:
 
         def opened() -> Iterator[bytes]:
-            page = stack.enter_context(requests.get(f"{made.url}/api/events", stream=True, timeout=60))
+            page = stack.enter_context(requests.get(f"{made.url}/api/events", stream=True, timeout=PATIENCE))
             # Kept by the caller: without it, requests would close the connection.
             lines: Iterator[bytes] = page.iter_lines()
             return lines
 
         pages = [opened() for _ in range(32)]
         assert [next(page) for page in pages] == [b"retry: 1000"] * 32
-        told = stack.enter_context(requests.get(f"{made.url}/api/events", stream=True, timeout=60))
+        told = stack.enter_context(requests.get(f"{made.url}/api/events", stream=True, timeout=PATIENCE))
         assert told.status_code == 503 and "32 pages are connected" in told.json()["error"]
         pages.pop().close()  # type: ignore[attr-defined]
         until(lambda: next(opened()) == b"retry: 1000", "room for another page")

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import requests
 from console_process import Answers, ConsoleProcess, console, http_server, status
-from waiting import until
+from waiting import PATIENCE, until
 
 SECRETS = {
     "database.password": "s3cret-1",
@@ -100,7 +100,7 @@ def test_failing_tasks_and_clusters_are_problems_while_a_page_is_open(
     site: tuple[ConsoleProcess, Cluster, Answers],
 ) -> None:
     made, _, connect = site
-    with requests.get(f"{made.url}/api/events", stream=True, timeout=60):
+    with requests.get(f"{made.url}/api/events", stream=True, timeout=PATIENCE):
         found = until(lambda: made.get("/api/overview")["problems"], "problems")
     assert [(one["severity"], one["what"]) for one in found] == [
         ("failed", "task 0 of connector cdc failed: java.lang.RuntimeException: <b>no</b>"),
