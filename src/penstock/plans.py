@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 
 WATERMARK = "spark.watermarkDelayMs"
 """Spark's metadata key on the column with a watermark."""
+LATE, STARTS = "penstock.late", "penstock.starts"
+"""Metadata keys on columns of a window's results, which keep them under other names: what is true for late results, and
+the window's start."""
+WINDOW_START = "window_start"
+EQUAL = {"EqualTo", "EqualNullSafe"}
+OWN_ROWS = {"Aggregate", "TransformWithStateInPySpark", "TransformWithStateInPandas", "FlatMapGroupsInPandasWithState"}
+"""Nodes whose rows are not those of the node below."""
 CONNECT = "pyspark.sql.connect."
 
 
@@ -52,6 +59,49 @@ def require_streamable(frame: DataFrame, mode: str) -> None:
     checker = getattr(jvm.org.apache.spark.sql.catalyst.analysis, "UnsupportedOperationChecker$")
     modes = jvm.org.apache.spark.sql.streaming.OutputMode
     getattr(checker, "MODULE$").checkForStreaming(analyzed(frame), getattr(modes, mode.capitalize())())
+
+
+def has_late_results(frame: DataFrame) -> bool:
+    """Whether rows of the frame may be late results of a window, as no condition excludes them."""
+    if not frame.isStreaming or is_connect(frame):
+        return False
+    plan = analyzed(frame)
+    # One call tells it of most frames: each node and column is a call to the JVM.
+    return WINDOW_START in plan.toString() and _has_late_results(plan)
+
+
+def _has_late_results(node: Any) -> bool:
+    name, below = str(node.nodeName()), list(each(node.children()))
+    if name in OWN_ROWS or (name == "Filter" and _of_late(node.condition()) is False):
+        return False
+    if _tells_late(node.output()) and not any(_tells_late(child.output()) for child in below):
+        return True
+    return any(map(_has_late_results, below))
+
+
+def _of_late(condition: Any) -> bool | None:
+    """The value of a condition for a late result; None if it depends on more than that."""
+    name = str(condition.nodeName())
+    if name == "AttributeReference":
+        return condition.metadata().contains(LATE) or None
+    if name == "Literal":
+        return {"true": True, "false": False}.get(str(condition.toString()))
+    parts = [_of_late(part) for part in each(condition.children())]
+    if name == "And":
+        return False if False in parts else None if None in parts else True
+    if name == "Or":
+        return True if True in parts else None if None in parts else False
+    if None in parts[:1]:
+        return None
+    if name == "Not":
+        return not parts[0]
+    if name == "Coalesce":
+        return parts[0]
+    return parts[0] == parts[1] if name in EQUAL and None not in parts else None
+
+
+def _tells_late(columns: Any) -> bool:
+    return any(column.metadata().contains(LATE) for column in each(columns))
 
 
 def nodes(tree: Any) -> Iterator[Any]:

@@ -11,6 +11,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock import delays
 from penstock.errors import PenstockError
+from penstock.plans import has_late_results
 from penstock.query import Batch, KeyedFrame, Sink, in_batches
 
 _PLACE, _ROW = "_place", "_row"
@@ -36,6 +37,7 @@ class Newest:
 
     def records(self, frame: DataFrame) -> DataFrame:
         """The rows as they are written; raises `PenstockError` if the sink cannot take the frame."""
+        require_no_late_results(frame, self.table.key, " ".join(self.target))
         return self.sink.records(self.columns(frame))
 
     def stream(self, frame: DataFrame) -> DataStreamWriter:
@@ -52,6 +54,17 @@ def newest(rows: DataFrame, key: Sequence[str], version: str) -> DataFrame:
     placed = rows.withColumn(_PLACE, F.monotonically_increasing_id())
     last = F.max_by(F.struct(*map(F.col, rows.columns)), F.struct(version, _PLACE)).alias(_ROW)
     return placed.groupBy(*key).agg(last).select(f"{_ROW}.*")
+
+
+def require_no_late_results(frame: DataFrame, key: Sequence[str], where: str) -> None:
+    """Raise `PenstockError` if late results of a window, which are to be added, would replace others."""
+    if has_late_results(frame):
+        raise PenstockError(
+            f"late results of a window have only the rows that came late, and would replace the window's row with the "
+            f"key {', '.join(key)}",
+            where=where,
+            next="""keep the totals with .where("NOT late"), and append .where("late") to a sink without a key""",
+        )
 
 
 def require_key(sink: str, place: str, known: Sequence[str], table: KeyedFrame, next: str) -> None:

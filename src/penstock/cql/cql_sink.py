@@ -39,7 +39,7 @@ from penstock.errors import PenstockError
 from penstock.plans import require_classic
 from penstock.query import Batch, KeyedFrame, batch_millis, in_batches
 from penstock.schema import CqlTable
-from penstock.upsert import Newest, require_key
+from penstock.upsert import Newest, require_key, require_no_late_results
 
 Mode: TypeAlias = Literal["insert", "upsert"]
 MODES = get_args(Mode)
@@ -68,6 +68,8 @@ class CqlSink:
 
     def records(self, frame: DataFrame) -> DataFrame:
         """The tables' columns with fitting types, and the control columns; raises if the frame does not fit."""
+        for table in self.tables:
+            require_no_late_results(frame, _key(table), table.full_name)
         return self._timed(frame).drop(delays.TIME)
 
     def _timed(self, frame: DataFrame) -> DataFrame:
@@ -95,7 +97,7 @@ class CqlSink:
         if isinstance(self.table, Column):
             raise _not_keyed("a Table needs a single database table", 'name it: cql.sink("keyspace.table", ...)')
         target = self.tables[0]
-        key = [column.name for column in (*target.partition_key, *target.clustering_key)]
+        key = _key(target)
         require_key("the database's", target.full_name, key, table, f"key the table of the stream by {', '.join(key)}")
         if self.mode != "insert" or self.delete is not None:
             raise _not_keyed("a Table defines its rows and its deletions", "omit mode= and delete=")
@@ -165,6 +167,10 @@ def _check_arguments(mode: str, table: str | Column, tables: Sequence[str]) -> N
 
 def _not_keyed(what: str, next: str) -> PenstockError:
     return PenstockError(what, where=WHERE, next=next)
+
+
+def _key(table: CqlTable) -> list[str]:
+    return [column.name for column in (*table.partition_key, *table.clustering_key)]
 
 
 def _lifetime(ttl: Duration | Column | None) -> timedelta | str | Column | None:

@@ -25,8 +25,9 @@ from penstock.codec.text_formats import Json
 from penstock.codec.typed_records import TIMESTAMP, Codec, Side, struct_part
 from penstock.delivery import AT_LEAST_ONCE, DELIVERIES, EXACTLY_ONCE, OURS, SPARKS, Client, Delivery
 from penstock.errors import PenstockError
+from penstock.plans import STARTS
 from penstock.query import Batch, KeyedFrame, in_batches
-from penstock.upsert import Newest
+from penstock.upsert import Newest, require_no_late_results
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -238,6 +239,9 @@ class KafkaSink:
         columns = {"topic": topic}
         if self.key:
             columns["key"] = self._key_column(frame, _present(frame, self.key))
+            # Without the start, the key tells partitions and not rows, in a topic that is not compacted.
+            if any(STARTS in field.metadata for field in frame.schema if field.name in self.key):
+                require_no_late_results(frame, self.key, "kafka.sink")
         elif "key" in frame.columns and not whole:
             columns["key"] = F.col("key")
         columns["value"] = self._whole(frame, with_headers) if whole else F.col("value")

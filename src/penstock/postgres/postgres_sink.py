@@ -31,7 +31,7 @@ from penstock.postgres.postgres_columns import (
 )
 from penstock.postgres.postgres_session import Session, connected, literal
 from penstock.query import Batch, KeyedFrame, in_batches
-from penstock.upsert import require_key
+from penstock.upsert import require_key, require_no_late_results
 
 CONNECTIONS = 8
 
@@ -56,6 +56,8 @@ class PostgresSink:
 
     def records(self, frame: DataFrame) -> DataFrame:
         """The rows for the staging table; raises PenstockError if they do not fit the table in the database."""
+        if self.key:
+            require_no_late_results(frame, self.key, f"PostgreSQL table {self.table}")
         with connected(self.url, f"table {self.table}") as session:
             batches.prepare(session)
             return rows_of(frame, self._layout(frame, session), self.deleted).drop(delays.TIME)

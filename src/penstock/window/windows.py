@@ -4,7 +4,8 @@
 
 A result row has the key, `window_start`, `window_end`, the aggregates, and two flags. `final` is true when the
 watermark has passed the window's end. `late` is true for a result of rows that came after that. It contains only the
-late rows, so adding it to the final result gives the total; no row is dropped.
+late rows, so adding it to the final result gives the total; no row is dropped. A sink that keeps one row for a key
+would replace the total with it, and refuses such a frame without a condition on `late`.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ from penstock.errors import PenstockError
 from penstock.keyed_state.aggregates import Aggregate, fields, merged, parse, partial, parts_of
 from penstock.keyed_state.arrow_keys import Numbers, arrow_schema, codes, columns_of, concat, numbers, positions
 from penstock.keyed_state.buckets import BUCKET, Step, require_no_window, stateful, upserted, with_gone
-from penstock.plans import WATERMARK
+from penstock.plans import LATE as LATE_MARK, STARTS, WATERMARK, WINDOW_START
 from penstock.window import native_windows
 
-START, END, FINAL, LATE = "window_start", "window_end", "final", "late"
+START, END, FINAL, LATE = WINDOW_START, "window_end", "final", "late"
+MARKS = {START: {STARTS: True}, LATE: {LATE_MARK: True}}
+"""Metadata of columns, by which sinks know them."""
 TIME = pa.timestamp("us", "UTC")
 Mask = npt.NDArray[np.bool_]
 SESSION = "_session"
@@ -116,10 +119,10 @@ def _windows(
     rows = made.select(*keys, F.unix_micros(at).alias(START), *dict.fromkeys(sources))
     kinds = columns_of(frame, keys)
     logic = Windows(shape, arrow_schema(kinds), aggregates, emit == CHANGES)
-    output = st.StructType([*kinds, st.StructField(START, st.TimestampType()), st.StructField(END, st.TimestampType())])
+    output = st.StructType([*kinds]).add(START, st.TimestampType(), metadata=MARKS[START]).add(END, st.TimestampType())
     for aggregate in aggregates:
         output.add(aggregate.column, aggregate.type)
-    output.add(FINAL, st.BooleanType()).add(LATE, st.BooleanType())
+    output.add(FINAL, st.BooleanType()).add(LATE, st.BooleanType(), metadata=MARKS[LATE])
     return stateful(rows, logic, name=name, key=keys, output=output, timed=True)
 
 
@@ -139,9 +142,11 @@ def _in_real_time(
             next="give emit='changes', or give the pipeline an interval such as every='1 second'",
         )
     found = native_windows.native(rows, shape.size, shape.step, at, keys, aggregates, where)
-    times = [F.col(native_windows.START).alias(START), F.col(native_windows.END).alias(END)]
+    start = F.col(native_windows.START).alias(START, metadata=MARKS[START])
+    times = [start, F.col(native_windows.END).alias(END)]
     names = [aggregate.column for aggregate in aggregates]
-    return found.select(*keys, *times, *names, F.lit(False).alias(FINAL), F.col(native_windows.LATE).alias(LATE))
+    late = F.col(native_windows.LATE).alias(LATE, metadata=MARKS[LATE])
+    return found.select(*keys, *times, *names, F.lit(False).alias(FINAL), late)
 
 
 def _micros(value: Duration, name: str) -> int:
