@@ -19,7 +19,7 @@ LAYERS = (
     "errors log_lines waits __init__",
     "extras",
     "lazy",
-    "config delays exposition paths hosts secret_settings signals schema rest native delivery plans",
+    "config delays exposition paths hosts secret_settings signals schema rest native delivery plans casts",
     "wire database codec local checkpoint",
     "query markers upsert real_time",
     "keyed_state",

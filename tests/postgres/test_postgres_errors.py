@@ -184,10 +184,15 @@ def test_the_scale_of_a_declared_number(cast: str, scale: int | None) -> None:
 @pytest.mark.parametrize(
     ("kind", "type", "full", "next"),
     [
-        ("double", "int4", "integer", "cast it in the frame to tinyint or smallint or int"),
-        ("decimal(6,2)", "numeric", "numeric(8,1)", "cast it in the frame to a decimal with 1 decimal places"),
-        ("timestamp", "timestamp", "timestamp without time zone", r'cast it: F.col("c").cast("timestamp_ntz")'),
-        ("int", "uuid", "uuid", "cast it in the frame to string"),
+        ("double", "int4", "integer", 'convert it: frame.withColumn("c", F.round(F.col("c")).cast("int")); or change'),
+        ("decimal(6,2)", "numeric", "numeric(8,1)", 'cast it: frame.withColumn("c", F.col("c").cast("decimal(38,1)"))'),
+        (
+            "timestamp",
+            "timestamp",
+            "timestamp without time zone",
+            'cast it: frame.withColumn("c", F.col("c").cast("timestamp_ntz"))',
+        ),
+        ("int", "uuid", "uuid", 'cast it: frame.withColumn("c", F.col("c").cast("string"))'),
     ],
 )
 def test_a_column_that_does_not_fit_is_told_with_the_cast(kind: str, type: str, full: str, next: str) -> None:

@@ -14,6 +14,7 @@ from typing import Protocol
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, functions as F, types as st
 
+from penstock import casts
 from penstock.codec.problem import shown
 from penstock.codec.registry import Registry
 from penstock.errors import PenstockError
@@ -190,12 +191,12 @@ def chosen(has: st.StructType, wanted: st.StructType | None, where: str) -> st.S
                 where=where,
                 next=f"use its fields: {', '.join(has.names)}",
             )
-        found = has[field.name].dataType.simpleString()
-        if found != field.dataType.simpleString():
+        found = has[field.name].dataType
+        if found.simpleString() != field.dataType.simpleString():
             raise PenstockError(
-                f"{field.name} is {found} in the newest schema, not {field.dataType.simpleString()}",
+                f"{field.name} is {found.simpleString()} in the newest schema, not {field.dataType.simpleString()}",
                 where=where,
-                next=f"read it as {found}, and cast the column",
+                next=f"read it as {found.simpleString()}, and {casts.advice(field.name, found, field.dataType)}",
             )
     return wanted
 

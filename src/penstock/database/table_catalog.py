@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark.sql import Column as SparkColumn, DataFrame, functions as F, types as st
 
+from penstock import casts
 from penstock.errors import PenstockError
 from penstock.schema import LOG_SUFFIX, Column, CqlTable, CqlType, Udts, parse_type, spark_type
 
@@ -123,7 +124,7 @@ def require_fit(frame: DataFrame, name: str, kind: CqlType, where: str) -> None:
         raise PenstockError(
             f"column {name} is {given.simpleString()}, but in the table it is {kind}",
             where=where,
-            next=f'cast it: frame.withColumn("{name}", F.col("{name}").cast("{wanted.simpleString()}"))',
+            next=casts.advice(name, given, wanted),
         )
 
 
@@ -137,13 +138,35 @@ def fits(given: st.DataType, kind: CqlType) -> bool:
     if isinstance(given, st.MapType) and isinstance(wanted, st.MapType):
         return fits(given.keyType, kind.args[0]) and fits(given.valueType, kind.args[1])
     if isinstance(given, st.StructType) and isinstance(wanted, st.StructType):
-        pairs = zip(given.fields, kind.args, strict=False)
-        return given.names == wanted.names and all(fits(field.dataType, arg) for field, arg in pairs)
+        pairs = zip(wanted.names, kind.args, strict=False)
+        return sorted(given.names) == sorted(wanted.names) and all(
+            fits(given[name].dataType, arg) for name, arg in pairs
+        )
     return given == wanted
 
 
 def canonical(frame: DataFrame, name: str, kind: CqlType) -> SparkColumn:
     """The column, cast to the Spark type that is encoded for the table."""
     wanted = spark_type(kind)
-    column = F.col("`" + name.replace("`", "``") + "`")
-    return column if frame.schema[name].dataType == wanted else column.cast(wanted)
+    return _as(F.col("`" + name.replace("`", "``") + "`"), frame.schema[name].dataType, wanted)
+
+
+def _as(column: SparkColumn, given: st.DataType, wanted: st.DataType) -> SparkColumn:
+    """The column cast, but structs by the names of their fields: a cast goes by position."""
+    if given == wanted:
+        return column
+    if given.simpleString() == wanted.simpleString():
+        return column.cast(wanted)
+    if isinstance(given, st.StructType) and isinstance(wanted, st.StructType):
+        fields = [
+            _as(column.getField(one.name), given[one.name].dataType, one.dataType).alias(one.name) for one in wanted
+        ]
+        return F.when(column.isNotNull(), F.struct(*fields))
+    if isinstance(given, st.ArrayType) and isinstance(wanted, st.ArrayType):
+        few, many = given.elementType, wanted.elementType
+        return F.transform(column, lambda one: _as(one, few, many))
+    if isinstance(given, st.MapType) and isinstance(wanted, st.MapType):
+        (key, to_key), (value, to_value) = (given.keyType, wanted.keyType), (given.valueType, wanted.valueType)
+        keys = F.transform_keys(column, lambda one, _: _as(one, key, to_key))
+        return F.transform_values(keys, lambda _, one: _as(one, value, to_value))
+    return column.cast(wanted)

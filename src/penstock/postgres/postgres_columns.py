@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, functions as F, types as st
 
-from penstock import delays
+from penstock import casts, delays
 from penstock.errors import PenstockError
 
 Types = tuple[type[st.DataType], ...]
@@ -28,6 +28,8 @@ PLAIN: Mapping[str, tuple[Types, st.DataType]] = {
 }
 INTEGERS: Types = (st.ByteType, st.ShortType, st.IntegerType, st.LongType)
 STRINGS: Types = (st.StringType,)
+MOST_DIGITS = 38
+"""Digits of Spark's decimals."""
 NESTED: Types = (st.StructType, st.ArrayType, st.MapType)
 JSON = ("json", "jsonb")
 # PostgreSQL's names of the transport types.
@@ -262,15 +264,15 @@ def misfit(name: str, kind: st.DataType, target: TargetColumn, table: str) -> Pe
     return PenstockError(
         f"the column {name} is {kind.simpleString()} and does not fit into {target.full}",
         where=f"PostgreSQL table {table}",
-        next=f"{_advice(kind, target)}, or change the table's column",
+        next=f"{_advice(name, kind, target)}; or change the table's column",
     )
 
 
-def _advice(kind: st.DataType, target: TargetColumn) -> str:
-    if target.type == "timestamp" and isinstance(kind, st.TimestampType):
-        return f'cast it: F.col("{target.name}").cast("timestamp_ntz"), or declare the column timestamptz'
-    if (scale := _scale(target.cast)) is not None and scale >= 0:
-        return f"cast it in the frame to a decimal with {scale} decimal places"
-    accepted = PLAIN.get(target.type, ((st.StringType,), None))[0]
-    names = " or ".join(one().simpleString() for one in accepted)
-    return f"cast it in the frame to {names}"
+def _advice(name: str, kind: st.DataType, target: TargetColumn) -> str:
+    plain = target.type.removeprefix("_")
+    scale = _scale(target.cast) if plain == "numeric" else None
+    if scale is not None and 0 <= scale <= MOST_DIGITS:
+        wanted: st.DataType = st.DecimalType(MOST_DIGITS, scale)
+    else:
+        wanted = PLAIN[plain][1] if plain in PLAIN else st.StringType()
+    return casts.advice(name, kind, st.ArrayType(wanted) if plain != target.type else wanted)

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, functions as F, types as st
 
-from penstock import real_time
+from penstock import casts, real_time
 from penstock.config import Duration, duration
 from penstock.errors import PenstockError
 from penstock.keyed_state.aggregates import Aggregate, fields, merged, parse, partial, parts_of
@@ -164,8 +164,9 @@ def _require(frame: DataFrame, at: str, keys: list[str], emit: str, name: str) -
         has = ", ".join(frame.columns)
         raise PenstockError(f"the frame has no column {', '.join(missing)}", where=where, next=f"use one of {has}")
     if not isinstance(frame.schema[at].dataType, st.TimestampType):
-        kind = frame.schema[at].dataType.simpleString()
-        raise PenstockError(f"the column {at} is {kind}, not timestamp", where=where, next="cast it first")
+        kind = frame.schema[at].dataType
+        next = casts.advice(at, kind, st.TimestampType())
+        raise PenstockError(f"the column {at} is {kind.simpleString()}, not timestamp", where=where, next=next)
     require_no_window(frame, where)
     if frame.isStreaming and WATERMARK not in frame.schema[at].metadata:
         raise PenstockError(
