@@ -8,7 +8,7 @@ inet and duration.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -101,6 +101,7 @@ class Column:
     type: CqlType
     kind: str
     position: int = -1
+    descending: bool = False
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,11 @@ class CqlTable:
             _collect_udts(column.type, found)
         return found
 
+    @cached_property
+    def descending(self) -> tuple[str, ...]:
+        """The columns of the clustering key whose rows are in descending order."""
+        return tuple(c.name for c in self.clustering_key if c.descending)
+
     def option(self, name: str) -> str:
         return dict(self.cdc).get(name, "")
 
@@ -163,6 +169,11 @@ def _collect_udts(kind: CqlType, found: dict[str, CqlType]) -> None:
         found[kind.udt] = kind
     for arg in kind.args:
         _collect_udts(arg, found)
+
+
+def clustering_order(key: Iterable[str], descending: Collection[str]) -> list[str]:
+    """The order of a partition's rows, as CLUSTERING ORDER BY has it: "day DESC", "id ASC"."""
+    return [f"{name} {'DESC' if name in descending else 'ASC'}" for name in key]
 
 
 _TOKEN = re.compile(r"""\s*("(?:[^"]|"")*"|'[^']*'|[\w.$]+|[<>,])""")

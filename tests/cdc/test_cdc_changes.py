@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -209,6 +210,26 @@ def test_half_a_range_whose_other_half_expired_is_still_a_change() -> None:
     (end,) = changes(CLUSTERED, [log_row(1, T0, 1, 8, pk=1, ck=9)])
     assert start["range"] == span({"ck": 3}, False, None, True)
     assert end["range"] == span(None, True, {"ck": 9}, False)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_bounds_of_one_column_are_in_the_order_of_values(descending: bool) -> None:
+    columns = tuple(replace(one, descending=descending and one.name == "ck") for one in CLUSTERED.columns)
+    (change,) = changes(
+        replace(CLUSTERED, columns=columns), [log_row(1, T0, 0, 6, pk=1, ck=3), log_row(1, T0, 1, 7, pk=1, ck=9)]
+    )
+    ascending = span({"ck": 3}, False, {"ck": 9}, True)
+    assert change["range"] == (span({"ck": 9}, True, {"ck": 3}, False) if descending else ascending)
+
+
+def test_bounds_of_several_columns_have_the_order_of_the_rows() -> None:
+    several = table("pk int", "day int; seq int")
+    columns = tuple(replace(one, descending=one.name == "day") for one in several.columns)
+    rows = [log_row(1, T0, 0, 5, pk=1, day=9), log_row(1, T0, 1, 8, pk=1, day=3, seq=5)]
+    (change,) = changes(replace(several, columns=columns), rows)
+    assert change["range"] == span({"day": 9, "seq": None}, True, {"day": 3, "seq": 5}, False) | {
+        "order": ["day DESC", "seq ASC"]
+    }
 
 
 def span(start: object, start_inclusive: bool, end: object, end_inclusive: bool) -> dict[str, object]:

@@ -53,7 +53,7 @@ class Schema:
         if text.startswith("SELECT id"):
             return SimpleNamespace(one=lambda: ("an id",))
         if "system_schema.columns" in text:
-            return [("id", "int", "partition_key", 0), ("v", "text", "regular", -1)]
+            return [("id", "int", "partition_key", 0, "none"), ("v", "text", "regular", -1, "none")]
         return []
 
 

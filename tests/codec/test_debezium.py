@@ -87,6 +87,17 @@ def test_deleted_ranges_are_events_without_tombstones(spark: SparkSession) -> No
     assert "range" not in values(rows)[3] and rows[4].value is None
 
 
+def test_a_range_of_several_columns_names_their_order(spark: SparkSession) -> None:
+    table = Table({"pk": "int", "day": "int", "seq": "int"}, ["pk"], ["day", "seq"], descending=["day"])
+    changes: list[dict[str, object]] = [
+        {"kind": RANGE_DELETE, "key": (1, None, None), "range": ((9, None), True, (3, 5), False)},
+        {"kind": PARTITION_DELETE, "key": (1, None, None)},
+    ]
+    ranged, whole = (value["range"] for value in values(events(spark, table, changes)))
+    assert ranged["order"] == whole["order"] == ["day DESC", "seq ASC"]
+    assert (ranged["start"], ranged["end"]) == ({"day": 9, "seq": None}, {"day": 3, "seq": 5})
+
+
 def test_the_primary_key_stands_where_it_is_placed(spark: SparkSession) -> None:
     change = {"kind": UPDATE, "key": (1,), "before": (1, "a"), "after": (1, "b")}
     (row,) = events(spark, USERS, [change], placement=["payload-key", "payload-diff"], payload_key_name="pk")

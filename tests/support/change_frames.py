@@ -26,6 +26,7 @@ class Table:
     clustering_key: Sequence[str] = ()
     udts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     name: str = "shop.orders"
+    descending: Sequence[str] = ()
 
     def frame(self, spark: SparkSession, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
         """A frame with one change per mapping: `kind` (see above), `key`, and other columns, with structs as tuples."""
@@ -38,7 +39,7 @@ class Table:
                 row.get("delta"),
                 row.get("written", []),
                 row.get("deleted", []),
-                row.get("range"),
+                self._range(row),
                 row["kind"][1],
                 AT,
                 READ_AT,
@@ -49,6 +50,11 @@ class Table:
         absent += [] if self._values else ["delta"]
         return spark.createDataFrame(values, self._schema()).drop(*absent)
 
+    def _range(self, row: Mapping[str, Any]) -> tuple[Any, ...] | None:
+        """The bounds, and with several columns their order, which encoders take from the table."""
+        bounds: tuple[Any, ...] | None = row.get("range")
+        return bounds if bounds is None or len(self.clustering_key) == 1 else (*bounds, None)
+
     @property
     def _values(self) -> list[str]:
         return sorted(set(self.columns) - {*self.partition_key, *self.clustering_key})
@@ -58,13 +64,16 @@ class Table:
             "penstock.table": self.name,
             "penstock.partition_key": list(self.partition_key),
             "penstock.clustering_key": list(self.clustering_key),
+            "penstock.descending": list(self.descending),
             "penstock.cql": dict(self.columns),
             "penstock.udts": {name: dict(fields) for name, fields in self.udts.items()},
         }
         row, bound = self._struct(sorted(self.columns)), self._struct(self.clustering_key)
         delta = [st.StructField(name, spark_type(log_value_type(self._kind(name)))) for name in self._values]
         names, inclusive = st.ArrayType(st.StringType()), st.BooleanType()
-        bounds = [("start", bound), ("start_inclusive", inclusive), ("end", bound), ("end_inclusive", inclusive)]
+        bounds: list[tuple[str, st.DataType]] = [("start", bound), ("start_inclusive", inclusive)]
+        bounds += [("end", bound), ("end_inclusive", inclusive)]
+        bounds += [("order", names)] if len(self.clustering_key) > 1 else []
         return st.StructType(
             [
                 st.StructField("op", st.StringType()),

@@ -182,13 +182,11 @@ def frame_schema(table: CqlTable, *, problem: bool = False) -> st.StructType:
 
 
 def _range_type(bounds: st.StructType) -> st.StructType:
-    return (
-        st.StructType()
-        .add("start", bounds)
-        .add("start_inclusive", st.BooleanType())
-        .add("end", bounds)
-        .add("end_inclusive", st.BooleanType())
-    )
+    inclusive = st.BooleanType()
+    made = st.StructType().add("start", bounds).add("start_inclusive", inclusive)
+    made = made.add("end", bounds).add("end_inclusive", inclusive)
+    # Of one column, the bounds are in the order of its values.
+    return made.add("order", st.ArrayType(st.StringType())) if len(bounds) > 1 else made
 
 
 def _metadata(table: CqlTable) -> dict[str, object]:
@@ -196,6 +194,7 @@ def _metadata(table: CqlTable) -> dict[str, object]:
         "penstock.table": table.full_name,
         "penstock.partition_key": [c.name for c in table.partition_key],
         "penstock.clustering_key": [c.name for c in table.clustering_key],
+        "penstock.descending": list(table.descending),
         "penstock.cql": {c.name: str(c.type) for c in table.columns},
         "penstock.udts": {
             name: dict(zip(udt.fields, map(str, udt.args), strict=True)) for name, udt in table.udts.items()

@@ -25,7 +25,7 @@ from penstock.database.bad_values import bad_rows, excerpt, key_text
 from penstock.database.cells import indexed
 from penstock.database.columns import BadValue, Cells, decode, decode_list_in_log
 from penstock.native import Array
-from penstock.schema import Column, CqlType
+from penstock.schema import Column, CqlType, clustering_order
 
 log = logging.getLogger(__name__)
 
@@ -229,13 +229,15 @@ class _Changes(FrameColumns):
         start = np.where(self.is_range & ~lone_end, self.rows, -1)
         end = np.where(lone_end, self.rows, self.groups.range_end)
         end_code = self.view.buffer[self.view.starts[np.where(end < 0, 0, end), OPERATION]]
-        children = [
-            self._bound(t.field("start").type, start),
-            pa.array(self.code != 6),
-            self._bound(t.field("end").type, end),
-            pa.array((end < 0) | (end_code != 8)),
-        ]
-        return self._struct(t, children, self.is_range)
+        bound = t.field("start").type
+        first = self._bound(bound, start), pa.array((start < 0) | (self.code != 6))
+        last = self._bound(bound, end), pa.array((end < 0) | (end_code != 8))
+        names = [column.name for column in self.table.clustering_key]
+        if len(names) == 1:
+            # The log's order is the table's. One column has an order that needs no words: that of its values.
+            return self._struct(t, [*last, *first] if self.table.descending else [*first, *last], self.is_range)
+        order = pa.scalar(clustering_order(names, self.table.descending), t.field("order").type)
+        return self._struct(t, [*first, *last, pa.repeat(order, len(self.rows))], self.is_range)
 
     def _bound(self, t: pa.DataType, rows: Array) -> pa.Array:
         children = [self._decode("range", field.name, rows, field.type) for field in t]

@@ -25,7 +25,8 @@ class Layout:
     """The table of a change frame; `columns` are in the order of its images, which is the log's order.
 
     `key` has the key columns in record order: partition key, then clustering key, each sorted by name. `types` has all
-    columns of the frame in its order, also if `columns` has only some of them.
+    columns of the frame in its order, also if `columns` has only some of them. `descending` names the columns of the
+    clustering key that are in descending order.
     """
 
     keyspace: str
@@ -35,6 +36,7 @@ class Layout:
     key: tuple[str, ...]
     columns: tuple[str, ...]
     types: Mapping[str, CqlType]
+    descending: tuple[str, ...] = ()
 
     @property
     def full_name(self) -> str:
@@ -111,6 +113,7 @@ def _read(schema: st.StructType, full_name: str) -> Layout:
         (*sorted(partition), *sorted(clustering)),
         tuple(image.names),
         {field.name: _in_order(types[field.name], field.dataType) for field in image.fields},
+        tuple(about.get("penstock.descending", ())),
     )
 
 

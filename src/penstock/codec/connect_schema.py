@@ -202,6 +202,8 @@ def _range(table: Layout, base: str) -> Schema:
     bound = _struct(_key_fields(table, table.clustering_key), f"{base}.Bound", optional=True)
     inclusive = _primitive("boolean", optional=False)
     fields = [("start", bound), ("start_inclusive", inclusive), ("end", bound), ("end_inclusive", inclusive)]
+    if len(table.clustering_key) > 1:
+        fields.append(("order", _array(_primitive("string"))))
     # Optional, so that registries accept envelopes with and without it as compatible.
     return _struct(fields, f"{base}.Range", optional=True)
 

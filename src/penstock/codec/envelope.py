@@ -12,7 +12,7 @@ from penstock.codec import change_frame
 from penstock.codec.change_frame import Layout, encode, field_of
 from penstock.codec.connect_schema import envelope_schema, key_schema, nothing
 from penstock.codec.typed_records import RecordPart
-from penstock.schema import CqlType
+from penstock.schema import CqlType, clustering_order
 
 EXTENDED_COLUMNS = (
     "written",
@@ -198,11 +198,13 @@ def deletes_range() -> Column:
 def deleted_range(table: Layout) -> Column:
     """The deleted range; a partition delete is a range without bounds."""
     bounds = F.col("range")
+    order = [F.lit(text) for text in clustering_order(table.clustering_key, table.descending)]
     return F.struct(
         _bound(bounds.getField("start"), table).alias("start"),
         F.coalesce(bounds.getField("start_inclusive"), F.lit(True)).alias("start_inclusive"),
         _bound(bounds.getField("end"), table).alias("end"),
         F.coalesce(bounds.getField("end_inclusive"), F.lit(True)).alias("end_inclusive"),
+        *([F.array(*order).alias("order")] if len(order) > 1 else []),
     )
 
 

@@ -57,7 +57,10 @@ def describe(session: Any, name: str) -> CqlTable:
     if not rows:
         raise PenstockError(f"there is no table {keyspace}.{table}", next=_others(session, keyspace, table))
     udts = _udts(session, keyspace)
-    columns = [Column(column, parse_type(kind, udts), role, position) for column, kind, role, position in rows]
+    columns = [
+        Column(column, parse_type(kind, udts), role, position, order.lower() == "desc")
+        for column, kind, role, position, order in rows
+    ]
     return CqlTable(keyspace, table, tuple(sorted(columns, key=lambda c: c.name.encode())))
 
 
@@ -81,10 +84,10 @@ def _others(session: Any, keyspace: str, table: str) -> str:
     return f"check the name: keyspace {keyspace} does not exist or is empty"
 
 
-def _columns(session: Any, keyspace: str, table: str) -> list[tuple[str, str, str, int]]:
+def _columns(session: Any, keyspace: str, table: str) -> list[tuple[str, str, str, int, str]]:
     return list(
         session.execute(
-            "SELECT column_name, type, kind, position FROM system_schema.columns "
+            "SELECT column_name, type, kind, position, clustering_order FROM system_schema.columns "
             "WHERE keyspace_name = %s AND table_name = %s",
             (keyspace, table),
         )
