@@ -50,6 +50,8 @@ settings.load_profile("repeatable")
 
 SERVERS = {"services", "spark", "postgres", "running_cluster"}
 """Fixtures of servers and sessions."""
+NO_FLUSH = "-Dcassandra.test.flush_local_schema_changes=false"
+"""Of Cassandra: changes of a schema stay in memory and the commit log."""
 MARKS = ("unit", "services", "kill")
 LONG = {
     *("test_demo_adtech", "test_demo", "test_operators", "test_connector_events", "test_cluster"),
@@ -98,7 +100,10 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     kept = os.environ.get("PENSTOCK_TEST_SERVICES")
     root = Path(kept) if kept else tmp_path_factory.mktemp("services")
     try:
-        running = up(root)
+        with pytest.MonkeyPatch.context() as patch:
+            # No test kills this node, so that each change of a schema need not be on disk at once.
+            patch.setenv("JDK_JAVA_OPTIONS", f"{os.environ['JDK_JAVA_OPTIONS']} {NO_FLUSH}")
+            running = up(root)
         prepare(running.kafka)
         yield running
     finally:

@@ -13,6 +13,8 @@ from waiting import patience
 
 from penstock.local.services import Services
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 PATIENCE = patience(300)

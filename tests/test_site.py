@@ -14,6 +14,8 @@ import pytest
 
 import penstock
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 LOADED = {"script": "src", "img": "src", "source": "src", "iframe": "src", "link": "href", "object": "data"}
 """The elements that a browser loads by themselves, and their attribute with the address."""

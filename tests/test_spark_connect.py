@@ -19,6 +19,8 @@ from waiting import PATIENCE, patience
 from penstock.local.ports import HOST, free
 from penstock.local.services import Services
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 SUPPORT = ROOT / "tests/support"
 PAGE = ROOT / "docs/notebook.md"

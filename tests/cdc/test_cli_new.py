@@ -36,6 +36,7 @@ def new(folder: Path, services: Services, *words: str) -> subprocess.CompletedPr
     )
 
 
+@pytest.mark.slow
 def test_the_file_is_a_pipeline_that_runs(tmp_path: Path, services: Services, cql: Session, tables: str) -> None:
     ran = new(tmp_path, services, f"{tables}.orders", "--prefix", "shop")
     assert (ran.returncode, ran.stderr) == (0, "")

@@ -155,6 +155,7 @@ def test_json_schema(
     assert [read(key, MessageField.KEY) for key, _ in records][-1] == {"id": -1, "at": None}
 
 
+@pytest.mark.slow
 def test_protobuf(
     spark: SparkSession, services: Services, registry: str, peer: SchemaRegistryClient, topic: str
 ) -> None:

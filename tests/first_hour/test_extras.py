@@ -12,6 +12,8 @@ from wheels import ROOT, run
 
 from penstock.cli.main import COMMANDS
 
+pytestmark = pytest.mark.slow
+
 STATIC = ROOT / "src/penstock/watch/console/static"
 PACKAGES = ("cdc", "cql", "files", "join", "kafka", "postgres", "segment", "table", "window", "ingest", "state", "wire")
 NAMES = """

@@ -11,6 +11,8 @@ from zipfile import ZipFile
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SHOP = Path(__file__).parent / "files/shop.py"
 BEGIN = """import penstock as ps
 from penstock import cdc, cql, files, join, kafka, segment, table, window

@@ -20,6 +20,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("checked")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in names() if corpus(name)])
 def test_no_index_is_out_of_bounds(name: str, compiled: Path, tmp_path: Path) -> None:
     report = run(name, 0, tmp_path, inputs=0, env={"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(compiled)})

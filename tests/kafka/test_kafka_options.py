@@ -139,6 +139,7 @@ def encrypted(key: Path, target: Path) -> Path:
     return target
 
 
+@pytest.mark.slow
 def test_a_stream_through_tls_with_a_password(
     spark: SparkSession, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -23,6 +23,7 @@ def test_sessions_use_the_archive_that_is_there(tmp_path: Path, monkeypatch: pyt
     assert f"-XX:SharedArchiveFile={archive} -Xshare:auto" in classes.options(found)
 
 
+@pytest.mark.slow
 def test_an_archive_that_does_not_fit_is_passed_over_in_silence(tmp_path: Path) -> None:
     archive = tmp_path / "classes.jsa"
     archive.write_bytes(b"no archive" * 1000)

@@ -170,6 +170,7 @@ def test_ctrl_c_during_up_leaves_nothing_behind(root: Path) -> None:
     assert kafka_status(root).state == "stopped"
 
 
+@pytest.mark.slow
 def test_both_start_within_their_memory_and_only_the_killed_one_again(root: Path) -> None:
     before = services.up(root)
     assert sum(status.memory or 0 for status in services.status(root)) < 2560 << 20

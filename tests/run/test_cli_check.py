@@ -82,6 +82,7 @@ def test_a_pipeline_is_shown_and_not_started(tmp_path: Path, services: Services)
     assert not (tmp_path / ".penstock").exists()
 
 
+@pytest.mark.slow
 def test_each_query_is_an_object(tmp_path: Path, services: Services) -> None:
     ran = check(tmp_path, "shop.py:two", "--json", "--checkpoints", "kept", servers=services.kafka)
     told = [json.loads(line) for line in ran.stdout.splitlines()]
@@ -107,6 +108,7 @@ def test_what_a_run_would_refuse_is_told(tmp_path: Path, name: str, said: str) -
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["numbers", "read"], ids=["sink", "source"])
 def test_brokers_that_do_not_answer_are_told(tmp_path: Path, services: Services, name: str) -> None:
     ran = check(tmp_path, f"shop.py:{name}", servers=NOBODY if name == "numbers" else services.kafka)
@@ -115,6 +117,7 @@ def test_brokers_that_do_not_answer_are_told(tmp_path: Path, services: Services,
     assert ran.stderr.splitlines()[-1].startswith(said)
 
 
+@pytest.mark.slow
 def test_the_checkpoint_of_another_query_is_told_and_not_touched(tmp_path: Path, services: Services) -> None:
     text = FILE.replace("{servers}", services.kafka)
     (tmp_path / "before.py").write_text(text.replace('"numbers"', '"earlier"').replace("5 seconds", "0 seconds"))

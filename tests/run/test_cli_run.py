@@ -142,6 +142,7 @@ def test_a_killed_run_leaves_no_process_and_loses_nothing(runs: Runs) -> None:
     assert {row for row in found if found.count(row) > 1} <= set(range(20, 30))
 
 
+@pytest.mark.slow
 def test_a_run_without_its_jvm_ends_with_a_message(runs: Runs) -> None:
     process = runs.start(hold_at=5)
     runs.hold(process)
@@ -151,6 +152,7 @@ def test_a_run_without_its_jvm_ends_with_a_message(runs: Runs) -> None:
     assert said.splitlines()[-1].startswith("penstock: Spark's Java process ended (exit code -9). Next: run again")
 
 
+@pytest.mark.slow
 def test_a_file_may_use_spark_at_its_top(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     (runs.folder / "numbers").mkdir()
     (runs.folder / "numbers" / "one.json").write_text('{"id": 3}\n{"id": 7}\n')

@@ -157,6 +157,7 @@ def test_rows_come_before_the_batch_ends_and_a_stop_repeats_none(
     assert topics.came() == list(range(topics.sent))
 
 
+@pytest.mark.slow
 def test_a_stop_of_an_idle_topic_says_that_rows_come_again(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     for round in (1, 2):
         with running(spark, topics.copied(), tmp_path) as run:
@@ -166,6 +167,7 @@ def test_a_stop_of_an_idle_topic_says_that_rows_come_again(spark: SparkSession, 
     assert topics.came() == [*range(5), *range(5)]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_goes_from_batches_to_real_time_and_back(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
@@ -179,6 +181,7 @@ def test_a_checkpoint_goes_from_batches_to_real_time_and_back(
     assert topics.came() == list(range(topics.sent))
 
 
+@pytest.mark.slow
 def test_a_bad_record_is_a_dead_letter_at_once(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     pipeline = topics.pipeline(
         lambda spark: ps.write(topics.read(spark), kafka.dead_letters(topics.dead, servers=topics.servers))
@@ -331,6 +334,7 @@ def test_the_slots_are_counted_before_the_start(spark: SparkSession, topics: Top
     assert not list(tmp_path.glob("*/offsets"))
 
 
+@pytest.mark.slow
 def test_brokers_that_do_not_answer_are_tried_again(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     absent = replace(topics, servers="127.0.0.1:1")
     with running(spark, absent.copied(), tmp_path) as run:
@@ -432,6 +436,7 @@ def totals(events: list[tuple[int, str, float]], wide: int, step: int) -> dict[t
     return dict(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wide", "step"), [(MINUTE, MINUTE), (2 * MINUTE, MINUTE)])
 def test_windows_send_each_change_and_keep_late_rows(
     spark: SparkSession, topics: Topics, tmp_path: Path, wide: int, step: int
@@ -487,6 +492,7 @@ def test_windows_send_each_change_and_keep_late_rows(
     }
 
 
+@pytest.mark.slow
 def test_duplicates_and_totals_of_spark_itself(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     def build(spark: SparkSession) -> Query:
         counted = topics.read(spark).groupBy("user").agg(F.count("*").alias("n"), F.max("id").alias("id"))
@@ -498,6 +504,7 @@ def test_duplicates_and_totals_of_spark_itself(spark: SparkSession, topics: Topi
     assert topics.came() == list(range(20))
 
 
+@pytest.mark.slow
 def test_a_join_with_a_frame_that_is_not_a_stream(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     names = spark.range(10).select(F.col("id").cast("int"), F.concat(F.lit("n"), "id").alias("name"))
     names.write.parquet(str(tmp_path / "names"))

@@ -21,7 +21,7 @@ import pytest
 from confluent_kafka import Producer
 from kafka_topics import new_topic
 from pyspark.sql import DataFrame, SparkSession, functions as F
-from waiting import PATIENCE, patience, until
+from waiting import PATIENCE, until
 
 import penstock as ps
 from penstock import cdc, kafka, window
@@ -123,6 +123,7 @@ def test_changes_of_a_table(spark: SparkSession, services: Services, cql: Any, k
     assert len(ps.preview(changes, rows=2)) == 2
 
 
+@pytest.mark.slow
 def test_windows_are_shown_when_they_end(clicks: DataFrame) -> None:
     found = ps.preview(per_minute(clicks), timeout="5 minutes")
     assert list(found["n"]) == [3, 3, 3]
@@ -137,6 +138,7 @@ def test_revisions_of_a_table(spark: SparkSession, services: Services, topic: st
     assert list(ps.preview(people)["name"]) == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_each_output_mode(clicks: DataFrame) -> None:
     counts = clicks.where("problem IS NULL").groupBy("page").count()
     assert list(ps.preview(counts, rows=3, mode="update", timeout="5 minutes")["count"]) == [3, 6, 9]
@@ -213,12 +215,12 @@ def test_ctrl_c_comes_while_the_jvm_is_asked(spark: SparkSession) -> None:
 
 
 def waiting(frame: DataFrame, started: Path) -> DataFrame:
-    """A frame that gives no row for ten minutes; it makes the file when it is read."""
+    """A frame that gives no row; it makes the file when it is read."""
 
     def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             started.touch()
-            threading.Event().wait(FOREVER)
+            threading.Event().wait()
             yield batch
 
     return frame.select("user").mapInArrow(wait, "user string")

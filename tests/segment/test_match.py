@@ -128,6 +128,7 @@ def test_restarts_repeats_and_killed_workers_change_nothing(spark: SparkSession,
     assert found(spark, tmp_path) == {key: sorted(some) for key, some in expected.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shared_memory.SharedMemory.make() is None, reason="this system gives no such memory")
 def test_queries_whose_states_have_one_name_share_nothing(spark: SparkSession, tmp_path: Path) -> None:
     def slots() -> set[int]:
@@ -203,6 +204,7 @@ def test_time_passes_without_events(spark: SparkSession, tmp_path: Path) -> None
     assert 3000 <= expire.at - enter.at <= 3000 + 3000 // 64 + 1
 
 
+@pytest.mark.slow
 def test_rules_change_without_losing_what_was_counted(spark: SparkSession, tmp_path: Path) -> None:
     text = "- {name: NAME, when: \"event = 'visit'\", at_least: COUNT, within: 1 day, ttl: 1 day, to: t}\n"
 

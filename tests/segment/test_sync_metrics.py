@@ -28,6 +28,8 @@ from penstock.segment.member_tables.member_schema import bucket_of
 from penstock.watch.delivery_meter import ERRORS, MOST_TEXT, DeliveryMeter
 from penstock.wire.producer.blocking import BlockingProducer
 
+pytestmark = pytest.mark.slow
+
 PEOPLE = ["ann", "bob"]
 
 

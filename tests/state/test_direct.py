@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from penstock.errors import PenstockError
@@ -134,9 +135,9 @@ def settings(spark: SparkSession, changed: dict[str, str]) -> Iterator[None]:
                 spark.conf.set(name, was)
 
 
-def run(frame: DataFrame, mode: str, checkpoint: Path) -> None:
+def start(frame: DataFrame, mode: str, checkpoint: Path) -> StreamingQuery:
     writer = frame.writeStream.format("noop").outputMode(mode).option("checkpointLocation", str(checkpoint))
-    writer.trigger(once=True).start().awaitTermination()
+    return writer.trigger(once=True).start()
 
 
 @pytest.fixture(scope="module")
@@ -151,11 +152,12 @@ def checkpoints(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
         "ids": (("windows", "joined", "seen"), [{FORMAT: "2"}] * 3),
     }
     for batch in range(3):
-        made = queries(clicks(spark, folder / "clicks", batch))
+        made, running = queries(clicks(spark, folder / "clicks", batch)), []
         for name, (chosen, conf) in kept.items():
             with settings(spark, conf[batch]):
-                for query in chosen or made:
-                    run(*made[query], folder / "checkpoints" / name / query)
+                running += [start(*made[query], folder / "checkpoints" / name / query) for query in chosen or made]
+        for query in running:
+            query.awaitTermination()
     return folder / "checkpoints"
 
 
@@ -239,7 +241,7 @@ def test_of_a_whole_key_only_its_partition_is_read(checkpoints: Path, tmp_path: 
 
 def test_columns_of_one_name_are_numbered(spark: SparkSession, checkpoints: Path, tmp_path: Path) -> None:
     stream = clicks(spark, tmp_path / "clicks", 0)
-    run(stream.groupBy().agg(F.avg("n"), F.sum("n"), F.avg("third")), "update", tmp_path / "q")
+    start(stream.groupBy().agg(F.avg("n"), F.sum("n"), F.avg("third")), "update", tmp_path / "q").awaitTermination()
     (row,) = Direct(tmp_path, pytest.fail).scan("q").rows
     assert row == {"key": {}, "value": {"sum": 6.0, "count": 5, "sum_2": 6, "sum_3": 2.0, "count_2": 5}}
 

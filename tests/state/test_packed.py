@@ -74,6 +74,7 @@ def states(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield Checkpoints(folder / "checkpoints", lambda: spark)
 
 
+@pytest.mark.slow
 def test_without_spark_the_answers_are_the_same(states: Checkpoints) -> None:
     direct = Direct(states.folder, pytest.fail)
     for one in stores(states.folder):

@@ -9,6 +9,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from shuffles import one_partition
 from streams_page import LINES, names
@@ -108,6 +109,7 @@ def written(spark: SparkSession, folder: Path) -> Counter[tuple[str, str]]:
     return Counter((row["name"], row["row"]) for row in rows)
 
 
+@pytest.mark.slow
 def test_a_restart_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     arrive(tmp_path / "in", 0)
     with one_partition(spark):

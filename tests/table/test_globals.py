@@ -237,6 +237,7 @@ def test_a_replica_follows_a_table_with_a_change_log(
     assert isinstance(replica._rows, InMemory if memory > 1 else OnDisk)
 
 
+@pytest.mark.slow
 def test_a_table_that_is_read_anew_loses_rows_whose_time_is_over(
     services: Services, cql: Session, keyspace: str
 ) -> None:

@@ -345,6 +345,7 @@ def ticks(spark):
 """
 
 
+@pytest.mark.slow
 def test_the_command_prints_each_form(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(COMMAND)
 

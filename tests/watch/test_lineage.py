@@ -349,6 +349,7 @@ def copies(spark):
 """
 
 
+@pytest.mark.slow
 def test_a_run_ends_as_it_would_without_a_receiver(services: Services, tmp_path: Path) -> None:
     name = f"copied-{uuid.uuid4().hex[:8]}"
     (tmp_path / "shop.py").write_text(COMMAND.format(topic=name, servers=services.kafka))

@@ -118,6 +118,7 @@ def own_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_RUNS", str(tmp_path / "runs"))
 
 
+@pytest.mark.slow
 def test_lag_is_what_was_written_while_a_pipeline_was_stopped_and_0_when_it_is_idle(
     tmp_path: Path, services: Services
 ) -> None:

@@ -44,6 +44,8 @@ from penstock.watch.query_metrics import QueryMetrics
 from penstock.watch.served_app import HttpMeter
 from penstock.wire import BlockingProducer
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PIPELINE = """
 import penstock as ps

@@ -71,6 +71,7 @@ def test_list(services: Services, topic: str) -> None:
     assert lines(services, "list", "--servers", services.kafka) == lines(services, "list")
 
 
+@pytest.mark.slow
 def test_count_counts_records_and_not_offsets(services: Services, topic: str) -> None:
     write(services, topic, *[(n % 2, n + 1, None, b"v") for n in range(7)])
     write(services, topic, (1, 8, None, b"committed"), commit=True)
@@ -132,6 +133,7 @@ def test_tail_as_json(services: Services, topic: str) -> None:
     assert (second["key"], second["value"]) == ("0xfffe", None)
 
 
+@pytest.mark.slow
 def test_where_tail_begins(services: Services, topic: str) -> None:
     write(services, topic, *[(n // 10, 1_000_000 + n * 1000, None, b"%d" % n) for n in range(20)])
     assert values(services, topic, "--from", "earliest", "--limit", 20).count("3") == 1

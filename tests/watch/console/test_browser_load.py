@@ -18,6 +18,8 @@ from playwright.sync_api import Browser, expect
 from waiting import patience
 from watched_page import watched
 
+pytestmark = pytest.mark.slow
+
 DRAWN = 4.0
 """The most seconds to draw 200 boxes; alone on a machine, they take a tenth of that."""
 PIPELINES, WIDTH = 11, 5

@@ -82,6 +82,7 @@ PAGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_is_accessible_in_light_and_dark_wide_and_narrow(
     page: str, seen: Watched, server: Console, there: Shop
