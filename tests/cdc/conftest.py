@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,17 +23,16 @@ def keyspace(cql: Any) -> str:
 
 
 @pytest.fixture
-def table(cql: Any, keyspace: str, request: pytest.FixtureRequest) -> Iterator[Callable[[str], str]]:
+def table(cql: Any, keyspace: str, request: pytest.FixtureRequest) -> Callable[[str], str]:
     """Creates the test's table, with images, from column definitions; returns its full name."""
-    name = f"{keyspace}.t_{request.node.originalname[-30:]}"
+    name = f"{keyspace}.t_{request.node.originalname[-24:]}_{uuid.uuid4().hex[:4]}"
 
     def create(columns: str) -> str:
         images = "{'enabled': true, 'preimage': 'full', 'postimage': true}"
         cql.execute(f"CREATE TABLE {name} ({columns}) WITH cdc = {images}")
         return name
 
-    yield create
-    cql.execute(f"DROP TABLE IF EXISTS {name}")
+    return create
 
 
 @pytest.fixture

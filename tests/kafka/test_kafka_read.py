@@ -134,12 +134,12 @@ SECONDS = [0, -1, 1, 978_307_200, 32_503_680_000, 62_135_596_800, 62_135_596_801
     ("at", "unit"),
     [
         (None, 1),
-        ("ts", 1),
-        ("timestamp_seconds(n)", 1),
+        pytest.param("ts", 1, marks=pytest.mark.slow),
+        pytest.param("timestamp_seconds(n)", 1, marks=pytest.mark.slow),
         ("timestamp_millis( n )", 1_000),
-        ("TIMESTAMP_MICROS(n)", 1_000_000),
-        ("timestamp_millis(m)", 1_000),
-        ("try_to_timestamp(text)", 1),
+        pytest.param("TIMESTAMP_MICROS(n)", 1_000_000, marks=pytest.mark.slow),
+        pytest.param("timestamp_millis(m)", 1_000, marks=pytest.mark.slow),
+        pytest.param("try_to_timestamp(text)", 1, marks=pytest.mark.slow),
     ],
 )
 def test_both_clients_find_the_same_problems_with_the_same_bytes(
