@@ -24,6 +24,7 @@ from cassandra.query import tuple_factory
 from hypothesis import settings
 from kafka_topics import prepare
 from keyspaces import new_keyspace
+from leftovers import require_none, running
 from postgres_server import require_postgres
 from pyspark.sql import SparkSession
 from waiting import PATIENCE
@@ -72,6 +73,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _mark(item: pytest.Item) -> int:
     return next(at for at, mark in enumerate(MARKS) if item.get_closest_marker(mark))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _nothing_left() -> Iterator[None]:
+    """Producers, servers and threads end with their module."""
+    before = running()
+    yield
+    require_none(before)
 
 
 @pytest.fixture(autouse=True)

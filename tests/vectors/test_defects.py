@@ -15,7 +15,8 @@ from confluent_kafka import Producer
 from kafka_topics import messages, new_topic
 from keyspaces import new_keyspace
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
+from waiting import PATIENCE
 
 from penstock import cdc, kafka, write
 from penstock.local.services import Services
@@ -45,6 +46,13 @@ def events(spark: SparkSession, services: Services, topic: str) -> Callable[...,
     return read
 
 
+def produce(services: Services, topic: str, event: Row) -> None:
+    """Not in the function that fails: the error would keep the producer."""
+    producer = Producer({"bootstrap.servers": services.kafka})
+    producer.produce(topic, event.value, event.key)
+    assert producer.flush(PATIENCE) == 0
+
+
 def test_a_restart_inside_a_batch_loses_no_row(
     cql: Any, services: Services, keyspace: str, topic: str, events: Any, tmp_path: Path
 ) -> None:
@@ -56,10 +64,7 @@ def test_a_restart_inside_a_batch_loses_no_row(
     def die_after_one(batch: DataFrame, number: int) -> None:
         rows = batch.collect()
         if rows:
-            first = rows[0]
-            producer = Producer({"bootstrap.servers": services.kafka})
-            producer.produce(topic, first.value, first.key)
-            producer.flush()
+            produce(services, topic, rows[0])
             raise RuntimeError("the process died")
 
     dying = events(f"{keyspace}.t").writeStream.foreachBatch(die_after_one)

@@ -58,7 +58,8 @@ class ConnectorStore:
                 next = "set fetch.max.decompressed.bytes in the worker's file to more bytes"
             where = f"topic {self._topic} at {self._servers}"
             raise PenstockError(f"the configurations cannot be read: {error}", where=where, next=next) from error
-        self._producer = BlockingProducer(self._servers, delivery_timeout=PATIENCE, **self._security)
+        # Also if the topic is read again.
+        self._producer = self._producer or BlockingProducer(self._servers, delivery_timeout=PATIENCE, **self._security)
         return connectors(records)
 
     def put(self, name: str, config: Mapping[str, str]) -> None:
