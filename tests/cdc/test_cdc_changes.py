@@ -17,6 +17,7 @@ from penstock.cdc.cdc_tables import Images, frame_schema, layout, log_schema
 from penstock.cdc.change_decoder import ChangeDecoder, decode_log
 from penstock.cdc.sent_groups import groups_of
 from penstock.codec.change_frame import layout as described
+from penstock.database.columns import BadValue
 from penstock.schema import CqlTable
 
 FULL = Images("full", "full")
@@ -26,11 +27,17 @@ READ = T0 + 2_500_000
 
 
 def changes(
-    of: CqlTable, rows: Sequence[dict[str, Any]], images: Images = FULL, cuts: Sequence[int] = (), only: Any = None
+    of: CqlTable,
+    rows: Sequence[dict[str, Any]],
+    images: Images = FULL,
+    cuts: Sequence[int] = (),
+    only: Any = None,
+    problem: bool = False,
 ) -> list[dict[str, Any]]:
     """The changes of log rows, read in pages that end at `cuts`."""
     columns = layout(of)
-    decoder = ChangeDecoder(columns, images, to_arrow_schema(frame_schema(of), timezone="UTC"), READ, only)
+    schema = to_arrow_schema(frame_schema(of, problem=problem), timezone="UTC")
+    decoder = ChangeDecoder(columns, images, schema, READ, only)
     ends = [*sorted(cuts), len(rows)]
     batches = []
     for begin, end in zip([0, *ends[:-1]], ends, strict=True):
@@ -203,6 +210,62 @@ def test_deletes_of_every_kind_are_changes() -> None:
         ("d", 5, None, None, span(None, True, {"ck": 9}, False)),
         ("d", -3, 2, None, None),
     ]
+
+
+STATIC = table("pk int", "ck int", "s text", "v int")
+BARE = table("pk int", "ck int", "", "v int")
+DEEP = table("pk int", "a int; b int", "", "v int")
+
+
+@pytest.mark.parametrize(
+    ("of", "rows", "column"),
+    [
+        (STATIC, [log_row(1, T0, 0, 2, ck=1, v=3)], "pk"),
+        (STATIC, [log_row(1, T0, 0, 4)], "pk"),
+        (STATIC, [log_row(1, T0, 0, 1, pk=1, v=3)], "ck"),
+        (STATIC, [log_row(1, T0, 0, 1, pk=1, s="x", v=3)], "ck"),
+        (STATIC, [log_row(1, T0, 0, 3, pk=1)], "ck"),
+        (STATIC, [log_row(1, T0, 0, -3, pk=1)], "ck"),
+        (BARE, [log_row(1, T0, 0, 2, pk=1)], "ck"),
+        (DEEP, [log_row(1, T0, 0, 2, pk=1, a=1, v=3)], "b"),
+        (DEEP, [log_row(1, T0, 0, 2, pk=1, b=1, v=3)], "a"),
+        (BARE, [log_row(1, T0, 0, 6, pk=1), log_row(1, T0, 1, 7, pk=1, ck=3)], "ck"),
+        (BARE, [log_row(1, T0, 0, 5, pk=1, ck=2), log_row(1, T0, 1, 8, pk=1)], "ck"),
+        (BARE, [log_row(1, T0, 0, 5, pk=1), log_row(1, T0, 1, 7, pk=1)], "ck"),
+        (BARE, [log_row(1, T0, 0, 6, pk=1)], "ck"),
+        (BARE, [log_row(1, T0, 1, 8, pk=1)], "ck"),
+        (DEEP, [log_row(1, T0, 0, 5, pk=1, b=2), log_row(1, T0, 1, 7, pk=1, a=3)], "a"),
+        (DEEP, [log_row(1, T0, 0, 5, pk=1, a=2), log_row(1, T0, 1, 7, pk=1, b=3)], "a"),
+    ],
+)
+def test_a_change_without_its_primary_key_is_no_change(of: CqlTable, rows: list[dict[str, Any]], column: str) -> None:
+    good = log_row(1, T0 - 1, 0, 4, pk=9)
+    with pytest.raises(BadValue, match=rf"1 of 2 changes of ks.t have no {column}, a column of the primary key"):
+        changes(of, [good, *rows])
+    first, second = changes(of, [good, *rows], problem=True)
+    assert first["problem"] is None
+    (cell,) = second["problem"]["cells"]
+    assert (cell["part"], cell["column"]) == ("key", column) and "got its name later" in cell["reason"]
+
+
+@pytest.mark.parametrize(
+    ("of", "rows"),
+    [
+        (STATIC, [log_row(1, T0, 0, 1, pk=1, s="x")]),
+        (STATIC, [log_row(1, T0, 0, 2, pk=1)]),
+        (STATIC, [log_row(1, T0, 0, 1, pk=1, deleted_s=True)]),
+        (BARE, [log_row(1, T0, 0, 4, pk=1)]),
+        (BARE, [log_row(1, T0, 0, -4, pk=1)]),
+        (BARE, [log_row(1, T0, 0, 5, pk=1), log_row(1, T0, 1, 8, pk=1, ck=3)]),
+        (BARE, [log_row(1, T0, 0, 6, pk=1, ck=3), log_row(1, T0, 1, 7, pk=1)]),
+        (BARE, [log_row(1, T0, 0, 5, pk=1)]),
+        (BARE, [log_row(1, T0, 1, 7, pk=1)]),
+        (DEEP, [log_row(1, T0, 0, 5, pk=1, a=2), log_row(1, T0, 1, 8, pk=1, a=2, b=3)]),
+    ],
+)
+def test_what_has_no_row_needs_no_whole_key(of: CqlTable, rows: list[dict[str, Any]]) -> None:
+    (change,) = changes(of, rows, problem=True)
+    assert change["problem"] is None
 
 
 def test_half_a_range_whose_other_half_expired_is_still_a_change() -> None:

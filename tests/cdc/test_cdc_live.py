@@ -384,6 +384,28 @@ def test_values_that_nobody_can_read_stop_the_query_or_are_told(
         found.collect()
 
 
+def test_changes_from_before_a_key_was_renamed_are_told(cql: Any, table: Any, read: Any, tmp_path: Path) -> None:
+    name = table("id int PRIMARY KEY, v int")
+    for number in range(5):
+        cql.execute(f"INSERT INTO {name} (id, v) VALUES ({number}, 1)")
+    cql.execute(f"ALTER TABLE {name} RENAME id TO ident")
+    cql.execute(f"INSERT INTO {name} (ident, v) VALUES (7, 1)")
+
+    writer = read(name).writeStream.foreachBatch(Sink()).option("checkpointLocation", str(tmp_path))
+    query = writer.trigger(availableNow=True).start()
+    with pytest.raises(StreamingQueryException):
+        query.awaitTermination()
+    fault = of_query(query)
+    assert fault is not None and not fault.retriable
+    assert re.search(rf"\d of \d changes of {name} have no ident, a column of the primary key", fault.text)
+
+    sink = Sink()
+    run(read(name, bad_values="problem"), sink, tmp_path)
+    assert [row.key.ident for row in sink.rows if row.problem is None] == [7]
+    lost = [row.problem.cells for row in sink.rows if row.problem]
+    assert [(cell.part, cell.column) for (cell,) in lost] == [("key", "ident")] * 5
+
+
 def test_a_table_made_again_is_not_taken_for_the_one_before(cql: Any, table: Any, read: Any, tmp_path: Path) -> None:
     columns = "id int PRIMARY KEY, v int"
     name = table(columns)

@@ -187,7 +187,8 @@ def _change(
             "start_inclusive": code != 6,
             "end": bound(last),
             "end_inclusive": last is None or _code(reader.rows, last) != 8,
-        },
+        }
+        | ({"order": [f"{name} ASC" for name in clustering]} if len(clustering) > 1 else {}),
         "ttl": reader.read("cdc$ttl", row),
         "ts": micros(reader.rows[row][TIME] or b""),
         "stream_id": reader.rows[row][STREAM],
@@ -196,7 +197,35 @@ def _change(
     for name, there in (("delta", writes), ("deleted_elements", writes), ("range", ranged)):
         if not there:
             found[name] = None
-    return found | {"problem": reader.bad}
+    return found | {"problem": reader.bad or _lacks_key(of, reader, row, code, range_end, written)}
+
+
+def _lacks_key(of: CqlTable, reader: Reader, row: int, code: int, range_end: int | None, written: set[str]) -> bool:
+    """Whether a column of the primary key is missing that the change needs."""
+    if any(reader.cell(column.name, row) is None for column in of.partition_key):
+        return True
+    if not of.clustering_key:
+        return False
+
+    def has(at: int) -> list[bool]:
+        return [reader.cell(column.name, at) is not None for column in of.clustering_key]
+
+    if code in (1, 2):
+        kinds = {column.kind for column in of.values}
+        if not any(has(row)) and "static" in kinds:
+            return any(column.kind == "regular" and column.name in written for column in of.values)
+        return not all(has(row))
+    if code in (3, -3):
+        return not all(has(row))
+    if code < 5:
+        return False
+    bounds = [(has(row), code in (6, 8))]
+    if range_end is not None:
+        bounds.append((has(range_end), _code(reader.rows, range_end) == 8))
+        if not any(bounds[0][0]) and not any(bounds[1][0]):
+            return True
+    # A bound names the first columns of the key, and an open one includes all.
+    return any(there != sorted(there, reverse=True) or (exclusive and not any(there)) for there, exclusive in bounds)
 
 
 def micros(time: bytes) -> int:

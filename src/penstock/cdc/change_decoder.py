@@ -29,6 +29,10 @@ from penstock.schema import Column, CqlType, clustering_order
 
 log = logging.getLogger(__name__)
 
+ROW_DELETE = 3
+"""The log's code, negative if the row's time to live ended."""
+LOST = "the log has no value, as the column got its name later"
+
 
 class ChangeDecoder:
     """Decodes the pages of one query, in order, into record batches; keeps a group that continues on the next page."""
@@ -165,12 +169,52 @@ class _Changes(FrameColumns):
         return letters.take(pa.array(np.where(self.is_write, self.code, 0)))
 
     def column_key(self, t: pa.DataType) -> pa.Array:
+        for column, lost in self._lost_keys():
+            self.problems.lost(column, lost)
         # A range delete has no row key; its bounds are in the column `range`.
         clustering = np.where(self.is_range, -1, self.rows)
         partition = {c.name for c in self.table.partition_key}
         rows = [self.rows if field.name in partition else clustering for field in t]
         children = [self._decode("key", field.name, row, field.type) for field, row in zip(t, rows, strict=True)]
         return pa.StructArray.from_arrays(children, fields=list(t))
+
+    def _lost_keys(self) -> Iterator[tuple[Column, Array]]:
+        """The changes that lack a column of the primary key, by column.
+
+        A key column that is renamed is a new one of the log: rows from before have no value for it.
+        """
+        for column in self.table.partition_key:
+            yield column, ~self.view.present(self.layout.at(column.name), self.rows)
+        clustering = self.table.clustering_key
+        if not clustering:
+            return
+        present = self._present(self.rows)
+        regular = np.array([c.kind == "regular" for c in self.table.values], np.bool_)
+        # The static row has no clustering key.
+        static = ~regular.all() & self.is_write & ~present.any(axis=1) & ~self.written[:, regular].any(axis=1)
+        of_rows = (self.is_write | (np.abs(self.code) == ROW_DELETE)) & ~static
+        ranges = self._lost_bounds()
+        for number, column in enumerate(clustering):
+            yield column, of_rows & ~present[:, number] | ranges[:, number]
+
+    def _present(self, rows: Array) -> Array:
+        """Which clustering columns these rows have; none for no row."""
+        columns = [self.view.present(self.layout.at(c.name), rows) for c in self.table.clustering_key]
+        there: Array = np.column_stack(columns) & (rows >= 0)[:, None]
+        return there
+
+    def _lost_bounds(self) -> Array:
+        """The clustering columns that a bound of a deleted range lacks, by change."""
+        both = self._present(self.rows), self._present(self.groups.range_end)
+        ends = self.view.buffer[self.view.starts[np.maximum(self.groups.range_end, 0), OPERATION]]
+        open_start, open_end = ~both[0].any(axis=1), (self.groups.range_end >= 0) & ~both[1].any(axis=1)
+        lost = np.zeros_like(both[0])
+        # What has no bound at all is the delete of a partition, and what a bound leaves out is behind its columns.
+        lost[:, 0] = open_start & (open_end | (self.code == 6) | (self.code == 8)) | (open_end & (ends == 8))
+        for present in both:
+            lost |= np.cumsum(present[:, ::-1], axis=1)[:, ::-1].astype(np.bool_) & ~present
+        lost &= self.is_range[:, None]
+        return lost
 
     def column_before(self, t: pa.DataType) -> pa.Array:
         pre = self.groups.preimage
@@ -339,6 +383,24 @@ class Problems:
                 self.found.setdefault(row, []).append(about)
                 lengths[row] = -1
             return read(kind, Cells(cells.buffer, cells.starts, lengths), target)
+
+    def lost(self, column: Column, rows: Array) -> None:
+        """These of the batch's changes lack a column of the primary key, without which they belong to no row.
+
+        Raises BadValue if there are some and the batch has no column `problem`.
+        """
+        for row in np.flatnonzero(rows).tolist():
+            if self.stop:
+                raise BadValue(
+                    f"{np.count_nonzero(rows)} of {len(rows)} changes of {self._table} have no {column.name}, a column "
+                    "of the primary key: changes from before it got this name lose its values",
+                    where=f"time {self._place(row).get('cdc$time')}, the first of them",
+                    next="read from after the ALTER TABLE with `penstock checkpoints set NAME --to TIME`, and the rows "
+                    'from the table with start="snapshot"; or give cdc.read(...) bad_values="problem": these changes '
+                    "go to kafka.dead_letters(...). A connector skips them with errors.tolerance=all",
+                )
+            about = {"part": "key", "column": column.name, "type": str(column.type), "reason": LOST, "value": b""}
+            self.found.setdefault(row, []).append(about)
 
     def column(self, target: pa.DataType) -> pa.Array:
         """The column `problem`; call it after all other columns are decoded."""
