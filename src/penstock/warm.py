@@ -60,7 +60,7 @@ def _ingest() -> None:
 
 
 def _change_logs() -> None:
-    """A page with one insert whose columns are null, and the hash of its row."""
+    """A page with one insert whose values are null, and the hash of its row."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from penstock.cdc.cdc_tables import Images, frame_schema, layout
@@ -74,6 +74,7 @@ def _change_logs() -> None:
     columns = layout(CqlTable("ks", "t", (Column("id", parse_type("int", {}), "partition_key", 0), *values)))
     schema = to_arrow_schema(frame_schema(columns.table), timezone="UTC")
     row = {STREAM: bytes(16), TIME: uuid.UUID(int=1 << 76).bytes, SEQUENCE: bytes(4), OPERATION: b"\x02"}
+    row[columns.at("id")] = bytes(4)
     cells = [row.get(number, b"") for number in range(len(columns.names))]
     data = b"".join(struct.pack(">i", len(cell) or -1) + cell for cell in cells)
     ChangeDecoder(columns, Images("full", "full"), schema, read_micros=0).decode(Page(data, 1, final=True))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkpoints import forget_last_commit
 from pyspark.sql import SparkSession
 
 import penstock as ps
@@ -59,6 +60,17 @@ def test_the_first_rows_are_told_and_then_a_summary_now_and_then(
     assert ended == "shop: ended after 0 s and 60 rows; the next run goes on from here"
 
 
+def test_the_rows_of_a_batch_that_was_cut_are_not_counted(lines: Terminal) -> None:
+    signs = LifeSigns("shop")
+    signs.batch("shop.orders", BATCH)
+    signs.cut("shop.orders")
+    signs.ended()
+    assert text(lines).splitlines()[1:] == [
+        "shop.orders: stopped within a batch; the next start runs it again",
+        "shop: ended after 0 s; the next run goes on from here",
+    ]
+
+
 def test_each_batch_is_a_line_if_asked_for(lines: Terminal) -> None:
     LifeSigns("shop", verbose=True).batch("shop.orders", BATCH)
     assert text(lines) == "shop.orders  batch 3: 20 rows in 1.23 s\n"
@@ -105,7 +117,14 @@ def test_a_query_tells_what_it_reads_and_from_where(spark: SparkSession, tmp_pat
     assert text(lines) == f"shop.lines: reads text path {source}; writes to files {out}\n"
     query.start(checkpoint=tmp_path / "checkpoint", trigger="once").awaitTermination()
     LifeSigns("shop").begins("shop.lines", query, tmp_path / "checkpoint")
-    assert f'reads text path {source}, from {{"logOffset":0}}; writes' in text(lines)
+    begins = f'reads text path {source}, from {{"logOffset":0}}; writes'
+    assert begins in text(lines)
+    # A batch that was planned and did not end is read again.
+    (source / "more.txt").write_text("c\n")
+    query.start(checkpoint=tmp_path / "checkpoint", trigger="once").awaitTermination()
+    forget_last_commit(tmp_path / "checkpoint")
+    LifeSigns("again").begins("shop.lines", query, tmp_path / "checkpoint")
+    assert text(lines).count(begins) == 2
 
 
 def test_processes_take_the_form_from_their_environment(monkeypatch: pytest.MonkeyPatch) -> None:

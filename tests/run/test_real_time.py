@@ -32,7 +32,7 @@ from penstock import files, kafka, real_time, table, window
 from penstock.errors import PenstockError
 from penstock.local.services import Services, down, up
 from penstock.query import Query
-from penstock.run.life_signs import Observer
+from penstock.run.life_signs import CUT, Observer
 from penstock.run.pipeline import Build, Pipeline
 from penstock.run.supervise import PipelineRun, Stop
 from penstock.table import Table
@@ -163,7 +163,7 @@ def test_a_stop_of_an_idle_topic_says_that_rows_come_again(spark: SparkSession, 
         with running(spark, topics.copied(), tmp_path) as run:
             topics.send(5 if round == 1 else 0)
             until(lambda count=5 * round: len(topics.came()) >= count, "rows")  # type: ignore[misc]
-        assert run.said == ["early: stopped within a batch, whose rows are sent again at the next start"]
+        assert run.said == [f"early: {CUT}"]
     assert topics.came() == [*range(5), *range(5)]
 
 

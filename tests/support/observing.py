@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from penstock.run.life_signs import Observer
+from penstock.run.life_signs import CUT, Observer
 
 
 @dataclass
@@ -16,6 +16,9 @@ class Said(Observer):
 
     def say(self, line: str) -> None:
         self.said.append(line)
+
+    def cut(self, name: str) -> None:
+        self.said.append(f"{name}: {CUT}")
 
     def fault(self, text: str, *, query: str = "", pause: float | None = None, trace: str = "") -> None:
         self.faults.append((text, pause))

@@ -20,6 +20,7 @@ PACE = 60.0
 """Seconds between two summaries, where no line can be updated."""
 ADDRESSES = ("hosts", "servers", "kafka.bootstrap.servers")
 STARTS = ("start", "startingoffsets")
+CUT = "stopped within a batch; the next start runs it again"
 MOST = 60
 """Characters of a position: a topic may have hundreds of partitions."""
 
@@ -59,6 +60,9 @@ class Observer:
 
     def stopping(self) -> None:
         """A stop was requested; a batch may be in flight."""
+
+    def cut(self, name: str) -> None:
+        """A query is stopped within a batch: the next start runs it again, and how many rows it wrote is not known."""
 
     def stopped(self, name: str) -> None:
         """A query has ended without a fault, or was stopped because of another one's."""
@@ -104,6 +108,9 @@ class Observers(Observer):
     def stopping(self) -> None:
         self._each(lambda one: one.stopping())
 
+    def cut(self, name: str) -> None:
+        self._each(lambda one: one.cut(name))
+
     def stopped(self, name: str) -> None:
         self._each(lambda one: one.stopped(name))
 
@@ -143,6 +150,7 @@ class LifeSigns(Observer):
         self._rates: dict[str, float] = {}
         self._known = 0
         self._idle: set[str] = set()
+        self._cut = False
 
     def starts(self, checkpoint: Path) -> None:
         self._info("starts", f"starting Spark; the checkpoint is {checkpoint}", checkpoint=str(checkpoint))
@@ -184,6 +192,10 @@ class LifeSigns(Observer):
     def stopping(self) -> None:
         self._info("stopping", "stopping after the batch in flight; Ctrl-C or SIGTERM again ends it at once")
 
+    def cut(self, name: str) -> None:
+        self._cut = True
+        self.say(f"{name}: {CUT}")
+
     def say(self, line: str) -> None:
         log.warning("%s", line, extra={"event": "warning", "pipeline": self._pipeline})
 
@@ -191,8 +203,12 @@ class LifeSigns(Observer):
         if self._terminal:
             self._terminal.status("")
         seconds = time.monotonic() - self._began
-        line = f"ended after {seconds:.0f} s and {self._total} rows; the next run goes on from here"
-        self._info("ended", line, seconds=round(seconds, 3), rows=self._total)
+        about: dict[str, Any] = {"seconds": round(seconds, 3)}
+        line = f"ended after {seconds:.0f} s"
+        # Of a batch that was cut nobody knows how many rows were read and written.
+        if not self._cut:
+            line, about = f"{line} and {self._total} rows", about | {"rows": self._total}
+        self._info("ended", f"{line}; the next run goes on from here", **about)
 
     @property
     def _total(self) -> int:

@@ -7,7 +7,7 @@ query starts again: it has the addresses and passwords, and knows how far back i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -113,7 +113,7 @@ def show(root: Path, name: str) -> Shown:
         batch = log.batch(log.committed[-1]) if log.committed else None
         offsets = batch.offsets if batch else ()
     except PenstockError as error:
-        problem, offsets = str(error), _newest(log)
+        problem, offsets = str(error), _offsets(log, log.planned)
     running = next(filter(None, (holder(path) for path in _locks(root, name))), None)
     unfinished = log.planned[-1] if log.planned and log.planned[-1] not in log.committed else None
     return Shown(
@@ -133,8 +133,10 @@ def show(root: Path, name: str) -> Shown:
 
 
 def resumed(store: CheckpointFolder) -> tuple[SourcePosition, ...]:
-    """The sources and positions with which a query continues that has this checkpoint."""
-    return tuple(_readings(_newest(Log(store)), kept(store)))
+    """The sources and positions with which a query continues that has this checkpoint: a batch that did not end is read
+    again from where it began."""
+    log = Log(store)
+    return tuple(_readings(_offsets(log, log.committed), kept(store)))
 
 
 def reset(root: Path, name: str) -> Path:
@@ -190,7 +192,7 @@ def move(root: Path, name: str, to: str, *, keep_state: bool = False, dry: bool 
             if log.committed[-1:] != log.planned[-1:]:
                 step = "run the pipeline until it finishes a batch"
                 raise _cannot(folder, f"batch {log.planned[-1]} is not finished", step)
-        before = _newest(log) or (NONE,) * (len(identity.sources) if identity else 0)
+        before = _offsets(log, log.planned) or (NONE,) * (len(identity.sources) if identity else 0)
         sources = _sources(folder, identity, before)
         after = tuple(_set(folder, source, offset, time) for source, offset in zip(sources, before, strict=True))
         number = log.planned[-1] if stateful else log.last + 1
@@ -269,9 +271,9 @@ def _stateful(folder: Path) -> bool:
     return state.is_dir() and any(state.iterdir())
 
 
-def _newest(log: Log) -> tuple[str, ...]:
-    """The offsets of the newest batch whose file is intact; empty if all are damaged."""
-    for number in reversed(log.planned):
+def _offsets(log: Log, batches: Sequence[int]) -> tuple[str, ...]:
+    """The offsets of the newest of these batches whose file is intact; empty if there is none."""
+    for number in reversed(batches):
         try:
             return log.batch(number).offsets
         except PenstockError:

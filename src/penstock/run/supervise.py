@@ -181,10 +181,8 @@ class PipelineRun:
             for query in queries:
                 while query.status["isTriggerActive"] and time.monotonic() < end and not self.stop.now.wait(0.05):
                     pass
-                if self._in_real_time and query.status["isTriggerActive"]:
-                    self.observer.say(
-                        f"{query.name}: stopped within a batch, whose rows are sent again at the next start"
-                    )
+                if query.status["isTriggerActive"]:
+                    self.observer.cut(query.name or "")
                 query.stop()
 
     def _queries(self) -> dict[str, Query]:
