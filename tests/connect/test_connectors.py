@@ -294,6 +294,39 @@ def test_topics_are_made_as_their_group_says(
     assert described == ["delete", "compact"]
 
 
+def test_a_topic_that_is_deleted_is_made_anew_as_its_group_says(
+    connect: KafkaConnect, services: Services, cql: Any, tables: Any, config: dict[str, str], named: str
+) -> None:
+    table = tables("anew")
+    topic = f"{config['topic.prefix']}.{table}"
+    config |= {
+        "scylla.table.names": table,
+        "topic.creation.default.replication.factor": "-1",
+        "topic.creation.default.partitions": "3",
+        "producer.override.delivery.timeout.ms": "5000",
+        "heartbeat.interval.ms": "200",
+    }
+    connect.create_connector({"name": named, "config": config})
+    beats = f"__debezium-heartbeat.{config['topic.prefix']}"
+    admin = AdminClient({"bootstrap.servers": services.kafka})
+    until(lambda: beats in admin.list_topics(timeout=PATIENCE).topics, "heartbeats")
+    cql.execute(f"INSERT INTO {table} (id, at, v) VALUES (1, 1, 'a')")
+    until(lambda: rows(services, topic, 3) == [1], "the event")
+    admin.delete_topics([topic])[topic].result()
+    until(lambda: topic not in admin.list_topics(timeout=PATIENCE).topics, "the end of the topic")
+    cql.execute(f"INSERT INTO {table} (id, at, v) VALUES (2, 1, 'a')")
+    until(lambda: 2 in rows(services, topic, 3), "the next event in a topic made anew")
+    assert [len(admin.list_topics(one).topics[one].partitions) for one in (topic, beats)] == [3, 3]
+
+
+def rows(services: Services, topic: str, partitions: int) -> list[int]:
+    """The ids of the rows in a topic; none if it is not there."""
+    if topic not in AdminClient({"bootstrap.servers": services.kafka}).list_topics(timeout=PATIENCE).topics:
+        return []
+    values = (json.loads(one.value()) for one in messages(services.kafka, topic, partitions) if one.value())
+    return [(value.get("payload") or value)["after"]["id"] for value in values]
+
+
 def test_avro_goes_through_a_registry(
     connect: KafkaConnect, services: Services, registry: str, cql: Any, tables: Any, config: dict[str, str], named: str
 ) -> None:

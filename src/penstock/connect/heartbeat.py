@@ -53,8 +53,12 @@ class Heartbeats:
         self._thread.join()
 
     def _run(self) -> None:
+        created = False
         while not self._stop.wait(self._pause):
             try:
+                if not created:
+                    self._setup.create(topic(self._setup.values))
+                    created = True
                 beat(self._spark, self._setup, time.time_ns() // 1_000_000, self._read_to())
             except (PenstockError, PySparkException) as error:
                 # Not fatal: the queries of the tables report it if Kafka does not answer.

@@ -20,6 +20,7 @@ from penstock.connect.converters import converter
 from penstock.connect.transforms.transform_chain import chain
 from penstock.database.table_catalog import split_name
 from penstock.delivery import AT_LEAST_ONCE, EXACTLY_ONCE, Delivery
+from penstock.kafka.client_options import CREATE, has_all
 from penstock.kafka.kafka_sink import KafkaSink
 from penstock.query import Query, write
 
@@ -42,11 +43,20 @@ class Setup:
         own = {name.removeprefix(OVERRIDE): text for name, text in self.config.items() if name.startswith(OVERRIDE)}
         return {**self.producer, **own}
 
-    def sink(self, delivery: Delivery | None = None) -> KafkaSink:
-        """The sink of its records."""
+    def sink(self, delivery: Delivery | None = None, topic: str | None = None) -> KafkaSink:
+        """The sink of its records, which are for `topic`; None if each record has its own."""
         once = self.values["exactly.once.support"] == "required"
         chosen = delivery or (EXACTLY_ONCE if once else AT_LEAST_ONCE)
-        return kafka.sink(servers=self.servers, options=self.settings, delivery=chosen)
+        options = self.settings
+        if topic is not None and topics.rule(self.config, topic) and has_all(options):
+            # A topic that is deleted meanwhile is not made anew by the broker, but by the next start, as its rule says.
+            options = options | {CREATE: "false"}
+        return kafka.sink(servers=self.servers, options=options, delivery=chosen)
+
+    def create(self, topic: str) -> None:
+        """Create the topic if topic.creation.* describes it and it is missing; raises PenstockError if Kafka cannot."""
+        if how := topics.rule(self.config, topic):
+            topics.create(self.servers, self.settings, topic, how)
 
     def topic(self, table: str) -> str:
         """The topic of a table, with Debezium's name."""
@@ -73,10 +83,12 @@ class Task:
 
     def queries(self, spark: SparkSession) -> dict[str, Query]:
         """A query per table, by the table's name; creates the topics that topic.creation.* describes."""
-        found = {table: write(self._events(spark, table), self.setup.sink()) for table in self.tables}
-        for topic in {self.setup.routed[table] for table in self.tables if table in self.setup.routed}:
-            if how := topics.rule(self.setup.config, topic):
-                topics.create(self.setup.servers, self.setup.settings, topic, how)
+        found, routed = {}, self.setup.routed
+        for table in self.tables:
+            events = self._events(spark, table)
+            found[table] = write(events, self.setup.sink(topic=routed.get(table)))
+        for topic in {routed[table] for table in self.tables if table in routed}:
+            self.setup.create(topic)
         return found
 
     def _events(self, spark: SparkSession, table: str) -> DataFrame:

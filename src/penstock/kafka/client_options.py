@@ -16,7 +16,8 @@ from penstock.wire.records.compression import CODECS, MAX_SIZE
 P = TypeVar("P")
 
 SINK = "the sink penstock-kafka"
-OWN = ("servers", "topic", "delivery", "compression", "query", "batch")
+CREATE = "allow.auto.create.topics"
+OWN = ("servers", "topic", "delivery", "compression", "query", "batch", CREATE)
 LEAST = {
     "linger.ms": 0,
     "batch.size": HEADER_SIZE + 1,
@@ -55,6 +56,9 @@ class Options:
         if compression not in CODECS:
             raise wrong(f"the unknown compression {compression!r}", f"use one of {', '.join(CODECS)}")
         tuning = {"compression": compression} | dict(_number(name, options[name]) for name in LEAST if name in options)
+        if (create := options.get(CREATE, "true").lower()) not in ("true", "false"):
+            raise wrong(f"the invalid {CREATE} {create!r}", "give true or false")
+        tuning["create_topics"] = create == "true"
         security = Security.of({name: options[name] for name in SETTINGS if name in options})
         query, batch = options.get("query", ""), options.get("batch", "")
         if bool(query) != batch.isdecimal():

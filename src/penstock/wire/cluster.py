@@ -8,6 +8,7 @@ that not all clients reconnect at once when a cluster comes back.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import re
 import time
@@ -22,6 +23,7 @@ from penstock.wire.protocol import frames
 from penstock.wire.protocol.frames import Api, Message
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 MOST_DOUBLINGS = 30
 """By then a pause is at its longest; a float would overflow after a thousand."""
 
@@ -242,7 +244,15 @@ class Cluster:
             raise UnknownTopicOrPartition(topic=name)
         if topic["error_code"]:
             raise error_of(topic["error_code"])(topic=name)
-        self.topics[name] = _topic(name, topic)
+        made = _topic(name, topic)
+        if (known := self.topics.get(name)) and any(known.id) and any(made.id) and known.id != made.id:
+            log.warning(
+                "topic %s was deleted and created again, with %d partitions instead of %d; if the broker created it, "
+                "it has the broker's settings",
+                *(name, len(made.leaders), len(known.leaders)),
+                extra={"event": "warning", "topic": name},
+            )
+        self.topics[name] = made
 
     def _know_brokers(self, found: Message) -> None:
         self.brokers = {b["node_id"]: Broker(b["node_id"], b["host"], b["port"]) for b in found["brokers"]}

@@ -75,6 +75,7 @@ class ProducerOptions(TypedDict, total=False):
     metadata_max_age: Duration
     transactional_id: str | None
     transaction_timeout: Duration
+    create_topics: bool
     tls: ssl.SSLContext | None
     authenticate: Authenticate | None
 
@@ -112,6 +113,7 @@ class Producer:
         metadata_max_age: Duration = timedelta(minutes=5),
         transactional_id: str | None = None,
         transaction_timeout: Duration = timedelta(minutes=1),
+        create_topics: bool = True,
         tls: ssl.SSLContext | None = None,
         authenticate: Authenticate | None = None,
     ) -> None:
@@ -122,7 +124,9 @@ class Producer:
         partition per batch for all records), "round-robin", or a function of a column of keys and the number of
         partitions, which is called in other threads too. `in_flight` is the most requests in flight to each broker. A
         record that is not acknowledged within `delivery_timeout` fails; until then retriable errors are retried, after
-        pauses that double from `retry_backoff` to `retry_backoff_max`. Raises ValueError if an option is not valid.
+        pauses that double from `retry_backoff` to `retry_backoff_max`. Brokers that create missing topics do so with
+        their own settings, also for a topic that was deleted meanwhile, which is logged; with `create_topics` false
+        records for such a topic fail. Raises ValueError if an option is not valid.
         """
         _require_delivery(acks, idempotent, in_flight, transactional_id)
         if buffer_memory < 1:
@@ -136,6 +140,7 @@ class Producer:
             Link(client_id=client_id, request_timeout=timeout, tls=tls, authenticate=authenticate),
             max_age=_timeout(metadata_max_age, "metadata_max_age"),
             pauses=pauses,
+            create=create_topics,
             patience=patience,
         )
         delivery = Delivery(
