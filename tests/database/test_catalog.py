@@ -15,12 +15,12 @@ from penstock.schema import parse_type
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 
 COLUMNS = [
-    ("shop", "orders", "v", "map<text, frozen<place>>", "regular", -1),
-    ("shop", "orders", "b", "int", "partition_key", 1),
-    ("shop", "orders", "a", "text", "partition_key", 0),
-    ("shop", "orders", "at", "timestamp", "clustering", 0),
-    ("shop", "orders", "S", "text", "static", -1),
-    ("shop", "Orders", "id", "int", "partition_key", 0),
+    ("shop", "orders", "v", "map<text, frozen<place>>", "regular", -1, "none"),
+    ("shop", "orders", "b", "int", "partition_key", 1, "none"),
+    ("shop", "orders", "a", "text", "partition_key", 0, "none"),
+    ("shop", "orders", "at", "timestamp", "clustering", 0, "desc"),
+    ("shop", "orders", "S", "text", "static", -1, "none"),
+    ("shop", "Orders", "id", "int", "partition_key", 0, "none"),
 ]
 TYPES = [("shop", "place", ["city", "spot"], ["text", "frozen<point>"]), ("shop", "point", ["x"], ["double"])]
 
@@ -67,7 +67,7 @@ def test_a_table_has_its_columns_in_byte_order_and_its_key_in_the_key_s() -> Non
     table = describe(Schema(), "Shop.orders")
     assert table.full_name == "shop.orders" and [column.name for column in table.columns] == ["S", "a", "at", "b", "v"]
     assert [column.name for column in table.partition_key] == ["a", "b"]
-    assert [column.name for column in table.clustering_key] == ["at"]
+    assert [column.name for column in table.clustering_key] == ["at"] == list(table.descending)
     assert [column.name for column in table.values] == ["S", "v"]
     udts = {"place": (("city", "spot"), ("text", "frozen<point>")), "point": (("x",), ("double",))}
     assert next(c for c in table.columns if c.name == "v").type == parse_type("map<text, frozen<place>>", udts)
