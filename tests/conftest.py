@@ -76,10 +76,14 @@ def _mark(item: pytest.Item) -> int:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _nothing_left() -> Iterator[None]:
+def _nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """Producers, servers and threads end with their module."""
     before = running()
     yield
+    for item in request.session.items:
+        # The last test still has the values of its fixtures.
+        if item.path == request.path and (values := getattr(item, "funcargs", None)):
+            values.clear()
     require_none(before)
 
 

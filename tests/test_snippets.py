@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession, functions as F
 from waiting import PATIENCE
 
 import penstock
-from penstock import cdc, segment, table as tables
+from penstock import cdc, segment, table as tables, window
 from penstock.local.services import Services
 from penstock.run.pipeline import Pipeline
 from penstock.table import Table
@@ -48,6 +48,8 @@ IN_POSTGRES = (
     "CREATE SCHEMA shop",
     "CREATE TABLE shop.people (city text PRIMARY KEY, count bigint)",
     'CREATE TABLE shop.counts ("user" text, day date, count bigint, PRIMARY KEY ("user", day))',
+    "CREATE TABLE shop.minutes (page text, window_start timestamptz, n bigint, PRIMARY KEY (page, window_start))",
+    "CREATE TABLE shop.late_minutes (page text, window_start timestamptz, n bigint)",
     "CREATE TABLE shop.paid (customer text, id int, total numeric(10, 2), ts timestamptz, PRIMARY KEY (customer, id))",
 )
 
@@ -90,7 +92,7 @@ def session(spark: SparkSession, services: Services, folder: Path) -> dict[str, 
         **{name: getattr(penstock, name) for name in ("cdc", "cql", "files", "join", "kafka", "postgres", "segment")},
         **{"table": tables, "KAFKA": services.kafka, "CQL": services.cql, "WORD": "secret"},
         **{"clicks": clicks, "frame": clicks.select("value"), "events": clicks.drop("person"), "visits": clicks},
-        "minutes": clicks.selectExpr("page", "ts AS window_start", "id AS count"),
+        "minutes": window.tumbling(clicks, "1 minute", at="ts", key="page", name="minutes", n="count(*)"),
         **{"users": Table(people, key=("user",), version="v"), "properties": {}},
         "changes": cdc.read(spark, "shop.orders", hosts=services.cql, name="o", images="full", bad_values="problem"),
     }

@@ -50,7 +50,11 @@ def _lasts(thread: threading.Thread) -> bool:
 
 def require_none(before: Counter[str]) -> None:
     """Fail if more runs than before; sockets that nobody closed warn here, in the module that left them."""
-    gc.collect()
+
+    def left() -> Counter[str]:
+        gc.collect()
+        return running() - before
+
+    until(lambda: not left(), f"end of {', '.join(left())}, which nobody stopped", ENDING)
     # What is left was seen: the next collection looks at newer objects only.
     gc.freeze()
-    until(lambda: not running() - before, f"end of {', '.join(running() - before)}, which nobody stopped", ENDING)
