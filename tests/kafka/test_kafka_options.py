@@ -18,7 +18,7 @@ from waiting import PATIENCE
 
 from penstock import kafka, write
 from penstock.errors import PenstockError
-from penstock.kafka.client_options import LEAST, Options
+from penstock.kafka.client_options import CREATE, LEAST, Options
 from penstock.kafka.security import Security
 from penstock.wire import Producer
 
@@ -44,6 +44,10 @@ def test_settings_of_kafka_become_arguments_of_the_producer() -> None:
         "transaction_timeout": timedelta(minutes=10),
     }
     assert Options.of({"servers": "x:1"}).tuning == {"compression": "lz4"}
+    may_create = {
+        text: Options.of({"servers": "x:1", CREATE: text}).tuning["create_topics"] for text in ("true", "False")
+    }
+    assert may_create == {"true": True, "False": False}
 
 
 def test_each_number_has_an_argument_and_is_taken_at_its_least() -> None:
@@ -60,6 +64,7 @@ def test_each_number_has_an_argument_and_is_taken_at_its_least() -> None:
         ({"kafka.linger.ms": "1", "linger.ms": "2"}, "linger.ms twice"),
         ({"compression": "lz4", "compression.type": "lz4"}, "compression.type twice"),
         ({"linger.ms": "5 seconds"}, "the invalid linger.ms '5 seconds'.*milliseconds, 0 to"),
+        ({CREATE: "no"}, "the invalid allow.auto.create.topics 'no'.*give true or false"),
         ({"delivery.timeout.ms": "0"}, "the invalid delivery.timeout.ms '0'.*1 to"),
         ({"batch.size": str(2**31)}, "the invalid batch.size '2147483648'.*bytes"),
         ({"security.protocol": "TLS"}, "unsupported security.protocol 'TLS'.*PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),

@@ -58,7 +58,8 @@ class Options:
         tuning = {"compression": compression} | dict(_number(name, options[name]) for name in LEAST if name in options)
         if (create := options.get(CREATE, "true").lower()) not in ("true", "false"):
             raise wrong(f"the invalid {CREATE} {create!r}", "give true or false")
-        tuning["create_topics"] = create == "true"
+        if CREATE in options:
+            tuning["create_topics"] = create == "true"
         security = Security.of({name: options[name] for name in SETTINGS if name in options})
         query, batch = options.get("query", ""), options.get("batch", "")
         if bool(query) != batch.isdecimal():
