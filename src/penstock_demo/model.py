@@ -128,7 +128,7 @@ class Partition:
             "start_inclusive": start.inclusive,
             "end": self._bound(end),
             "end_inclusive": end.inclusive,
-        }
+        } | ({"order": [*self.table.order]} if self.table.order else {})
 
     def _bound(self, bound: Bound) -> Image | None:
         if not bound.prefix:

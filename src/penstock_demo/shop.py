@@ -18,7 +18,10 @@ ADDRESS = ("street", "city", "zip")
 
 @dataclass(frozen=True)
 class Table:
-    """A table: its columns by their role, and the columns whose elements have no order in an event."""
+    """A table: its columns by their role, and the columns whose elements have no order in an event.
+
+    `order` is that of the rows of a partition, which an event of a deleted range names if there are several columns.
+    """
 
     name: str
     partition: tuple[str, ...]
@@ -27,6 +30,7 @@ class Table:
     regular: tuple[str, ...]
     unordered: tuple[str, ...]
     cql: str
+    order: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -76,6 +80,7 @@ VISITS = Table(
             shopper int, day date, slot int, page text, seconds bigint, score double,
             PRIMARY KEY (shopper, day, slot)
         ) WITH CLUSTERING ORDER BY (day DESC, slot ASC) AND {CDC}""",
+    order=("day DESC", "slot ASC"),
 )
 
 PRODUCTS = Table(

@@ -150,8 +150,9 @@ def _key(table: Table, row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _range(table: Table, operation: int, start: Mapping[str, Any], end: Mapping[str, Any]) -> Image:
+    order: Image = {"order": list(table.order)} if table.order else {}
     if operation == 4:
-        return {"start": None, "start_inclusive": True, "end": None, "end_inclusive": True}
+        return {"start": None, "start_inclusive": True, "end": None, "end_inclusive": True} | order
     bounds = [{column: event_form(row[column]) for column in table.clustering} for row in (start, end)]
     first = table.clustering[0]
     return {
@@ -159,4 +160,4 @@ def _range(table: Table, operation: int, start: Mapping[str, Any], end: Mapping[
         "start_inclusive": operation == 5,
         "end": bounds[1] if bounds[1][first] is not None else None,
         "end_inclusive": end["cdc$operation"] == 7,
-    }
+    } | order
