@@ -8,10 +8,12 @@ import struct
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, strategies as st
 from pyspark.sql import SparkSession, functions as F, types as sql
 
-from penstock.codec.decode_columns import CORRUPT, with_corrupt
+from penstock.codec.decode_columns import CORRUPT
+from penstock.codec.decode_json import EPOCHS, MICROS, Epoch, JsonDecoder
 from penstock.kafka.kafka_records import columns, members
 
 KINDS: dict[str, sql.DataType] = {
@@ -30,6 +32,7 @@ SCHEMA = sql.StructType([sql.StructField(name, kind) for name, kind in KINDS.ite
 WHOLES = ["0", "-0", "7", "-12", "2147483647", "2147483648", "-2147483648", "-2147483649", "999999999999999999"]
 WHOLES += ["-999999999999999999", "-1000000000000000000"]
 WHOLES += ["9223372036854775807", "9223372036854775808", "1.0", "1e2", "01", "+1", '"5"', '""', "1099511627777"]
+WHOLES += ["253402300799", "253402300800", "253402300799999", "-62135596800000", "-62135596800001", "1780210800123"]
 DECIMALS = [
     "0.0",
     "-0.0",
@@ -114,22 +117,22 @@ def same(ours: Any, theirs: Any) -> bool:
     return bool(ours == theirs)
 
 
-def test_what_is_read_is_what_spark_reads(spark: SparkSession) -> None:
+@pytest.mark.parametrize("epoch", EPOCHS)
+def test_what_is_read_is_what_spark_reads(spark: SparkSession, epoch: Epoch) -> None:
     draw = random.Random(20_240_229)
-    values = [written(draw) for _ in range(20_000)]
-    wanted = members(SCHEMA)
+    values = [written(draw) for _ in range(20_000 if epoch == "seconds" else 2_000)]
+    wanted = members(SCHEMA, MICROS[epoch])
     assert wanted
     # Slices of an array, like those of a batch.
     whole = pa.array([b"x", *values], pa.binary())
     read, ours = columns(whole.slice(1), wanted)
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    record = F.from_json(F.col("value").cast("string"), with_corrupt(SCHEMA), options)
+    record = JsonDecoder(SCHEMA, epoch=epoch).decode(F.col("value"))
     frame = spark.createDataFrame(pa.table({"value": pa.array(values, pa.binary())})).select(record.alias("r"))
     # Bytes that are not UTF-8 would not come back as a string.
     made = {
         "name": F.col("r.name").cast("binary"),
         "at": F.unix_micros("r.at"),
-        "bad": F.col(f"r.{CORRUPT}").isNotNull(),
+        "bad": F.col("r").isNull() | F.col(f"r.{CORRUPT}").isNotNull(),
     }
     plain = [F.col(f"r.{name}") for name in KINDS if name not in made]
     theirs = frame.select(*plain, *(one.alias(name) for name, one in made.items())).toArrow().to_pylist()

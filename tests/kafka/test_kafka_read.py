@@ -172,6 +172,34 @@ def test_both_clients_find_the_same_problems_with_the_same_bytes(
     assert any(one["value"] and one["headers"] for one in problems)
 
 
+@pytest.mark.parametrize("client", ["penstock", "spark"])
+def test_what_our_sink_writes_is_read_with_its_own_types(
+    spark: SparkSession, services: Services, client: Client
+) -> None:
+    kind = "id int, ts timestamp, price double, o struct<at timestamp, n bigint>, days array<timestamp>"
+    at = dt.datetime(2026, 5, 31, 7, 0, 0, 123_000)  # noqa: DTZ001 (Spark's local time, here UTC)
+    rows = [(1, at, 1.5, (at, 2), [at, None]), (2, None, float("inf"), None, []), (3, at, -0.0, (None, None), None)]
+    soon = int(time.time() * 1000) + 2 * HOUR * 1000
+    others = [b'{"id":4,"ts":%d}' % soon, b'{"id":5,"ts":1780210800123000}', b'{"id":6} x']
+    with new_topic(services.kafka, "types", 1) as topic:
+        kafka.sink(topic, servers=services.kafka).save(spark.createDataFrame(rows, kind))
+        produce(services.kafka, topic, list(others))
+        given: dict[str, Any] = {"servers": services.kafka, "schema": kind, "name": "types", "client": client}
+        found = run(kafka.read(spark, topic, epoch="millis", **given), spark, f"types_{client}")
+        near = run(kafka.read(spark, topic, epoch="millis", ahead="1 hour", **given), spark, f"near_{client}")
+        seconds = run(kafka.read(spark, topic, **given), spark, f"seconds_{client}")
+    assert [tuple(row[: len(rows[0])]) for row in found[: len(rows)]] == rows
+    assert [row.problem and row.problem.reason for row in found[len(rows) :]] == [
+        None,
+        "ts is not a valid timestamp: '1780210800123000'",
+        "not a JSON object: '{\"id\":6} x'",
+    ]
+    assert near[3].problem.reason.startswith("the time ts is ahead of its arrival: ")
+    assert [row.problem is None for row in near] == [True, True, True, False, False, False]
+    # As seconds these are no years, and 57971 was one.
+    assert [row.problem is None for row in seconds] == [False, True, False, False, False, False]
+
+
 def test_lines_of_csv_and_a_time_that_is_computed(spark: SparkSession, services: Services) -> None:
     values = [b'1,"a, ""b""",1709208000000', b"x,a,1", b"1,a", b"3,,9223372036854775807", b"2,,1709208000000"]
     with new_topic(services.kafka, "lines", 1) as topic:

@@ -39,39 +39,6 @@ class Decoder(Protocol):
 
 
 @dataclass(frozen=True)
-class JsonDecoder:
-    """JSON objects; with `framed` they follow the five bytes of Confluent's wire format."""
-
-    schema: st.StructType
-    framed: bool = False
-
-    def decode(self, value: Column) -> Column:
-        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-        text = self._text(value)
-        return F.from_json(F.when(~_endless(text, self.schema), text), with_corrupt(self.schema), options)
-
-    def reason(self, decoded: Column, value: Column) -> Column:
-        text = self._text(value)
-        bad = decoded.isNull() | decoded.getField(CORRUPT).isNotNull()
-
-        def wrong(members: Column) -> Column:
-            pairs = [_wrong(one, decoded.getField(one.name), members.getItem(one.name)) for one in self.schema]
-            named = F.coalesce(*pairs, F.concat(F.lit("values of other types: "), shown(text)))
-            return F.when(members.isNull(), F.concat(F.lit("not a JSON object: "), shown(text))).otherwise(named)
-
-        found = (
-            F.when(~F.is_valid_utf8(text), "not valid UTF-8")
-            .when(_endless(text, self.schema), F.concat(F.lit(ENDLESS), shown(text)))
-            .when(text.startswith("["), F.concat(F.lit("an array, not an object: "), shown(text)))
-            .when(bad, once(F.from_json(text, "map<string, string>"), wrong))
-        )
-        return F.when(~is_framed(value), NOT_FRAMED).otherwise(found) if self.framed else found
-
-    def _text(self, value: Column) -> Column:
-        return behind_frame(value).cast("string") if self.framed else value.cast("string")
-
-
-@dataclass(frozen=True)
 class CsvDecoder:
     """Lines of CSV (RFC 4180) with values in the order of the schema."""
 
@@ -84,27 +51,27 @@ class CsvDecoder:
     def reason(self, decoded: Column, value: Column) -> Column:
         text = value.cast("string")
         plain = self._parsed(text, st.StructType([st.StructField(name, st.StringType()) for name in self.schema.names]))
-        wrong = [_wrong(field, decoded.getField(field.name), plain.getField(field.name)) for field in self.schema]
+        wrong = [wrong_type(field, decoded.getField(field.name), plain.getField(field.name)) for field in self.schema]
         count = F.concat(F.lit(f"not {len(self.schema)} values: "), shown(text))
         bad = decoded.isNull() | decoded.getField(CORRUPT).isNotNull()
         # With one column an empty line is a null; with more it lacks values.
         few = F.length(text) == 0 if len(self.schema) > 1 else F.lit(False)
         found = F.when(~F.is_valid_utf8(text), "not valid UTF-8").when(few, count)
-        found = found.when(_endless(text, self.schema), F.concat(F.lit(ENDLESS), shown(text)))
+        found = found.when(endless(text, self.schema), F.concat(F.lit(ENDLESS), shown(text)))
         return found.when(bad, F.coalesce(*wrong, count))
 
     def _parsed(self, text: Column, schema: st.StructType) -> Column:
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "sep": self.separator, "escape": '"'}
         # An empty field is null, and `""` is the empty string: by default both are null.
         options["nullValue"] = "\0\0"
-        return F.from_csv(F.when(~_endless(text, schema), text), with_corrupt(schema).simpleString(), options)
+        return F.from_csv(F.when(~endless(text, schema), text), with_corrupt(schema).simpleString(), options)
 
 
 ENDLESS = "a number with an exponent of four digits: "
 _EXPONENT = r"(?:^|[:,;|\t\[\"])\s*+[-+]?[0-9.]++[eE][-+]?0*+[1-9][0-9]{3,}+\s*+(?:$|[,;|\t\]}\"])"
 
 
-def _endless(text: Column, schema: st.StructType) -> Column:
+def endless(text: Column, schema: st.StructType) -> Column:
     """Whether Spark might never finish parsing: it expands 1e99999999 to all its digits for a decimal column."""
     return F.coalesce(text.rlike(_EXPONENT), F.lit(False)) if _has_decimals(schema) else F.lit(False)
 
@@ -210,7 +177,7 @@ def missing(schema: st.StructType) -> Column:
     return F.when(found, F.concat(F.lit("missing or null: "), F.concat_ws(", ", *names)))
 
 
-def _wrong(field: st.StructField, read: Column, given: Column) -> Column:
+def wrong_type(field: st.StructField, read: Column, given: Column) -> Column:
     """A reason for a value that does not have the field's type, else null."""
     said = F.concat(F.lit(f"{field.name} is not a valid {field.dataType.simpleString()}: "), shown(given))
     return F.when(read.isNull() & given.isNotNull(), said)

@@ -20,8 +20,6 @@ NONE = -1
 ESCAPED = 1 << 62
 """The bit in the length of a string with escapes."""
 DEPTH = 60
-MOST_SECONDS = 1 << 40
-"""Most seconds from 1970 of a time that is a number."""
 _UNSURE = -(1 << 63)
 _MICROS = 1_000_000
 
@@ -41,8 +39,8 @@ def take(
 ) -> None:
     """For each `usable` row, set whether it is `good`, and its members' cells: start or value, and length.
 
-    `cells` is members x 2 x rows, `decimals` members x rows. `names` has the start and length of each member's name in
-    `text`.
+    `cells` is members x 2 x rows, `decimals` members x rows. `bounds` has for each member its least and largest number
+    and by what a number is multiplied, `names` the start and length of its name in `text`.
     """
     members, following = len(kinds), 0
     for row in range(len(good)):
@@ -132,7 +130,7 @@ def _cell(data: Array, at: int, end: int, kind: int, bounds: Array, cell: Array,
         count = _count(data, at, stop)
         if count < bounds[0] or count > bounds[1]:
             return 0
-        cell[0], cell[1] = count * (_MICROS if kind == TIME else 1), 0
+        cell[0], cell[1] = count * bounds[2], 0
         return stop
     stop = literal(data, at, end)
     if stop >= 0:

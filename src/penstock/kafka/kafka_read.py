@@ -17,7 +17,8 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types a
 
 from penstock import delays, real_time
 from penstock.codec.decode_avro import AvroDecoder
-from penstock.codec.decode_columns import CsvDecoder, Decoder, JsonDecoder, missing, once, struct_of
+from penstock.codec.decode_columns import CsvDecoder, Decoder, missing, once, struct_of
+from penstock.codec.decode_json import EPOCHS, FIRST, LAST, MICROS, Epoch, JsonDecoder
 from penstock.codec.decode_protobuf import ProtobufDecoder
 from penstock.codec.formats import Format
 from penstock.codec.problem import PROBLEM, problem, problem_counts
@@ -49,9 +50,9 @@ ISOLATION = "kafka.isolation.level"
 LOSS = "failOnDataLoss"
 """The option of both clients; `fail_on_data_loss` is its name in Python."""
 EPOCH = re.compile(r"timestamp_(seconds|millis|micros)\(\s*(\w+)\s*\)", re.IGNORECASE)
-UNITS = {"seconds": 1, "millis": 1_000, "micros": 1_000_000}
 MOST_SECONDS = 62_135_596_800
 """Seconds from the year 1 to 1970; timestamps may be that far before or after 1970."""
+AHEAD = timedelta(days=1)
 MOST_AHEAD = 1 << 61
 """Microseconds: more than between any two timestamps, and a sum of both is a 64-bit integer."""
 NO_VALUE = "no value (a tombstone)"
@@ -68,7 +69,8 @@ def read(
     format: Format = "json",
     at: str | None = None,
     late: Duration | None = None,
-    ahead: Duration = "1 day",
+    ahead: Duration | None = None,
+    epoch: Epoch = "seconds",
     registry: Registry | str | None = None,
     subject: str | None = None,
     start: Literal["earliest", "latest"] | str = "earliest",
@@ -87,8 +89,11 @@ def read(
     "avro" or "protobuf"; the last three use Confluent's wire format, and the last two take the columns from `registry`
     by default. `at` is the column with the event's time, or an SQL expression, which becomes the column `at` and must
     not fail (try_to_timestamp, not to_timestamp). `late` is the watermark's delay: how long after newer events an event
-    may come. A record without a time, or with a time more than `ahead` after its arrival in Kafka, has a problem and
-    does not move the watermark. `start` is "earliest", "latest", or JSON with an offset per partition. `batch` is the
+    may come. A record without a time, or with one more than `ahead` (1 day) after its arrival in Kafka, has a problem
+    and does not move the watermark. Without `at`, `ahead` is for all timestamps of the schema, and none by default; a
+    time outside the years 1 to 9999 is always a problem. A number in a timestamp column of JSON counts `epoch` since
+    1970: "seconds", "millis" (as in events of Penstock and Debezium) or "micros". `start` is "earliest", "latest", or
+    JSON with an offset per partition. `batch` is the
     most records of one batch. `client` is "penstock", or "spark" for Spark's own connector, the default in a pipeline
     of real-time mode. If records, partitions or the topic are gone before they were read, the query stops; with
     `fail_on_data_loss` false it logs what is missing and continues. `group` is a consumer group to which the query's
@@ -100,7 +105,8 @@ def read(
     """
     if (at is None) != (late is None):
         raise _wrong("at and late must be given together", 'give both, as in at="ts", late="10 minutes"', topic)
-    decoder = decoder_of(format, topic, schema, registry, subject)
+    decoder = decoder_of(format, topic, schema, registry, subject, epoch)
+    limit = None if ahead is None else duration(ahead, name="ahead")
     time = None if at is None else _time(at, decoder.schema)
     fields = [*decoder.schema.names, *([time.column] if time and time.made else [])]
     _require_distinct([*fields, PROBLEM, *(prefix + column for column in META)], topic)
@@ -115,14 +121,14 @@ def read(
     if group is not None:
         given |= {"group": _group(group, client, topic)}
     if client in (None, OURS):
-        good = _good(time, decoder.schema, duration(ahead, name="ahead"))
+        good = _good(time, decoder.schema, limit)
         raw = _ours(spark, topic, servers, start, batch, decoder, good, given)
     elif client == SPARKS:
         raw = _sparks(spark, topic, servers, start, batch, given)
     else:
         raise _wrong(f"unknown client {client!r}", f"use {OURS!r} or {SPARKS!r}", topic)
     decoded = _decoded(raw, decoder)
-    checked = _checked(decoded, decoder.schema, time, duration(ahead, name="ahead"))
+    checked = _checked(decoded, decoder.schema, time, limit)
     marks = {"timestamp": delays.MARK}
     meta = [F.col(_raw(column)).alias(prefix + column, metadata=marks.get(column)) for column in META]
     frame = checked.select(*(_field(name, time) for name in fields), *meta, PROBLEM)
@@ -174,7 +180,7 @@ def _safe(at: str) -> Column:
     found = EPOCH.fullmatch(at.strip())
     if not found:
         return F.expr(at)
-    most = MOST_SECONDS * UNITS[found[1].lower()]
+    most = MOST_SECONDS * 1_000_000 // MICROS[found[1].lower()]
     return F.when(F.abs(F.col(found[2]).cast("double")) <= most, F.expr(at))
 
 
@@ -204,7 +210,7 @@ def _ours(
     if batch is not None:
         given["batch"] = str(batch)
     if isinstance(decoder, JsonDecoder) and not decoder.framed and members(decoder.schema):
-        given["members"] = decoder.schema.json()
+        given |= {"members": decoder.schema.json(), "epoch": decoder.epoch}
         given |= {"good": good} if good else {}
     KafkaSettings.of(given | dict(options))
     spark.dataSource.register(KafkaTopic)
@@ -248,35 +254,51 @@ def _decoded(raw: DataFrame, decoder: Decoder) -> DataFrame:
     return renamed.withColumn(_raw("record"), decode).select(*fields, *kafka, reason.alias(_raw("reason")))
 
 
-def _checked(decoded: DataFrame, schema: st.StructType, time: _Time | None, ahead: timedelta) -> DataFrame:
+def _checked(decoded: DataFrame, schema: st.StructType, time: _Time | None, ahead: timedelta | None) -> DataFrame:
     """Adds `problem`, and the column of the time if an expression makes it."""
-    reasons = [F.col(_raw("reason")), missing(schema)]
+    reasons = [F.col(_raw("reason")), missing(schema), *_far_times(schema)]
     if time is not None:
         if time.made:
             decoded = decoded.withColumn(time.column, time.expression)
-        reasons.append(_wrong_time(F.col(time.column), time, ahead))
+        reasons.append(_wrong_time(F.col(time.column), time, AHEAD if ahead is None else ahead))
+    elif ahead is not None:
+        names = [one.name for one in schema if isinstance(one.dataType, st.TimestampType)]
+        reasons += [_ahead_of_arrival(F.col(_quoted(name)), name, ahead) for name in names]
     return decoded.withColumn(PROBLEM, problem(F.coalesce(*reasons), _raw))
 
 
-def _good(time: _Time | None, schema: st.StructType, ahead: timedelta) -> str | None:
+def _far_times(schema: st.StructType) -> list[Column]:
+    """A reason for each timestamp of a struct outside the years 1 to 9999, which other programs cannot read."""
+    names = [one.name for one in schema if isinstance(one.dataType, st.TimestampType)]
+    times = [(name, F.col(_quoted(name))) for name in names]
+    said = "the time {} is outside the years 1 to 9999"
+    return [F.when(~F.unix_micros(time).between(FIRST, LAST), said.format(name)) for name, time in times]
+
+
+def _good(time: _Time | None, schema: st.StructType, ahead: timedelta | None) -> str | None:
     """Which records our source knows to be good, so that it can leave out what only problems show; None for none."""
     if time is None:
-        return "[]"
+        # It compares one time with the arrival.
+        return "[]" if ahead is None else None
+    ahead = AHEAD if ahead is None else ahead
     name, micros = time.column, 1
     if time.made:
         found = EPOCH.fullmatch(time.text.strip())
-        name, micros = (found[2], UNITS["micros"] // UNITS[found[1].lower()]) if found else ("", 1)
+        name, micros = (found[2], MICROS[found[1].lower()]) if found else ("", 1)
         if name not in schema.names or not isinstance(schema[name].dataType, (st.IntegerType, st.LongType)):
             return None
     return json.dumps([schema.names.index(name), micros, min(ahead // timedelta(microseconds=1), MOST_AHEAD)])
 
 
 def _wrong_time(time: Column, of: _Time, ahead: timedelta) -> Column:
-    arrived = F.col(_raw("timestamp"))
-    said = F.concat(F.lit(f"the time {of.text} is ahead of its arrival: "), time.cast("string"))
+    return F.when(time.isNull(), f"no time in {of.text}").otherwise(_ahead_of_arrival(time, of.text, ahead))
+
+
+def _ahead_of_arrival(time: Column, name: str, ahead: timedelta) -> Column:
+    said = F.concat(F.lit(f"the time {name} is ahead of its arrival: "), time.cast("string"))
     # As numbers: Spark adds an interval to a timestamp through calendar objects, a tenth of the cost of a record.
-    limit = F.unix_micros(arrived) + ahead // timedelta(microseconds=1)
-    return F.when(time.isNull(), f"no time in {of.text}").when(F.unix_micros(time) > limit, said)
+    limit = F.unix_micros(_raw("timestamp")) + ahead // timedelta(microseconds=1)
+    return F.when(F.unix_micros(time) > limit, said)
 
 
 def _field(name: str, time: _Time | None) -> Column:
@@ -292,10 +314,15 @@ def decoder_of(
     schema: str | st.StructType | None,
     registry: Registry | str | None,
     subject: str | None = None,
+    epoch: Epoch = "seconds",
 ) -> Decoder:
     """The decoder of a topic's values; raises `PenstockError` if the arguments do not fit together."""
     if format not in FORMATS:
         raise _wrong(f"unknown format {format!r}", f"use {' or '.join(map(repr, FORMATS))}", topic)
+    if epoch not in EPOCHS:
+        raise _wrong(f"unknown epoch {epoch!r}", f"use {' or '.join(map(repr, EPOCHS))}", topic)
+    if epoch != EPOCHS[0] and format not in ("json", "json-schema"):
+        raise _wrong(f"epoch= is the unit of numbers in JSON, and the format is {format!r}", "leave epoch= out", topic)
     if registry is not None and format not in REGISTERED:
         raise _wrong(f"the format {format!r} does not use a schema registry", "leave registry= out", topic)
     if format == "avro" and isinstance(schema, str) and schema.lstrip().startswith("{"):
@@ -310,7 +337,7 @@ def decoder_of(
         return kind.of_subject(known, subject or f"{topic}-value", wanted)
     if wanted is None:
         raise _wrong("no schema", 'give the columns: schema="id int NOT NULL, name string"', topic)
-    return CsvDecoder(wanted) if format == "csv" else JsonDecoder(wanted, framed=format == "json-schema")
+    return CsvDecoder(wanted) if format == "csv" else JsonDecoder(wanted, format == "json-schema", epoch)
 
 
 def _require_distinct(names: Sequence[str], topic: str) -> None:
@@ -318,6 +345,10 @@ def _require_distinct(names: Sequence[str], topic: str) -> None:
     if twice:
         next = 'give prefix="kafka_", which is added to the names of Kafka\'s columns'
         raise _wrong(f"two columns have the name {', '.join(twice)}", next, topic)
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
 
 
 def _raw(name: str) -> str:
@@ -335,6 +366,7 @@ class TableOptions(TypedDict):
     name: str
     schema: NotRequired[str | st.StructType | None]
     format: NotRequired[Format]
+    epoch: NotRequired[Epoch]
     registry: NotRequired[Registry | str | None]
     subject: NotRequired[str | None]
     start: NotRequired[Literal["earliest", "latest"] | str]

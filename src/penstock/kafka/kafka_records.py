@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 from pyspark.sql import types as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from penstock.codec.decode_json import FIRST, LAST, MICROS
 from penstock.kafka.json_kernel import (
     DATE,
     DECIMAL,
     ESCAPED,
     FLOAT,
-    MOST_SECONDS,
     TEXT,
     TIME,
     TRUTH,
@@ -44,7 +44,7 @@ MOST_ROWS = 20_000
 
 def batches(settings: KafkaSettings, start: dict[int, int], end: dict[int, int]) -> Iterator[pa.RecordBatch]:
     """All records, in order within each partition; one row for a batch that is skipped."""
-    wanted = None if settings.members is None else members(settings.members)
+    wanted = None if settings.members is None else members(settings.members, MICROS[settings.epoch])
     arrow = to_arrow_schema(schema(settings.members, tolerant=settings.tolerant), timezone="UTC")
     for found in topic(settings).read(start, end):
         if isinstance(found, Unreadable):
@@ -139,9 +139,9 @@ _KINDS: dict[type[st.DataType], tuple[int, int, pa.DataType]] = {
     st.DoubleType: (DECIMAL, 0, pa.float64()),
     st.BooleanType: (TRUTH, 0, pa.bool_()),
     st.DateType: (DATE, 0, pa.date32()),
-    st.TimestampType: (TIME, MOST_SECONDS, pa.timestamp("us", "UTC")),
+    st.TimestampType: (TIME, 0, pa.timestamp("us", "UTC")),
 }
-"""For each supported type: its kind, the largest number, and the Arrow type."""
+"""For each supported type: its kind, the largest number (of times, see `_bounds`), and the Arrow type."""
 
 
 class Members(NamedTuple):
@@ -155,8 +155,11 @@ class Members(NamedTuple):
     required: tuple[bool, ...]
 
 
-def members(schema: st.StructType) -> Members | None:
-    """The members of a schema; None if it has unsupported types, too many columns, or names beyond plain ASCII."""
+def members(schema: st.StructType, unit: int = 1_000_000) -> Members | None:
+    """The members of a schema; None if it has unsupported types, too many columns, or names beyond plain ASCII.
+
+    `unit` is what a number for a time counts, in microseconds.
+    """
     if not 0 < len(schema) <= MOST_MEMBERS or not all(_readable(field) for field in schema):
         return None
     found = [_KINDS[type(field.dataType)] for field in schema]
@@ -165,12 +168,19 @@ def members(schema: st.StructType) -> Members | None:
     starts = np.cumsum([0, *lengths[:-1]])
     return Members(
         read_only(np.array([kind for kind, _, _ in found])),
-        read_only(np.array([(-most - (most < _WORD), most) for _, most, _ in found])),
+        read_only(np.array([_bounds(kind, most, unit) for kind, most, _ in found])),
         read_only(np.stack([starts, lengths], axis=1)),
         read_only(np.frombuffer(text, np.uint8)),
         tuple(kind for _, _, kind in found),
         tuple(not field.nullable for field in schema),
     )
+
+
+def _bounds(kind: int, most: int, unit: int) -> tuple[int, int, int]:
+    """The least and the largest number of a member, and by what it is multiplied."""
+    if kind == TIME:
+        return -(-FIRST // unit), LAST // unit, unit
+    return -most - (most < _WORD), most, 1
 
 
 def columns(values: pa.BinaryArray, wanted: Members) -> tuple[pa.BooleanArray, list[pa.Array]]:

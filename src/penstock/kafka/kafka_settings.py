@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pyspark.sql import types as st
 
+from penstock.codec.decode_json import EPOCHS, Epoch
 from penstock.errors import PenstockError
 from penstock.kafka.security import SETTINGS, Security, by_name, require_servers
 from penstock.wire import Reader
@@ -17,7 +18,7 @@ from penstock.wire.topic_records import MAX_BYTES, MORE_DECOMPRESSED
 
 SUBJECT = "kafka.read"
 EARLIEST, LATEST = "earliest", "latest"
-OWN = ("servers", "topic", "start", "batch", "tasks", "members", "good", "group")
+OWN = ("servers", "topic", "start", "batch", "tasks", "members", "epoch", "good", "group")
 DECOMPRESSED = "fetch.max.decompressed.bytes"
 KAFKAS = (
     *("isolation.level", "request.timeout.ms", "fetch.max.bytes", DECOMPRESSED, "ssl.truststore.location"),
@@ -47,7 +48,8 @@ class KafkaSettings:
     """What to read, from where and how.
 
     start: "earliest", "latest", or an offset for each partition. batch: the most records of a batch, None for all.
-    tasks: the most tasks that read at the same time. members: the members to read from JSON values, None for none.
+    tasks: the most tasks that read at the same time. members: the members to read from JSON values, None for none;
+    epoch: what their numbers for times count.
     good: which records come without value and headers, because nobody reads those of a good one; None for none.
     lossy: if the next records are gone, continue with the remaining data instead of failing. max_decompressed: bytes to
     which a record batch may decompress. tolerant: a record batch that cannot be read becomes a row with a problem
@@ -61,6 +63,7 @@ class KafkaSettings:
     batch: int | None
     tasks: int
     members: st.StructType | None
+    epoch: Epoch
     good: Good | None
     committed: bool
     lossy: bool
@@ -87,6 +90,7 @@ class KafkaSettings:
             batch=_count(options, "batch", 0) or None,
             tasks=_count(options, "tasks", 1),
             members=st.StructType.fromJson(json.loads(members)) if members else None,
+            epoch=cast(Epoch, _one_of(options, "epoch", *EPOCHS)),
             good=Good(*json.loads(options["good"])) if "good" in options else None,
             committed=isolation == COMMITTED,
             lossy=_one_of(options, "failondataloss", "true", "false") == "false",
