@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 import random
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -89,6 +92,47 @@ def test_values_are_read_as_spark_reads_them(spark: SparkSession) -> None:
         assert good.tolist() == [expected[text] is not None for text in few]
         assert rows.to_pylist() == [expected[text] for text in few if expected[text] is not None]
     assert [row is None for row in expected.values()] == [False, False, False, True, True, True, False]
+
+
+TIMES = pa.schema({"t": pa.timestamp("us", "UTC"), "l": pa.list_(pa.struct({"t": pa.timestamp("us", "UTC")}))})
+
+
+@pytest.mark.parametrize(("epoch", "unit"), [("seconds", 1_000_000), ("millis", 1_000), ("micros", 1)])
+def test_a_number_is_a_time_by_its_unit_alone_and_among_others(epoch: Any, unit: int) -> None:
+    then = dt.datetime(2026, 5, 31, 7, tzinfo=dt.UTC)
+    count = 1_780_210_800_000_000 // unit
+    number, nested = b'{"t": %d}' % count, b'{"l": [{"t": %d}, null]}' % count
+    text, far = b'{"t": "2026-05-31T07:00:00Z"}', b'{"t": %d}' % (253_402_300_800_000_000 // unit)
+    wrong = [far, b'{"t": true}', b'{"t": 1.5}', b'{"t": 99999999999999999999}', b'{"t": "10000-01-01T00:00:00Z"}']
+    expected = {number: then, text: then, nested: None}
+    for values in ([number, nested], [text], [number, text, nested], [*wrong, number, text], [number, far], wrong):
+        rows, good = decoded(pa.array(values, pa.binary()), TIMES, epoch)
+        assert good.tolist() == [value in expected for value in values]
+        assert rows["t"].to_pylist() == [expected[value] for value in values if value in expected]
+    assert decoded(pa.array([nested], pa.binary()), TIMES, epoch)[0]["l"].to_pylist() == [[{"t": then}, None]]
+
+
+def test_numbers_that_json_does_not_have_are_only_taken_as_the_sinks_write_them() -> None:
+    schema = pa.schema({"f": pa.float32(), "s": pa.string()})
+    good = {b'{"f": "-Infinity"}': -math.inf, b'{"f": "Infinity"}': math.inf, b'{"f": 1.5, "s": "NaN"}': 1.5}
+    bad = [b'{"f": NaN}', b'{"f": Infinity}', b'{"s": NaN}', b'{"f": 1e39}', b'{"s": 1e999}', b'{"s": "\\ud800"}']
+    for values in ([*good, *bad], list(good), *([one] for one in [*good, *bad])):
+        rows, which = decoded(pa.array(values, pa.binary()), schema)
+        assert which.tolist() == [value in good for value in values]
+        assert rows["f"].to_pylist() == [good[value] for value in values if value in good]
+    assert math.isnan(decoded(pa.array([b'{"f": "NaN"}']), schema)[0]["f"][0].as_py())
+
+
+def test_an_unknown_unit_is_refused() -> None:
+    epoch: Any = "milliseconds"
+    with pytest.raises(PenstockError, match=r"unknown epoch 'milliseconds'.*use 'seconds' or 'millis' or 'micros'"):
+        schema = st.StructType().add("t", st.TimestampType())
+        table.global_table("users", servers="nowhere:1", schema=schema, epoch=epoch)
+
+
+def test_records_that_are_left_out_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert Replica(Unread("unread", folder=str(tmp_path))).get(pa.array([b"a"]))[0].tolist() == [False]
+    until(lambda: "unread: 1 records cannot be read and are left out; see its schema" in caplog.messages, "the line")
 
 
 def test_types_that_json_is_not_read_in_are_refused() -> None:
@@ -282,6 +326,15 @@ class Made:
 
     def decode(self, values: pa.Array, schema: pa.Schema) -> tuple[pa.Table, Any]:
         return decoded(values, schema)
+
+
+class Unread(Made):
+    """Its only record cannot be read."""
+
+    def follow(self, put: Any, loaded: Any) -> None:
+        put(pa.array([b"a"]), pa.array([b"no"]))
+        loaded()
+        threading.Event().wait()
 
 
 READ: list[int] = []

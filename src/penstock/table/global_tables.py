@@ -7,6 +7,7 @@ change of a compacted topic some milliseconds after Kafka has it. A replica belo
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -18,12 +19,15 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, functions as F, types as st
 
 from penstock.codec.decode_columns import struct_of
+from penstock.codec.decode_json import EPOCHS, Epoch
 from penstock.errors import PenstockError
 from penstock.kafka.security import require_servers
 from penstock.keyed_state.arrow_keys import arrow_schema
 from penstock.table.json_rows import decoded, unreadable
 from penstock.table.latest_rows import InMemory, OnDisk
 from penstock.wire import Reader
+
+log = logging.getLogger(__name__)
 
 KEY = "_key"
 PATIENCE = 300.0
@@ -59,20 +63,25 @@ def global_table(
     memory: int = 512 << 20,
     folder: str = "",
     max_decompressed_bytes: int | None = None,
+    epoch: Epoch = "seconds",
 ) -> GlobalTable:
     """A topic of JSON objects with string keys as a table for `join.enrich`: the newest record of each key.
 
     `schema` names the members that become columns. Each Python worker (one per core) reads the whole topic before its
     first lookup and then follows it. A table larger than `memory` bytes is kept in RocksDB under `folder` (default: the
-    system's folder for temporary files), which needs the extra `rocksdb`. Records that cannot be read are skipped. A
-    record batch larger than `max_decompressed_bytes` (default 116 MB) when decompressed is an error. A lookup depends
-    on its time: a batch that runs again may find newer rows.
+    system's folder for temporary files), which needs the extra `rocksdb`. A number in a timestamp column counts
+    `epoch` since 1970: "seconds", "millis" (as in events of Penstock and Debezium) or "micros". Records that cannot be
+    read are skipped; the worker's log has their number. A record batch larger than `max_decompressed_bytes` (default
+    116 MB) when decompressed is an error. A lookup depends on its time: a batch that runs again may find newer rows.
 
-    Raises PenstockError for invalid `servers` or `schema`, and for column types that cannot be read from JSON.
+    Raises PenstockError for invalid `servers`, `schema` or `epoch`, and for column types that cannot be read from JSON.
     """
     where = f"table.global_table of {topic}"
     require_servers(servers, where, next="fix servers=")
     kind = struct_of(schema, where)
+    if epoch not in EPOCHS:
+        next = f"use {' or '.join(map(repr, EPOCHS))}"
+        raise PenstockError(f"unknown epoch {epoch!r}", where=where, next=next)
     for field in kind:
         if wrong := unreadable(field.dataType):
             raise PenstockError(
@@ -80,7 +89,8 @@ def global_table(
                 where=where,
                 next="declare it as string to get its JSON, and parse that after the join",
             )
-    return GlobalTable(CompactedTopic(topic, servers, arrow_schema(kind), memory, folder, max_decompressed_bytes), kind)
+    source = CompactedTopic(topic, servers, arrow_schema(kind), memory, folder, max_decompressed_bytes, epoch)
+    return GlobalTable(source, kind)
 
 
 @dataclass(frozen=True)
@@ -138,13 +148,14 @@ class CompactedTopic:
     memory: int
     folder: str
     max_decompressed_bytes: int | None = None
+    epoch: Epoch = "seconds"
 
     @property
     def name(self) -> str:
         return f"topic {self.topic}"
 
     def decode(self, values: pa.Array, schema: pa.Schema) -> tuple[pa.Table, Any]:
-        return decoded(values, schema)
+        return decoded(values, schema, self.epoch)
 
     def follow(self, put: Put, loaded: Callable[[], None]) -> None:
         asyncio.run(self._read(put, loaded))
@@ -208,9 +219,15 @@ class Replica:
     def _keep(self, rows: InMemory | OnDisk) -> None:
         """Follow the table with `rows`, which replace the rows before once they are complete."""
 
+        told = 0
+
         def put(keys: pa.Array, values: pa.Array) -> None:
+            nonlocal told
             with self._lock:
                 rows.put(keys, values)
+            if rows.bad > 2 * told:
+                told = rows.bad
+                log.warning("%s: %d records cannot be read and are left out; see its schema", self._feed.name, told)
             if isinstance(rows, InMemory) and rows.nbytes > self._feed.memory:
                 raise _TooLarge
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,16 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 from pyspark.sql import types as st
 
+from penstock.codec.decode_json import FIRST, LAST, MICROS, Epoch
+
 SPACE = " \t\r\n"
 OBJECT = rf"^[{SPACE}]*\{{"
+NO_NUMBER = "NaN|Inf"
+"""What Arrow's reader takes for numbers. It may also be in a string; then the values are read the slow way."""
+CONSTANTS = ("NaN", "Infinity", "-Infinity")
+LARGEST = {pa.float32(): float(np.finfo(np.float32).max), pa.float64(): float(np.finfo(np.float64).max)}
+UNITS = {"seconds": "s", "millis": "ms", "micros": "us"}
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 READABLE = (
     *(st.StringType, st.BooleanType, st.NumericType, st.DateType, st.TimestampType, st.TimestampNTZType),
     *(st.ArrayType, st.StructType),
@@ -31,17 +41,20 @@ def unreadable(kind: st.DataType) -> st.DataType | None:
     return next((found for one in fields if (found := unreadable(one.dataType))), None)
 
 
-def decoded(values: pa.Array, schema: pa.Schema) -> tuple[pa.Table, Any]:
-    """The rows of the values that are neither null nor bad, in order, and a mask of the values that are not bad."""
+def decoded(values: pa.Array, schema: pa.Schema, epoch: Epoch = "seconds") -> tuple[pa.Table, Any]:
+    """The rows of the values that are neither null nor bad, in order, and a mask of the values that are not bad.
+
+    A number in a timestamp column counts `epoch` since 1970.
+    """
     # Arrow's reader crashes on a null before the first object, and reads later nulls as objects without members.
     objects = pc.fill_null(pc.match_substring_regex(values, OBJECT), True)
     good = np.array(objects.to_numpy(zero_copy_only=False))
     places = np.flatnonzero(good & values.is_valid().to_numpy(zero_copy_only=False))
     present = values.take(pa.array(places))
-    rows = _rows(present, schema)
+    rows = _plain(present, schema, epoch)
     if rows is not None:
         return rows, good
-    texts = [_told(value, schema) for value in present.to_pylist()]
+    texts = [_told(value, schema, MICROS[epoch]) for value in present.to_pylist()]
     rows = _rows(pa.array([text for text in texts if text is not None], pa.binary()), schema)
     if rows is not None:
         good[places] = [text is not None for text in texts]
@@ -49,6 +62,26 @@ def decoded(values: pa.Array, schema: pa.Schema) -> tuple[pa.Table, Any]:
     made = [None if text is None else _rows(pa.array([text], pa.binary()), schema) for text in texts]
     good[places] = [row is not None for row in made]
     return pa.concat_tables([schema.empty_table(), *(row for row in made if row is not None)]), good
+
+
+def _plain(values: pa.Array, schema: pa.Schema, epoch: Epoch) -> pa.Table | None:
+    """A row for each object; None if one has a value that Arrow's reader takes for another, or does not take."""
+    if pc.any(pc.match_substring_regex(values, NO_NUMBER)).as_py():
+        return None
+    rows = _rows(values, schema)
+    if rows is None and any(_is_instant(one.type) for one in _leaves(schema.empty_table())):
+        counts = _rows(values, pa.schema([_retyped(one, lambda _: pa.int64(), _is_instant) for one in schema]))
+        try:
+            # Through numbers without a unit: Arrow knows no cast from integers to a timestamp of another unit.
+            unit = pa.timestamp(UNITS[epoch], "UTC")
+            units = pa.schema([_retyped(one, lambda _: unit, _is_instant) for one in schema])
+            rows = None if counts is None else counts.cast(units).cast(schema)
+        except pa.ArrowInvalid:
+            return None
+        rows = None if rows is None or _has_far_times(rows) else rows
+    # An infinity was a number that is too large for the type.
+    floats = [] if rows is None else [one for one in _leaves(rows) if pa.types.is_floating(one.type)]
+    return None if any(pc.any(pc.is_inf(one)).as_py() for one in floats) else rows
 
 
 def _rows(values: pa.Array, schema: pa.Schema) -> pa.Table | None:
@@ -63,7 +96,27 @@ def _rows(values: pa.Array, schema: pa.Schema) -> pa.Table | None:
         rows = _together(values, pa.schema([_readable(one) for one in schema])).cast(schema)
     except pa.ArrowInvalid:
         return None
-    return rows if len(rows) == len(values) else None
+    return rows if len(rows) == len(values) and not _has_far_times(rows) else None
+
+
+def _has_far_times(rows: pa.Table) -> bool:
+    """Whether a time is outside the years 1 to 9999."""
+    times = (pc.min_max(one.cast(pa.int64())) for one in _leaves(rows) if pa.types.is_timestamp(one.type))
+    ends = [(found["min"].as_py(), found["max"].as_py()) for found in times]
+    return any(first is not None and not FIRST <= first <= last <= LAST for first, last in ends)
+
+
+def _leaves(rows: pa.Table) -> Iterator[pa.Array]:
+    """All values of columns and of what is in them, by type."""
+    left = [chunk for column in rows.columns for chunk in column.chunks or [pa.array([], column.type)]]
+    while left:
+        one = left.pop()
+        if pa.types.is_struct(one.type):
+            left += one.flatten()
+        elif pa.types.is_list(one.type):
+            left.append(one.flatten())
+        else:
+            yield one
 
 
 def _together(values: pa.Array, schema: pa.Schema) -> pa.Table:
@@ -85,33 +138,58 @@ def _bounds(cells: pa.Array) -> tuple[int, int]:
 
 def _readable(field: pa.Field) -> pa.Field:
     """The field with a type that Arrow reads from JSON: dates as strings, since Arrow reads a date as a number."""
+    return _retyped(field, lambda _: pa.string(), pa.types.is_date)
+
+
+def _retyped(
+    field: pa.Field,
+    to: Callable[[pa.DataType], pa.DataType],
+    where: Callable[[pa.DataType], bool],
+) -> pa.Field:
+    """The field with other types where `where` is true, at any depth."""
     kind = field.type
-    if pa.types.is_date(kind):
-        kind = pa.string()
+    if where(kind):
+        kind = to(kind)
     elif pa.types.is_list(kind):
-        kind = pa.list_(_readable(kind.value_field))
+        kind = pa.list_(_retyped(kind.value_field, to, where))
     elif pa.types.is_struct(kind):
-        kind = pa.struct([_readable(one) for one in kind])
+        kind = pa.struct([_retyped(one, to, where) for one in kind])
     return field.with_type(kind)
 
 
-def _told(value: bytes, schema: pa.Schema) -> bytes | None:
-    """The object with strings where the schema has strings; None if it cannot be parsed."""
+def _is_instant(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) and kind.tz is not None
+
+
+def _told(value: bytes, schema: pa.Schema, unit: int) -> bytes | None:
+    """The object as Arrow's reader needs it; None if it is bad. `unit` is what a number for a time counts, in
+    microseconds.
+    """
     try:
-        found = json.loads(value.decode())
-        told = _with_texts(found, pa.struct(list(schema)))
+        found = json.loads(value.decode(), parse_constant=_refused)
+        told = _as_typed(found, pa.struct(list(schema)), unit)
         # Unchanged if possible, because of numbers with more digits than Python's floats.
         return value if told == found else json.dumps(told).encode()
-    except (ValueError, RecursionError):
+    except (ValueError, OverflowError, RecursionError):
         return None
 
 
-def _with_texts(value: Any, kind: pa.DataType) -> Any:
-    """The value, with the JSON of any other value where the type is string."""
+def _refused(_: str) -> None:
+    raise ValueError
+
+
+def _as_typed(value: Any, kind: pa.DataType, unit: int) -> Any:
+    """The value with strings for strings and times, and infinities and NaN where the sinks write them as strings."""
     if pa.types.is_string(kind) and value is not None and not isinstance(value, str):
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    if _is_instant(kind) and isinstance(value, int) and not isinstance(value, bool):
+        return (EPOCH + timedelta(microseconds=value * unit)).isoformat()
+    if pa.types.is_floating(kind) and value in CONSTANTS:
+        return float(value)
+    if pa.types.is_floating(kind) and isinstance(value, int | float) and abs(value) > LARGEST[kind]:
+        raise ValueError
     if pa.types.is_struct(kind) and isinstance(value, dict):
-        return value | {one.name: _with_texts(value[one.name], one.type) for one in kind if one.name in value}
+        return value | {one.name: _as_typed(value[one.name], one.type, unit) for one in kind if one.name in value}
     if pa.types.is_list(kind) and isinstance(value, list):
-        return [_with_texts(one, kind.value_type) for one in value]
+        return [_as_typed(one, kind.value_type, unit) for one in value]
     return value
