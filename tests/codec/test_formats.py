@@ -182,6 +182,17 @@ def test_protobuf(
     assert keys == [*[{"id": -1, "at": "é"}] * 4, {"id": -1}]
 
 
+def test_events_of_a_table_with_collections_are_compiled_in_protobuf(spark: SparkSession, registry: str) -> None:
+    """One method of a Java class takes 64 KB; beyond that Spark logs 400 lines and goes on uncompiled."""
+    sink = kafka.sink(prefix="rich", servers="127.0.0.1:1", format="protobuf", registry=registry)
+    records = sink.records(TABLE.frame(spark, CHANGES).repartition(1))
+    spark.conf.set("spark.sql.codegen.fallback", "false")
+    try:
+        assert records.selectExpr("count(value) AS n", "count_if(value IS NULL) AS none").first() == (4, 1)
+    finally:
+        spark.conf.unset("spark.sql.codegen.fallback")
+
+
 def test_a_new_column_is_a_new_version_that_reads_old_records(
     spark: SparkSession, services: Services, registry: str, peer: SchemaRegistryClient, topic: str
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import node_peer
 import pyarrow as pa
 import pytest
 from kafka_topics import messages, new_topic
@@ -112,6 +113,16 @@ def test_a_frame_that_is_not_a_stream(spark: SparkSession, services: Services, t
     sink.save(frame)
     sink.save(frame, Batch("q", 0))
     assert [one[1:] for one in records(services.kafka, topic)] == [(b"k", b"v", None)] * 2
+
+
+@pytest.mark.parametrize("client", ["penstock", "spark"])
+def test_a_client_that_cannot_decompress_reads_what_we_write(
+    spark: SparkSession, services: Services, topic: str, client: Client
+) -> None:
+    frame = spark.sql("SELECT 'k' AS key, repeat('value ', 50) AS value FROM range(20)")
+    kafka.sink(topic, servers=services.kafka, client=client).save(frame)
+    found = node_peer.read(services.kafka, topic, 20, as_installed=True)
+    assert [(one.key, one.value) for one in found] == [(b"k", b"value " * 50)] * 20
 
 
 def test_topics_of_each_row_and_a_row_without_one(

@@ -43,7 +43,7 @@ def test_settings_of_kafka_become_arguments_of_the_producer() -> None:
         "request_timeout": timedelta(seconds=1.5),
         "transaction_timeout": timedelta(minutes=10),
     }
-    assert Options.of({"servers": "x:1"}).tuning == {"compression": "lz4"}
+    assert Options.of({"servers": "x:1"}).tuning == {"compression": "none"}
     may_create = {
         text: Options.of({"servers": "x:1", CREATE: text}).tuning["create_topics"] for text in ("true", "False")
     }

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from penstock.cdc.cdc_options import Image
+from penstock.connect.transforms import chain
 
 Json = Any
 
@@ -22,6 +23,7 @@ BEFORE, AFTER = "cdc.include.before", "cdc.include.after"
 PLACEMENT, KEY_NAME = "cdc.include.primary-key.placement", "cdc.include.primary-key.payload-key-name"
 FORMAT, PREIMAGES = "cdc.output.format", "experimental.preimages.enabled"
 KNOWN = {FORMAT, PREIMAGES, BEFORE, AFTER, PLACEMENT, KEY_NAME, "tombstones.on.delete"}
+CHAINS = ("transforms", "predicates")
 VERBS = ("INSERT ", "UPDATE ", "DELETE ", "BEGIN ", "ALTER ", "TRUNCATE ")
 # Values that change from run to run; `key` is compared where the placement puts it.
 VARYING = ("source", "ts_ms", "ts_us", "ts_ns", "transaction")
@@ -62,13 +64,18 @@ class Case:
         """Why this case does not apply to the events of one pipeline; None if it applies."""
         if not self.config:
             return "no event configuration: it validates options"
-        if unknown := sorted(set(self.config) - KNOWN):
+        if unknown := sorted(set(self.config) - KNOWN - set(self._chain)):
             return f"about the connector's own settings: {', '.join(unknown)}"
         if not isinstance(self.expect, list):
             return f"expectation in prose: {self.expect}"
         if self.log is None and not all(map(_is_cql, self.statements)):
             return f"statements in prose: {'; '.join(self.statements)}"
         return None
+
+    @property
+    def _chain(self) -> dict[str, str]:
+        """The properties of transforms and predicates."""
+        return {name: value for name, value in self.config.items() if name.partition(".")[0] in CHAINS}
 
     def options(self) -> dict[str, Any]:
         """The arguments of `cdc.events` for the case's configuration."""
@@ -79,6 +86,8 @@ class Case:
             options["images"] = tuple(self.config.get(side, "none") for side in (BEFORE, AFTER))
         if PLACEMENT in self.config:
             options["placement"] = self.config[PLACEMENT].split(",")
+        if self._chain:
+            options["transforms"] = chain(self._chain)
         if KEY_NAME in self.config:
             options["payload_key_name"] = self.config[KEY_NAME]
         return options

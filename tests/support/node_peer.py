@@ -22,9 +22,12 @@ from penstock.local import jars
 FOLDER = Path(__file__).parent / "kafkajs"
 
 
-def read(servers: str, topic: str, count: int) -> list[Record]:
-    """The first `count` committed records; the values of the same header name are grouped."""
-    found = _run("read", servers=servers, topic=topic, count=count)
+def read(servers: str, topic: str, count: int, *, as_installed: bool = False) -> list[Record]:
+    """The first `count` committed records; the values of the same header name are grouped.
+
+    `as_installed` leaves out the packages for compression that KafkaJS lacks.
+    """
+    found = _run("read", servers=servers, topic=topic, count=count, asInstalled=as_installed)
     return [
         Record(
             one["partition"],

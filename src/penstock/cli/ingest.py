@@ -138,7 +138,7 @@ def _options(settings: IngestSettings) -> Options:
             where="[kafka]",
             next="set servers, or kafka in [timeouts]",
         )
-    return Options.of({"compression": "lz4", **settings.kafka, "servers": settings.servers})
+    return Options.of({**settings.kafka, "servers": settings.servers})
 
 
 def _clients(settings: IngestSettings, options: Options) -> ingest_server.Clients:

@@ -54,13 +54,26 @@ class Protobuf:
     def encode(self, part: RecordPart, *, topic: str, side: Side) -> Column:
         require_told_apart(part.schema)
         text = protobuf_schema(part.schema)
-        encoded = F.concat(F.lit(FIRST_MESSAGE), _let(part.payload, lambda payload: _message(payload, part.schema)))
+        message = _let(part.payload, lambda payload: _in_methods(_message(payload, part.schema), payload))
+        encoded = F.concat(F.lit(FIRST_MESSAGE), message)
         return self.subjects.framed(encoded, text, "PROTOBUF", topic=topic, side=side, schema=part.schema)
 
 
 def _let(value: Column, use: Callable[[Column], Column]) -> Column:
     """`use(value)`, where `value` is computed only once."""
     return F.get(F.transform(F.array(value), use), F.lit(0))
+
+
+def _in_methods(encoded: Column, payload: Column) -> Column:
+    """`encoded`, which Spark then compiles to several methods.
+
+    Spark makes one method of all expressions of a stage (CollapseCodegenStages), which Java limits to 64 KB; a table
+    with some collections and user types needs more. It does not if one expression cannot be compiled, such as
+    `zip_with`, which here stands where the payload is null.
+    """
+    none = F.array(payload.isNull())
+    never = F.get(F.zip_with(none, none, lambda _, __: F.lit(None).cast("binary")), F.lit(0))
+    return F.when(payload.isNotNull(), encoded).otherwise(never)
 
 
 def _message(value: Column, schema: Schema) -> Column:
@@ -80,10 +93,9 @@ def _field(number: int, value: Column, schema: Schema) -> Column:
 
 
 def _repeated(values: Column, encode: Callable[[Column], Column]) -> Column:
-    # Spark joins an array of strings, but not one of bytes.
-    return F.coalesce(
-        F.unhex(F.array_join(F.transform(values, lambda element: F.hex(encode(element))), "")), F.lit(b"")
-    )
+    # Spark joins an array of strings, but not one of bytes. Casts keep bytes that are no UTF-8.
+    texts = F.transform(values, lambda element: encode(element).cast("string"))
+    return F.coalesce(F.array_join(texts, "").cast("binary"), F.lit(b""))
 
 
 def _entry(number: int, entry: Column, values: Schema) -> Column:

@@ -50,7 +50,7 @@ class Options:
         options = by_name(given, KNOWN, SINK)
         if not options.get("servers"):
             raise wrong("no servers", '.option("servers", "host:9092")')
-        delivery, compression = options.get("delivery", EXACTLY_ONCE), options.get("compression.type", "lz4")
+        delivery, compression = options.get("delivery", EXACTLY_ONCE), options.get("compression.type", "none")
         if delivery not in DELIVERIES:
             raise wrong(f"the unknown delivery {delivery!r}", f"use {' or '.join(map(repr, DELIVERIES))}")
         if compression not in CODECS:

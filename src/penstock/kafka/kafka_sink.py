@@ -49,8 +49,6 @@ DEFAULTS = {
     "linger.ms": "10",
     # ... up to this size, which events with images reach after some hundred rows.
     "batch.size": "262144",
-    # Events repeat their field names: lz4 makes them several times smaller with little CPU.
-    "compression.type": "lz4",
 }
 REFUSED = {
     "bootstrap.servers": "give servers=",

@@ -79,7 +79,7 @@ async function write(kafka, { topic, parts }) {
 
 async function main() {
   const asked = JSON.parse(await text(process.stdin))
-  addCodecs(await new Promise(resolve => ZstdCodec.run(resolve)))
+  if (!asked.asInstalled) addCodecs(await new Promise(resolve => ZstdCodec.run(resolve)))
   const kafka = new Kafka({ brokers: [asked.servers], logLevel: logLevel.ERROR })
   const work = { read, write }[process.argv[2]]
   process.stdout.write(JSON.stringify(await work(kafka, asked)))
