@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from cassandra.cluster import Session
 from cql_values import PROTOCOL, TYPES, _driver_type, cells_of, in_spark, to_bytes, values
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 from pyspark.sql.pandas.types import to_arrow_type
@@ -211,8 +212,16 @@ def test_a_decimal_keeps_its_value_and_its_zeros(number: Decimal) -> None:
         ("1.5h", False),
         ("+1h", False),
         ("1h-1m", False),
-        ("P1Y", False),
         ("1h ", False),
+        ("P", False),
+        ("PT", False),
+        ("P1YT", False),
+        ("P1W2D", False),
+        ("P1D1Y", False),
+        ("P1Y-1M", False),
+        ("p1y", False),
+        ("P2026-1-1T00:00:00", False),
+        ("\u0661y", False),
     ],
 )
 def test_durations_have_32_bits_of_months_and_days_and_64_of_nanoseconds(text: str, good: bool) -> None:
@@ -221,6 +230,17 @@ def test_durations_have_32_bits_of_months_and_days_and_64_of_nanoseconds(text: s
         return
     with pytest.raises(PenstockError, match="is not a valid duration"):
         cell("duration", text)
+
+
+def test_durations_are_read_in_each_notation_of_cql(cql: Session, keyspace: str) -> None:
+    texts = ["1y2w3d", "1Y2MO3D4H5M6S7MS8US9NS", "5\u00b5s", "-2w", "P1Y2M3DT4H5M6S", "PT4H", "P3W", "-P1M", "P0Y"]
+    texts += ["P0001-02-03T04:05:06"]
+    cql.execute(f"CREATE TABLE {keyspace}.durations (id int PRIMARY KEY, d duration)")
+    for number, text in enumerate(texts):
+        cql.execute(f"INSERT INTO {keyspace}.durations (id, d) VALUES ({number}, {text})")
+    theirs = dict(cql.execute(f"SELECT id, d FROM {keyspace}.durations"))
+    ours = [_driver_type(CqlType("duration")).from_binary(cell("duration", text), PROTOCOL) for text in texts]
+    assert ours == [theirs[number] for number in range(len(texts))]
 
 
 @pytest.mark.parametrize("text", ["1.2.3.256", "1.2.3", "::g", "1::2::3", "", "localhost", "1.2.3.4/8"])

@@ -276,6 +276,8 @@ def test_a_partitioner_that_is_none_is_refused(wanted: Any) -> None:
         ({"value": pa.array([1])}, "column value is int64"),
         ({"value": pa.array([b"v"]), "topic": pa.array(["t"])}, r"columns \['topic'\] are not part"),
         ({"value": pa.array([b"v"]), "timestamp": pa.array(["now"])}, "column timestamp is string"),
+        ({"value": pa.array([b"v"] * 2), "timestamp": pa.array([7, -2])}, "timestamp -2 is before 1970; give milli"),
+        ({"value": pa.array([b"v"]), "timestamp": pa.array([-1], pa.timestamp("s"))}, "timestamp -1000 is before 1970"),
         ({"value": pa.array([b"v"]), "headers": pa.array(["h"])}, "column headers is string"),
         ({"value": pa.array([b"v"]), "headers": pa.array([[{"key": None, "value": b""}]], ENTRIES)}, "no key"),
         ({"value": pa.array([b"v"]), "partition": pa.array(["0"])}, "column partition is string"),

@@ -81,6 +81,20 @@ def test_a_record_arrives_as_it_was_sent(services: Services, topic: str) -> None
     assert third.partition == 3 and by_place[3, third.offset].value() == b"" and by_place[3, third.offset].key() is None
 
 
+def test_a_time_before_1970_is_refused_and_costs_no_memory(services: Services, topic: str) -> None:
+    """Java's producer refuses it, too; an application of Kafka Streams ends at such a record."""
+
+    async def work() -> int:
+        async with Producer(services.kafka, linger=SOON) as producer:
+            with pytest.raises(ValueError, match="timestamp -1 is before 1970; give milliseconds since 1970, or none"):
+                await producer.send(topic, b"v", timestamp=-1)
+            await (await producer.send(topic, b"v", timestamp=0))
+            return producer.stats().buffer_used
+
+    assert asyncio.run(work()) == 0
+    assert [one.timestamp()[1] for one in read(services.kafka, topic)] == [0]
+
+
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_tables_of_any_compression_arrive_in_order(services: Services, topic: str, compression: Compression) -> None:
     rows = 20_000

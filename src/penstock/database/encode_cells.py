@@ -211,28 +211,45 @@ def inet_bytes(text: str) -> bytes:
     return ipaddress.ip_address(text).packed
 
 
-_DURATION = re.compile(r"(-?)((?:\d+(?:ms|us|ns|mo|y|d|h|m|s))+)")
+# The notations that CQL reads (Cassandra's documentation of the type duration): its own, ISO 8601 with designators,
+# weeks, and the alternative format.
+_NUMBER = "([0-9]+)"
+_UNITS = "(ms|us|µs|ns|mo|y|w|d|h|m|s)"
+_OWN = re.compile(f"(?:[0-9]+{_UNITS})+", re.IGNORECASE)
+_PARTS = re.compile(f"{_NUMBER}{_UNITS}", re.IGNORECASE)
+_DATE = "".join(f"(?:{_NUMBER}{unit})?" for unit in "YMD")
+_TIME = "".join(f"(?:{_NUMBER}{unit})?" for unit in "HMS")
+_ISO = re.compile(f"P(?=.){_DATE}(?:T(?=.){_TIME})?")
+_WEEKS = re.compile(f"P{_NUMBER}W")
+_ALTERNATIVE = re.compile("P([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})")
+_ISO_UNITS = ("y", "mo", "d", "h", "m", "s")
 _MONTHS = {"y": 12, "mo": 1}
-_NANOS = {**dict(TIME_UNITS), "ns": 1}
+_DAYS = {"w": 7, "d": 1}
+_NANOS = {**dict(TIME_UNITS), "µs": 1_000, "ns": 1}
 
 
 def duration_bytes(text: str) -> bytes:
-    """Encode a duration as `columns.duration_text` writes it, such as "1y2mo3d4h5m6s7ms8us9ns"; "" is zero.
+    """Encode a duration in a notation of CQL, such as "1y2mo3w4d5h6m7s8ms9us10ns" or "P1Y2M3DT4H"; "" is zero.
 
-    Months and days have 32 bits, nanoseconds 64.
+    Months and days have 32 bits, nanoseconds 64. Raises ValueError for other texts.
     """
-    whole = _DURATION.fullmatch(text)
-    if not whole and text:
-        raise ValueError(text)
-    parts = [(int(n), unit) for n, unit in re.findall(r"(\d+)(ms|us|ns|mo|y|d|h|m|s)", whole[2] if whole else "")]
-    months = sum(n * _MONTHS[unit] for n, unit in parts if unit in _MONTHS)
-    days = sum(n for n, unit in parts if unit == "d")
-    nanos = sum(n * _NANOS[unit] for n, unit in parts if unit in _NANOS)
-    sign = -1 if whole and whole[1] else 1
-    numbers = [sign * number for number in (months, days, nanos)]
+    sign = -1 if text.startswith("-") else 1
+    parts = _duration_parts(text[1:] if sign < 0 else text) if text else []
+    numbers = [sign * sum(n * units[unit] for n, unit in parts if unit in units) for units in (_MONTHS, _DAYS, _NANOS)]
     if any(not -(1 << bits) <= number < 1 << bits for number, bits in zip(numbers, (31, 31, 63), strict=True)):
         raise ValueError(text)
     return b"".join(map(_vint, numbers))
+
+
+def _duration_parts(text: str) -> list[tuple[int, str]]:
+    """Numbers with their units, which are disjoint keys of `_MONTHS`, `_DAYS` and `_NANOS`."""
+    if _OWN.fullmatch(text):
+        return [(int(n), unit.lower()) for n, unit in _PARTS.findall(text)]
+    if weeks := _WEEKS.fullmatch(text):
+        return [(int(weeks[1]), "w")]
+    if found := _ISO.fullmatch(text) or _ALTERNATIVE.fullmatch(text):
+        return [(int(n), unit) for n, unit in zip(found.groups("0"), _ISO_UNITS, strict=True)]
+    raise ValueError(text)
 
 
 def _vint(number: int) -> bytes:

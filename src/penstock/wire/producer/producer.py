@@ -49,7 +49,7 @@ from penstock.wire.producer.table_receipts import (
 from penstock.wire.producer.transactions import Transactions
 from penstock.wire.records.compression import Compression, codec_number
 from penstock.wire.records.partitioner import Partitioner, PartitionerName
-from penstock.wire.records.record_encoder import TableEncoder
+from penstock.wire.records.record_encoder import TableEncoder, before_1970
 from penstock.wire.sasl import Authenticate
 
 Acks = Literal[0, 1, "all"]
@@ -217,7 +217,8 @@ class Producer:
         `value` None is a tombstone; `timestamp` is in milliseconds since 1970, by default now. Records with the same
         key go to the same partition, which is the partition that Java's client chooses. Raises `ProducerClosed`,
         `InvalidTxnState` outside a transaction of a transactional producer, ValueError for a partition that does not
-        exist, and TypeError for a value that is not bytes; errors of the delivery are in the future.
+        exist or a time before 1970, and TypeError for a value that is not bytes; errors of the delivery are in the
+        future.
         """
         began = self._current
         encoder = self._encoders.get(topic) or await self._learn(topic)
@@ -225,6 +226,8 @@ class Producer:
             encoder = await self._learn(topic)  # the topic may have more partitions now
             if not 0 <= partition < encoder.partitions:
                 raise ValueError(f"{topic} has partitions 0 to {encoder.partitions - 1}, not {partition}")
+        if timestamp is not None and timestamp < 0:
+            raise ValueError(before_1970(timestamp))
         if self._transactions:
             self._require_transaction(topic, began)
         if key is None and value.__class__ is bytes:  # the most common case, and the fastest

@@ -325,7 +325,15 @@ def milliseconds(array: pa.Array | None, rows: int) -> Array:
         raise TypeError(f"column timestamp is {array.type}; it must be a timestamp or int64 milliseconds")
     if array.null_count:
         array = array.fill_null(now)
-    return read_only(array.to_numpy())
+    times = array.to_numpy()
+    if len(times) and (first := int(times.min())) < 0:
+        raise ValueError(before_1970(first))
+    return read_only(times)
+
+
+def before_1970(timestamp: int) -> str:
+    """What is wrong with a negative time of a record: Java's producer refuses it, and Kafka Streams ends at it."""
+    return f"timestamp {timestamp} is before 1970; give milliseconds since 1970, or none for now"
 
 
 def headers(array: pa.Array) -> tuple[Array, Array]:
