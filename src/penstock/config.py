@@ -32,6 +32,13 @@ LONGEST = 200
 """Most characters of a duration string."""
 
 
+def whole(text: str, least: int = 0, most: int = (1 << 63) - 1) -> int | None:
+    """A whole number in plain digits; None for anything else, without reading more digits than `most` has."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(most))):
+        return None
+    return int(text) if least <= int(text) <= most else None
+
+
 class InvalidDuration(PenstockError, ValueError):
     """A setting is negative or not a duration; also a ValueError, as the Kafka client promises for its options."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,13 +39,41 @@ def opened(file: Path) -> TextIO:
 
 
 def write_program(file: Path, text: str) -> None:
-    """Write a program that everybody may run, unless the file exists; it is there whole or not at all.
+    """Write a program that everybody may run, unless it is there; it is there whole or not at all.
 
-    The file stays when this process ends, as others may have its path: its name has to depend on its text.
+    The file stays when this process ends, as others may have its path: its name has to depend on its text. Raises
+    PenstockError if it belongs to another user, who could have this one run anything.
     """
-    if not file.exists():
+    with usable(file.parent):
         file.parent.mkdir(parents=True, exist_ok=True)
+        _keep_others_out(file.parent)
+        if _is_ours(file, text):
+            return
         fresh = file.with_name(f"{file.name}.{os.getpid()}")
-        fresh.write_text(text)
+        fresh.unlink(missing_ok=True)
+        with fresh.open("x") as made:
+            made.write(text)
         fresh.chmod(0o755)
         fresh.rename(file)
+
+
+def _keep_others_out(folder: Path) -> None:
+    """Take from others the right to write to a folder of this user; raises PenstockError for one of another user."""
+    found = folder.stat()
+    if found.st_uid not in (0, os.geteuid()) or (found.st_mode & 0o022 and found.st_uid != os.geteuid()):
+        raise PenstockError(
+            "another user may change the programs in this folder, which this user would run",
+            where=str(folder),
+            next="set PENSTOCK_CACHE to a folder that only you may write to",
+        )
+    if found.st_mode & 0o022:
+        folder.chmod(found.st_mode & 0o7755)
+
+
+def _is_ours(file: Path, text: str) -> bool:
+    try:
+        found = file.lstat()
+        safe = stat.S_ISREG(found.st_mode) and found.st_uid in (0, os.geteuid()) and not found.st_mode & 0o022
+        return safe and file.read_text() == text
+    except (FileNotFoundError, UnicodeDecodeError):
+        return False

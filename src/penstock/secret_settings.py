@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 HIDDEN = "[hidden]"
+FEW = 20
 _SECRET = re.compile(
     r"passw(or)?d|passphrase|passcode|(^|[._-])(pass|pwd)($|[._-])|secret|token|jaas|user\.info|\.key$"
     # The source of credentials is not a secret.
@@ -26,22 +27,42 @@ def has_secret_name(setting: str) -> bool:
 
 def without_logins(text: str) -> str:
     """The text without the secrets in its URLs."""
-    for login in dict.fromkeys(logins(text)):
-        text = text.replace(f":{login}@", f":{HIDDEN}@").replace(f"//{login}@", f"//{HIDDEN}@")
-        text = text.replace(f"={login}", f"={HIDDEN}")
-    return text
+    parts, at = [], 0
+    places = list(_login_places(text))
+    for start, end in places:
+        if start >= at:
+            parts += [text[at:start], HIDDEN]
+        at = max(at, end)
+    hidden = "".join([*parts, text[at:]])
+    # Messages repeat the login of a URL, such as "u:p@host", outside of it. A text with many logins is no message.
+    for login in list(dict.fromkeys(text[start:end] for start, end in places))[:FEW]:
+        hidden = hidden.replace(f":{login}@", f":{HIDDEN}@").replace(f"//{login}@", f"//{HIDDEN}@")
+        hidden = hidden.replace(f"={login}", f"={HIDDEN}")
+    return hidden
 
 
 def logins(text: str) -> Iterator[str]:
     """The secret parts of URLs in a string: the password before `@`, or the user without one, and those of queries."""
+    return (text[start:end] for start, end in _login_places(text))
+
+
+def _login_places(text: str) -> Iterator[tuple[int, int]]:
+    """Where the secrets of URLs begin and end, in order; those of one URL may overlap."""
     if "://" not in text:
         return
-    for url in _URL_OF_LIST.split(text):
-        _, scheme, rest = url.partition("://")
-        login, at, _ = rest.rpartition("@")
-        if scheme and at and login:
-            user, colon, password = login.partition(":")
-            if secret := password if colon else user:
-                yield secret
-        for match in _LOGIN_IN_QUERY.finditer(rest):
-            yield match[1]
+    begin = 0
+    for end, following in [*(found.span() for found in _URL_OF_LIST.finditer(text)), (len(text), len(text))]:
+        yield from sorted(_places_of_url(text[begin:end], begin))
+        begin = following
+
+
+def _places_of_url(url: str, begin: int) -> Iterator[tuple[int, int]]:
+    """The same for one URL, which begins at `begin`."""
+    scheme, found, rest = url.partition("://")
+    begin += len(scheme) + len(found)
+    login, at, _ = rest.rpartition("@")
+    user, colon, password = login.partition(":")
+    if scheme and at and (password if colon else user):
+        yield begin + len(user) + len(colon) if colon else begin, begin + len(login)
+    for match in _LOGIN_IN_QUERY.finditer(rest):
+        yield begin + match.start(1), begin + match.end(1)

@@ -8,8 +8,8 @@ import pytest
 
 from penstock.cli.arguments import listen_place
 from penstock.cli.main import main
-from penstock.connect.rest_server import bind
 from penstock.errors import PenstockError
+from penstock.serve.rest_server import bind
 
 BROKERS = [
     ["connect"],

@@ -42,6 +42,40 @@ def test_a_schema_is_registered_once_and_its_id_kept(registry: str, subject: str
         assert ids == {peer.lookup_schema(subject, Schema(avro("a"), "AVRO")).schema_id}
 
 
+@contextmanager
+def redirecting(to: str) -> Iterator[tuple[str, list[str]]]:
+    """A registry that sends each caller to another place; yields its URL, and the logins that it was given."""
+    given: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            given.append(self.headers["Authorization"] or "")
+            self.send_response(307)
+            self.send_header("Location", to + self.path)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", given
+        server.shutdown()
+        thread.join()
+
+
+def test_a_redirect_does_not_take_the_login_to_another_host(registry: str, subject: str) -> None:
+    with registry_proxy(registry) as proxy, redirecting(proxy.url) as (url, given):
+        said = rf"redirects to {proxy.url}, which does not get its login.*{url}.*Next"
+        with pytest.raises(PenstockError, match=said):
+            kafka.Registry(url, user="ann", password="hush").versions(subject)
+        assert given == ["Basic YW5uOmh1c2g="] and not proxy.asked
+        # Without a login there is nothing to keep.
+        assert kafka.Registry(url).versions(subject) == [] and len(proxy.asked) == 1
+
+
 def test_another_schema_is_another_version_of_the_subject(registry: str, subject: str) -> None:
     ours = kafka.Registry(registry)
     assert ours.versions(subject) == []

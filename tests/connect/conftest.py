@@ -17,9 +17,9 @@ from penstock.connect.connector import World
 from penstock.connect.connector_store import ConnectorStore
 from penstock.connect.properties import CLASS
 from penstock.connect.providers import Provided, Provider
-from penstock.connect.rest_server import RestServer, address_of, bind
 from penstock.connect.worker import ConnectWorker
 from penstock.local.services import Services
+from penstock.serve.rest_server import RestServer, address_of, bind
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
 DEFAULTS = {

@@ -19,8 +19,8 @@ from penstock.connect.worker import ConnectWorker
 from penstock.connect.worker_status import TaskMetrics, status_of, unready
 from penstock.database.retrying import DatabaseUnavailable
 from penstock.errors import PenstockError
-from penstock.rest import RestError
 from penstock.run.life_signs import Observer
+from penstock.serve.rest_errors import RestError
 from penstock.watch.meters import Meters
 from penstock.watch.program import Program
 

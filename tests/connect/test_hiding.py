@@ -96,6 +96,25 @@ def test_a_hidden_value_is_restored_only_where_it_was_shown() -> None:
     assert [name for name, _ in unrestored({"new.password": f"x{HIDDEN}"})] == ["new.password"]
 
 
+@pytest.mark.parametrize(
+    ("name", "place", "there", "elsewhere"),
+    [
+        ("scylla.password", "scylla.cluster.ip.addresses", "one:9042", "evil:9042"),
+        ("scylla.password", "scylla.user", "ann", "eve"),
+        ("scylla.ssl.keystore.password", "scylla.cluster.ip.addresses", "one:9042", "one:9042,evil:9042"),
+        ("value.converter.basic.auth.user.info", "value.converter.schema.registry.url", "http://r:1", "http://e:1"),
+        ("producer.override.sasl.jaas.config", "producer.override.sasl.oauthbearer.token.endpoint.url", "a", "b"),
+    ],
+)
+def test_a_hidden_value_is_not_taken_to_another_host_or_user(name: str, place: str, there: str, elsewhere: str) -> None:
+    kept = {name: "hush", place: there, "other.url": "x"}
+    assert restored({name: HIDDEN, place: there, "other.url": "y"}, kept)[name] == "hush"
+    for config in ({name: HIDDEN, place: elsewhere, "other.url": "x"}, {name: HIDDEN}):
+        assert restored(config, kept) == config
+        ((blamed, message),) = unrestored(config)
+        assert blamed == name and "or one for another host or user. Next: give the value itself" in message
+
+
 def test_what_a_reference_gives_is_replaced_by_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     values = {"HOSTS": "node-one:9042, node-two:9042", "FLAG": "true", "PW": "p4ss", "SMALL": "ab"}
     for name, value in values.items():

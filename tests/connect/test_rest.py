@@ -19,7 +19,8 @@ from penstock.connect.properties import CLASS
 from penstock.connect.routes import RestRequest, as_config
 from penstock.connect.worker import ConnectWorker
 from penstock.errors import PenstockError
-from penstock.rest import RestError
+from penstock.serve.hosts import Hosts, guarded
+from penstock.serve.rest_errors import RestError
 
 KEYSPACE, TABLE = "ks", "t"
 PLACE = {"keyspace_name": KEYSPACE, "table_name": TABLE}
@@ -39,7 +40,8 @@ def worker(tmp_path: Path, store: Memory, monkeypatch: pytest.MonkeyPatch) -> Co
 
 @pytest.fixture
 def client(worker: ConnectWorker) -> Iterator[TestClient]:
-    with TestClient(application(worker), "http://localhost", raise_server_exceptions=False) as made:
+    app = guarded(application(worker), Hosts(), allow_with="--allow-host NAME")
+    with TestClient(app, "http://localhost", raise_server_exceptions=False) as made:
         yield made
 
 
@@ -262,7 +264,8 @@ def test_a_restart_answers_with_the_status_if_it_has_options(client: TestClient,
     ("number", "said"),
     [
         ("0", "No status found for task c-0"),
-        ("99999999999999999999", "No status found for task c-"),
+        ("9223372036854775807", "No status found for task c-"),
+        ("9" * 5000, "is not a task's number"),
         ("-1", "is not a task's number"),
         ("one", "is not a task's number"),
         ("%C2%B2", "is not a task's number"),

@@ -13,11 +13,13 @@ from connect_memory import RIGHT, VALIDATE, memory_worker
 from starlette.testclient import TestClient
 
 from penstock.connect import database, worker_settings
-from penstock.connect.api import DEEPEST, MOST, application
+from penstock.connect.api import application
 from penstock.connect.connector_store import STARTED, STOPPED
 from penstock.connect.providers import LARGEST
 from penstock.connect.secrets import Hiding, HidingFormatter, Secrets, is_secret, masked, restored
 from penstock.connect.worker import ConnectWorker
+from penstock.serve.hosts import Hosts, guarded
+from penstock.serve.json_bodies import DEEPEST, MOST
 
 AVRO = "io.confluent.connect.avro.AvroConverter"
 FILE = "org.apache.kafka.common.config.provider.FileConfigProvider"
@@ -56,7 +58,8 @@ def worker(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ConnectWorker:
 
 @pytest.fixture
 def client(worker: ConnectWorker) -> Iterator[TestClient]:
-    with TestClient(application(worker), "http://localhost", raise_server_exceptions=False) as made:
+    app = guarded(application(worker), Hosts(), allow_with="--allow-host NAME")
+    with TestClient(app, "http://localhost", raise_server_exceptions=False) as made:
         yield made
 
 

@@ -15,7 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from penstock.connect.api import decoded
 from penstock.connect.checks import check
 from penstock.connect.connector_store import STATES, connectors
 from penstock.connect.plugin_routes import validation
@@ -23,7 +22,8 @@ from penstock.connect.properties import CLASS, properties
 from penstock.connect.providers import NAMING, Provided, Provider
 from penstock.connect.routes import as_config
 from penstock.connect.secrets import is_secret, masked, restored
-from penstock.rest import RestError
+from penstock.serve.json_bodies import decoded
+from penstock.serve.rest_errors import RestError
 
 from .mutate import mutated
 from .runner import Decoder, Difference

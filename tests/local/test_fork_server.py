@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -48,6 +49,23 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         os.environ.pop(SERVER)
         if address:
             os.environ[SERVER] = address
+
+
+def test_the_folder_of_a_killed_server_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left, new, other = (tmp_path / f"{fork_server.PREFIX}{name}" for name in ("left", "new", "other"))
+    for folder in (left, new, other):
+        folder.mkdir()
+        with socket.socket(socket.AF_UNIX) as ended:
+            ended.bind(str(folder / "socket"))
+    with socket.socket(socket.AF_UNIX) as listener:
+        (other / "socket").unlink()
+        listener.bind(str(other / "socket"))
+        listener.listen()
+        for folder in (left, other):
+            os.utime(folder, (0, 0))
+        fork_server._sweep()
+    assert sorted(tmp_path.iterdir()) == [new, other]
 
 
 def refused(sent: bytes = b"") -> None:

@@ -46,10 +46,14 @@ class Repository:
         start = int(requested.removeprefix("bytes=").rstrip("-")) if requested and fault != "no ranges" else 0
         body = content[start:]
         handler.send_response(206 if start else 200)
-        handler.send_header("Content-Length", str(len(body)))
+        if fault != "endless":
+            handler.send_header("Content-Length", str(len(body)))
         handler.end_headers()
         if fault == "cut":
             body = body[: len(body) // 2]
+        if fault == "endless":
+            while True:
+                handler.wfile.write(bytes(1 << 20))
         handler.wfile.write(bytes(len(body)) if fault == "corrupt" else body)
 
 
@@ -122,6 +126,16 @@ def test_wrong_content_never_gets_the_final_name(server: Repository) -> None:
     with pytest.raises(PenstockError, match=r"a-1\.0\.jar: its SHA-256 is not the one in the lock file"):
         jars.fetch_all([wanted])
     assert not wanted.file.exists()
+
+
+def test_a_mirror_that_does_not_end_fills_no_disk(server: Repository) -> None:
+    wanted = server.add("a")
+    server.faults = ["endless"] * 3
+    with pytest.raises(
+        PenstockError, match=rf"a-1\.0\.jar: it has more than the {len(CONTENT)} bytes of the lock file"
+    ):
+        jars.fetch_all([wanted])
+    assert not wanted.file.exists() and not wanted.file.with_name("a-1.0.jar.part").stat().st_size
 
 
 def test_a_missing_artifact_is_named_with_its_source_and_what_to_set(server: Repository) -> None:

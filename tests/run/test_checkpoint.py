@@ -15,7 +15,7 @@ import pytest
 
 from penstock.errors import PenstockError
 from penstock.run import checkpoint
-from penstock.run.checkpoint import lock
+from penstock.run.checkpoint import holder, lock
 
 
 @pytest.fixture
@@ -98,6 +98,20 @@ def test_a_damaged_lock_file_does_not_matter(folder: Path) -> None:
     folder.with_name("orders.lock").write_text("{")
     with lock(folder):
         pass
+
+
+def test_a_link_to_the_folder_has_the_same_lock(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    link = folder.with_name("link")
+    link.symlink_to(folder)
+    with (
+        lock(link),
+        pytest.raises(PenstockError, match=f"process {os.getpid()} already runs this pipeline"),
+        lock(folder),
+    ):
+        pass
+    with lock(folder):
+        assert holder(link) == os.getpid()
 
 
 def test_a_folder_that_is_none_is_told(tmp_path: Path) -> None:

@@ -98,10 +98,12 @@ def test_what_is_wrong_is_told_with_the_next_step(served: Served) -> None:
     for body, key, status, said in (
         (good, "", 401, "this API key is not known"),
         (b"{", None, 400, "is not JSON"),
+        (b"[" * 9_000, None, 400, "nested more than 20 levels"),
+        (b'{"to": "t", "mode": []}', None, 400, "does not say what to deliver"),
         ({"to": "t"}, None, 400, "does not say what to deliver"),
         ({"to": "t", "mode": "half"}, None, 400, "does not say what to deliver"),
         ({"to": "a b", "mode": "full"}, None, 400, "is not a valid topic name"),
-        (b" " * 20_000, None, 413, "larger than 10000 bytes"),
+        (b" " * 20_000, None, 413, "a request may have 10000 bytes"),
     ):
         found, answer, _ = served.ask(path, body, key)
         assert found == status and said in answer["error"] and answer.keys() == {"error", "where", "next"}

@@ -22,9 +22,9 @@ from spark_tasks import tasks
 from waiting import until
 
 from penstock import postgres as pg
-from penstock.connect.rest_server import RestServer, bind
 from penstock.errors import PenstockError
 from penstock.query import Batch
+from penstock.serve.rest_server import RestServer, bind
 from penstock.state.postgres_state import PostgresState
 from penstock.state.read import Checkpoints, partition
 from penstock.state.serve import app

@@ -23,9 +23,9 @@ from starlette.routing import Route
 from waiting import PATIENCE
 
 from penstock import __version__
-from penstock.connect.rest_server import RestServer, bind
 from penstock.errors import PenstockError
-from penstock.rest import told
+from penstock.serve.rest_errors import told
+from penstock.serve.rest_server import RestServer, bind
 from penstock.watch.program import Program, nearest, reached_at
 from penstock.watch.served_app import ERRORS, observed
 

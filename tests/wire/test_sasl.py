@@ -65,6 +65,15 @@ def test_a_password_is_not_given_away_cheaply() -> None:
         Scram("user", "pencil", "sha256", NONCE).final(CHALLENGE.replace("4096", "1").encode(), "broker")
 
 
+@pytest.mark.parametrize("iterations", ["16385", "999999999"])
+def test_a_broker_does_not_have_the_client_compute_for_minutes(iterations: str) -> None:
+    talk = Scram("user", "pencil", "sha256", NONCE)
+    with pytest.raises(
+        AuthenticationFailed, match=f"broker asks for {iterations} iterations; Kafka stores at most 16384"
+    ):
+        talk.final(CHALLENGE.replace("4096", iterations).encode(), "broker")
+
+
 @pytest.mark.parametrize("answer", [b"", b"v=", b"v=x", b"e=other-error", b"\xff", PROVEN.replace(b"6rri", b"6rrj")])
 def test_a_broker_that_does_not_know_the_password_is_left(answer: bytes) -> None:
     talk = Scram("user", "pencil", "sha256", NONCE)

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from penstock.cdc.cdc_tables import Images
 from penstock.cdc.generations import MICROSECOND, micros, now_micros
-from penstock.config import Duration, duration, duration_text
+from penstock.config import Duration, duration, duration_text, whole
 from penstock.database.access import Access, AccessOptions
 from penstock.errors import PenstockError
 
@@ -130,9 +130,10 @@ _EXAMPLE = '.option("table", "shop.orders").option("hosts", "127.0.0.1:9042")'
 
 
 def _count(key: str, text: str) -> int:
-    if not text.isdigit() or int(text) == 0:
+    number = whole(text, 1)
+    if number is None:
         raise PenstockError(f"{key} is not a positive integer: {text!r}", next=f'write .option("{key}", "1000")')
-    return int(text)
+    return number
 
 
 def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> str:

@@ -9,6 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
+from penstock.config import whole
+
 WRONG_CHOICE = re.compile(r"invalid choice: '([^']*)'")
 WRONG_OPTION = re.compile(r"unrecognized arguments: (?:.* )?(--?[\w-]+)")
 
@@ -54,15 +56,17 @@ def as_examples(examples: tuple[str, ...]) -> str:
 
 
 def positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
+    number = whole(text, 1)
+    if number is None:
         raise ArgumentTypeError(f"{text!r} is not a number, 1 or more")
-    return int(text)
+    return number
 
 
 def port(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < 65536:
+    number = whole(text, 1, 65535)
+    if number is None:
         raise ArgumentTypeError(f"{text!r} is not a port")
-    return int(text)
+    return number
 
 
 def port_or_any(text: str) -> int:

@@ -17,15 +17,15 @@ from penstock.connect import worker_settings
 from penstock.connect.api import application
 from penstock.connect.connector import World
 from penstock.connect.connector_store import ConnectorStore
-from penstock.connect.rest_server import RestServer, address_of, bind
 from penstock.connect.secrets import HidingFormatter, Secrets
 from penstock.connect.spark_lines import SparkLines
 from penstock.connect.worker import ConnectWorker
 from penstock.connect.worker_status import TaskMetrics, status_of, unready
 from penstock.errors import PenstockError
-from penstock.hosts import Hosts, warn_if_open
 from penstock.run.checkpoint import lock
 from penstock.run.supervise import Stop
+from penstock.serve.hosts import Hosts, warn_if_open
+from penstock.serve.rest_server import RestServer, address_of, bind
 from penstock.session import end, jvm_process, memory, session_of_program, start_workers
 from penstock.signals import listen
 from penstock.watch import lineage

@@ -70,8 +70,8 @@ def _address(text: str) -> tuple[str, int]:
 
 def run(args: Namespace) -> int:
     # Imported here: the help needs none of it.
-    from penstock.connect.rest_server import address_of, bind
-    from penstock.hosts import Hosts, warn_if_open
+    from penstock.serve.hosts import Hosts, warn_if_open
+    from penstock.serve.rest_server import address_of, bind
     from penstock.watch.console.console_server import serve
 
     settings = _settings(args)

@@ -21,10 +21,10 @@ from penstock.config import duration
 from penstock.database.access import Access
 from penstock.database.cql_connection import connection
 from penstock.errors import PenstockError
-from penstock.hosts import Hosts, is_loopback
 from penstock.segment.member_tables import delivery_sync, member_counts, member_erase, member_schema
 from penstock.segment.member_tables.delivery_sync import Receipt, Sync
 from penstock.segment.member_tables.member_schema import explained
+from penstock.serve.hosts import Hosts, is_loopback
 from penstock.signals import listen
 from penstock.watch.program import Program, head, reached_at
 from penstock.watch.run_files import written
@@ -208,9 +208,9 @@ def _erase(args: argparse.Namespace) -> None:
 def _serve(args: argparse.Namespace) -> None:
     """Serve until a signal comes."""
     # The other actions do not need a web server, nor its packages.
-    from penstock.connect.rest_server import RestServer, bind
     from penstock.ingest.callers import ApiKeys
     from penstock.segment.member_tables.delivery_server import Deliveries, app
+    from penstock.serve.rest_server import RestServer, bind
     from penstock.watch.served_app import observed
 
     args.servers = args.servers or services.kafka(args.root)

@@ -83,8 +83,8 @@ def _scan(states: States, args: Namespace) -> None:
 
 
 def _serve(states: States, args: Namespace) -> None:
-    from penstock.connect.rest_server import RestServer, bind
-    from penstock.hosts import Hosts, is_loopback, warn_if_open
+    from penstock.serve.hosts import Hosts, is_loopback, warn_if_open
+    from penstock.serve.rest_server import RestServer, bind
     from penstock.state.serve import app
     from penstock.watch.program import Program, reached_at
     from penstock.watch.run_files import written

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from penstock.cli.arguments import positive
 from penstock.cli.kafka_commands import near
 from penstock.cli.output import printable
-from penstock.config import duration
+from penstock.config import duration, whole
 from penstock.errors import PenstockError
 from penstock.kafka.brokers import Brokers
 from penstock.kafka.record_view import FRAME, START, shown, view
@@ -283,6 +283,7 @@ def start_of(text: str) -> str | datetime:
 
 
 def _partition(text: str) -> int:
-    if not text.isdecimal():
+    number = whole(text)
+    if number is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a partition: a number, 0 or more")
-    return int(text)
+    return number

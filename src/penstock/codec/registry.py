@@ -15,11 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from http import HTTPStatus
-from http.client import HTTPException
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from http.client import HTTPException, HTTPMessage
+from typing import IO, Any, Literal, TypeAlias, TypeVar, get_args
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Request, build_opener
 
 from pyspark.sql import Column, functions as F
 
@@ -178,13 +178,17 @@ class Registry:
             login = base64.b64encode(f"{self.user}:{self.password or ''}".encode()).decode()
             request.add_header("Authorization", f"Basic {login}")
         try:
-            with urlopen(request, timeout=TIMEOUT, context=self._tls(url)) as answer:
+            with self._opener(url).open(request, timeout=TIMEOUT) as answer:
                 return _parsed(answer.read(MOST + 1), url)
         except HTTPError as refusal:
             with refusal:
                 raise _refused(refusal, url, subject) from None
         except (OSError, HTTPException, ValueError) as problem:
             raise _unanswered(problem, url) from problem
+
+    def _opener(self, url: str) -> OpenerDirector:
+        tls = self._tls(url)
+        return build_opener(_SameHost, *([] if tls is None else [HTTPSHandler(context=tls)]))
 
     def _tls(self, url: str) -> ssl.SSLContext | None:
         if not url.startswith("https:"):
@@ -200,6 +204,24 @@ class Registry:
                 next="give ca, certificate and key as PEM files",
             ) from problem
         return context
+
+
+class _SameHost(HTTPRedirectHandler):
+    """Follows redirects, but does not take a login to another host, or from TLS to clear text."""
+
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> Request | None:
+        """The request that follows; raises PenstockError for one that would send the login elsewhere."""
+        before, after = urlsplit(req.full_url), urlsplit(newurl)
+        is_upgrade = (before.scheme, after.scheme) == ("http", "https") and before.hostname == after.hostname
+        if req.has_header("Authorization") and not is_upgrade and before[:2] != after[:2]:
+            raise PenstockError(
+                f"the schema registry redirects to {after.scheme}://{after.netloc}, which does not get its login",
+                where=f"{before.scheme}://{before.netloc}",
+                next="give the registry's own address, if you trust it",
+            )
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def _parsed(answer: bytes, url: str) -> Any:

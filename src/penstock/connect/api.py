@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -19,14 +17,10 @@ from penstock.connect import plugin_routes, routes
 from penstock.connect.routes import Call, RestRequest
 from penstock.connect.worker import ConnectWorker
 from penstock.errors import PenstockError
-from penstock.rest import RestError
+from penstock.serve.json_bodies import json_body
+from penstock.serve.rest_errors import RestError
 
 log = logging.getLogger(__name__)
-
-MOST = 1 << 20
-"""The largest body of a request in bytes."""
-DEEPEST = 20
-"""The deepest nesting of a request's body; configurations have two levels."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -60,59 +54,11 @@ def _endpoint(worker: ConnectWorker, calls: Mapping[str, Call]) -> Endpoint:
         # Starlette also routes HEAD to a path with GET.
         call = calls["GET" if request.method == "HEAD" else request.method]
         query = {name: request.query_params.getlist(name) for name in request.query_params}
-        ask = RestRequest(request.path_params, query, await _body(request))
+        ask = RestRequest(request.path_params, query, await json_body(request))
         status, answer = await run_in_threadpool(call, worker, ask)
         return Response(status_code=status) if answer is None else JSONResponse(answer, status)
 
     return endpoint
-
-
-async def _body(request: Request) -> Any:
-    data = await _received(request)
-    if not data:
-        return None
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json" and not kind.endswith("+json"):
-        raise RestError(
-            415, 'HTTP 415 Unsupported Media Type: send JSON with the header "Content-Type: application/json"'
-        )
-    return decoded(data)
-
-
-async def _received(request: Request) -> bytes:
-    found = bytearray()
-    async for part in request.stream():
-        found += part
-        if len(found) > MOST:
-            raise RestError(413, f"HTTP 413 Content Too Large: a request may have {MOST} bytes")
-    return bytes(found)
-
-
-def decoded(data: bytes) -> Any:
-    """The JSON of a body. Raises RestError if it is not JSON, or is nested more than `DEEPEST` levels."""
-    try:
-        found = json.loads(data, parse_constant=_no_number)
-        if _is_deeper(found, DEEPEST):
-            raise RecursionError
-        # Refuse half a surrogate pair: no answer could contain it.
-        json.dumps(found, ensure_ascii=False).encode()
-        return found
-    except RecursionError:
-        raise RestError(400, f"The request's body is nested more than {DEEPEST} levels") from None
-    except ValueError as error:
-        raise RestError(400, f"The request's body is not JSON: {error}") from None
-
-
-def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is not a number")
-
-
-def _is_deeper(found: Any, levels: int) -> bool:
-    level = [found] if isinstance(found, (dict, list)) else []
-    for _ in range(levels):
-        items = (item for each in level for item in (each.values() if isinstance(each, dict) else each))
-        level = [item for item in items if isinstance(item, (dict, list))]
-    return bool(level)
 
 
 def _error(status: int, message: str) -> JSONResponse:

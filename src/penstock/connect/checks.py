@@ -12,15 +12,20 @@ from penstock.codec.debezium import PLACEMENT
 from penstock.connect import converters, database, topics
 from penstock.connect.definition import Property, read_all
 from penstock.connect.properties import FREE, properties
-from penstock.connect.providers import Provided
+from penstock.connect.providers import MOST, Provided
 from penstock.connect.secrets import Hiding, is_secret, masked, of_config, unrestored
 from penstock.connect.transforms import transform_chain
 from penstock.delivery import Delivery
 from penstock.errors import PenstockError
 from penstock.kafka import kafka_sink
 from penstock.paths import is_file
+from penstock.serve.rest_errors import RestError
 
 OVERRIDE = "producer.override."
+MOST_PROPERTIES = 1_000
+LONGEST_NAME = 500
+MOST_HINTS = 20
+"""Names are compared with all known ones for that many unknown properties."""
 Problems = Iterator[tuple[str, str]]
 
 
@@ -43,6 +48,17 @@ class Checked:
     @property
     def messages(self) -> list[str]:
         return [message for messages in self.errors.values() for message in messages]
+
+
+def require_bounded(config: Mapping[str, str]) -> None:
+    """Raises RestError (400) for more than any connector needs, before anything else looks at it."""
+    if len(config) > MOST_PROPERTIES:
+        raise RestError(400, f"A configuration has at most {MOST_PROPERTIES} properties, not {len(config)}")
+    for name, text in config.items():
+        if len(name) > LONGEST_NAME:
+            raise RestError(400, f"The name of a property has at most {LONGEST_NAME} characters: {name[:80]}...")
+        if len(text) > MOST:
+            raise RestError(400, f"The value of {name} has {len(text)} characters; the most are {MOST}")
 
 
 def check(config: Mapping[str, str], provided: Provided, *, ask: bool = True) -> Checked:
@@ -80,7 +96,8 @@ def check(config: Mapping[str, str], provided: Provided, *, ask: bool = True) ->
     )
     if ask and not found:
         add(database.problems(values))
-    unknown = {name: _hint(name, known) for name in config if name not in known and not name.startswith(FREE)}
+    others = [name for name in config if name not in known and not name.startswith(FREE)]
+    unknown = {name: _hint(name, known if n < MOST_HINTS else ()) for n, name in enumerate(others)}
     return Checked(given.config, shown, secrets, definitions, values, found, unknown)
 
 

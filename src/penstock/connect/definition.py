@@ -18,6 +18,7 @@ Check = Callable[[Any], str | None]
 REQUIRED: Any = object()
 """The default of a property that must be given."""
 INERT = "Accepted for compatibility, without effect here."
+MOST_ALIASES = LONGEST_ALIAS = 100
 RANGES = {"INT": (-(2**31), 2**31 - 1), "LONG": (-(2**63), 2**63 - 1)}
 
 
@@ -116,6 +117,21 @@ def _number(wanted: Property, text: str) -> int:
         f"Invalid value {text} for configuration {wanted.name}: Not a number of type {wanted.type}; "
         f"give a whole number from {low} to {high}"
     )
+
+
+def listed(text: str | None) -> list[str]:
+    """The aliases of a list without duplicates, as many as a configuration may have."""
+    items = (item.strip() for item in (text or "").split(","))
+    return list(dict.fromkeys(item for item in items if item))[:MOST_ALIASES]
+
+
+def aliases(names: list[str]) -> str | None:
+    """The check of a list of aliases; each one adds properties to the answer of a validation."""
+    if len(names) > MOST_ALIASES:
+        return f"{len(names)} aliases, of which a configuration has at most {MOST_ALIASES}"
+    if long := next((name for name in names if len(name) > LONGEST_ALIAS), None):
+        return f"an alias has at most {LONGEST_ALIAS} characters, not {len(long)}"
+    return "Duplicate alias provided." if len(set(names)) < len(names) else None
 
 
 def full_name(name: str | None, classes: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from penstock.database.table_catalog import split_name
-from penstock.rest import RestError
+from penstock.serve.rest_errors import RestError
 
 EXAMPLE = (
     '{"offsets": [{"partition": {"keyspace_name": "shop", "table_name": "orders"}, '

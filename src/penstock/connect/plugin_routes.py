@@ -14,7 +14,7 @@ from penstock.connect.properties import ALIASES, CLASS, properties
 from penstock.connect.routes import Answer, RestRequest, Routes, as_config, as_object
 from penstock.connect.transforms import transform_chain
 from penstock.connect.worker import ConnectWorker
-from penstock.rest import RestError
+from penstock.serve.rest_errors import RestError
 
 Json = dict[str, Any]
 VERSION = "4.3.1"
@@ -78,9 +78,7 @@ def _loggers(worker: ConnectWorker, ask: RestRequest) -> Answer:
 
 
 def _logger(worker: ConnectWorker, ask: RestRequest) -> Answer:
-    if ask.path["logger"] not in ("root", *logging.root.manager.loggerDict):
-        raise RestError(404, f"Logger {ask.path['logger']} not found.")
-    return 200, _level(ask.path["logger"])
+    return 200, _level(_known(ask.path["logger"]))
 
 
 def _set_level(worker: ConnectWorker, ask: RestRequest) -> Answer:
@@ -89,8 +87,15 @@ def _set_level(worker: ConnectWorker, ask: RestRequest) -> Answer:
         raise RestError(400, "Desired 'level' parameter was not specified in request.")
     if str(level).upper() not in LEVELS:
         raise RestError(404, f"invalid log level '{level}'; use one of {', '.join(LEVELS)}")
-    _log_of(ask.path["logger"]).setLevel(LEVELS[str(level).upper()])
+    _log_of(_known(ask.path["logger"])).setLevel(LEVELS[str(level).upper()])
     return (204, None) if ask.query.get("scope") == ["cluster"] else (200, [ask.path["logger"]])
+
+
+def _known(logger: str) -> str:
+    """The name of a logger that there is: Python would make each, and keep it for ever."""
+    if logger not in ("root", *logging.root.manager.loggerDict):
+        raise RestError(404, f"Logger {logger} not found.")
+    return logger
 
 
 def _log_of(name: str) -> logging.Logger:

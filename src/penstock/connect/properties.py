@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from penstock.codec.debezium import OPERATIONS, PLACES
 from penstock.connect.converters import CONVERTERS
-from penstock.connect.definition import Check, Property, at_least, from_toml, full_name
+from penstock.connect.definition import Check, Property, aliases, at_least, from_toml, full_name
 
 CLASS = "com.scylladb.cdc.debezium.connector.ScyllaConnector"
 ALIASES = (CLASS, "ScyllaConnector", "Scylla")
@@ -67,6 +67,7 @@ def _prefix(value: str) -> str | None:
 
 
 CHECKS: dict[str, Check] = {
+    "aliases": aliases,
     "name": _plain,
     "text": lambda value: None if value else "String must be non-empty",
     "connector_class": lambda value: None if value in ALIASES else f"this worker runs {CLASS}",

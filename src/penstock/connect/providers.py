@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from errno import EFBIG
 from pathlib import Path
@@ -13,8 +13,6 @@ import javaproperties
 
 from penstock.paths import is_file
 
-REFERENCE = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
-"""A provider's name, an optional path, and a key; the pattern of Kafka's ConfigTransformer."""
 KINDS = {
     "org.apache.kafka.common.config.provider.EnvVarConfigProvider": "env",
     "org.apache.kafka.common.config.provider.FileConfigProvider": "file",
@@ -25,6 +23,47 @@ NAMING = ("transforms", "predicates", "topic.creation.groups")
 """Properties whose values are parts of property names, which are not secret."""
 LARGEST = 1 << 20
 """The largest file that is read, in bytes."""
+MOST = 64 << 10
+"""The longest value of a property, in characters."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A reference in a text: where it begins, as it is written, and its provider's name, path (or None) and key."""
+
+    start: int
+    text: str
+    name: str
+    path: str | None
+    key: str
+
+
+def references(text: str) -> Iterator[Reference]:
+    """The references in a text, as Kafka's ConfigTransformer finds them, in time that grows as the text.
+
+    Kafka has a regular expression for `${name:path:key}`, whose cost is cubic where braces or colons have no end.
+    """
+    end = -1
+    while (start := text.find("${", end + 1)) >= 0 and (end := text.find("}", start)) >= 0:
+        name, colon, rest = text[start + 2 : end].partition(":")
+        if colon:
+            path, colon, key = rest.partition(":")
+            yield Reference(start, text[start : end + 1], name, path if colon else None, key if colon else path)
+
+
+def is_reference(text: str) -> bool:
+    """Whether the text is one reference and nothing else."""
+    first = next(references(text), None)
+    return first is not None and first.text == text
+
+
+def _replaced(text: str, values: Mapping[str, str]) -> str:
+    """The text with the values of references, as far as they are known."""
+    parts, at = [], 0
+    for each in references(text):
+        parts += [text[at : each.start], values.get(each.text, each.text)]
+        at = each.start + len(each.text)
+    return "".join([*parts, text[at:]])
 
 
 @dataclass(frozen=True)
@@ -83,15 +122,18 @@ class Provided:
         resolved = ResolvedConfig(dict(whole), whole, [], [])
         seen: dict[str, str] = {}
         for name, text in whole.items():
-            references = [each for each in REFERENCE.finditer(text) if each[1] in self.providers]
+            known = [each for each in references(text) if each.name in self.providers]
             try:
-                if references and name in NAMING:
+                if known and name in NAMING:
                     raise LookupError("it must be a value, not a reference, because names of properties contain it")
-                for reference in references:
-                    if reference[0] not in seen:
-                        seen[reference[0]] = self._look_up(reference)
-                    resolved.found.append((name, reference[0], seen[reference[0]]))
-                resolved.config[name] = REFERENCE.sub(lambda each: seen.get(each[0], each[0]), text)
+                for reference in known:
+                    if reference.text not in seen:
+                        seen[reference.text] = self._look_up(reference)
+                    resolved.found.append((name, reference.text, seen[reference.text]))
+                # Before they are put together: a short value can name a large one many times.
+                if sum(len(seen[each.text]) for each in known) > MOST:
+                    raise LookupError(f"its value has more than {MOST} characters")
+                resolved.config[name] = _replaced(text, seen)
             except LookupError as error:
                 resolved.errors.append((name, str(error.args[0])))
         return resolved
@@ -105,19 +147,18 @@ class Provided:
                 found |= {name: text for name, text in self.converters.items() if name.startswith(side)}
         return found
 
-    def _look_up(self, reference: re.Match[str]) -> str:
-        name, path, key = reference.groups()
+    def _look_up(self, reference: Reference) -> str:
         try:
-            found = self.providers[name].find(path, key)
+            found = self.providers[reference.name].find(reference.path, reference.key)
         except OSError as error:
-            raise LookupError(f"{reference[0]} cannot be read on the worker's machine: {error.strerror}") from error
+            raise LookupError(f"{reference.text} cannot be read on the worker's machine: {error.strerror}") from error
         except ValueError:
             # The error's message would show a part of the file.
             raise LookupError(
-                f"{reference[0]} cannot be read on the worker's machine: the file is not in its provider's format"
+                f"{reference.text} cannot be read on the worker's machine: the file is not in its provider's format"
             ) from None
         if found is None:
-            raise LookupError(f"{reference[0]} does not exist on the worker's machine, or may not be read")
+            raise LookupError(f"{reference.text} does not exist on the worker's machine, or may not be read")
         return found
 
 

@@ -7,13 +7,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.config import whole
+from penstock.connect.checks import require_bounded
 from penstock.connect.connector import Connector
 from penstock.connect.connector_store import PAUSED, STARTED, STOPPED
 from penstock.connect.database import TABLES
-from penstock.connect.providers import REFERENCE
+from penstock.connect.providers import references
 from penstock.connect.secrets import masked
 from penstock.connect.worker import ConnectWorker
-from penstock.rest import RestError
+from penstock.serve.rest_errors import RestError
 
 INITIAL = {"RUNNING": STARTED, "PAUSED": PAUSED, "STOPPED": STOPPED}
 KINDS = {dict: "an object", list: "an array"}
@@ -166,7 +168,7 @@ def _forget_offsets(worker: ConnectWorker, ask: RestRequest) -> Answer:
 
 def _tables(connector: Connector, tables: Sequence[str]) -> dict[str, str]:
     """The tables of a task; empty if their names come from a reference."""
-    refers = REFERENCE.search(connector.kept.config.get(TABLES, ""))
+    refers = any(references(connector.kept.config.get(TABLES, "")))
     return {} if refers else {TABLES: ",".join(tables)}
 
 
@@ -185,9 +187,10 @@ def _info(connector: Connector) -> dict[str, Any]:
 
 
 def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
+    number = whole(text)
+    if number is None:
         raise RestError(404, f"HTTP 404 Not Found: {text} is not a task's number")
-    return int(text)
+    return number
 
 
 def as_object(body: Any) -> dict[str, Any]:
@@ -198,7 +201,9 @@ def as_object(body: Any) -> dict[str, Any]:
 
 
 def as_config(body: Any) -> dict[str, str]:
-    """The body as a configuration; scalars become strings as in Connect. Raises RestError (400) for other values."""
+    """The body as a configuration; scalars become strings as in Connect. Raises RestError (400) for other
+    values, and for more than a connector needs.
+    """
     config = {}
     for name, value in as_object(body).items():
         if value is None:
@@ -208,6 +213,7 @@ def as_config(body: Any) -> dict[str, str]:
                 400, f"The value of {name} must be a string, a number or a boolean, not {KINDS[type(value)]}"
             )
         config[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    require_bounded(config)
     return config
 
 

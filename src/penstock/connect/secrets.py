@@ -14,14 +14,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import quote, quote_plus
 
 from penstock.connect.properties import properties
-from penstock.connect.providers import REFERENCE, ResolvedConfig
+from penstock.connect.providers import ResolvedConfig, is_reference
 from penstock.secret_settings import HIDDEN, has_secret_name, logins, without_logins
 
 _TYPES = {each.name: each.type for each in properties()}
-_ASSIGNED = re.compile(
-    r"[\w.]*(?:passw|secret|token|credential)[\w.]*\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s;,\"']+))", re.IGNORECASE
-)
+# Without a second attempt anywhere: it begins with words only, and gives nothing back.
+_ASSIGNED = re.compile(r"(?<![\w.])([\w.]++)\s*+=\s*+(?:\"([^\"]*+)\"|'([^']*+)'|([^\s;,\"']++))")
+_SECRET_WORD = re.compile("passw|secret|token|credential", re.IGNORECASE)
 _PIECE = re.compile(r"[^\s,;:=@/\"']{4,}")
+_PLACE = re.compile(r"(url|urls|addresses|servers|\.user|username)$", re.IGNORECASE)
 SHORT = 4
 """In characters: shorter secrets are replaced as whole words only, as they would match too much of a message."""
 MOST = 4096
@@ -41,11 +42,32 @@ def masked(config: Mapping[str, str]) -> dict[str, str]:
 
 
 def restored(config: Mapping[str, str], kept: Mapping[str, str]) -> dict[str, str]:
-    """The configuration of a client that changed what it was shown: hidden values are taken from `kept`."""
-    return {
-        name: kept[name] if name in kept and HIDDEN in text and _masked(name, kept[name]) == text else text
-        for name, text in config.items()
-    }
+    """The configuration of a client that changed what it was shown: hidden values are taken from `kept`.
+
+    Not if the client also changed to which host or user they belong: it would get the password sent to its own.
+    """
+
+    def is_kept(name: str, text: str) -> bool:
+        return HIDDEN in text and _is_shown(name, text, kept) and _stays(_family(name), config, kept)
+
+    return {name: kept[name] if is_kept(name, text) else text for name, text in config.items()}
+
+
+def _family(name: str) -> str:
+    """What a secret belongs to: the database, or one converter, transform, or the producer."""
+    first, _, rest = name.partition(".")
+    return first if first == "scylla" else f"{first}.{rest.partition('.')[0]}"
+
+
+def _is_shown(name: str, text: str | None, kept: Mapping[str, str]) -> bool:
+    """Whether the text is what a client sees of the kept value."""
+    return name in kept and _masked(name, kept[name]) == text
+
+
+def _stays(family: str, config: Mapping[str, str], kept: Mapping[str, str]) -> bool:
+    """Whether the hosts and users of a family are the kept ones."""
+    names = (name for name in {**config, **kept} if name.startswith(f"{family}.") and _PLACE.search(name))
+    return all(config.get(name) == kept.get(name) or _is_shown(name, config.get(name), kept) for name in names)
 
 
 def unrestored(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -54,7 +76,8 @@ def unrestored(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         if HIDDEN in text and (is_secret(name) or any(HIDDEN in login for login in logins(text))):
             yield (
                 name,
-                f"{HIDDEN} is shown instead of a secret, and this connector has no secret in this property. "
+                f"{HIDDEN} is shown instead of a secret, and this connector has no secret in this property, or one for "
+                "another host or user. "
                 "Next: give the value itself, or a reference to it",
             )
 
@@ -126,14 +149,16 @@ class HidingFormatter(logging.Formatter):
 def _masked(name: str, text: str) -> str:
     if is_secret(name):
         # A reference shows only the source of a secret.
-        return text if REFERENCE.fullmatch(text) else HIDDEN
+        return text if is_reference(text) else HIDDEN
     return without_logins(text)
 
 
 def _assigned(text: str) -> Iterator[str]:
     """The secrets in a JAAS line: `password="..."`."""
     for match in _ASSIGNED.finditer(text):
-        yield next(group for group in match.groups() if group is not None)
+        name, *values = match.groups()
+        if _SECRET_WORD.search(name):
+            yield next(value for value in values if value is not None)
 
 
 def _forms(secret: str) -> set[str]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.connect.definition import REQUIRED, Property, read_all
+from penstock.connect.definition import REQUIRED, Property, listed, read_all
 from penstock.errors import PenstockError
 from penstock.kafka.security import SETTINGS, Security
 from penstock.wire.admin import Admin
@@ -88,8 +88,7 @@ async def _create(servers: str, settings: Mapping[str, str], topic: str, how: To
 
 
 def _groups(config: Mapping[str, str | None]) -> list[str]:
-    names = (name.strip() for name in (config.get(GROUPS) or "").split(","))
-    return [name for name in names if name and name != DEFAULT]
+    return [name for name in listed(config.get(GROUPS)) if name != DEFAULT]
 
 
 def _sizes(group: str, default: object) -> list[Property]:

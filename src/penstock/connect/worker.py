@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from penstock.connect.checks import Checked, check
+from penstock.connect.checks import Checked, check, require_bounded
 from penstock.connect.connector import Connector, World
 from penstock.connect.connector_store import PAUSED, STARTED, STOPPED, ConnectorStore, Kept
 from penstock.connect.running_task import ENDED, FAILED, UNASSIGNED
 from penstock.connect.secrets import restored
-from penstock.rest import RestError
+from penstock.serve.rest_errors import RestError
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -146,6 +146,7 @@ class ConnectWorker:
                 400, f"Connector name configuration ({config['name']}) doesn't match connector name ({name})"
             )
         whole = {**config, "name": name}
+        require_bounded(whole)
         checked = self.check(whole)
         if checked.messages:
             listed = "\n".join(checked.messages)

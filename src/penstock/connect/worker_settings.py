@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from penstock.config import whole
 from penstock.connect.converters import CONVERTERS, JSON
 from penstock.connect.definition import full_name
 from penstock.connect.providers import KINDS, SIDES, Provided, Provider, read_properties
@@ -99,9 +100,10 @@ def _said(file: Path) -> dict[str, str]:
 
 def _bytes(found: Mapping[str, str], name: str, where: str) -> int | None:
     text = found.get(name)
-    if text is not None and (not text.isdecimal() or not int(text)):
+    number = None if text is None else whole(text, 1)
+    if number is None and text is not None:
         raise PenstockError(f"{name} cannot be {text!r}", where=where, next="give a number of bytes above 0")
-    return None if text is None else int(text)
+    return number
 
 
 def _listener(text: str, where: str) -> tuple[str, int]:

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from penstock.connect.connector_store import PAUSED, STOPPED
 from penstock.connect.running_task import FAILED, RESTARTING, RUNNING, UNASSIGNED
 from penstock.connect.worker import ConnectWorker
-from penstock.rest import RestError
+from penstock.serve.rest_errors import RestError
 from penstock.watch.meters import Meters
 from penstock.watch.program import Program
 from penstock.watch.status import status

@@ -12,7 +12,6 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from penstock.hosts import LONGEST, MISDIRECTED, Hosts, is_loopback
 from penstock.ingest import pixel
 from penstock.ingest.callers import ApiKeys, Pages
 from penstock.ingest.events import JSON, LINES, EventFormat, Events
@@ -34,6 +33,7 @@ from penstock.ingest.ingest_metrics import IngestCounts
 from penstock.ingest.ingest_settings import IngestSettings
 from penstock.ingest.kafka_store import EventStore
 from penstock.ingest.pixel import parameters
+from penstock.serve.hosts import LONGEST, MISDIRECTED, Hosts, is_loopback
 
 log = logging.getLogger(__name__)
 

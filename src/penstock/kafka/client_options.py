@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from penstock.config import whole
 from penstock.delivery import DELIVERIES, EXACTLY_ONCE
 from penstock.errors import PenstockError
 from penstock.kafka.security import SAME, SETTINGS, Security, by_name
@@ -94,8 +95,9 @@ def wrong(what: str, next: str) -> PenstockError:
 
 def _number(name: str, text: str) -> tuple[str, timedelta | int]:
     """Kafka's setting as the producer's argument: "linger.ms" is `linger`, a timedelta."""
-    if not (text.isdecimal() and LEAST[name] <= int(text) <= MAX_SIZE):
+    number = whole(text, LEAST[name], MAX_SIZE)
+    if number is None:
         unit = "milliseconds" if name.endswith(".ms") else "bytes"
         raise wrong(f"the invalid {name} {text!r}", f"give {unit}, {LEAST[name]} to {MAX_SIZE}")
     argument = name.removesuffix(".ms").replace(".", "_")
-    return argument, timedelta(milliseconds=int(text)) if name.endswith(".ms") else int(text)
+    return argument, timedelta(milliseconds=number) if name.endswith(".ms") else number

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast
 from pyspark.sql import types as st
 
 from penstock.codec.decode_json import EPOCHS, Epoch
+from penstock.config import whole
 from penstock.errors import PenstockError
 from penstock.kafka.security import SETTINGS, Security, by_name, require_servers
 from penstock.wire import Reader
@@ -145,7 +146,8 @@ def _one_of(options: Mapping[str, str], name: str, *values: str) -> str:
 
 
 def _count(options: Mapping[str, str], name: str, default: int) -> int:
-    text = options.get(name, str(default))
-    if not text.isdecimal() or (name in options and not int(text)):
+    text = options.get(name)
+    number = default if text is None else whole(text, 1)
+    if number is None:
         raise PenstockError(f"{SUBJECT} has the invalid {name} {text!r}", next="give an integer above zero")
-    return int(text)
+    return number

@@ -8,6 +8,7 @@ environment, folder and standard streams.
 
 from __future__ import annotations
 
+import errno
 import gc
 import hashlib
 import os
@@ -20,6 +21,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -53,6 +55,9 @@ MOST = 1 << 20
 DAEMON = "pyspark.daemon"
 """The daemon of the workers that look up, create and plan data sources; it would stay for the life of the session."""
 IDLE = 10.0
+PREFIX = "penstock-fork-"
+STARTING = 60.0
+"""Seconds in which a new server surely listens."""
 
 SEED = os.environ.get("PYTHONHASHSEED", "")
 
@@ -90,8 +95,21 @@ def _program(folder: Path, python: Path) -> Path:
     return program
 
 
+def _sweep() -> None:
+    """Remove the folders of servers that were killed: nobody listens at their sockets."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with suppress(OSError), socket.socket(socket.AF_UNIX) as caller:
+            # A newer one may not listen yet.
+            if folder.stat().st_uid != os.geteuid() or time.time() - folder.stat().st_mtime < STARTING:
+                continue
+            caller.setblocking(False)
+            if caller.connect_ex(str(folder / "socket")) in (errno.ECONNREFUSED, errno.ENOENT):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
 def _started(idle: float) -> subprocess.Popen[bytes]:
-    path = Path(tempfile.mkdtemp(prefix="penstock-fork-")) / "socket"
+    _sweep()
+    path = Path(tempfile.mkdtemp(prefix=PREFIX)) / "socket"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         # Clients wait until the server has loaded the libraries.

@@ -161,7 +161,12 @@ def _append(artifact: Artifact, output: BufferedRandom, stop: threading.Event) -
     body, start = _open(artifact, have)
     with body:
         output.truncate(start)
-        while not stop.is_set() and (chunk := body.read(CHUNK)):
+        left = artifact.size - start
+        while not stop.is_set() and (chunk := body.read(min(CHUNK, left + 1))):
+            left -= len(chunk)
+            if left < 0:
+                output.truncate(0)
+                raise _WrongContent(f"it has more than the {artifact.size} bytes of the lock file")
             output.write(chunk)
     output.flush()
 

@@ -30,7 +30,7 @@ def lock(checkpoint: Path) -> Iterator[Callable[[int], None]]:
 
     Raises PenstockError if another process holds the lock, or the JVM of a killed run does not end.
     """
-    with opened(checkpoint.with_name(checkpoint.name + ".lock")) as file:
+    with opened(lock_file(checkpoint)) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -44,7 +44,7 @@ def lock(checkpoint: Path) -> Iterator[Callable[[int], None]]:
 def holder(checkpoint: Path) -> int | None:
     """The pid of the process that holds this checkpoint, or None."""
     try:
-        with checkpoint.with_name(checkpoint.name + ".lock").open() as file:
+        with lock_file(checkpoint).open() as file:
             pid = _read(file).get("pid")
             # Lock only if a process may hold it: a run that starts now must not be refused because of this check.
             if pid is None or not _lives(pid):
@@ -55,6 +55,12 @@ def holder(checkpoint: Path) -> int | None:
     except OSError:
         return None
     return None
+
+
+def lock_file(checkpoint: Path) -> Path:
+    """The file beside the folder itself, also if the path is a link to it: each path would have a lock of its own."""
+    whole = checkpoint.resolve()
+    return whole.with_name(f"{whole.name}.lock")
 
 
 def _lives(pid: int) -> bool:

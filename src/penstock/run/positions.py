@@ -21,7 +21,7 @@ from penstock.config import duration
 from penstock.errors import PenstockError
 from penstock.kafka.source_format import EARLIEST, TopicOffsets, topics
 from penstock.paths import usable
-from penstock.run.checkpoint import holder, lock
+from penstock.run.checkpoint import holder, lock, lock_file
 
 ASIDE = ".reset"
 """The folder of checkpoints that were reset, below the folder of checkpoints."""
@@ -249,7 +249,7 @@ def _locks(root: Path, name: str) -> list[Path]:
     """The folders that a run may lock: the pipeline's; also `root` if that is itself a pipeline's folder."""
     pipeline = root.resolve() / name.split("/")[0]
     above = pipeline.parent
-    return [pipeline, above] if above.with_name(f"{above.name}.lock").exists() else [pipeline]
+    return [pipeline, above] if lock_file(above).exists() else [pipeline]
 
 
 @contextmanager

@@ -13,8 +13,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from penstock.config import whole
 from penstock.errors import PenstockError
-from penstock.rest import told
+from penstock.serve.rest_errors import told
 from penstock.state.stores import LIMIT, NotFound, States
 
 
@@ -40,8 +41,8 @@ def _list(states: States, request: Request) -> list[dict[str, Any]]:
 
 def _rows(states: States, request: Request) -> dict[str, Any]:
     name, key, text = request.path_params["name"], request.query_params.get("key"), request.query_params.get("limit")
-    if text is not None and not (text.isdecimal() and int(text)):
-        raise PenstockError(f"limit is not a number of rows: {text!r}", next="give 1 or more")
-    limit = int(text) if text else LIMIT
+    limit = LIMIT if text is None else whole(text, 1)
+    if limit is None:
+        raise PenstockError(f"limit is not a number of rows: {repr(text)[:80]}", next="give 1 or more")
     answer = states.scan(name, None, limit) if key is None else states.get(name, key, limit)
     return answer.told()

@@ -82,7 +82,8 @@ def of_columns(key: str) -> dict[str, Any] | None:
     """The columns of a key that is a JSON object; None for another string, which is the value of the only column."""
     try:
         wanted = json.loads(key)
-    except ValueError:
+    # A key that is nested deeper than Python follows is no object of columns either.
+    except (ValueError, RecursionError):
         return None
     return wanted if isinstance(wanted, dict) else None
 

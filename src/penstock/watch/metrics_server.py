@@ -1,8 +1,8 @@
 """The metrics server of a command: a few pages by HTTP, from threads of the command itself.
 
 It takes GET only, at most HEAD_BYTES of a request's head within PATIENCE, and CONNECTIONS at a time; further ones wait
-in the system's queue. Each connection has one request. Names in `Host` and `Origin` are checked as `penstock.hosts`
-does, so that no page in a browser reads a server on the loopback address.
+in the system's queue. Each connection has one request. Names in `Host` and `Origin` are checked as
+`penstock.serve.hosts` does, so that no page in a browser reads a server on the loopback address.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from prometheus_client.registry import Collector
 
 from penstock.errors import PenstockError
-from penstock.hosts import FORBIDDEN, MISDIRECTED, Hosts, warn_if_open
+from penstock.serve.hosts import Hosts, refusal, warn_if_open
 from penstock.watch.program import TYPE, exposition
 
 log = logging.getLogger(__name__)
@@ -163,17 +163,15 @@ class _Server:
 
     def _refusal(self, lines: list[str]) -> Answer | None:
         """The answer to a request that a page of another origin sent, or that was meant for another server."""
+        headers = []
         for line in lines:
             name, _, value = line.partition(":")
-            value = value.strip()
             # Servers differ in what they take such a line for, so a name in it could pass the checks.
             if name != name.strip():
                 return _refused(HTTPStatus.BAD_REQUEST, "a header's name has spaces around it")
-            if name.lower() == "host" and not self._hosts.allows(value):
-                return _refused(MISDIRECTED, "this server does not accept the name in the request's Host", BY_ADDRESS)
-            if name.lower() == "origin" and not self._hosts.allows_origin(value):
-                return _refused(FORBIDDEN, "web pages of another origin are refused", BY_ADDRESS)
-        return None
+            headers.append((name.lower().encode("latin-1"), value.strip().encode("latin-1")))
+        found = refusal(headers, self._hosts, "GET")
+        return None if found is None else _refused(found[0], found[1], found[2] or BY_ADDRESS)
 
 
 BY_ADDRESS = "use localhost, this machine's name, or an IP address"

@@ -24,6 +24,8 @@ Authenticate = Callable[["BrokerConnection"], Awaitable[None]]
 
 LEAST_ITERATIONS = 4096
 """RFC 7677, section 4: with fewer iterations, an eavesdropper can guess the password cheaply."""
+MOST_ITERATIONS = 16_384
+"""The most that Kafka stores. The client computes them before the broker has proved anything."""
 
 # server-first-message of RFC 5802, section 7: extensions may follow; a mandatory one, before the nonce, is unsupported.
 CHALLENGE = re.compile(
@@ -93,6 +95,10 @@ class Scram:
         salt, iterations = base64.b64decode(found["salt"]), int(found["iterations"])
         if iterations < LEAST_ITERATIONS:
             raise AuthenticationFailed(f"{peer} asks for {iterations} iterations, fewer than RFC 7677 allows")
+        if iterations > MOST_ITERATIONS:
+            raise AuthenticationFailed(
+                f"{peer} asks for {iterations} iterations; Kafka stores at most {MOST_ITERATIONS}"
+            )
         salted = hashlib.pbkdf2_hmac(self._digest, self._password, salt, iterations)
         client_key = self._mac(salted, b"Client Key")
         without_proof = f"c=biws,r={nonce}"

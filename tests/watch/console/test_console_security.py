@@ -13,8 +13,8 @@ import pytest
 from openapi_spec_validator import validate
 from starlette.testclient import TestClient
 
-from penstock.hosts import Hosts, guarded
 from penstock.kafka.brokers import Brokers
+from penstock.serve.hosts import Hosts, guarded
 from penstock.watch.console import console_app
 from penstock.watch.console.console_data import ConsoleData, ConsoleSettings
 from penstock.watch.console.console_routes import ROUTES
@@ -190,7 +190,7 @@ def test_bodies_have_a_largest_size_and_are_json_objects(acting: TestClient) -> 
         answer = acting.post(ACTIONS[0], content=body, headers=headers)
         assert answer.status_code == status and error in answer.json()["error"]
     answer = acting.post(ACTIONS[0], content=b"{}", headers=headers | {"Content-Type": "text/plain"})
-    assert answer.status_code == 400 and "Content-Type" in answer.json()["next"]
+    assert answer.status_code == 415 and "Content-Type" in answer.json()["next"]
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "POST", "HEAD"])

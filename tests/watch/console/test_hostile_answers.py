@@ -16,8 +16,8 @@ from console_process import http_server, status
 from starlette.testclient import TestClient
 
 from penstock.errors import PenstockError
-from penstock.hosts import Hosts, guarded
 from penstock.kafka.brokers import Brokers
+from penstock.serve.hosts import Hosts, guarded
 from penstock.watch.console import console_app, console_routes, topic_list
 from penstock.watch.console.console_data import ConsoleData, ConsoleSettings
 from penstock.watch.console.console_routes import while_connected

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 import penstock
 from penstock.codec.typed_records import Records, Transform
-from penstock.connect.definition import REQUIRED, Property, full_name, read_all
+from penstock.connect.definition import REQUIRED, Property, aliases, full_name, listed, read_all
 from penstock.connect.transforms import (
     conversions,
     header_transforms,
@@ -42,9 +42,9 @@ CLASSES: tuple[dict[str, str], ...] = tuple(
 def definitions(config: Config) -> list[Property]:
     """The properties that a configuration's `transforms` and `predicates` add, with checks across them."""
     found = [_aliases("transforms", "transformation"), _aliases("predicates", "predicate")]
-    for alias in _listed(config, "transforms"):
+    for alias in listed(config.get("transforms")):
         found += _of_transform(config, alias)
-    for alias in _listed(config, "predicates"):
+    for alias in listed(config.get("predicates")):
         found += _of_class(config, f"predicates.{alias}.", f"Predicates: {alias}", "Predicate", PREDICATES)
     return found
 
@@ -63,7 +63,7 @@ def chain(config: Config) -> list[Transform]:
     if wrong := read_all(definitions(config), config)[1]:
         name, messages = next(iter(wrong.items()))
         raise PenstockError(messages[0], where=name, next="correct this property, see docs/connect-transforms.md")
-    steps = [_step(config, alias) for alias in _listed(config, "transforms")]
+    steps = [_step(config, alias) for alias in listed(config.get("transforms"))]
     return [_together(steps)] if steps else []
 
 
@@ -96,23 +96,14 @@ def _step(config: Config, alias: str) -> Step:
 
 
 def _aliases(name: str, what: str) -> Property:
-    def unique(aliases: list[str]) -> str | None:
-        return "Duplicate alias provided." if len(set(aliases)) < len(aliases) else None
-
     doc = f"Aliases of the {what}s; the class of each is in {name}.<alias>.type."
-    return Property(name, "LIST", [], doc, unique, "LOW", name.capitalize(), name.capitalize())
-
-
-def _listed(config: Config, name: str) -> list[str]:
-    """The aliases without duplicates."""
-    items = (item.strip() for item in (config.get(name) or "").split(","))
-    return list(dict.fromkeys(item for item in items if item))
+    return Property(name, "LIST", [], doc, aliases, "LOW", name.capitalize(), name.capitalize())
 
 
 def _of_transform(config: Config, alias: str) -> list[Property]:
     prefix, group = f"transforms.{alias}.", f"Transforms: {alias}"
     found = _of_class(config, prefix, group, "Transformation", TRANSFORMS)
-    known = _listed(config, "predicates")
+    known = listed(config.get("predicates"))
 
     def is_known(name: str) -> str | None:
         return None if name in known else f"No predicate has this alias; predicates has {', '.join(known) or 'none'}."

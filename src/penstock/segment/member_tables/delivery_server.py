@@ -20,8 +20,9 @@ from penstock.errors import PenstockError
 from penstock.ingest.callers import ApiKeys
 from penstock.ingest.exchange import Refused
 from penstock.ingest.ingest_settings import TOPIC
-from penstock.rest import told
 from penstock.segment.member_tables.delivery_sync import MODES, DeliveryRun, Receipt, Sync, UnknownSegment
+from penstock.serve.json_bodies import json_body
+from penstock.serve.rest_errors import RestError, told
 
 AT_ONCE = 4
 """Deliveries at a time; others wait."""
@@ -36,7 +37,7 @@ def app(deliveries: Deliveries, access: ApiKeys) -> Starlette:
 
     async def begin(request: Request) -> Response:
         name = request.path_params["name"]
-        wanted = _wanted(await _body(request))
+        wanted = _wanted(await json_body(request, MOST))
         _require(access, request, wanted["to"])
         made = await run_in_threadpool(deliveries.begin, name, wanted["to"], wanted["mode"])
         return JSONResponse(made, 202, {"location": f"/segments/{name}/deliveries/{wanted['to']}/{made['run']}"})
@@ -62,6 +63,8 @@ def _answered(answer: Callable[[Request], Any]) -> Callable[[Request], Any]:
             response: Response = await answer(request)
         except Refused as why:
             return told(PenstockError(why.detail, where=request.url.path), why.status)
+        except RestError as error:
+            return told(error, error.status)
         except PenstockError as error:
             return told(error, STATUS.get(type(error)))
         return response
@@ -74,22 +77,9 @@ def _require(access: ApiKeys, request: Request, topic: str) -> None:
     access.require(topic, *(text.encode() if text is not None else None for text in shown))
 
 
-async def _body(request: Request) -> bytes:
-    found = b""
-    async for some in request.stream():
-        found += some
-        if len(found) > MOST:
-            raise Refused(413, f"the request is larger than {MOST} bytes")
-    return found
-
-
-def _wanted(body: bytes) -> dict[str, str]:
+def _wanted(found: Any) -> dict[str, str]:
     next = 'send {"to": TOPIC, "mode": "full"}, or "changes" for what changed since the last delivery'
-    try:
-        found = json.loads(body)
-    except ValueError as error:
-        raise PenstockError(f"the request is not JSON: {error}", next=next) from None
-    if not isinstance(found, dict) or found.keys() != {"to", "mode"} or found["mode"] not in MODES:
+    if not isinstance(found, dict) or found.keys() != {"to", "mode"} or found["mode"] not in [*MODES]:
         raise PenstockError("the request does not say what to deliver", where=str(found)[:100], next=next)
     if not isinstance(found["to"], str) or not TOPIC.fullmatch(found["to"]):
         raise PenstockError(

@@ -22,7 +22,7 @@ from starlette.staticfiles import StaticFiles
 
 from penstock import __version__
 from penstock.errors import PenstockError
-from penstock.hosts import Asgi, Message, Receive, Send
+from penstock.serve.hosts import Asgi, Message, Receive, Send
 from penstock.watch.console import console_routes, page_security
 from penstock.watch.console.connect_clusters import ConnectRefused
 from penstock.watch.console.console_data import ConsoleData
@@ -65,7 +65,7 @@ def _finite(value: Any) -> Any:
 
 
 def app(data: ConsoleData) -> Asgi:
-    """The application; `penstock.hosts.guarded` must stand before it."""
+    """The application; `penstock.serve.hosts.guarded` must stand before it."""
     metrics = Metrics(data)
     routes: list[BaseRoute] = [
         *(Route(one.path, _answering(one, data, metrics), methods=[one.method]) for one in _by_length()),

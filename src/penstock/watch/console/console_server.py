@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from penstock.hosts import Hosts, guarded
+from penstock.serve.hosts import Hosts, guarded
 from penstock.signals import ENDING
 from penstock.watch.console.console_app import app
 from penstock.watch.console.console_data import ConsoleData, ConsoleSettings

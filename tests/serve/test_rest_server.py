@@ -14,9 +14,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from waiting import PATIENCE
 
-from penstock.connect.rest_server import RestServer, address_of, bind
 from penstock.errors import PenstockError, SchemaChanged
-from penstock.rest import RestError, told
+from penstock.serve.rest_errors import RestError, told
+from penstock.serve.rest_server import RestServer, address_of, bind
 
 
 def test_an_address_that_cannot_be_listened_at_is_named() -> None:

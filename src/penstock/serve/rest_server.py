@@ -10,7 +10,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from penstock.errors import PenstockError
-from penstock.hosts import Hosts, guarded
+from penstock.serve.hosts import Hosts, guarded
 
 ALLOW = "--allow-host NAME"
 """The option of commands with a server."""

@@ -1,8 +1,12 @@
-"""The names under which a server answers: it checks the `Host` of each request, and the `Origin` of web pages.
+"""Who may call a server: the name in each request's `Host`, the `Origin` of web pages, and JSON for what changes it.
 
 An attacker can make the name of a web page resolve to 127.0.0.1 (DNS rebinding). To a browser, the page then has the
 same origin as a server that listens there, and can read and write everything that the server offers. Its requests
-still carry the page's name in `Host`. An IP address is always accepted, because rebinding needs a name.
+still carry the page's name in `Host`. An IP address is always accepted there, because rebinding needs a name.
+
+A page can also send requests to this server's own address, though it cannot read the answers. Its browser says so in
+`Origin`, whose host must be the one in `Host`, loopback, or an accepted name. And it asks the server before it sends
+JSON, which no server here allows; so a body that is not JSON is refused.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import ipaddress
 import json
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,7 +24,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Asgi = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
-MISDIRECTED, FORBIDDEN = 421, 403
+MISDIRECTED, FORBIDDEN, UNSUPPORTED = 421, 403, 415
+READING = ("GET", "HEAD", "OPTIONS")
 LONGEST = 260
 """Most bytes of a `Host` that is checked: a name has at most 253, a port 5."""
 
@@ -44,30 +49,38 @@ class Hosts:
         name = _without_port(host.strip()).lower().rstrip(".")
         return name in self._names or name.endswith(self._below) or _is_address(name)
 
-    def allows_origin(self, origin: str) -> bool:
-        """Whether the host of this `Origin` is an accepted name; `null` is not."""
+    def allows_origin(self, origin: str, host: str) -> bool:
+        """Whether a page with this `Origin` may call at this `Host`; `null` may not.
+
+        Its host must be an accepted name, loopback, or that of `Host`: a page of any other address is one of others.
+        """
         if self._any:
             return True
         try:
             parts = urlsplit(origin) if len(origin) <= LONGEST + 10 else None
         except ValueError:
             return False
-        return parts is not None and bool(parts.scheme and parts.netloc) and self.allows(parts.netloc)
+        if parts is None or not parts.scheme or not parts.netloc or not self.allows(parts.netloc):
+            return False
+        name = _without_port(parts.netloc).lower()
+        return not _is_address(name) or is_loopback(name) or name == _without_port(host.strip()).lower()
 
 
 def guarded(app: Asgi, hosts: Hosts, *, allow_with: str) -> Asgi:
-    """Wraps the application: refuses requests that were sent to another name or by a page of another origin.
+    """Wraps the application: refuses requests sent to another name or by a page of another origin, and other bodies
+    than JSON.
 
     The refusal says how to allow the name: `allow_with`, such as an option of a command.
     """
 
     async def checked(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        refusal = _refusal(scope, hosts) if scope["type"] in ("http", "websocket") else None
-        if refusal is None:
+        http = scope["type"] in ("http", "websocket")
+        refused = refusal(scope["headers"], hosts, scope.get("method", "GET")) if http else None
+        if refused is None:
             await app(scope, receive, send)
             return
-        status, what = refusal
-        said = {"error_code": status, "message": what, "error": what, "next": f"to allow this name: {allow_with}"}
+        status, what, next = refused
+        said = {"error_code": status, "message": what, "error": what, "next": next or f"to allow it: {allow_with}"}
         body = json.dumps(said).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         # The request's body is not read: on a connection that stays open it would be parsed as the next request.
@@ -78,15 +91,35 @@ def guarded(app: Asgi, hosts: Hosts, *, allow_with: str) -> Asgi:
     return checked
 
 
-def _refusal(scope: MutableMapping[str, Any], hosts: Hosts) -> tuple[int, str] | None:
-    """The status and the reason for refusing a request, or None; a caller without `Host` is not a browser."""
-    for name, value in scope["headers"]:
-        text = value.decode("latin-1")
-        if name == b"host" and not hosts.allows(text):
-            return MISDIRECTED, f"this server does not accept the name in the request's Host, {_quoted(text)}"
-        if name == b"origin" and not hosts.allows_origin(text):
-            return FORBIDDEN, f"web pages of another origin are refused: {_quoted(text)}"
+def refusal(headers: Iterable[tuple[bytes, bytes]], hosts: Hosts, method: str) -> tuple[int, str, str] | None:
+    """Status, reason and next step ("": allow it) for refusing a request, or None. Names are in lower case.
+
+    A caller without `Host` is not a browser.
+    """
+    lines: dict[bytes, list[str]] = {}
+    for name, value in headers:
+        lines.setdefault(name, []).append(value.decode("latin-1"))
+    for name in (b"host", b"origin", b"content-type"):
+        if len(lines.get(name, ())) > 1:
+            return 400, f"the request has {len(lines[name])} lines {name.decode()}", "send one"
+    host, origin = ("".join(lines.get(name, ())) for name in (b"host", b"origin"))
+    if b"host" in lines and not hosts.allows(host):
+        return MISDIRECTED, f"this server does not accept the name in the request's Host, {_quoted(host)}", ""
+    if b"origin" in lines and not hosts.allows_origin(origin, host):
+        return FORBIDDEN, f"web pages of another origin are refused: {_quoted(origin)}", ""
+    if method not in READING and _has_body(lines) and not _is_json(lines):
+        what = "HTTP 415 Unsupported Media Type: this request must be JSON"
+        return UNSUPPORTED, what, 'send the header "Content-Type: application/json"'
     return None
+
+
+def _has_body(lines: Mapping[bytes, Sequence[str]]) -> bool:
+    return b"transfer-encoding" in lines or any(text.strip() != "0" for text in lines.get(b"content-length", ()))
+
+
+def _is_json(lines: Mapping[bytes, Sequence[str]]) -> bool:
+    kind = "".join(lines.get(b"content-type", ())).partition(";")[0].strip().lower()
+    return kind == "application/json" or kind.endswith("+json")
 
 
 def _quoted(text: str) -> str:

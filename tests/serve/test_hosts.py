@@ -13,8 +13,8 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from waiting import PATIENCE
 
-from penstock.connect.rest_server import HEAD, RestServer, bind
-from penstock.hosts import Hosts, is_loopback, warn_if_open
+from penstock.serve.hosts import Hosts, is_loopback, warn_if_open
+from penstock.serve.rest_server import HEAD, RestServer, bind
 
 ALLOWED = Hosts(("connect", "Advertised.Example.org", "*.svc.cluster.local"))
 
@@ -52,19 +52,27 @@ def test_hosts_that_are_taken(host: str, taken: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("origin", "taken"),
+    ("origin", "host", "taken"),
     [
-        ("http://localhost:3000", True),
-        ("https://127.0.0.1", True),
-        ("http://evil.example", False),
-        ("null", False),
-        ("", False),
-        ("http://[", False),
-        ("localhost", False),
+        ("http://localhost:3000", "localhost:8083", True),
+        ("https://127.0.0.1", "localhost:8083", True),
+        ("http://[::1]:8083", "127.0.0.1", True),
+        ("http://connect", "10.0.0.1:8083", True),
+        ("http://192.168.1.7:8083", "192.168.1.7:8083", True),
+        ("http://[fe80::1]:8083", "[FE80::1]:8083", True),
+        ("http://192.168.1.7:8083", "127.0.0.1:8083", False),
+        ("http://203.0.113.5", "192.168.1.7:8083", False),
+        ("http://203.0.113.5", "", False),
+        ("http://evil.example", "evil.example", False),
+        ("null", "localhost", False),
+        ("", "localhost", False),
+        ("http://[", "localhost", False),
+        ("localhost", "localhost", False),
     ],
 )
-def test_origins_that_are_taken(origin: str, taken: bool) -> None:
-    assert ALLOWED.allows_origin(origin) is taken
+def test_origins_that_are_taken(origin: str, host: str, taken: bool) -> None:
+    assert ALLOWED.allows_origin(origin, host) is taken
+    assert Hosts("*").allows_origin(origin, host)
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +110,35 @@ def test_a_page_of_another_origin_gets_nothing(port: int) -> None:
     status, text = ask(port, "POST", b"", Origin="http://evil.example")
     assert status == 403 and "http://evil.example" in json.loads(text)["error"]
     assert ask(port, "POST", b"", Origin=f"http://localhost:{port}")[0] == 200
+
+
+def test_a_page_of_a_bare_address_begins_nothing(port: int) -> None:
+    for body in (None, b"{}"):
+        status, text = ask(port, "POST", body, Origin="http://203.0.113.5:8000")
+        assert status == 403 and "http://203.0.113.5:8000" in json.loads(text)["error"]
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
+def test_a_body_that_a_page_may_send_unasked_is_refused(port: int, kind: str) -> None:
+    """A browser sends these types without a question before (CORS, simple requests)."""
+    status, text = ask(port, "POST", b"{}", **({"Content-Type": kind} if kind else {}))
+    assert status == 415 and "Content-Type: application/json" in json.loads(text)["next"]
+    assert ask(port, "POST", b"{}", **{"Content-Type": "Application/JSON; charset=utf-8"})[0] == 200
+    assert ask(port, "POST", None)[0] == 200
+
+
+@pytest.mark.parametrize("name", ["Host", "Origin", "Content-Type"])
+def test_two_lines_of_one_name_are_refused(port: int, name: str) -> None:
+    connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    connection.putrequest("POST", "/", skip_host=True)
+    for value in ("evil.example", "localhost"):
+        connection.putheader(name, value)
+    if name != "Host":
+        connection.putheader("Host", "localhost")
+    connection.endheaders()
+    answer = connection.getresponse()
+    assert answer.status == 400 and (name == "Host" or f"2 lines {name.lower()}" in answer.read().decode())
+    connection.close()
 
 
 def test_the_head_of_a_request_is_bounded(port: int) -> None:

@@ -1,0 +1,53 @@
+"""The JSON bodies of requests: of bounded size and depth, and nothing that no answer could repeat."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from starlette.requests import Request
+
+from penstock.serve.rest_errors import RestError
+
+MOST = 1 << 20
+"""The largest body of a request in bytes."""
+DEEPEST = 20
+"""The deepest nesting of a request's body; configurations have two levels."""
+
+
+async def json_body(request: Request, most: int = MOST) -> Any:
+    """The body, None for none. Raises RestError if it has more than `most` bytes, and see `decoded`."""
+    found = bytearray()
+    async for part in request.stream():
+        found += part
+        if len(found) > most:
+            raise RestError(413, f"HTTP 413 Content Too Large: a request may have {most} bytes")
+    return decoded(bytes(found)) if found else None
+
+
+def decoded(data: bytes) -> Any:
+    """The JSON of a body. Raises RestError if it is not JSON, or is nested more than `DEEPEST` levels."""
+    try:
+        found = json.loads(data, parse_constant=_no_number)
+        if is_deeper(found, DEEPEST):
+            raise RecursionError
+        # Refuse half a surrogate pair: no answer could contain it.
+        json.dumps(found, ensure_ascii=False).encode()
+        return found
+    except RecursionError:
+        raise RestError(400, f"The request's body is nested more than {DEEPEST} levels") from None
+    except ValueError as error:
+        raise RestError(400, f"The request's body is not JSON: {error}") from None
+
+
+def is_deeper(found: Any, levels: int) -> bool:
+    """Whether lists and objects are nested in each other at more levels."""
+    level = [found] if isinstance(found, (dict, list)) else []
+    for _ in range(levels):
+        items = (item for each in level for item in (each.values() if isinstance(each, dict) else each))
+        level = [item for item in items if isinstance(item, (dict, list))]
+    return bool(level)
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is not a number")
