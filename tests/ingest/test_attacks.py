@@ -139,6 +139,26 @@ def test_heads_are_taken_up_to_the_limits(target: Server, path: str, lines: list
             assert made.recv(100) == b""
 
 
+def test_heads_whose_bodies_do_not_come_take_bounded_memory(tmp_path: Path) -> None:
+    """Each whole head of 60 KB is kept until its request is complete."""
+    for server in started(tmp_path, "[limits]\nin_flight = 10_000_000\nconnections_per_address = 1_000\n"):
+        large = head("raw", 5, *(f"x-{n}: {'a' * 700}" for n in range(80)))
+        asked(server.url, EVENT)
+        before = resident(server.process.pid)
+        with crowd(server.url, 400, large) as callers:
+            # Those beyond the limit have their answer at once, and keep nothing.
+            refused = until(lambda: sum(_has_answer(one) for one in callers) >= 200, "refused callers")
+            grown = resident(server.process.pid) - before
+            assert asked(server.url, get("/health"))[0] == 200
+        assert refused and grown < 40_000_000
+
+
+def _has_answer(caller: socket.socket) -> bool:
+    with suppress(BlockingIOError):
+        return caller.recv(16, socket.MSG_PEEK | socket.MSG_DONTWAIT).startswith(b"HTTP/1.1 429")
+    return False
+
+
 def test_what_is_announced_and_does_not_come_takes_nothing_from_others(target: Server) -> None:
     """257 heads of 92 bytes took all memory for requests."""
     with crowd(target.url, 300, head("raw", 262_144)), Pulse(target.url) as pulse:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 
 import pytest
 from hypothesis import given, strategies as st
 
 from penstock.ingest.exchange import (
     DETAIL,
+    JOINED,
     LONGEST,
     SHOWN,
     InFlight,
@@ -133,3 +135,26 @@ def test_long_texts_are_cut_and_short_ones_kept(text: str) -> None:
     detail, cut = Refused(400, text).detail, shortened(text)
     assert detail == text if len(text) <= DETAIL else detail == f"{text[:DETAIL]} ..."
     assert len(cut) <= LONGEST and (cut == text or (len(text) > LONGEST and cut.endswith("...")))
+
+
+@pytest.mark.parametrize("sizes", [[2] * 50_000, [1, 5000] * 20, [5000, 1, 1, 5000], [0, 3, 0, 4096, 0], [1]])
+def test_a_body_in_small_parts_takes_the_memory_of_its_bytes(sizes: list[int]) -> None:
+    one = request(InFlight(1 << 20), most=1 << 20)
+    parts = [bytes([n % 256]) * size for n, size in enumerate(sizes)]
+    for part in parts:
+        one.add(part)
+    whole = b"".join(parts)
+    assert one.body() == whole
+    kept = sum(map(sys.getsizeof, one._parts)) + sys.getsizeof(one._parts)
+    assert kept < 1.3 * len(whole) + 500 * max(1, len(whole) // JOINED)
+
+
+def test_a_head_counts_until_the_answer() -> None:
+    in_flight = InFlight(100)
+    one = request(in_flight)
+    one.count_head(1000)
+    assert in_flight.bytes == 1000
+    with pytest.raises(Refused):
+        in_flight.require_room()
+    one.end()
+    assert (in_flight.bytes, one.headers, one.url) == (0, {}, b"")

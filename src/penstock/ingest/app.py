@@ -99,6 +99,7 @@ class App:
                 request.shared = self._known.headers(request.headers.get(b"origin"))
                 topic = self._topic(request.path[len(pixel.PATH if request.image else EVENTS) :], request.image)
             if topic is None:
+                request.release()
                 return self._page(request.path, request.method)
             request.topic = topic
             request.shared = self.callers[topic].headers(request.headers.get(b"origin"))
@@ -290,9 +291,14 @@ def _hosts(settings: IngestSettings) -> Callable[[bytes], bool] | None:
     return lru_cache(1000)(lambda host: hosts.allows(host.decode("latin-1")))
 
 
-@lru_cache(1000)
 def _is_lines(kind: bytes | None) -> bool:
-    name = (kind or b"").partition(b";")[0].strip().lower().decode("latin-1")
+    # Without its parameters, which may be long: what is cached stays.
+    return _is_lines_type((kind or b"").partition(b";")[0][:LONGEST])
+
+
+@lru_cache(1000)
+def _is_lines_type(kind: bytes) -> bool:
+    name = kind.strip().lower().decode("latin-1")
     if name in LINES:
         return True
     if name in JSON:

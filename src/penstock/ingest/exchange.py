@@ -91,6 +91,8 @@ WINDOW = 16 << 10
 """Bytes unpacked at a time: what follows the end of a member is copied, up to a window for each member."""
 MEMBERS = 10_000
 """Most gzip members in a body. A member costs a few microseconds and may be empty: 8 MB have room for 400 000."""
+JOINED = 4 << 10
+"""Parts of a body below this size are joined at once: an object for each would take many times as much memory."""
 FULL = 1
 """Seconds after which callers may try again when the memory for requests is used up."""
 
@@ -178,7 +180,7 @@ class Request:
         self.keep_alive = self.expects_continue = False
         self.begun = self.complete = self.answered = False
         self.began = time.perf_counter()
-        self._most, self._parts, self._size = most, list[bytes](), 0
+        self._most, self._parts, self._size = most, list[bytes | bytearray](), 0
         self._in_flight, self._taken = in_flight, 0
         """The memory of all requests, and the part of it that this one has."""
         self._late: Refused | None = None
@@ -205,10 +207,26 @@ class Request:
             self._size += len(part)
             if self._size > self._most:
                 raise too_large(self._most)
-            self._parts.append(part)
+            self._keep(part)
         except Refused as why:
             self._late = why
-            self._drop()
+            self.release()
+
+    def _keep(self, part: bytes) -> None:
+        last = self._parts[-1] if self._parts else b""
+        if len(part) >= JOINED or not self._parts:
+            self._parts.append(part)
+        elif isinstance(last, bytearray):
+            last += part
+        elif len(last) < JOINED:
+            self._parts[-1] = bytearray(last + part)
+        else:
+            self._parts.append(bytearray(part))
+
+    def count_head(self, size: int) -> None:
+        """Count the memory of the head, without a refusal: a request without events needs no room for any."""
+        self._taken += size
+        self._in_flight.bytes += size
 
     def take(self, size: int) -> None:
         """Count bytes that this request needs; raises Refused if the memory for requests is used up."""
@@ -221,14 +239,18 @@ class Request:
         """The whole body; raises Refused if it is too large or there was no memory for it."""
         if self._late:
             raise self._late
-        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        first = self._parts[0] if len(self._parts) == 1 else None
+        return first if isinstance(first, bytes) else b"".join(self._parts)
 
     def end(self) -> None:
         """Give back the memory when the request has its answer, or gets none."""
         self.answered = True
-        self._drop()
+        # Its body may still be coming.
+        self.url, self.headers = b"", {}
+        self.release()
 
-    def _drop(self) -> None:
+    def release(self) -> None:
+        """Give back the memory; what has come of the body is gone."""
         self._parts.clear()
         self._in_flight.bytes -= self._taken
         self._taken = 0

@@ -30,6 +30,10 @@ FAREWELL = 2.0
 """Seconds for a caller to read its last answer, and to close its side of TLS: uvloop would wait for 30."""
 PIPELINED = 100
 """Most requests of a connection that wait for the answers to those before them."""
+SMALL = 4 << 10
+"""Bytes up to which a head is counted as what came with it, and not measured."""
+HEADER = 200
+"""Bytes of memory of a header beside its name and value."""
 IGNORED = 1 << 20
 """Bytes that a caller may still send after its last answer."""
 
@@ -182,12 +186,14 @@ class HttpConnection(Connection):
             self._stop(self._head_too_large())
         if len(self._waiting) > PIPELINED:
             self._stop(TooMuch())
-        self._pending = 0
+        pending, self._pending = self._pending, 0
         if self._offers_protocol():
             return
         parser, headers = self._parser, dict(self._head)
         method, in_flight = parser.get_method().decode("latin-1"), self._app.in_flight
         request = Request(method, self._url, headers, in_flight, self._limits.body)
+        request.count_head((self._head_size() if pending > SMALL else pending) + HEADER * len(headers))
+        self._url, self._head = b"", []
         if parser.get_http_version() != "1.0":
             request.keep_alive = parser.should_keep_alive()
             request.expects_continue = headers.get(b"expect", b"").lower() == b"100-continue"
