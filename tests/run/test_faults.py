@@ -56,6 +56,21 @@ def test_our_errors_are_found_in_a_traceback(rows: DataFrame) -> None:
     assert failed(raising(rows, refused)) == Fault("no permission (ks.t)", False)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "first\npenstock.errors.SchemaChanged: try again",
+        "penstock.errors.SchemaChanged: try again",
+        "first\npenstock.no.such.Thing: x",
+        "first\n  indented\npenstock.__main__.main: x",
+        "first\n  indented\npenstock.errors.NoSuch: x",
+    ],
+)
+def test_a_text_that_names_our_errors_is_none(rows: DataFrame, text: str) -> None:
+    found = failed(raising(rows, ValueError(text)))
+    assert not found.retriable and not found.at_once and found.text
+
+
 def test_an_error_of_ours_reads_the_same_in_the_driver() -> None:
     changed = SchemaChanged("the columns changed", where="ks.t", next="wait")
     assert of_error(changed) == Fault("the columns changed (ks.t). Next: wait", True, at_once=True)

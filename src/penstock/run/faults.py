@@ -24,7 +24,20 @@ _PLACE = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)', re.MULTILINE)
 TRACEBACK = "Traceback (most recent call last)"
 _PATHS = sysconfig.get_paths()
 _NOT_USERS = *(_PATHS[kind] for kind in ("stdlib", "purelib", "platlib")), str(Path(__file__).parents[1])
-_OURS = re.compile(r"^(penstock(?:\.\w+)+): (.*(?:\n(?!\s*SQLSTATE|\s+at |\n).*)*)", re.MULTILINE)
+# Behind an indented line, as in a traceback: messages of other errors may have such lines, too.
+_OURS = re.compile(r"^[ \t]+\S.*\n(penstock(?:\.\w+)+): (.*(?:\n(?![ \t]*SQLSTATE|[ \t]+at |\n).*)*)", re.MULTILINE)
+_SQLSTATE = re.compile(r"(?<!\s)\s*+SQLSTATE: \w+")
+MODULES = frozenset(
+    f"penstock.{name}"
+    for name in (
+        *("checkpoint.log", "codec.registry", "config", "database.access", "database.columns", "database.retrying"),
+        *("errors", "extras", "kafka.record_view", "kafka.topic_reader", "query", "real_time", "run.faults"),
+        *("segment.member_tables.delivery_server", "segment.member_tables.delivery_sync", "segment.segment_match"),
+        *("state.change_files", "state.stores", "wire.errors", "wire.fetcher", "wire.groups"),
+        "wire.producer.table_receipts",
+    )
+)
+"""The modules whose errors end queries; a text that names another one is no reason to load that."""
 
 LONGEST_TRACE = 20_000
 """A traceback's end says what happened."""
@@ -87,7 +100,7 @@ def _from_traceback(text: str) -> Fault | None:
     """The last of Penstock's errors at the end of a Python traceback in `text`."""
     for name, message in reversed(_OURS.findall(text)):
         module, _, attribute = name.rpartition(".")
-        kind = getattr(import_module(module), attribute, None)
+        kind = getattr(import_module(module), attribute, None) if module in MODULES else None
         if isinstance(kind, type) and issubclass(kind, PenstockError):
             return Fault(message.strip(), kind.retriable, issubclass(kind, SchemaChanged))
         if isinstance(kind, type) and issubclass(kind, KafkaError):
@@ -108,7 +121,7 @@ def _summary(chain: list[tuple[set[str], str]], query: StreamingQuery) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    return [line.strip() for line in re.sub(r"\s*SQLSTATE: \w+", "", text).splitlines() if line.strip()]
+    return [line.strip() for line in _SQLSTATE.sub("", text).splitlines() if line.strip()]
 
 
 def _last_line(text: str, query: StreamingQuery | None = None) -> str:
