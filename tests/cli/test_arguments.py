@@ -43,6 +43,14 @@ def test_a_port_is_one_or_any_that_is_free(capsys: pytest.CaptureFixture[str], w
     assert f"argument --port: {port!r} is not a port" in refusal(capsys, *words, f"--port={port}")
 
 
+def test_a_misspelt_option_shows_the_usage_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["run", "a.py:b", "--corse", "2"], ["state", "list", "--corse", "2"]):
+        with pytest.raises(SystemExit):
+            main(words)
+        said = capsys.readouterr().err
+        assert said.startswith(f"usage: penstock {words[0]} ") and "Next: did you mean --cores?" in said
+
+
 @pytest.mark.parametrize("servers", ["localhost", "localhost:99999", ""])
 @pytest.mark.parametrize("words", BROKERS, ids=lambda words: "-".join(words[:2]))
 def test_brokers_have_a_host_and_a_port(capsys: pytest.CaptureFixture[str], words: list[str], servers: str) -> None:

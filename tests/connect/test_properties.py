@@ -189,7 +189,10 @@ def test_other_tables_are_refused(tables: str) -> None:
         ({"scylla_ssl_truststore_path": "/"}, ["scylla.ssl.truststore.path"]),
         ({"scylla_ssl_openssl_keyCertChain": __file__, "scylla_ssl_openssl_privateKey": __file__}, []),
         ({"producer_override_linger_ms": "5"}, []),
-        ({"producer_override_acks": "all"}, ["producer.override.acks"]),
+        ({"producer_override_acks": "1"}, ["producer.override.acks"]),
+        ({"producer_override_acks": "all", "producer_override_enable_idempotence": "True"}, []),
+        ({"producer_override_acks": "-1"}, []),
+        ({"producer_override_linger_sm": "5"}, ["producer.override.linger.sm"]),
         # Transactions are sent by Penstock's own client, which knows its settings.
         ({"producer_override_linger_ms": "soon", "exactly_once_support": "required"}, ["producer.override.linger.ms"]),
         ({"producer_override_no_such": "x", "exactly_once_support": "required"}, ["producer.override.no.such"]),
@@ -212,6 +215,7 @@ def test_an_unknown_property_gets_the_name_that_was_probably_meant() -> None:
     unknown = found.unknown
     assert unknown["scylla.usr"].endswith("Did you mean scylla.user?")
     assert unknown["zzz"] == "Unknown property, without effect."
+    assert checked(**{"scylla.name": "shop"}).unknown["scylla.name"].endswith("It is topic.prefix now.")
     # Names that users or Kafka continue are not unknown.
     assert set(unknown) == {"scylla.usr", "tasks.maximum", "zzz"}
 

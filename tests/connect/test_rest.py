@@ -15,6 +15,8 @@ from starlette.testclient import TestClient
 from penstock import __version__
 from penstock.connect import database
 from penstock.connect.api import application
+from penstock.connect.connector import Connector
+from penstock.connect.connector_store import STOPPED, Kept
 from penstock.connect.properties import CLASS
 from penstock.connect.routes import RestRequest, as_config
 from penstock.connect.worker import ConnectWorker
@@ -120,6 +122,21 @@ def test_all_errors_of_a_configuration_are_listed_at_once(client: TestClient) ->
         "You can also find the above list of errors at the endpoint "
         "`/connector-plugins/{connectorType}/config/validate`"
     )
+
+
+@pytest.mark.parametrize("name", ["a/b", ".", "..", "/"])
+def test_a_name_that_no_path_reaches_is_refused(client: TestClient, store: Memory, name: str) -> None:
+    answer = create(client, name)
+    assert "no path of the REST API reaches it" in message(answer, 400) and not store.records
+
+
+def test_a_connector_of_an_earlier_version_with_a_slash_is_reached_and_deleted(
+    client: TestClient, worker: ConnectWorker
+) -> None:
+    worker._connectors["a/b"] = Connector("a/b", Kept(RIGHT | {"name": "a/b"}, STOPPED), worker.world)
+    assert client.get("/connectors/a%2Fb/status").json()["name"] == "a/b"
+    assert client.delete("/connectors/a%2fb").status_code == 204
+    assert client.get("/connectors").json() == []
 
 
 def test_a_name_is_given_once(client: TestClient, store: Memory) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
+from importlib import resources
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -37,6 +38,9 @@ HERE = "127.0.0.1:9092"
             {"delivery": "exactly-once", "options": {"max.block.ms": "1"}},
             "no option 'max.block.ms'.*kafka.sink with delivery='exactly-once'.*use one of .*security.protocol",
         ),
+        ({"options": {"linger.sm": "5"}}, "producer has no option linger.sm.*did you mean linger.ms"),
+        ({"options": {"no.such": "5"}}, "producer has no option no.such.*docs/delivery.md"),
+        ({"options": {"enable.idempotence": "false"}}, "the option enable.idempotence cannot be set"),
         ({"options": {"delivery": "x"}}, "the option delivery cannot be set.*give delivery="),
         ({"options": {"topic": "x"}}, "the option topic cannot be set.*give topic="),
     ],
@@ -51,6 +55,28 @@ def test_the_producer_keeps_order_and_durability_and_takes_options() -> None:
     assert options["kafka.acks"] == "all" and options["kafka.enable.idempotence"] == "true"
     assert options["kafka.linger.ms"] == "0" and options["kafka.security.protocol"] == "SSL"
     assert int(options["kafka.delivery.timeout.ms"]) >= 120_000
+
+
+def test_the_options_of_sparks_client_are_those_of_javas_producer(spark: SparkSession) -> None:
+    assert spark._jvm
+    known = {str(name) for name in spark._jvm.org.apache.kafka.clients.producer.ProducerConfig.configNames()}
+    assert set((resources.files("penstock.kafka") / "producer_options.txt").read_text().split()) == known
+
+
+def test_another_client_than_ours_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        kafka.sink("t", servers=HERE, options={"linger.ms": "0", "acks": "all"})
+        assert not caplog.messages
+        kafka.sink("t", servers=HERE, options={"max.block.ms": "1"})
+    assert caplog.messages == ["kafka.sink writes through Spark's client, for max.block.ms: docs/delivery.md"]
+
+
+def test_counts_of_keys_of_changes_are_no_changes(spark: SparkSession) -> None:
+    counts = USERS.frame(spark, [{"kind": INSERT, "key": (1,)}]).groupBy("key").count()
+    (row,) = kafka.sink("t", servers=HERE).records(counts.selectExpr("key.id AS id", "count")).collect()
+    assert row.value == '{"id":1,"count":1}'
+    (row,) = kafka.sink("t", servers=HERE, key="key").records(counts).collect()
+    assert (row.key, row.value) == ('{"key":{"id":1}}', '{"key":{"id":1},"count":1}')
 
 
 def test_changes_become_events_with_a_prefix_or_a_topic(spark: SparkSession) -> None:

@@ -18,6 +18,13 @@ WRONG_OPTION = re.compile(r"unrecognized arguments: (?:.* )?(--?[\w-]+)")
 class CommandParser(ArgumentParser):
     """A parser that offers the names that are near to a wrong one."""
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse; the parser of a command tells what it does not know itself, with its own usage."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown and " " in self.prog:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
     def error(self, message: str) -> NoReturn:
         found = WRONG_CHOICE.search(message) or WRONG_OPTION.search(message)
         close = get_close_matches(found[1], {*_names(self)}, 1) if found else []

@@ -56,8 +56,11 @@ class Layout:
 
 
 def is_change_frame(schema: st.StructType) -> bool:
-    """Whether the frame comes from `cdc.read`, perhaps with columns removed or added."""
-    return "key" in schema.names and "penstock.table" in schema["key"].metadata
+    """Whether the frame has changes of `cdc.read`, perhaps with columns removed or added.
+
+    The key alone, such as of `groupBy("key").count()`, is none.
+    """
+    return {"key", "op"} <= set(schema.names) and "penstock.table" in schema["key"].metadata
 
 
 def layout(schema: st.StructType, also: Iterable[str] = ()) -> Layout:

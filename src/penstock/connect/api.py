@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
+from urllib.parse import quote, unquote
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -12,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from penstock.connect import plugin_routes, routes
 from penstock.connect.routes import Call, RestRequest
@@ -22,6 +25,8 @@ from penstock.serve.rest_errors import RestError
 
 log = logging.getLogger(__name__)
 
+SLASH = "\x00"
+"""Stands for an encoded slash while a path is matched; a name has no control characters."""
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -38,7 +43,7 @@ def application(worker: ConnectWorker) -> Starlette:
         return _error(500, hide(f"{type(error).__name__}: {error}"))
 
     by_path = {**routes.ROUTES, **plugin_routes.ROUTES}
-    return Starlette(
+    return _Slashes(
         # Many examples have a slash at the end, and curl does not follow redirects.
         routes=[
             Route(each, _endpoint(worker, calls), methods=list(calls))
@@ -49,12 +54,25 @@ def application(worker: ConnectWorker) -> Starlette:
     )
 
 
+class _Slashes(Starlette):
+    """Takes `%2F` for a part of a name: connectors that have one were created by earlier versions."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        raw = scope.get("raw_path") or b""
+        if b"%2f" in raw.lower():
+            path = re.sub("%2f", quote(SLASH), raw.decode("latin-1"), flags=re.IGNORECASE)
+            scope = {**scope, "path": unquote(path)}
+        await super().__call__(scope, receive, send)
+
+
 def _endpoint(worker: ConnectWorker, calls: Mapping[str, Call]) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         # Starlette also routes HEAD to a path with GET.
         call = calls["GET" if request.method == "HEAD" else request.method]
         query = {name: request.query_params.getlist(name) for name in request.query_params}
-        ask = RestRequest(request.path_params, query, await json_body(request))
+        path = {name: text.replace(SLASH, "/") for name, text in request.path_params.items()}
+        ask = RestRequest(path, query, await json_body(request))
         status, answer = await run_in_threadpool(call, worker, ask)
         return Response(status_code=status) if answer is None else JSONResponse(answer, status)
 

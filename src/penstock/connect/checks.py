@@ -24,6 +24,8 @@ from penstock.serve.rest_errors import RestError
 OVERRIDE = "producer.override."
 MOST_PROPERTIES = 1_000
 LONGEST_NAME = 500
+RENAMED = {"scylla.name": "topic.prefix", "database.server.name": "topic.prefix"}
+"""Properties of the connector's version 1 and of Debezium's, and what they are called now."""
 MOST_HINTS = 20
 """Names are compared with all known ones for that many unknown properties."""
 Problems = Iterator[tuple[str, str]]
@@ -108,6 +110,8 @@ def _unseen(wanted: Property, shown: str) -> str:
 
 
 def _hint(name: str, known: Iterable[str]) -> str:
+    if new := RENAMED.get(name):
+        return f"Unknown property, without effect. It is {new} now."
     close = get_close_matches(name, known, 1, cutoff=0.75)
     return f"Unknown property, without effect.{f' Did you mean {close[0]}?' if close else ''}"
 

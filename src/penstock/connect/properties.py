@@ -57,6 +57,8 @@ def _converter(name: str) -> str | None:
 def _plain(value: str) -> str | None:
     if not value.isprintable():
         return "it may not contain control characters"
+    if "/" in value or value in (".", ".."):
+        return "no path of the REST API reaches it; it may not be . or .. or contain a slash"
     return None if value else "String must be non-empty"
 
 

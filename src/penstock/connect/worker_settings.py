@@ -14,6 +14,7 @@ from penstock.connect.definition import full_name
 from penstock.connect.providers import KINDS, SIDES, Provided, Provider, read_properties
 from penstock.connect.secrets import of_config
 from penstock.errors import PenstockError
+from penstock.kafka import kafka_sink
 from penstock.kafka.security import SETTINGS as SECURITY, Security, require_servers
 from penstock.paths import is_file
 
@@ -68,6 +69,7 @@ def read(file: Path | None, servers: str | None, listen: str | None) -> WorkerSe
     require_servers(chosen, where, next="correct bootstrap.servers")
     security = {name: found[name] for name in SECURITY if name in found}
     producer = {name.removeprefix("producer."): text for name, text in found.items() if name.startswith("producer.")}
+    _require_producer(producer, where)
     return WorkerSettings(
         chosen,
         host,
@@ -81,6 +83,17 @@ def read(file: Path | None, servers: str | None, listen: str | None) -> WorkerSe
         of_config(resolved),
         _bytes(found, DECOMPRESSED, where),
     )
+
+
+def _require_producer(options: Mapping[str, str], where: str) -> None:
+    """Raise now, with the property, what would otherwise end each task."""
+    for name, text in options.items():
+        try:
+            kafka_sink.sink(servers="localhost:9092", options={name: text})
+        except PenstockError as error:
+            raise PenstockError(
+                f"producer.{name} cannot be {text!r}: {error.what}", where=where, next=error.next
+            ) from error
 
 
 def _allowed(found: Mapping[str, str]) -> list[str]:

@@ -8,10 +8,13 @@ partition of the frame.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from importlib.resources import files
 from typing import TYPE_CHECKING, ClassVar
 
 from pyspark.sql import Column, DataFrame, functions as F, types as st
@@ -32,6 +35,8 @@ from penstock.upsert import Newest, require_no_late_results
 if TYPE_CHECKING:
     import pyarrow as pa
 
+log = logging.getLogger(__name__)
+
 # Order and durability depend on these; users cannot override them.
 FIXED = {
     # A record counts as written when every in-sync replica has it.
@@ -50,6 +55,7 @@ DEFAULTS = {
     # ... up to this size, which events with images reach after some hundred rows.
     "batch.size": "262144",
 }
+ALWAYS = {"acks": ("all", "-1"), "enable.idempotence": ("true",)}
 REFUSED = {
     "bootstrap.servers": "give servers=",
     "servers": "give servers=",
@@ -330,6 +336,9 @@ def sink(
         raise PenstockError("key= names no column", where="kafka.sink", next='give a name, or a list such as ["id"]')
     given = _producer_options(options or {})
     made = KafkaSink(topic, servers, format, chosen, prefix, given, delivery, client, names, event_time)
+    if client is None and not made._is_ours():
+        _require_javas(given)
+        log.info("kafka.sink writes through Spark's client, for %s: docs/delivery.md", ", ".join(_not_ours(given)))
     if made._is_ours():
         _require_valid(made.own_options, "delivery='exactly-once'" if delivery == EXACTLY_ONCE else f"client={OURS!r}")
     return made
@@ -364,6 +373,24 @@ def _has_all(options: Mapping[str, str]) -> bool:
     return has_all(options)
 
 
+def _not_ours(options: Mapping[str, str]) -> list[str]:
+    from penstock.kafka.client_options import KNOWN
+
+    return [name for name in options if name.lower() not in KNOWN]
+
+
+def _require_javas(options: Mapping[str, str]) -> None:
+    """Raise PenstockError for an option that neither our client nor Java's producer, which Spark uses, has."""
+    from penstock.kafka.client_options import KNOWN
+
+    javas = (files("penstock.kafka") / "producer_options.txt").read_text().split()
+    for name in _not_ours(options):
+        if name not in javas:
+            close = get_close_matches(name, {*javas, *KNOWN}, 1)
+            hint = f"did you mean {close[0]}?" if close else "docs/delivery.md has those of Penstock's client"
+            raise PenstockError(f"Kafka's producer has no option {name}", where="kafka.sink", next=hint)
+
+
 def _require_valid(options: Mapping[str, str], because: str) -> None:
     """Raise now the errors that would otherwise come when the query starts."""
     from penstock.kafka.client_options import Options
@@ -376,6 +403,8 @@ def _require_valid(options: Mapping[str, str], because: str) -> None:
 
 def _producer_options(options: Mapping[str, str]) -> dict[str, str]:
     plain = {name.removeprefix("kafka."): str(value) for name, value in options.items()}
+    # Configurations name what is always so, too.
+    plain = {name: text for name, text in plain.items() if text.strip().lower() not in ALWAYS.get(name, ())}
     for name in plain:
         if name in REFUSED:
             raise PenstockError(f"the option {name} cannot be set", where="kafka.sink", next=REFUSED[name])
