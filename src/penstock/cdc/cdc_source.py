@@ -27,7 +27,7 @@ from penstock.cdc.generations import Position, Span, TokenRange, now_micros
 from penstock.cdc.low_latency import Fresh
 from penstock.cdc.planner import Planner, Snapshot, covering, describe, retrying
 from penstock.codec.problem import problem_counts
-from penstock.config import Duration, keywords, require_known
+from penstock.config import Duration, duration, duration_text, keywords, require_known
 from penstock.errors import PenstockError
 from penstock.plans import parallelism
 from penstock.schema import CqlTable
@@ -171,6 +171,7 @@ def read(
     confidence: Duration = timedelta(seconds=30),
     fail_on_data_loss: bool = True,
     bad_values: BadValues = "stop",
+    late: Duration | None = None,
     **options: Unpack[CdcOptions],
 ) -> DataFrame:
     """Read the changes of `table` ("keyspace.table") as a streaming frame with one row per change.
@@ -187,14 +188,16 @@ def read(
     dropped and created again, the query stops with `DataLost`; with `fail_on_data_loss=False` it logs what is missing
     and continues. With `bad_values="stop"` a cell that cannot be read ends the query with an error that names it. With
     "problem" the cell is null and the column `problem struct` describes it: `cdc.events` leaves these rows out, and
-    `kafka.dead_letters` takes them. `options` are other options of the source, such as `user`, `consistency`,
-    `max_rows` or `latency`; docs/cdc.md lists them.
+    `kafka.dead_letters` takes them. `late` is the watermark's delay, for windows and joins: how long after changes with
+    a newer `ts` a change may come. `options` are other options of the source, such as `user`, `consistency`, `max_rows`
+    or `latency`; docs/cdc.md lists them.
 
     Raises PenstockError if a setting is not valid, the table does not exist or has no change log, the user may not read
     it, or the log lacks the images; DatabaseUnavailable if no node answers within `patience` (5 minutes).
     """
     require_known(options, [*keywords(read), *CdcOptions.__annotations__], where=f"cdc.read of {table}")
     before, after = _pair(images)
+    delay = None if late is None else duration(late, name="late")
     given = {
         "table": table,
         "hosts": hosts,
@@ -214,7 +217,8 @@ def read(
     # Spark knows the source without this, but would run it in other Python workers than the functions of a query.
     spark.dataSource.register(ScyllaCdc)
     changes = spark.readStream.format("scylla-cdc").options(**given).load()
-    return changes.observe(name, *problem_counts()) if bad_values == "problem" else changes
+    counted = changes.observe(name, *problem_counts()) if bad_values == "problem" else changes
+    return counted if delay is None else counted.withWatermark("ts", duration_text(delay))
 
 
 def _pair(images: Image | tuple[Image, Image]) -> tuple[Image, Image]:

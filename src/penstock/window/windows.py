@@ -172,7 +172,7 @@ def _require(frame: DataFrame, at: str, keys: list[str], emit: str, name: str) -
         raise PenstockError(
             f"the column {at} has no watermark",
             where=where,
-            next=f'read with kafka.read(..., at="{at}", late="10 minutes"), or call .withWatermark on the frame',
+            next=f'give cdc.read late="10 minutes", kafka.read at="{at}" and late=, or call .withWatermark',
         )
 
 
