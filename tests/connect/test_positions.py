@@ -100,11 +100,33 @@ def wrong(**changes: str) -> dict[str, list[str]]:
     return read_all(topics.definitions(config), config)[1]
 
 
+@pytest.mark.usefixtures("spark")
 def test_topics_are_the_broker_s_without_properties_of_their_creation() -> None:
     assert topics.definitions({"topic.prefix": "p"}) == [] and topics.rule({"topic.prefix": "p"}, "t") is None
     assert topics.rule(CREATION, "t") == TopicCreation(2, -1, {"cleanup.policy": "compact"})
 
 
+@pytest.mark.parametrize(
+    ("pattern", "fitting", "other"),
+    [
+        (r"\p{Alnum}+\.\p{Alpha}*", "p1.orders", "p_1.orders"),
+        ("[a-z&&[^x]]+", "orders", "max"),
+        (r"\Qp.orders\E", "p.orders", "p-orders"),
+        ("(?i)P[.]orders", "p.ORDERS", "q.orders"),
+    ],
+)
+@pytest.mark.usefixtures("spark")
+def test_patterns_of_topics_are_javas(pattern: str, fitting: str, other: str) -> None:
+    config = CREATION | {
+        "topic.creation.groups": "g",
+        "topic.creation.g.include": pattern,
+        "topic.creation.g.partitions": "7",
+    }
+    found = [topics.rule(config, topic) for topic in (fitting, other)]
+    assert [one and one.partitions for one in found] == [7, 2]
+
+
+@pytest.mark.usefixtures("spark")
 def test_the_first_group_that_matches_a_topic_creates_it() -> None:
     config = CREATION | {
         "topic.creation.groups": " large , small, default",
@@ -138,6 +160,7 @@ def test_the_first_group_that_matches_a_topic_creates_it() -> None:
         ({"default__replication.factor": "x"}, "topic.creation.default.replication.factor", "Not a number of type INT"),
     ],
 )
+@pytest.mark.usefixtures("spark")
 def test_a_wrong_group_is_blamed_at_its_property(changes: dict[str, str], name: str, said: str) -> None:
     found = wrong(**changes)
     assert list(found) == [name] and said in found[name][0]

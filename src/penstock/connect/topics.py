@@ -1,17 +1,17 @@
 """Topics that a connector creates before it first writes to them: Kafka Connect's `topic.creation.*` (KIP-158).
 
-A group has patterns of topics; the first group that matches is used, else the group `default`. Without these properties
-the broker creates topics.
+A group has patterns of topics, regular expressions of Java; the first group that matches is used, else the group
+`default`. Without these properties the broker creates topics.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.connect.definition import REQUIRED, Property, listed, read_all
+from penstock.connect.transforms.topic_routing import INVALID, fits_whole, regex_problem
 from penstock.errors import PenstockError
 from penstock.kafka.security import SETTINGS, Security
 from penstock.wire.admin import Admin
@@ -53,7 +53,7 @@ def rule(config: Config, topic: str) -> TopicCreation | None:
         return None
 
     def fits(group: str, side: str) -> bool:
-        return any(re.fullmatch(pattern, topic) for pattern in values[f"{PREFIX}{group}.{side}"])
+        return any(fits_whole(pattern, topic) for pattern in values[f"{PREFIX}{group}.{side}"])
 
     own = (group for group in _groups(config) if fits(group, "include") and not fits(group, "exclude"))
     group = next(own, DEFAULT)
@@ -104,9 +104,6 @@ def _size(value: int) -> str | None:
 
 
 def _patterns(values: list[str]) -> str | None:
-    for pattern in values:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            return f"{pattern} is not a regular expression: {error}"
-    return None
+    problems = ((pattern, regex_problem(pattern)) for pattern in values)
+    wrong = ((pattern, problem.removeprefix(INVALID)) for pattern, problem in problems if problem)
+    return next((f"{pattern} is not a regular expression of Java: {problem}" for pattern, problem in wrong), None)

@@ -33,6 +33,7 @@ from penstock.errors import PenstockError
 
 # PySpark raises Java's IllegalArgumentException as its own.
 JAVA_ERRORS = (Py4JJavaError, IllegalArgumentException)
+INVALID = "Invalid regex: "
 BY_TABLE = "the transform ByLogicalTableRouter"
 
 
@@ -43,8 +44,15 @@ def regex_problem(pattern: str) -> str | None:
         if context is not None:
             _compiled(context, pattern)
     except JAVA_ERRORS as error:
-        return f"Invalid regex: {_reason(error)}"
+        return f"{INVALID}{_reason(error)}"
     return None
+
+
+def fits_whole(pattern: str, text: str) -> bool:
+    """Whether a Java regular expression, which is valid, matches the whole text; needs a Spark session."""
+    context = SparkContext._active_spark_context
+    assert context is not None
+    return bool(_compiled(context, pattern).matcher(text).matches())
 
 
 def matches(state: State, pattern: str) -> Column | bool:
