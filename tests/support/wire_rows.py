@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -16,14 +17,18 @@ Row = tuple[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]], int]
 
 
 def batch_of(rows: Sequence[Row], codec: int = NONE) -> memoryview:
-    """One record batch, without producer and checksum."""
+    """One record batch, without producer and checksum; its times may be before 1970, which our producers refuse."""
+    first = min(0, *(row[3] for row in rows))
     columns = {
         "key": pa.array([row[0] for row in rows], pa.binary()),
         "value": pa.array([row[1] for row in rows], pa.binary()),
         "headers": pa.array([[{"key": k, "value": v} for k, v in row[2]] for row in rows], HEADERS),
-        "timestamp": pa.array([row[3] for row in rows], pa.int64()),
+        "timestamp": pa.array([row[3] - first for row in rows], pa.int64()),
     }
     (made,) = TableEncoder(1, batch_size=2**24, compression=codec).encode(pa.record_batch(columns))
+    # The times of records are relative to the batch's first one; see batch_header for where that and the largest are.
+    base, largest = struct.unpack_from(">qq", made.data, 27)
+    struct.pack_into(">qq", made.data, 27, base + first, largest + first)
     return made.data
 
 

@@ -16,7 +16,7 @@ from penstock.wire.records.record_decoder import decode
 
 CELLS = st.none() | st.binary(max_size=100)
 ROWS = st.lists(
-    st.tuples(CELLS, CELLS, st.lists(st.tuples(st.text(max_size=8), CELLS), max_size=3), st.integers(-(2**62), 2**62)),
+    st.tuples(CELLS, CELLS, st.lists(st.tuples(st.text(max_size=8), CELLS), max_size=3), st.integers(-(2**61), 2**61)),
     min_size=1,
     max_size=20,
 )
