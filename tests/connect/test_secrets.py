@@ -29,7 +29,7 @@ HIDDEN = {
     "scylla.password": "hush-1",
     "scylla.ssl.truststore.password": "hush-2",
     "producer.override.sasl.jaas.config": 'x.PlainLoginModule required username="u" password="hush-3";',
-    "producer.override.sasl.oauthbearer.client.credentials.client.secret": "hush-4",
+    "producer.override.ssl.truststore.password": "hush-4",
     "producer.override.ssl.keystore.key": "hush-5",
     "value.converter": AVRO,
     "value.converter.schema.registry.url": "http://ann:hush-6@r1:8081,https://hush-7@r2:8081,http://r3?token=hush-8&a=b",

@@ -55,12 +55,17 @@ class Layout:
         return self.types
 
 
+OF_CHANGES = ("op", "before", "after", "delta", "written")
+"""Columns of which each makes a frame with the key of a table one of its changes."""
+
+
 def is_change_frame(schema: st.StructType) -> bool:
     """Whether the frame has changes of `cdc.read`, perhaps with columns removed or added.
 
     The key alone, such as of `groupBy("key").count()`, is none.
     """
-    return {"key", "op"} <= set(schema.names) and "penstock.table" in schema["key"].metadata
+    names = set(schema.names)
+    return "key" in names and "penstock.table" in schema["key"].metadata and not names.isdisjoint(OF_CHANGES)
 
 
 def layout(schema: st.StructType, also: Iterable[str] = ()) -> Layout:
