@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, functions as F, types as st
 from pyspark.sql.pandas.types import to_arrow_type
 
 from penstock.errors import PenstockError
+from penstock.keyed_state.exact_sums import DIGITS, divided, grouped
 
 MERGES = {"count": "sum", "sum": "sum", "min": "min", "max": "max"}
 """The function that merges the partial results of each function."""
@@ -46,15 +46,15 @@ class Aggregate:
     type: st.DataType
 
     def value(self, merged: pa.Table) -> pa.ChunkedArray:
-        return result(merged, [part.column for part in self.parts])
+        found = result(merged, [part.column for part in self.parts])
+        return found.cast(to_arrow_type(self.type, timezone="UTC")) if pa.types.is_decimal(found.type) else found
 
 
 def result(merged: pa.Table, parts: Sequence[str]) -> pa.ChunkedArray:
     """A result from the columns of its partial results: one, or for a mean a sum and a count."""
     if len(parts) == 1:
         return merged[parts[0]]
-    total, count = (merged[part].cast(pa.float64()) for part in parts)
-    return pc.divide(total, pc.if_else(pc.equal(count, 0), None, count))
+    return divided(*(merged[part] for part in parts))
 
 
 def parse(frame: DataFrame, wanted: Mapping[str, str]) -> tuple[DataFrame, tuple[Aggregate, ...]]:
@@ -69,8 +69,9 @@ def parse(frame: DataFrame, wanted: Mapping[str, str]) -> tuple[DataFrame, tuple
         function, argument = call[1].lower(), call[2].strip()
         source = OF + name
         frame = _with_argument(frame, source, argument, name)
-        made.append(_aggregate(name, function, source, frame.schema[source].dataType, text))
-        if function == "avg":
+        kind = frame.schema[source].dataType
+        made.append(_aggregate(name, function, source, kind, text))
+        if function == "avg" and not isinstance(kind, st.DecimalType):
             # Arrow does not cast a sum of integers above 2**53 to a double.
             frame = frame.withColumn(source, F.col(source).cast("double"))
     return frame, tuple(made)
@@ -86,35 +87,50 @@ def _with_argument(frame: DataFrame, source: str, argument: str, name: str) -> D
 
 
 def _aggregate(name: str, function: str, source: str, kind: st.DataType, text: str) -> Aggregate:
-    numeric = isinstance(kind, st.NumericType) and not isinstance(kind, st.DecimalType)
-    if function in ("sum", "avg") and not numeric:
-        raise _wrong(f"{function} does not take {kind.simpleString()}: {text!r}", name)
+    if function in ("sum", "avg") and not isinstance(kind, st.NumericType):
+        raise _not_taken(name, function, kind, text)
     if function in ("min", "max") and not isinstance(kind, ORDERED):
-        raise _wrong(f"{function} does not take {kind.simpleString()}: {text!r}", name)
-    wide: st.DataType = st.LongType() if isinstance(kind, st.IntegralType) else st.DoubleType()
+        raise _not_taken(name, function, kind, text)
     count = PartialColumn(f"{name}_count", source, "count", pa.int64())
     if function == "count":
         return Aggregate(name, (count,), st.LongType())
     if function == "avg":
-        return Aggregate(name, (PartialColumn(f"{name}_sum", source, "sum", pa.float64()), count), st.DoubleType())
-    output = wide if function == "sum" else kind
-    part = PartialColumn(f"{name}_{function}", source, function, to_arrow_type(output, timezone="UTC"))
-    return Aggregate(name, (part,), output)
+        decimal = isinstance(kind, st.DecimalType)
+        total = _part(f"{name}_sum", source, "sum", _total(kind) if decimal else st.DoubleType())
+        return Aggregate(name, (total, count), _mean(kind))
+    output = _total(kind) if function == "sum" else kind
+    return Aggregate(name, (_part(f"{name}_{function}", source, function, output),), output)
+
+
+def _part(column: str, source: str, function: str, kind: st.DataType) -> PartialColumn:
+    return PartialColumn(column, source, function, to_arrow_type(kind, timezone="UTC"))
+
+
+# The types of results are those of Spark's own functions.
+
+
+def _total(kind: st.DataType) -> st.DataType:
+    if isinstance(kind, st.DecimalType):
+        return st.DecimalType(min(DIGITS, kind.precision + 10), kind.scale)
+    return st.LongType() if isinstance(kind, st.IntegralType) else st.DoubleType()
+
+
+def _mean(kind: st.DataType) -> st.DataType:
+    if isinstance(kind, st.DecimalType):
+        return st.DecimalType(min(DIGITS, kind.precision + 4), min(DIGITS, kind.scale + 4))
+    return st.DoubleType()
 
 
 def partial(rows: pa.Table, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> pa.Table:
     """One row for each key: the keys and the partial results."""
     parts = _parts(aggregates)
-    made = rows.group_by(list(keys), use_threads=False).aggregate([(part.source, part.function) for part in parts])
-    return _named(made, keys, parts, {part.column: f"{part.source}_{part.function}" for part in parts})
+    return grouped(rows, keys, {part.column: (part.source, part.function, part.type) for part in parts})
 
 
 def merged(rows: pa.Table, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> pa.Table:
     """Merges partial results to one row for each key; a single row of a key stays as it is."""
     parts = _parts(aggregates)
-    how = {part.column: MERGES[part.function] for part in parts}
-    made = rows.group_by(list(keys), use_threads=False).aggregate(list(how.items()))
-    return _named(made, keys, parts, {column: f"{column}_{function}" for column, function in how.items()})
+    return grouped(rows, keys, {part.column: (part.column, MERGES[part.function], part.type) for part in parts})
 
 
 def fields(aggregates: Sequence[Aggregate]) -> list[pa.Field]:
@@ -131,11 +147,15 @@ def _parts(aggregates: Sequence[Aggregate]) -> list[PartialColumn]:
     return [part for aggregate in aggregates for part in aggregate.parts]
 
 
-def _named(made: pa.Table, keys: Sequence[str], parts: Sequence[PartialColumn], names: Mapping[str, str]) -> pa.Table:
-    columns = {key: made[key] for key in keys} | {
-        part.column: made[names[part.column]].cast(part.type) for part in parts
-    }
-    return pa.table(columns)
+def _not_taken(name: str, function: str, kind: st.DataType, text: str) -> PenstockError:
+    what = f"{function} does not take {kind.simpleString()}: {text!r}"
+    if not isinstance(kind, st.StringType):
+        return _wrong(what, name)
+    argument = text[text.index("(") + 1 : text.rindex(")")].strip()
+    cast = f'{name}="{function}(cast({argument} as decimal(38, 9)))"'
+    return PenstockError(
+        what, where=f"{name}=", next=f"cast text that has numbers, to a type with room for all their digits: {cast}"
+    )
 
 
 def _wrong(what: str, name: str) -> PenstockError:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from penstock.keyed_state.aggregates import Aggregate, fields, parts_of
 from penstock.keyed_state.arrow_keys import candidates, codes, concat, newest, numbers, positions
 from penstock.keyed_state.buckets import BUCKET, Step, with_gone
+from penstock.keyed_state.exact_sums import grouped
 
 SIGN, VERSION, DELETED = "_sign", "version", "deleted"
 ROW_VERSION, ROW_DELETED = f"_{VERSION}", f"_{DELETED}"
@@ -124,8 +125,8 @@ class Totals:
                 if part.function == "count":
                     columns[part.column] = pc.multiply(pc.cast(source.is_valid(), pa.int64()), sign)
                 else:
-                    values = pc.fill_null(source.cast(part.type), 0)
-                    columns[part.column] = pc.multiply(values, sign.cast(part.type))
+                    values = pc.if_else(source.is_valid(), source, pa.scalar(0, source.type)).cast(part.type)
+                    columns[part.column] = pc.if_else(pc.less(sign, 0), pc.negate_checked(values), values)
         return _summed(pa.table({**columns, ROWS: sign}), [BUCKET, *self.by.names])
 
     def step(self, state: pa.Table, rows: pa.Table | None, watermark: int, number: int) -> Step:
@@ -143,8 +144,7 @@ class Totals:
 def _summed(rows: pa.Table, keys: list[str]) -> pa.Table:
     """One row for each key, with the sums of all other columns."""
     names = [name for name in rows.column_names if name not in keys]
-    made = rows.group_by(keys, use_threads=False).aggregate([(name, "sum") for name in names])
-    return made.select([*keys, *(f"{name}_sum" for name in names)]).rename_columns([*keys, *names])
+    return grouped(rows, keys, {name: (name, "sum", rows.schema.field(name).type) for name in names})
 
 
 def of_groups(state: pa.Table, rows: pa.Table, by: list[str]) -> pa.Table:
