@@ -38,10 +38,11 @@ def revenue(spark: SparkSession) -> list[ps.Query]:
     changes = cdc.read(
         spark, "market.orders", hosts=CQL, name="orders", images="full", latency="low", late="10 seconds"
     )
-    minutes = by_minute(changes).select("region", "window_start", "orders", "total", "late")
-    in_time, late = (minutes.where(which).drop("late") for which in ("NOT late", "late"))
+    columns = ["region", "window_start", "orders", "total"]
+    in_time = postgres.sink("revenue", url=POSTGRES, key=["region", "window_start"])
+    late = postgres.sink("late_revenue", url=POSTGRES)
+    parts = [ps.only("NOT late", in_time, columns=columns), ps.only("late", late, columns=columns)]
     return [
-        ps.write(in_time, postgres.sink("revenue", url=POSTGRES, key=["region", "window_start"]), name="in_time"),
-        ps.write(late, postgres.sink("late_revenue", url=POSTGRES), name="late"),
+        ps.write(by_minute(changes), *parts, name="revenue"),
         ps.write(owed(changes), postgres.sink("owed", url=POSTGRES, key="customer"), name="owed"),
     ]

@@ -21,7 +21,7 @@ LAYERS = (
     "lazy",
     "config delays exposition paths secret_settings signals schema native delivery plans casts",
     "wire database codec local checkpoint serve",
-    "query markers upsert real_time",
+    "query markers upsert only real_time",
     "keyed_state",
     "table",
     "cdc kafka cql postgres files",
@@ -34,7 +34,14 @@ LAYERS = (
 )
 RANK = {part: rank for rank, line in enumerate(LAYERS) for part in line.split()}
 # Parts in the same line where one imports the other.
-BESIDE = {("markers", "query"), ("upsert", "query"), ("query", "real_time"), ("cql", "cdc"), ("__main__", "cli")}
+BESIDE = {
+    ("markers", "query"),
+    ("upsert", "query"),
+    ("only", "query"),
+    ("query", "real_time"),
+    ("cql", "cdc"),
+    ("__main__", "cli"),
+}
 # Modules that import a part of a higher layer, and why.
 ABOVE = {
     # It checks whether servers are set, under the names of the settings that all Kafka clients share.

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from penstock.config import Duration as Duration
     from penstock.errors import PenstockError as PenstockError
+    from penstock.only import only as only
     from penstock.query import Batch as Batch, Query as Query, write as write
     from penstock.run.pipeline import pipeline as pipeline
     from penstock.run.row_preview import preview as preview
@@ -32,6 +33,7 @@ else:
         {
             "penstock.config": ("Duration",),
             "penstock.errors": ("PenstockError",),
+            "penstock.only": ("only",),
             "penstock.query": ("Batch", "Query", "write"),
             "penstock.run.pipeline": ("pipeline",),
             "penstock.run.row_preview": ("preview",),

@@ -63,7 +63,7 @@ def require_no_late_results(frame: DataFrame, key: Sequence[str], where: str) ->
             f"late results of a window have only the rows that came late, and would replace the window's row with the "
             f"key {', '.join(key)}",
             where=where,
-            next="""keep the totals with .where("NOT late"), and append .where("late") to a sink without a key""",
+            next="""write both parts in one query: ps.only("NOT late", sink), ps.only("late", one without a key)""",
         )
 
 

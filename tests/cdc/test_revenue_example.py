@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
@@ -48,13 +48,14 @@ def queries(
     text = EXAMPLE.read_text()
     assert len(text.splitlines()) <= 60
     file = tmp_path / "revenue.py"
-    file.write_text(re.sub('"(1 minute|10 seconds)"', '"1 second"', text))
+    quick = re.sub('"(1 minute|10 seconds)"', '"1 second"', text)
+    file.write_text(quick.replace('latency="low"', 'latency="low", confidence="6 seconds"'))
     monkeypatch.setenv("CQL", services.cql)
     monkeypatch.setenv("POSTGRES", f"{postgres}?options=-csearch_path%3Dmarket")
     return load(f"{file}:revenue").queries(spark)
 
 
-def reached(url: str, text: str, wanted: list[tuple[object, ...]]) -> None:
+def reached(url: str, text: str, wanted: Sequence[tuple[object, ...]]) -> None:
     """Wait until a query gives these rows."""
     with suppress(AssertionError):
         until(lambda: query(url, text) == wanted, "such rows")

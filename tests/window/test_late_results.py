@@ -22,7 +22,7 @@ from penstock.query import Sink
 from penstock.table import Table
 
 Change = Callable[[DataFrame], DataFrame]
-REFUSED = r"only the rows that came late.*\.where\(\"NOT late\"\)"
+REFUSED = r"only the rows that came late.*ps\.only\(\"NOT late\", sink\)"
 NOWHERE = "127.0.0.1:1"
 
 
@@ -85,6 +85,19 @@ def test_a_condition_that_excludes_late_results_is_enough(counted: DataFrame, ch
     ps.write(change(counted), kafka.sink("minutes", servers=NOWHERE, key=["page", "window_start"]))
 
 
+def test_a_part_is_as_the_condition(counted: DataFrame) -> None:
+    to = kafka.sink("minutes", servers=NOWHERE, key=["page", "window_start"])
+    rest = kafka.sink("rest", servers=NOWHERE)
+    ps.write(counted, ps.only("NOT late", to, columns=["page", "window_start", "n"]), ps.only("late", rest))
+    for part, columns, said in (("NOT later", None, "later"), ("NOT late", ["pages"], "pages"), ("NOT (", None, "NOT")):
+        with pytest.raises(PenstockError, match=f"Spark refuses the part .*{said}.*use the frame's columns: page, "):
+            ps.write(counted, ps.only(part, to, columns=columns))
+    with pytest.raises(PenstockError, match=REFUSED):
+        ps.write(counted, ps.only("late", to))
+    with pytest.raises(PenstockError, match="a sink of a table takes all its rows"):
+        ps.write(Table(counted, ("page",), "n"), ps.only("NOT late", to))
+
+
 def test_records_whose_key_only_chooses_a_partition_may_be_late_results(counted: DataFrame) -> None:
     for key in "page", ["page", "late"], None:
         ps.write(counted, kafka.sink("minutes", servers=NOWHERE, key=key))
@@ -137,14 +150,13 @@ def test_clicks_after_the_total_are_added_and_replace_nothing(
         def run() -> None:
             clicks = spark.readStream.schema("page string, ts timestamp").option("maxFilesPerTrigger", 1)
             rows = minutes(clicks.json(str(folder)))
-            both = {
-                "totals": ("NOT late", ps.postgres.sink(totals, url=postgres, key=["page", "window_start"])),
-                "rest": ("late", ps.postgres.sink(rest, url=postgres)),
-            }
+            names = ["page", "window_start", "n"]
+            both = [
+                ps.only("NOT late", ps.postgres.sink(totals, url=postgres, key=names[:2]), columns=names),
+                ps.only("late", ps.postgres.sink(rest, url=postgres), columns=names),
+            ]
             with one_partition(spark):
-                for name, (condition, sink) in both.items():
-                    written = ps.write(rows.where(condition).select("page", "window_start", "n"), sink)
-                    written.start(checkpoint=tmp_path / name, trigger="once").awaitTermination()
+                ps.write(rows, *both).start(checkpoint=tmp_path / "both", trigger="once").awaitTermination()
 
         arrive(1, "00:01", "00:02", "00:03", "00:04")
         arrive(2, "05:00")

@@ -11,6 +11,7 @@ from penstock.errors import PenstockError
 from penstock.kafka.dead_letter_sink import DeadLetters
 from penstock.kafka.kafka_sink import KafkaSink
 from penstock.kafka.security import SAME, SETTINGS, Security
+from penstock.only import Only
 from penstock.query import Query, Sink
 from penstock.upsert import Newest
 from penstock.wire import Reader
@@ -43,7 +44,8 @@ def _sinks(query: Query) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 
 def _inner(sink: Sink) -> Sink:
-    sink = sink.sink if isinstance(sink, Newest) else sink
+    while isinstance(sink, (Newest, Only)):
+        sink = sink.sink
     return sink.kafka if isinstance(sink, DeadLetters) else sink
 
 
