@@ -33,7 +33,7 @@ AREAS = {
     "Kafka sources and sinks (`kafka`)": "kafka upsert",
     "The Kafka client (`penstock.wire`)": "wire",
     "Formats and the schema registry": "codec",
-    "Pipelines and queries": "run query only real_time plans markers session workers warm log_lines waits",
+    "Pipelines and queries": "run query sink_part real_time plans markers session workers warm log_lines waits",
     "Checkpoints": "checkpoint",
     "Windows, tables and joins": "window table join keyed_state",
     "Segments (`segment`)": "segment",

@@ -21,7 +21,7 @@ LAYERS = (
     "lazy",
     "config delays exposition paths secret_settings signals schema native delivery plans casts",
     "wire database codec local checkpoint serve",
-    "query markers upsert only real_time",
+    "query markers upsert sink_part real_time",
     "keyed_state",
     "table",
     "cdc kafka cql postgres files",
@@ -37,7 +37,7 @@ RANK = {part: rank for rank, line in enumerate(LAYERS) for part in line.split()}
 BESIDE = {
     ("markers", "query"),
     ("upsert", "query"),
-    ("only", "query"),
+    ("sink_part", "query"),
     ("query", "real_time"),
     ("cql", "cdc"),
     ("__main__", "cli"),
@@ -50,8 +50,8 @@ ABOVE = {
     "segment/member_tables/delivery_server.py": {"ingest"},
     # The public names for type checkers, which do not run the code.
     "__init__.py": {
-        *("cdc", "config", "cql", "errors", "files", "join", "kafka", "lazy", "postgres", "query", "run", "segment"),
-        *("session", "table", "window", "wire"),
+        *("cdc", "config", "cql", "errors", "files", "join", "kafka", "lazy", "postgres", "query", "run"),
+        *("segment", "session", "sink_part", "table", "window", "wire"),
     },
 }
 # Names of modules that occur more than once, and why.

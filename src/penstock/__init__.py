@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     )
     from penstock.config import Duration as Duration
     from penstock.errors import PenstockError as PenstockError
-    from penstock.only import only as only
     from penstock.query import Batch as Batch, Query as Query, write as write
     from penstock.run.pipeline import pipeline as pipeline
     from penstock.run.row_preview import preview as preview
     from penstock.session import spark as spark
+    from penstock.sink_part import only as only
 else:
     __all__, __getattr__, __dir__ = lazy.names(
         __name__,
         {
             "penstock.config": ("Duration",),
             "penstock.errors": ("PenstockError",),
-            "penstock.only": ("only",),
+            "penstock.sink_part": ("only",),
             "penstock.query": ("Batch", "Query", "write"),
             "penstock.run.pipeline": ("pipeline",),
             "penstock.run.row_preview": ("preview",),

@@ -11,8 +11,8 @@ from penstock.errors import PenstockError
 from penstock.kafka.dead_letter_sink import DeadLetters
 from penstock.kafka.kafka_sink import KafkaSink
 from penstock.kafka.security import SAME, SETTINGS, Security
-from penstock.only import Only
 from penstock.query import Query, Sink
+from penstock.sink_part import Only
 from penstock.upsert import Newest
 from penstock.wire import Reader
 from penstock.wire.errors import KafkaError
