@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from shuffles import one_partition
 import penstock as ps
 from penstock import cql, kafka, real_time, window
 from penstock.errors import PenstockError
+from penstock.kafka.broker_check import require_brokers
 from penstock.local.services import Services
 from penstock.query import Sink
 from penstock.table import Table
@@ -89,6 +91,8 @@ def test_a_part_is_as_the_condition(counted: DataFrame) -> None:
     to = kafka.sink("minutes", servers=NOWHERE, key=["page", "window_start"])
     rest = kafka.sink("rest", servers=NOWHERE)
     ps.write(counted, ps.only("NOT late", to, columns=["page", "window_start", "n"]), ps.only("late", rest))
+    with pytest.raises(PenstockError, match=NOWHERE):
+        require_brokers(ps.write(counted, ps.only("late", rest)), timedelta(seconds=1))
     for part, columns, said in (("NOT later", None, "later"), ("NOT late", ["pages"], "pages"), ("NOT (", None, "NOT")):
         with pytest.raises(PenstockError, match=f"Spark refuses the part .*{said}.*use the frame's columns: page, "):
             ps.write(counted, ps.only(part, to, columns=columns))
