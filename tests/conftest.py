@@ -100,7 +100,7 @@ def _lines_as_before() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _signals_as_before() -> Iterator[None]:
     """Commands that run in this process hear signals during their own test only: Ctrl-C ends the tests after it."""
-    numbers = signal.SIGTERM, signal.SIGINT
+    numbers = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
     before = [signal.getsignal(number) for number in numbers]
     yield
     for number, handler in zip(numbers, before, strict=True):

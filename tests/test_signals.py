@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 from waiting import PATIENCE
 
@@ -28,8 +30,19 @@ print("told", flush=True)
 """
 
 
-def waiting(*words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", WAITING, *words], stdout=subprocess.PIPE, text=True)
+def go_on() -> None:
+    """As `nohup` does."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def end() -> None:
+    """As a shell in a terminal does."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def waiting(*words: str, first: Callable[[], None] | None = None) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WAITING, *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=first)
 
 
 def test_a_signal_that_comes_while_the_event_is_locked_is_heard() -> None:
@@ -50,5 +63,30 @@ def test_the_second_signal_is_not_the_first() -> None:
             assert process.stdout.readline() == "asked\n"
             process.send_signal(signal.SIGTERM)
             assert process.communicate(timeout=PATIENCE)[0] == "told\n"
+        finally:
+            process.kill()
+
+
+def test_the_end_of_the_terminal_is_a_signal() -> None:
+    with waiting(first=end) as process:
+        try:
+            assert process.stdout and process.stdout.readline() == "ready\n"
+            process.send_signal(signal.SIGHUP)
+            assert process.stdout.readline() == "asked\n"
+            process.send_signal(signal.SIGHUP)
+            assert process.communicate(timeout=PATIENCE)[0] == "told\n"
+        finally:
+            process.kill()
+
+
+def test_a_process_that_is_to_outlive_its_terminal_goes_on() -> None:
+    with waiting(first=go_on) as process:
+        try:
+            assert process.stdout and process.stdout.readline() == "ready\n"
+            process.send_signal(signal.SIGHUP)
+            ignored = Path(f"/proc/{process.pid}/status").read_text()
+            assert int(ignored.partition("SigIgn:\t")[2].split()[0], 16) & 1 << signal.SIGHUP - 1
+            process.send_signal(signal.SIGTERM)
+            assert process.stdout.readline() == "asked\n"
         finally:
             process.kill()

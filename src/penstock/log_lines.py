@@ -10,6 +10,7 @@ import logging
 import os
 import shutil
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -69,5 +70,7 @@ class Terminal(logging.StreamHandler[TextIO]):
 
     def _write(self, text: str) -> None:
         if text:
-            self.stream.write(text)
-            self.flush()
+            # Its terminal may be closed.
+            with suppress(OSError):
+                self.stream.write(text)
+                self.flush()

@@ -10,12 +10,14 @@ import logging
 import os
 import subprocess
 import threading
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.resources import files
 from importlib.util import find_spec
 from typing import Any
 
 from py4j.protocol import Py4JError
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
@@ -41,6 +43,8 @@ HEAP = "-Xms96m -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40"
 
 LAUNCHER = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options of the short-lived JVM with which Spark makes its command line."""
+QUERY_CONTEXTS = "DataFrameQueryContextLogger", "SQLQueryContextLogger"
+"""PySpark's loggers of refused queries: each error of a frame with its stack, as JSON."""
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -104,12 +108,17 @@ def _settings(app: str, cores: int, memory: str) -> dict[str, str]:
 
 
 def session_of_program(name: str, cores: int, verbose: bool) -> SparkSession:
-    """The session of a command; without `verbose` Spark and py4j log nothing."""
-    session = spark(name, cores=cores)
-    # Penstock reports failures itself; Spark's log repeats them with a hundred lines of stack.
-    session.sparkContext.setLogLevel("WARN" if verbose else "OFF")
+    """The session of a command; without `verbose` Spark, PySpark and py4j log nothing.
+
+    Penstock reports failures itself: their logs repeat them with a hundred lines of stack.
+    """
     if not verbose:
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
+        for logger in QUERY_CONTEXTS:
+            PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
+    with _silent_py4j():
+        session = spark(name, cores=cores)
+    session.sparkContext.setLogLevel("WARN" if verbose else "OFF")
     return session
 
 
@@ -145,17 +154,24 @@ def memory(session: SparkSession) -> tuple[int, int]:
 def end(session: SparkSession) -> None:
     """Stop Spark, if it runs; its JVM and its Python workers have ended when this returns."""
     jvm = jvm_process(session)
-    # Objects of the JVM that Python collects meanwhile make py4j log tracebacks, to the root logger.
-    logging.getLogger().addFilter(_not_py4j)
-    try:
+    # Objects of the JVM that Python collects meanwhile make py4j log tracebacks.
+    with _silent_py4j():
         with contextlib.suppress(Py4JError, OSError):
             session.stop()
         if jvm.stdin:
             jvm.stdin.close()
         jvm.wait()
+    fork_server.end()
+
+
+@contextlib.contextmanager
+def _silent_py4j() -> Iterator[None]:
+    """What py4j logs to the root logger, such as a Ctrl-C during one of its calls, is not written."""
+    logging.getLogger().addFilter(_not_py4j)
+    try:
+        yield
     finally:
         logging.getLogger().removeFilter(_not_py4j)
-    fork_server.end()
 
 
 def _not_py4j(record: logging.LogRecord) -> bool:

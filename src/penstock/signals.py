@@ -1,4 +1,4 @@
-"""What a process does on SIGTERM and Ctrl-C."""
+"""What a process does on SIGTERM, Ctrl-C, and SIGHUP, which comes when its terminal is closed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Event
 
-ENDING = (signal.SIGTERM, signal.SIGINT)
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 _end: ContextVar[Event | None] = ContextVar("end", default=None)
 _raising = False
@@ -23,7 +23,7 @@ class Stopped(BaseException):
 
 
 def listen(*events: Event) -> None:
-    """Each SIGTERM or Ctrl-C sets the next event, in this order; call it in the main thread."""
+    """Each signal of ENDING sets the next event, in this order; call it in the main thread."""
 
     def heard(number: int, frame: object) -> None:
         for event in events:
@@ -33,13 +33,18 @@ def listen(*events: Event) -> None:
                 break
         _raise_once()
 
-    for number in ENDING:
+    for number in heeded():
         signal.signal(number, heard)
+
+
+def heeded() -> list[signal.Signals]:
+    """The signals that end this process: started by `nohup`, it goes on when its terminal is closed."""
+    return [one for one in ENDING if one != signal.SIGHUP or signal.getsignal(one) is not signal.SIG_IGN]
 
 
 @contextmanager
 def ended_by(event: Event) -> Iterator[None]:
-    """Code inside ends with `Stopped` at its next `pause` after `event` is set.
+    """Code inside ends with `Stopped` at its next `pause` after `event` is set, and does not begin if it is.
 
     In the main thread a signal ends it anywhere, because a user's function may wait without calling `pause`.
     """
@@ -49,6 +54,8 @@ def ended_by(event: Event) -> Iterator[None]:
     try:
         if in_main:
             _raising = True
+        if event.is_set():
+            raise Stopped
         yield
     finally:
         if in_main:

@@ -82,6 +82,8 @@ def test_a_signal_ends_a_pipeline_that_waits(
             sent.append(number)
             os.kill(os.getpid(), number)
 
+    # Where the tests were started by `nohup`, SIGHUP is ignored.
+    signal.signal(number, signal.SIG_DFL)
     run = Running(lambda: wait(once))
     listen(run.stop.gently, run.stop.now)
     run.supervise()

@@ -124,7 +124,12 @@ def _supervise(pipeline: Pipeline, args: Namespace, lines: Terminal) -> None:
         signs.starts(checkpoint)
         in_real_time = pipeline.every == REAL_TIME
         cores = args.cores or (SLOTS if in_real_time else CORES)
-        spark = session_of_program(pipeline.name, cores, args.verbose)
+        try:
+            spark = session_of_program(pipeline.name, cores, args.verbose)
+        except KeyboardInterrupt:
+            # Spark sets a handler of Ctrl-C of its own while it starts.
+            signs.ended()
+            return
         if not in_real_time:
             start_workers(spark, cores)
         # Spark's own handler of Ctrl-C would cancel jobs and raise anywhere in the code.

@@ -170,7 +170,9 @@ def _plugin(say: Callable[[str], None]) -> Path:
             )
     if not JAR.exists():
         raise PenstockError(
-            "The Cassandra plugin is missing from this installation", where=str(JAR), next="reinstall penstock"
+            "The Cassandra plugin is missing from this installation",
+            where=str(JAR),
+            next="install a wheel that has it; in a checkout run: make setup",
         )
     return JAR
 

@@ -54,6 +54,8 @@ MOST = 1 << 20
 
 DAEMON = "pyspark.daemon"
 """The daemon of the workers that look up, create and plan data sources; it would stay for the life of the session."""
+TALKATIVE = "pyspark.sql.streaming.transform_with_state_driver_worker"
+"""It prints each of its steps, which Spark passes on to the program's standard error."""
 IDLE = 10.0
 PREFIX = "penstock-fork-"
 STARTING = 60.0
@@ -213,7 +215,8 @@ class Server:
                 _end_without_children(self._idle)
             # It has to be loaded again, as its code runs then.
             sys.modules.pop(request.arguments[0], None)
-            runpy.run_module(request.arguments[0], run_name="__main__", alter_sys=True)
+            given = {"print": _nothing} if request.arguments[0] == TALKATIVE else None
+            runpy.run_module(request.arguments[0], given, run_name="__main__", alter_sys=True)
             status = 0
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else bool(end.code)
@@ -281,6 +284,10 @@ def _waits(client: socket.socket) -> bool:
         return True
     except OSError:
         return False
+
+
+def _nothing(*given: object, **how: object) -> None:
+    """Instead of `print`."""
 
 
 def _stand_for(request: Request) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import uvicorn
 
 from penstock.serve.hosts import Hosts, guarded
-from penstock.signals import ENDING
+from penstock.signals import heeded
 from penstock.watch.console.console_app import app
 from penstock.watch.console.console_data import ConsoleData, ConsoleSettings
 
@@ -36,7 +36,7 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
-        for number in ENDING:
+        for number in heeded():
             loop.add_signal_handler(number, self.end)
         yield
 

@@ -1,0 +1,26 @@
+"""Builds the plugin for Apache Cassandra into a wheel, and builds no wheel without it.
+
+A checkout does not have the plugin's jar, and who installs a wheel that lacks it cannot make one.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class PluginHook(BuildHookInterface[Any]):
+    """What hatchling runs before it packs a wheel."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        # A checkout that is installed in place builds the plugin afterwards, by `make`.
+        if version == "editable":
+            return
+        script = Path(self.root) / "cassandra/build.py"
+        made = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+        if made.returncode:
+            sys.exit(f"No wheel: its plugin for Apache Cassandra cannot be built.\n{made.stdout}{made.stderr}")

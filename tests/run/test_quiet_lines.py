@@ -1,0 +1,72 @@
+"""What `penstock run` writes to standard error: its own lines alone, also when a user makes a mistake."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from waiting import PATIENCE, until
+
+FILE = """
+import penstock as ps
+from penstock import files, window
+
+def clicks(spark):
+    rows = spark.readStream.schema("page string, ts timestamp").json(r"{folder}/in")
+    return rows.withWatermark("ts", "1 second")
+
+@ps.pipeline
+def minutes(spark):
+    size = {{"at": "ts", "key": "page", "name": "minutes", "emit": "changes"}}
+    counted = window.tumbling(clicks(spark), "1 minute", **size, n="count(*)")
+    return ps.write(counted, files.sink(r"{folder}/out"))
+
+@ps.pipeline
+def misspelt(spark):
+    return ps.write(clicks(spark).select("paeg"), files.sink(r"{folder}/none"))
+"""
+LINE = re.compile(r"\d\d:\d\d:\d\d minutes: ")
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/1.json").write_text('{"page": "/", "ts": "2026-05-31T07:00:01Z"}')
+    (tmp_path / "shop.py").write_text(FILE.format(folder=tmp_path))
+
+    def started(name: str, *arguments: str) -> subprocess.Popen[str]:
+        command = ["run", f"{tmp_path}/shop.py:{name}", "--checkpoints", str(tmp_path / "checkpoints"), *arguments]
+        return subprocess.Popen([sys.executable, "-m", "penstock", *command], stderr=subprocess.PIPE, text=True)
+
+    return started
+
+
+def test_a_window_writes_no_other_lines(start: Callable[..., subprocess.Popen[str]]) -> None:
+    _, said = start("minutes", "--once").communicate(timeout=PATIENCE)
+    assert [line for line in said.splitlines() if not LINE.match(line) and "JDK_JAVA_OPTIONS" not in line] == []
+
+
+def test_a_misspelt_column_is_one_line_with_the_right_names(start: Callable[..., subprocess.Popen[str]]) -> None:
+    process = start("misspelt")
+    _, said = process.communicate(timeout=PATIENCE)
+    lines = [line for line in said.splitlines() if "JDK_JAVA_OPTIONS" not in line]
+    assert process.returncode == 1
+    assert all(re.match(r"\d\d:\d\d:\d\d misspelt: ", line) for line in lines[:-1])
+    assert re.search(r"`paeg` cannot be resolved.*`page`", lines[-1]) and "shop.py, line 17" in lines[-1]
+
+
+def test_ctrl_c_while_spark_starts_leaves_no_traceback(start: Callable[..., subprocess.Popen[str]]) -> None:
+    process = start("minutes")
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    until(
+        lambda: any(b"java" in Path(f"/proc/{one}/cmdline").read_bytes() for one in children.read_text().split()), "JVM"
+    )
+    os.kill(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=PATIENCE)
+    assert [line for line in said.splitlines() if not LINE.match(line) and "JDK_JAVA" not in line] == []
