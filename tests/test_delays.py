@@ -299,6 +299,7 @@ def ids(services: Services, topic: str) -> list[int]:
     return sorted(json.loads(one.value())["id"] for one in messages(services.kafka, topic, 2))
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
 def test_made_up_delays_are_in_their_buckets(
     spark: SparkSession, services: Services, topics: tuple[str, str], tmp_path: Path, delivery: Delivery
@@ -375,6 +376,7 @@ def test_each_sink_of_a_query_has_its_counts(
     assert TIME not in pa.dataset.dataset(parquet).schema.names and other.columns == frame.columns
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
 def test_dead_letters_of_one_sink_are_counted_by_reason(
     spark: SparkSession, services: Services, topics: tuple[str, str], tmp_path: Path, delivery: Delivery
@@ -387,6 +389,7 @@ def test_dead_letters_of_one_sink_are_counted_by_reason(
     assert counts.letters == {"not_json": 1, "no_value": 1} and counts.rows == sum(counts.buckets) == 2
 
 
+@pytest.mark.slow
 def test_rows_of_a_database_table(
     spark: SparkSession,
     services: Services,
@@ -407,6 +410,7 @@ def test_rows_of_a_database_table(
     assert len(list(cql.execute(f"SELECT id FROM {keyspace}.delays"))) == ROWS
 
 
+@pytest.mark.slow
 def test_rows_of_a_table_keep_the_time_of_their_event(
     spark: SparkSession, services: Services, cql: Any, keyspace: str, topics: tuple[str, str], tmp_path: Path
 ) -> None:
@@ -422,6 +426,7 @@ def test_rows_of_a_table_keep_the_time_of_their_event(
     assert {json.loads(one.value()).keys() == {"id"} for one in messages(services.kafka, target, 2)} == {True}
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("key", [None, "id"])
 def test_rows_of_postgres_count_when_they_are_merged(
     spark: SparkSession,
@@ -457,6 +462,7 @@ def test_a_batch_of_files_that_exists_counts_nothing(
     assert run(query, tmp_path / "checkpoint")[0] == counts
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("several", [False, True])
 def test_a_failure_is_counted_by_its_class(
     spark: SparkSession, services: Services, topics: tuple[str, str], tmp_path: Path, several: bool

@@ -85,6 +85,7 @@ def test_readers_see_whole_batches_by_their_partitions_and_each_once(spark: Spar
     assert {str(row["at"]) for row in by_arrow} == {"2024-02-29 12:00:00.123456+00:00"}
 
 
+@pytest.mark.slow
 def test_a_batch_that_fails_half_way_is_not_seen(spark: SparkSession, tmp_path: Path) -> None:
     data, out, checkpoint = tmp_path / "data", tmp_path / "out", tmp_path / "checkpoint"
     for part in range(2):

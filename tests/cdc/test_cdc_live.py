@@ -128,6 +128,7 @@ def log_inserts(cql: Any, name: str, count: int, pace: dt.timedelta, hot: int | 
     return [micros(time) for time in times]
 
 
+@pytest.mark.slow
 def test_a_query_that_lags_takes_its_rows_in_bounded_batches(cql: Any, table: Any, read: Any, tmp_path: Path) -> None:
     name = table("id int PRIMARY KEY, v int")
     log_inserts(cql, name, 400, dt.timedelta(seconds=1))
@@ -139,6 +140,7 @@ def test_a_query_that_lags_takes_its_rows_in_bounded_batches(cql: Any, table: An
     assert len(sizes) <= 9
 
 
+@pytest.mark.slow
 def test_a_large_batch_is_judged_by_some_streams_and_the_heavy_ones(
     cql: Any, table: Any, services: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +160,7 @@ def test_a_large_batch_is_judged_by_some_streams_and_the_heavy_ones(
     assert max(sizes) < 2000 and min(sizes[:-1]) >= 250
 
 
+@pytest.mark.slow
 def test_a_batch_covers_no_more_time_than_it_may(cql: Any, table: Any, read: Any, tmp_path: Path) -> None:
     name = table("id int PRIMARY KEY, v int")
     log_inserts(cql, name, 60, dt.timedelta(minutes=1))
@@ -340,6 +343,7 @@ def test_a_checkpoint_older_than_the_log_is_refused(cql: Any, table: Any, read: 
         run(read(name), Sink(), tmp_path)
 
 
+@pytest.mark.slow
 def test_values_that_nobody_can_read_stop_the_query_or_are_told(
     cql: Any, table: Any, read: Any, services: Any, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -384,6 +388,7 @@ def test_values_that_nobody_can_read_stop_the_query_or_are_told(
         found.collect()
 
 
+@pytest.mark.slow
 def test_changes_from_before_a_key_was_renamed_are_told(cql: Any, table: Any, read: Any, tmp_path: Path) -> None:
     name = table("id int PRIMARY KEY, v int")
     for number in range(5):
@@ -426,6 +431,7 @@ def test_a_table_made_again_is_not_taken_for_the_one_before(cql: Any, table: Any
     assert [row.key.id for row in sink.rows] == [1, 3, 4]
 
 
+@pytest.mark.slow
 def test_a_position_that_is_set_to_a_time_reads_exactly_the_rows_from_then_on(
     cql: Any, table: Any, read: Any, tmp_path: Path
 ) -> None:

@@ -86,6 +86,7 @@ def test_a_restart_repeats_nothing_and_finds_what_came_late(cql: Any, table: Any
     assert sorted(row.key.id for row in [*first.rows, *again, *third.rows]) == list(range(302))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_serves_both_latencies(cql: Any, table: Any, low: Any, read: Any, tmp_path: Path) -> None:
     name = table("id int PRIMARY KEY, v int")
     sinks = [Sink() for _ in range(4)]

@@ -82,6 +82,7 @@ def test_a_refused_reader_is_told_what_is_missing(
     assert not failure.value.retriable
 
 
+@pytest.mark.slow
 def test_a_reader_with_the_rights_it_was_told_to_get_reads(spark: SparkSession, superuser: Any, guarded: str) -> None:
     superuser.execute("GRANT SELECT ON ks.t TO reader")
     superuser.execute("GRANT SELECT ON ks.t_scylla_cdc_log TO reader")

@@ -70,6 +70,7 @@ def test_a_table_of_keys_alone_and_an_empty_one(cql: Any, table: Any, read: Any,
     assert [(row.op, row.key.id, row.after.id, row.written) for row in sink.rows] == [("r", 1, 1, [])]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("images", ["none", "full"])
 def test_a_first_batch_that_is_run_again_shows_no_value_before_an_older_one(
     cql: Any, table: Any, read: Any, tmp_path: Path, images: str
@@ -144,6 +145,7 @@ def replay(rows: list[Row]) -> dict[tuple[int, int | None], dict[str, int | None
     return {key: {c: v for c, v in values.items() if v is not None and c not in "pc"} for key, values in state.items()}
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(("images", "latency"), [("full", "safe"), ("none", "low")])
 def test_a_snapshot_under_writes_leads_to_the_table_as_it_is(
     cql: Any, table: Any, read: Any, tmp_path: Path, images: str, latency: str

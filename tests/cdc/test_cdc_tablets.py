@@ -88,6 +88,7 @@ def _changes(batch: pa.RecordBatch) -> list[tuple[int, int]]:
     return [(row["key"]["id"], row["delta"]["v"]) for row in rows]
 
 
+@pytest.mark.slow
 def test_two_tables_each_with_its_own_streams_through_a_split(cql: Any, services: Any, keyspace: str) -> None:
     """BUG_tablets_two_tables: tables of one keyspace that were created at different times."""
     now = dt.datetime.now(dt.UTC)

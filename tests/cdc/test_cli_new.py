@@ -62,6 +62,7 @@ def test_the_file_is_a_pipeline_that_runs(tmp_path: Path, services: Services, cq
     assert (tmp_path / "orders.py").read_text() == text
 
 
+@pytest.mark.slow
 def test_a_table_without_a_log_is_changed_only_on_request(
     tmp_path: Path, services: Services, cql: Session, tables: str
 ) -> None:
@@ -96,6 +97,7 @@ def test_names_of_cql_become_names_of_python(tmp_path: Path, services: Services,
     assert "def class_(spark):" in text and f"'{tables}.\"Class\"'" in text
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("table", "said"),
     [

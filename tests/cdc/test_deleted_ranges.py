@@ -62,6 +62,7 @@ def condition(drawn: random.Random, columns: list[str], values: list[Any]) -> st
     return equal + drawn.choice([sides[0], sides[1], " AND ".join(sides)])
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(("columns", "order"), ORDERS.values(), ids=ORDERS)
 def test_a_second_table_is_equal(cql: Any, keyspace: str, read: Any, columns: str, order: str, tmp_path: Path) -> None:
     number = list(ORDERS.values()).index((columns, order))

@@ -242,6 +242,7 @@ def test_commands_that_are_refused(secured: Secured, tmp_path: Path, penstock: C
         assert done.code == 1 and "--command-config FILE" in done.err
 
 
+@pytest.mark.slow
 def test_the_console_at_a_kafka_with_tls_and_sasl(
     secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

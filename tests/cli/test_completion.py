@@ -49,6 +49,7 @@ def answers(folder: Path, line: str) -> set[str]:
     return {line.strip() for line in ran.stdout.splitlines()}
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize(
     ("line", "found"),
     [

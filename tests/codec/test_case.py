@@ -42,6 +42,7 @@ def test_each_column_and_field_has_its_own_value(spark: SparkSession) -> None:
     assert [(header.key, bytes(header.value)) for header in rows[0].headers] == [("pk.Id", b"1"), ("pk.id", b"2")]
 
 
+@pytest.mark.slow
 def test_an_update_shows_the_column_that_it_touched(spark: SparkSession) -> None:
     (update,) = values(events(spark, TABLE, ROWS[1:2], images="only-updated"))
     assert update["after"] == ROW | {"U": None, "u": None, "v": None}
@@ -53,6 +54,7 @@ def test_cells_have_their_own_value(spark: SparkSession) -> None:
     assert cells == {"V": {"value": "B"}, "v": None}
 
 
+@pytest.mark.slow
 def test_what_a_statement_wrote_has_its_own_value(spark: SparkSession) -> None:
     place = {name: F.lit(None) for name in ("ttl", "batch_seq_no", "end_of_batch")}
     place |= {"time": F.lit("t"), "stream_id": F.lit(b"s")}

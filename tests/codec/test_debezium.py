@@ -39,6 +39,7 @@ def test_the_key_is_partition_columns_then_clustering_columns_each_by_name(spark
     assert row.key == '{"b":2,"z":1,"a":3}'
 
 
+@pytest.mark.slow
 @given(some.lists(some.text(some.characters(exclude_categories=["Cs"], exclude_characters="\0")), max_size=30))
 @settings(max_examples=5, phases=[Phase.generate])
 @example(["\U0001f600", 'a\U0001f600\U0010ffff\uffff"\\é\n\U00010000', "\ufffd", "\\ud83d", "\u2028\x7f\x1f"])

@@ -45,6 +45,7 @@ def test_exponents_of_decimals_are_bounded(spark: SparkSession) -> None:
     assert row.a is None and row.reason.startswith("a is not a valid double: ")
 
 
+@pytest.mark.slow
 def test_depth_digits_and_length_of_json_are_bounded(spark: SparkSession) -> None:
     values = [b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", b'{"a":' + b"9" * 1_000_000 + b"}", b"[" * 1_000_000]
     for row in read(spark, JsonDecoder(DECIMALS), *values):

@@ -182,6 +182,7 @@ def test_protobuf(
     assert keys == [*[{"id": -1, "at": "é"}] * 4, {"id": -1}]
 
 
+@pytest.mark.slow
 def test_events_of_a_table_with_collections_are_compiled_in_protobuf(spark: SparkSession, registry: str) -> None:
     """One method of a Java class takes 64 KB; beyond that Spark logs 400 lines and goes on uncompiled."""
     sink = kafka.sink(prefix="rich", servers="127.0.0.1:1", format="protobuf", registry=registry)

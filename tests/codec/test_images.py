@@ -55,6 +55,7 @@ def test_without_the_key_in_images_only_touched_columns_are_left(spark: SparkSes
     assert images(spark, images="only-updated", placement=["kafka-key"])[2] == (without_key, without_key)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("mode", ["none", "full", "only-updated"])
 def test_a_row_of_a_snapshot_is_whole_in_every_mode(spark: SparkSession, mode: str) -> None:
     rows = [{"kind": SNAPSHOT, "key": (1,), "after": NEW, "written": []}, CHANGES[0]]

@@ -153,6 +153,7 @@ def latest(registry: str, subject: str) -> str:
         return str(peer.get_latest_version(subject).schema.schema_str)
 
 
+@pytest.mark.slow
 # Shrinking would take minutes of Spark jobs; the failure names the fields instead.
 @settings(max_examples=2, database=None, phases=[Phase.generate])
 @given(values=some.lists(rows, min_size=20, max_size=60))

@@ -30,6 +30,7 @@ def at() -> Iterator[Receiver]:
         yield found
 
 
+@pytest.mark.slow
 def test_each_table_of_a_connector_is_a_job_with_its_topic(
     spark: SparkSession, services: Services, tables: Any, config: dict[str, str], at: Receiver, tmp_path: Path
 ) -> None:

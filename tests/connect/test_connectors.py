@@ -96,6 +96,7 @@ def test_somebody_else_s_client_leads_a_connector_through_its_life(
         connect.get_connector_status(named)
 
 
+@pytest.mark.slow
 def test_positions_are_shown_altered_and_forgotten(
     connect: KafkaConnect, services: Services, cql: Any, tables: Any, config: dict[str, str], named: str
 ) -> None:
@@ -134,6 +135,7 @@ def test_positions_are_shown_altered_and_forgotten(
     until(lambda: len(values(services, topic)) == 4, "all events once more")
 
 
+@pytest.mark.slow
 def test_patterns_and_quoted_names_stand_for_tables(
     connect: KafkaConnect, services: Services, cql: Any, tables: Any, config: dict[str, str], named: str
 ) -> None:
@@ -171,6 +173,7 @@ def test_a_task_that_cannot_go_on_fails_and_starts_again_when_it_can(
     until(lambda: ids(services, connect, named, f"{config['topic.prefix']}.{table}") == {3}, "event of the new table")
 
 
+@pytest.mark.slow
 def test_a_change_that_nobody_can_read_fails_the_task_or_is_left_out(
     connect: KafkaConnect, services: Services, cql: Any, tables: Any, config: dict[str, str], named: str
 ) -> None:
@@ -204,6 +207,7 @@ def test_hidden_secrets_stay_when_what_was_shown_is_sent_back(
     assert worker.get(named).state == "STOPPED"
 
 
+@pytest.mark.slow
 def test_transforms_make_rows_of_events(
     connect: KafkaConnect, services: Services, cql: Any, tables: Any, config: dict[str, str], named: str
 ) -> None:
@@ -263,6 +267,7 @@ def test_rows_from_before_the_log_come_first(
     assert all(0 <= lag < 60_000 for lag in known)
 
 
+@pytest.mark.slow
 def test_topics_are_made_as_their_group_says(
     connect: KafkaConnect, services: Services, cql: Any, tables: Any, config: dict[str, str], named: str
 ) -> None:
@@ -294,6 +299,7 @@ def test_topics_are_made_as_their_group_says(
     assert described == ["delete", "compact"]
 
 
+@pytest.mark.slow
 def test_a_topic_that_is_deleted_is_made_anew_as_its_group_says(
     connect: KafkaConnect, services: Services, cql: Any, tables: Any, config: dict[str, str], named: str
 ) -> None:
@@ -327,6 +333,7 @@ def rows(services: Services, topic: str, partitions: int) -> list[int]:
     return [(value.get("payload") or value)["after"]["id"] for value in values]
 
 
+@pytest.mark.slow
 def test_avro_goes_through_a_registry(
     connect: KafkaConnect, services: Services, registry: str, cql: Any, tables: Any, config: dict[str, str], named: str
 ) -> None:

@@ -108,6 +108,7 @@ def test_a_key_of_value_fields_leaves_tombstones_their_own(spark: SparkSession) 
         assert tombstone.key_schema and tombstone.key_schema["name"] == "p.shop.users.Key"
 
 
+@pytest.mark.slow
 def test_masked_fields_are_empty_or_replaced(spark: SparkSession) -> None:
     fields = "at,b,big,d,id,l,n,s"
     masked, nulls = rows(spark, kafka("MaskField$Value", fields=fields), at=None, l=None)
@@ -149,6 +150,7 @@ def test_casts_to_booleans_and_large_integers(spark: SparkSession) -> None:
     assert (second.value["n"], second.value["s"]) == (2**63 - 1, True)
 
 
+@pytest.mark.slow
 def test_times_become_text_numbers_and_logical_types(spark: SparkSession) -> None:
     def to(field: str, target: str, **options: str) -> dict[str, str]:
         return kafka("TimestampConverter$Value", field=field, target_type=target, **options)
@@ -169,6 +171,7 @@ def test_times_become_text_numbers_and_logical_types(spark: SparkSession) -> Non
     assert first.types["big"] == "org.apache.kafka.connect.data.Date"
 
 
+@pytest.mark.slow
 def test_texts_are_read_as_times(spark: SparkSession) -> None:
     step = kafka("TimestampConverter$Value", field="s", target_type="Timestamp", format="yyyyMMdd HH:mm:ss.SSS")
     time = kafka("TimestampConverter$Value", field="at", target_type="Time")
@@ -249,6 +252,7 @@ def test_records_that_do_not_fit_are_refused_with_the_transform_s_name(spark: Sp
         users(spark, kafka("ExtractField$Key", field="id"), kafka("ExtractField$Key", field="id"))
 
 
+@pytest.mark.slow
 def test_a_value_that_cannot_be_cast_fails_unless_it_was_filtered(spark: SparkSession) -> None:
     cast = kafka("Cast$Value", spec="s:int8")
     with pytest.raises(Exception, match=r"Value \(300\) was out of range for requested data type int8"):

@@ -36,6 +36,7 @@ KEYS = {2: [1, 1], 4: [1, 1, 1, 2], 6: [1, 1, 1, 1, 2, 2]}
 DEAD = [marked(B, "true"), marked(GONE, "true")]
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -56,6 +57,7 @@ def test_deletes_go_as_the_mode_says(spark: SparkSession, options: dict[str, str
     assert live and (live["name"], live["optional"]) == ("p.shop.users.After", False)
 
 
+@pytest.mark.slow
 def test_members_of_the_event_are_added_to_rows_and_headers(spark: SparkSession) -> None:
     records = unwrapped(
         spark,
@@ -111,6 +113,7 @@ LEGACY: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 def test_scylla_s_transform_opens_cells(spark: SparkSession) -> None:
     step = {"type": f"{SCYLLA}ScyllaExtractNewRecordState", "delete.handling.mode": "rewrite"}
     records = sent(spark, USERS, LEGACY, config_of(step), format="legacy")

@@ -124,6 +124,7 @@ def test_only_the_word_true_is_true(spark: SparkSession) -> None:
     assert [record.value["c0"] for record in records] == [True, False, False, False, False]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(("text", "kind"), [(" 7", "int16"), ("nan", "float64")])
 def test_a_string_that_is_not_a_number_of_java_stops_the_query(spark: SparkSession, text: str, kind: str) -> None:
     with pytest.raises(Exception, match=rf"Value \({text}\) was out of range for requested data type"):
@@ -135,6 +136,7 @@ def test_strings_are_numbers_as_java_writes_them(spark: SparkSession) -> None:
     assert [record.value["c0"] for record in records] == ["NaN", "-Infinity", 1000.0, 0.5]
 
 
+@pytest.mark.slow
 def test_times_are_converted_between_all_their_forms(spark: SparkSession) -> None:
     def to(field: str, target: str, **options: str) -> dict[str, str]:
         return kafka("TimestampConverter$Value", field=field, target_type=target, **options)
@@ -221,6 +223,7 @@ def test_nested_structs_are_flattened_with_null_below_null(spark: SparkSession) 
     assert list(first.types) == ["home.city", "home.zip", "id", "name", "raw", "tags"]
 
 
+@pytest.mark.slow
 def test_values_of_all_kinds_become_headers_and_keys(spark: SparkSession) -> None:
     first, second = sent(
         spark,
@@ -258,6 +261,7 @@ def test_values_of_all_kinds_become_headers_and_keys(spark: SparkSession) -> Non
     assert list(first.types) == ["name", "id"]
 
 
+@pytest.mark.slow
 def test_all_headers_of_a_name_are_dropped_and_predicates_see_what_is_left(spark: SparkSession) -> None:
     has = {"type": f"{KAFKA}predicates.HasHeaderKey", "name": "h"}
     insert, delete, tombstone = sent(
@@ -308,6 +312,7 @@ def test_fields_are_kept_renamed_and_inserted_by_name(spark: SparkSession) -> No
     assert record.types == {"a.b": "int32", "p": "int32", "n": "org.apache.kafka.connect.data.Timestamp"}
 
 
+@pytest.mark.slow
 def test_paths_lead_through_quoted_names_and_null_structs(spark: SparkSession) -> None:
     step = kafka("HoistField$Value", field="a.b`c")
     path = kafka("ExtractField$Value", field="`a.b`c`.home.city", field_syntax_version="v2")
@@ -315,6 +320,7 @@ def test_paths_lead_through_quoted_names_and_null_structs(spark: SparkSession) -
     assert [record.value for record in records] == [{"city": "Rom"}, None]
 
 
+@pytest.mark.slow
 def test_masks_are_replaced_with_values_of_the_field_s_type(spark: SparkSession) -> None:
     table = Table({"d": "double", "id": "int", "s": "text", "t": "tinyint"}, ["id"])
     change = {"kind": INSERT, "key": (1,), "after": (1.5, 1, "secret", 1)}
@@ -364,6 +370,7 @@ def test_a_row_without_the_topic_s_name_stays_in_its_topic(spark: SparkSession) 
     ]
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize(
     ("step", "said"),
     [

@@ -78,6 +78,7 @@ def test_a_worker_without_connectors_is_ready(running: Running) -> None:
     assert (status["kind"], status["state"], status["connectors"]) == ("connect", "running", [])
 
 
+@pytest.mark.slow
 def test_a_task_says_what_it_waits_for_and_runs_when_its_idle_table_was_asked(
     running: Running, tables: Any, config: dict[str, str]
 ) -> None:
@@ -142,6 +143,7 @@ def _with_trace(running: Running) -> dict[str, Any] | None:
     return task if task.get("trace") else None
 
 
+@pytest.mark.slow
 def test_promtool_has_nothing_to_say_about_a_scrape_of_the_worker(
     running: Running, cql: Any, tables: Any, config: dict[str, str]
 ) -> None:

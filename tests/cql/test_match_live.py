@@ -99,6 +99,7 @@ def test_every_cell_has_a_time_to_live(empty: IdStore, cql: Any) -> None:
         assert left and all(3500 < seconds <= 3600 for seconds in left)
 
 
+@pytest.mark.slow
 def test_a_hub_does_not_make_a_large_partition(empty: IdStore, cql: Any) -> None:
     count = 5000
     for start in range(0, count, 1000):
@@ -120,6 +121,7 @@ def test_a_hub_does_not_make_a_large_partition(empty: IdStore, cql: Any) -> None
         assert sum(map(len, ids.values())) == HUB
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(("left", "rewritten"), [(0.95, False), (0.85, True)])
 def test_what_is_seen_again_and_again_stays_listed(
     empty: IdStore, cql: Any, monkeypatch: pytest.MonkeyPatch, left: float, rewritten: bool

@@ -17,6 +17,7 @@ from penstock.local.services import Services
 EXAMPLE = Path(__file__).parents[2] / "examples/04_persons.py"
 
 
+@pytest.mark.slow
 def test_visits_get_their_persons(
     spark: SparkSession, services: Services, cql: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,7 @@ def typed_values(draw: st.DrawFn) -> tuple[CqlType, list[Any]]:
     return kind, draw(st.lists(st.none() | values(kind), min_size=2, max_size=6))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 @given(typed_values())
 def test_values_of_any_type_arrive_whole(case: tuple[CqlType, list[Any]]) -> None:

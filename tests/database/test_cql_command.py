@@ -57,6 +57,7 @@ def test_json_has_an_object_per_row(services: Services, table: str) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_file_is_executed_up_to_its_first_error(services: Services, table: str, tmp_path: Path) -> None:
     file = tmp_path / "some.cql"
     file.write_text(

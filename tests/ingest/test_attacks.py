@@ -119,6 +119,7 @@ def test_a_head_without_an_end_takes_no_memory(target: Server, start: bytes, pie
     assert pulse.slowest() < SLOWEST
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("path", "lines", "status"),
     [
@@ -167,6 +168,7 @@ def test_what_is_announced_and_does_not_come_takes_nothing_from_others(target: S
     assert pulse.slowest() < SLOWEST
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("after", [b"\r\n", b"", b"G"])
 def test_a_connection_ends_though_line_ends_come_after_the_answer(target: Server, after: bytes) -> None:
     with connected(target.url) as made:
@@ -193,6 +195,7 @@ def test_a_body_that_drips_ends_in_time(target: Server) -> None:
     assert answered.startswith(b"HTTP/1.1 408 ")
 
 
+@pytest.mark.slow
 def test_answers_that_nobody_reads_end_the_connection(target: Server) -> None:
     """Fifteen such connections kept 9 MB each, for ever."""
     pid = target.process.pid

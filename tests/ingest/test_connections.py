@@ -53,6 +53,7 @@ def events(mark: str, count: int) -> bytes:
     return b"\n".join(b'{"of":"%b"}' % mark.encode() for _ in range(count))
 
 
+@pytest.mark.slow
 def test_requests_that_follow_at_once_are_answered_in_their_order(site: Site, mark: str) -> None:
     with connection(site) as made:
         made.sendall(b"".join(request(site, events(mark, count)) for count in (1, 2, 3)) + request(site, b"nonsense"))
@@ -127,6 +128,7 @@ def test_who_offers_another_protocol_is_answered_in_this_one(site: Site, mark: s
     assert len([value for value in site.stored(site.raw) if mark.encode() in value]) == 11
 
 
+@pytest.mark.slow
 def test_javas_client_sends_events_with_its_defaults(site: Site, mark: str) -> None:
     """It offers HTTP/2 with each request."""
     launcher = java.find().bin

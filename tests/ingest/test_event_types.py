@@ -163,6 +163,7 @@ def verdict(read: Any, body: bytes, lines: bool, key: bytes | None) -> object:
     return found.values.listed(), found.key_texts().listed(), found.size, problems
 
 
+@pytest.mark.slow
 @settings(max_examples=1500)
 @given(bodies(), st.sampled_from(sorted(READINGS)), st.sampled_from([None, None, b"key"]))
 def test_a_type_says_what_decoding_says(made: tuple[bytes, bool], name: str, key: bytes | None) -> None:

@@ -39,6 +39,7 @@ def test_callers_need_the_certificate_that_the_file_names(services: Services, tm
             assert server.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_caller_whose_handshake_ends_while_the_server_stops_does_not_keep_it(
     services: Services, tmp_path: Path
 ) -> None:

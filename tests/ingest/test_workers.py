@@ -102,6 +102,7 @@ def test_sigterm_answers_what_is_under_way(services: Services, topic: str, tmp_p
     assert server.errors.read_text() == ""
 
 
+@pytest.mark.slow
 def test_a_scrape_has_the_counts_of_all_workers_and_those_that_died(
     services: Services, topic: str, tmp_path: Path
 ) -> None:
@@ -167,6 +168,7 @@ def test_what_dead_workers_left_in_spools_is_taken_over(services: Services, topi
     assert sum(file.stat().st_size for file in (spool / "worker-2").glob("*.spool")) == 0
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_start_ends_the_server(services: Services, topic: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "penstock", "ingest", "--listen", "127.0.0.1:0", "--workers", str(WORKERS)]
     command += ["--servers", services.kafka, "--topics", topic, "--spool", str(tmp_path)]
@@ -221,6 +223,7 @@ def test_reports_are_added_and_a_dead_one_keeps_its_counts_only() -> None:
     assert sorted(values(report(1, 2, 3).left(), report(10, 20, 30))) == [11, 20, 33]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("place", [False, True], ids=["events", "place"])
 def test_a_damaged_spool_ends_the_start_with_one_line(

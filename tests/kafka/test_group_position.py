@@ -108,6 +108,7 @@ def test_a_running_query_shows_no_lag_when_it_has_read_all(
         query.stop()
 
 
+@pytest.mark.slow
 def test_a_query_that_writes_exactly_once_has_its_position_and_its_markers_in_groups_of_their_own(
     spark: SparkSession, services: Services, topic: str, group: str, tmp_path: Path
 ) -> None:

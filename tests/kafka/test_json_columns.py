@@ -117,6 +117,7 @@ def same(ours: Any, theirs: Any) -> bool:
     return bool(ours == theirs)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("epoch", EPOCHS)
 def test_what_is_read_is_what_spark_reads(spark: SparkSession, epoch: Epoch) -> None:
     draw = random.Random(20_240_229)

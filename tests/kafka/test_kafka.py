@@ -140,6 +140,7 @@ def consume(services: Services, topic: str) -> dict[bytes, list[int]]:
     return found
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("sinks", [1, 2])
 def test_every_sink_gets_every_row_in_order(
     spark: SparkSession, services: Services, tmp_path: Path, sinks: int

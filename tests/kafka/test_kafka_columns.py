@@ -84,6 +84,7 @@ def test_topics_and_headers_of_each_row_are_beside_the_value(spark: SparkSession
     assert row.topic == "t-a"
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("format", ["json", "avro", "protobuf", "json-schema", "csv"])
 def test_every_format_takes_a_frame_and_its_reader_gets_the_rows(
     spark: SparkSession, services: Services, registry: str, tmp_path: Path, topic: str, format: Format

@@ -83,6 +83,7 @@ BAD = {
 REASONS = {"not_json": 3, "wrong_type": 1, "missing_field": 1, "wrong_time": 2, "not_utf8": 1, "no_value": 1}
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("client", ["penstock", "spark"])
 def test_bad_records_stay_with_their_problem_and_go_to_a_topic_as_they_came(
     spark: SparkSession, services: Services, tmp_path: Path, client: Client
@@ -130,6 +131,7 @@ HOUR = 3_600
 SECONDS = [0, -1, 1, 978_307_200, 32_503_680_000, 62_135_596_800, 62_135_596_801, -62_135_596_801, 1 << 62, -(1 << 63)]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("at", "unit"),
     [
@@ -172,6 +174,7 @@ def test_both_clients_find_the_same_problems_with_the_same_bytes(
     assert any(one["value"] and one["headers"] for one in problems)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("client", ["penstock", "spark"])
 def test_what_our_sink_writes_is_read_with_its_own_types(
     spark: SparkSession, services: Services, client: Client
@@ -261,6 +264,7 @@ def test_avro_of_all_versions_of_a_subject_comes_in_the_newest(
     ]
 
 
+@pytest.mark.slow
 def test_protobuf_of_all_versions_of_a_subject_comes_in_the_newest(
     spark: SparkSession, services: Services, registry: str
 ) -> None:

@@ -126,6 +126,7 @@ def test_each_record_comes_once_in_order_though_batches_are_bounded_and_the_topi
     assert {p: chosen.values(p) for p in chosen.came} == {0: [908, 909], 2: list(range(7))}
 
 
+@pytest.mark.slow
 def test_records_that_retention_deleted_are_missed_or_passed_over(
     spark: SparkSession, services: Services, tmp_path: Path
 ) -> None:
@@ -214,6 +215,7 @@ def test_a_topic_that_is_not_there_is_told(spark: SparkSession, services: Servic
         kafka.read(spark, "t", servers="x", schema="v int", name="t")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_before_gets_the_id_of_its_topic(
     spark: SparkSession, services: Services, tmp_path: Path
 ) -> None:
@@ -232,6 +234,7 @@ def test_a_checkpoint_of_before_gets_the_id_of_its_topic(
         assert sink.values(0) == list(range(12))
 
 
+@pytest.mark.slow
 def test_a_position_that_is_set_to_a_time_reads_exactly_the_records_from_then_on(
     spark: SparkSession, services: Services, tmp_path: Path
 ) -> None:

@@ -111,6 +111,7 @@ def test_a_batch_that_is_run_again(
     assert set(found.values()) == ({1} if delivery == "exactly-once" else {1, 2})
 
 
+@pytest.mark.slow
 def test_a_batch_of_more_tasks_than_the_broker_keeps_offsets_for(
     spark: SparkSession, services: Services, topic: str, tmp_path: Path
 ) -> None:
@@ -164,6 +165,7 @@ def committed(spark: SparkSession, services: Services, group: str) -> tuple[int,
     return found.offset(), found.metadata()
 
 
+@pytest.mark.slow
 def test_the_marker_of_each_batch_has_its_own_offsets(
     spark: SparkSession, services: Services, topic: str, tmp_path: Path
 ) -> None:
@@ -181,6 +183,7 @@ def test_the_marker_of_each_batch_has_its_own_offsets(
     assert marker == Marker.for_batch(Batch(query, number, *offsets)).text()
 
 
+@pytest.mark.slow
 def test_a_task_that_outlives_its_query_takes_no_offsets_of_a_restored_checkpoint(
     spark: SparkSession, services: Services, topic: str, tmp_path: Path
 ) -> None:

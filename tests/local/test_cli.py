@@ -26,6 +26,7 @@ def test_help_names_every_command() -> None:
     assert all(re.search(rf"(?m)^    {name}\s", answer.stdout) for name in COMMANDS)
 
 
+@pytest.mark.slow_after(6)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help(name: str) -> None:
     answer = penstock(name, "--help")
@@ -93,6 +94,7 @@ def test_compile_takes_the_names_of_parts(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().err.startswith("penstock: there is nothing to compile for table. Next: use kafka-client")
 
 
+@pytest.mark.slow
 def test_compile_leaves_no_file_of_loops_out() -> None:
     code = """
 import sys

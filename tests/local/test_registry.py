@@ -31,6 +31,7 @@ def listening(pid: int) -> set[str]:
     return {line[1].split(":")[0] for line in lines if line[3] == "0A" and line[9] in inodes}
 
 
+@pytest.mark.slow
 def test_it_starts_when_asked_for_on_loopback_alone_and_keeps_its_schemas(tmp_path: Path) -> None:
     command = [*PENSTOCK, "up", "--root", str(tmp_path), "--only", "registry"]
     try:

@@ -57,6 +57,7 @@ def kafka_status(root: Path) -> services.Status:
     return next(status for status in services.status(root) if status.name == "kafka")
 
 
+@pytest.mark.slow
 def test_up_again_changes_nothing(broker: Path) -> None:
     before = recorded(broker)
     said: list[str] = []
@@ -188,6 +189,7 @@ def test_both_start_within_their_memory_and_only_the_killed_one_again(root: Path
     assert [status.state for status in services.status(root)] == ["stopped", "stopped"]
 
 
+@pytest.mark.slow
 def test_the_broker_formats_an_empty_folder_only(broker: Path) -> None:
     identity = (broker / "kafka/data/meta.properties").read_text()
     services.down(broker)

@@ -44,6 +44,7 @@ def _ticks(uuid: str) -> int:
     return int(high[1:] + mid + low, 16)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", PEERS)
 def test_a_client_makes_and_reads_the_log_that_the_python_driver_does(name: str, services: Services, cql: Any) -> None:
     with new_keyspace(cql, "drivers") as keyspace:

@@ -136,6 +136,7 @@ def codes(postgres: str) -> Iterator[None]:
     execute(postgres, "DROP DOMAIN inner_code", "DROP DOMAIN code")
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.usefixtures("codes")
 @pytest.mark.parametrize(
     "kind", ["varchar(3)", "char(3)", "bit(3)", "varbit(3)", "varchar(3)[]", "code", "inner_code", "code[]"]
@@ -225,6 +226,7 @@ def test_without_a_version_the_last_row_of_a_key_counts(spark: SparkSession, pos
         assert query(postgres, f"SELECT id, length(s) FROM {table} ORDER BY id") == [(0, 27), (1, 28), (2, 29)]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("kind", "first", "second"),
     [

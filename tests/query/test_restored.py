@@ -115,6 +115,7 @@ def pipeline(kind: str, spark: SparkSession, request: pytest.FixtureRequest, fol
             yield Pipeline(spark, folder, start, lambda: of_topic(servers, topic))
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("kind", ["kafka", "penstock-kafka", "postgres", "files"])
 def test_a_sink_that_is_ahead_of_the_checkpoint_stops_the_query(
     spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path, kind: str
@@ -171,6 +172,7 @@ def test_a_batch_that_comes_again_in_other_tasks_stops_the_query(
         assert made.written() == Counter(range(200))
 
 
+@pytest.mark.slow
 def test_a_batch_of_changes_comes_again_in_the_same_tasks_with_more_cores(
     spark: SparkSession, services: Services, cql: Any, tmp_path: Path
 ) -> None:
@@ -194,6 +196,7 @@ def test_a_batch_of_changes_comes_again_in_the_same_tasks_with_more_cores(
             forget_last_commit(tmp_path / "checkpoint")
 
 
+@pytest.mark.slow
 def test_a_database_that_is_older_than_the_checkpoint_stops_the_query(
     spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -227,6 +230,7 @@ def forget_offsets(kind: str, request: pytest.FixtureRequest, made: Pipeline, ba
         consumer.close()
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("kind", ["kafka", "postgres", "files"])
 def test_markers_of_the_build_before_are_read(
     spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path, kind: str

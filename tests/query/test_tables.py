@@ -88,6 +88,7 @@ def test_rows_replace_each_other_and_a_repeated_batch_changes_nothing(
         assert len(list(messages(services.kafka, topic, 2))) == 6, "two rows of a batch, one of them written again"
 
 
+@pytest.mark.slow
 def test_totals_of_a_table_keep_their_version(
     spark: SparkSession, services: Services, cql: Session, keyspace: str, tmp_path: Path
 ) -> None:

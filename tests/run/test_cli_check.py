@@ -91,6 +91,7 @@ def test_each_query_is_an_object(tmp_path: Path, services: Services) -> None:
     assert told[0]["columns"] == {"value": "string"}
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("name", "said"),
     [

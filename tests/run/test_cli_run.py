@@ -166,6 +166,7 @@ def test_a_file_may_use_spark_at_its_top(runs: Runs, monkeypatch: pytest.MonkeyP
     assert group(process.pid) == []
 
 
+@pytest.mark.slow
 def test_a_file_that_uses_spark_at_its_top_asks_for_the_cores_of_real_time_mode(runs: Runs) -> None:
     process = runs.start(file=AT_THE_TOP, name="soon")
     _, said = process.communicate(timeout=PATIENCE)

@@ -7,6 +7,7 @@ import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 from shuffles import one_partition
 
@@ -24,6 +25,7 @@ def arrive(folder: Path, name: str, person: str) -> None:
     (folder / name).write_text(json.dumps(event))
 
 
+@pytest.mark.slow
 def test_a_query_with_timers_ends_when_what_was_there_is_done(spark: SparkSession, tmp_path: Path) -> None:
     arriving, out = tmp_path / "in", tmp_path / "out"
     arriving.mkdir()

@@ -194,6 +194,7 @@ def test_a_bad_record_is_a_dead_letter_at_once(spark: SparkSession, topics: Topi
     assert set(stored(topics.servers, topics.dead, 1)[0]) == {b"no json"}
 
 
+@pytest.mark.slow
 def test_a_frame_of_columns_leaves_with_its_key_at_once(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     def build(spark: SparkSession) -> Query:
         rows = topics.read(spark).where("problem IS NULL").select("id", "user")
@@ -303,6 +304,7 @@ UNFIT: dict[str, tuple[Callable[[SparkSession, Topics], DataFrame], str]] = {
 }
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", UNFIT)
 def test_functions_say_what_they_need(spark: SparkSession, topics: Topics, name: str) -> None:
     make, said = UNFIT[name]
@@ -310,6 +312,7 @@ def test_functions_say_what_they_need(spark: SparkSession, topics: Topics, name:
         topics.pipeline(lambda spark: topics.to_topic(make(spark, topics))).queries(spark)
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_does_not_fit_is_refused_when_the_pipeline_is_built(
     spark: SparkSession, topics: Topics, name: str
@@ -520,6 +523,7 @@ def test_a_join_with_a_frame_that_is_not_a_stream(spark: SparkSession, topics: T
     assert found == [{"id": n, "name": f"n{n}"} if n < 10 else {"id": n} for n in range(12)]
 
 
+@pytest.mark.slow
 def test_what_spark_alone_refuses_ends_the_run_with_its_words(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:

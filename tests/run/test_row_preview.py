@@ -79,18 +79,21 @@ def test_it_shows_the_first_records_of_a_topic(clicks: DataFrame) -> None:
     assert list(found.index) == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_it_shows_all_if_there_is_less(clicks: DataFrame) -> None:
     found = ps.preview(clicks, rows=100)
     assert len(found) == 13
     assert found["problem"][12]["reason"].startswith("not a JSON object")
 
 
+@pytest.mark.slow
 def test_no_rows_have_columns_too(clicks: DataFrame) -> None:
     found = ps.preview(clicks.select("user", "ts").where("user = 'nobody'"))
     assert found.empty
     assert list(found.columns) == ["user", "ts"]
 
 
+@pytest.mark.slow
 def test_it_reads_no_further_than_it_needs(spark: SparkSession, services: Services, topic: str, tmp_path: Path) -> None:
     send(services, topic, ['{"id": 1}'] * 200_000)
     log = tmp_path / "read"
@@ -131,6 +134,7 @@ def test_windows_are_shown_when_they_end(clicks: DataFrame) -> None:
     assert list(ps.preview(per_minute(clicks), rows=1, timeout="5 minutes")["window_start"].dt.minute) == [0]
 
 
+@pytest.mark.slow
 def test_revisions_of_a_table(spark: SparkSession, services: Services, topic: str) -> None:
     send(services, topic, ['{"id": 1, "name": "a"}', '{"id": 1, "name": "b"}'])
     rows = kafka.read(spark, topic, servers=services.kafka, schema="id int, name string", name="users")
@@ -170,6 +174,7 @@ def test_errors_of_a_source_keep_their_words(spark: SparkSession, services: Serv
         ps.preview(frame)
 
 
+@pytest.mark.slow
 def test_it_ends_after_the_timeout(clicks: DataFrame, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="penstock"):
         began = time.monotonic()
@@ -179,6 +184,7 @@ def test_it_ends_after_the_timeout(clicks: DataFrame, tmp_path: Path, caplog: py
     assert "0 of 10 rows within 2 s" in caplog.text
 
 
+@pytest.mark.slow
 def test_it_ends_with_ctrl_c(clicks: DataFrame, tmp_path: Path) -> None:
     started = tmp_path / "started"
 

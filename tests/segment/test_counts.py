@@ -128,6 +128,7 @@ def test_a_count_tells_whether_its_time_is_still_kept(
     assert found.complete is complete
 
 
+@pytest.mark.slow
 def test_a_day_of_minutes_takes_few_rows(services: Services, keyspace: str, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
     real = Counts._read

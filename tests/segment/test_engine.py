@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from datetime import timedelta as td
 
+import pytest
 import segment_model
 from hypothesis import HealthCheck, given, settings, strategies as st
 from pyspark import cloudpickle
@@ -113,6 +114,7 @@ def in_order(batches: list[tuple[list[Event], int]]) -> list[tuple[list[Event], 
     return made
 
 
+@pytest.mark.slow
 @relaxed
 @given(
     rules_of(counts | totals | latests | chains | absences, st.booleans()),

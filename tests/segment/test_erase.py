@@ -40,6 +40,7 @@ def persons(cql: Session, keyspace: str, table: str) -> set[tuple[str, str]]:
     return {tuple(row) for row in cql.execute(f"SELECT segment, person FROM {keyspace}.{table}")}
 
 
+@pytest.mark.slow
 def test_a_person_is_taken_out_of_all_segments_and_destinations(
     services: Services, cql: Session, keyspace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

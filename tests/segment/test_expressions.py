@@ -71,6 +71,7 @@ def expressions(draw: st.DrawFn, depth: int = 3) -> tuple[str, str]:
     return union(depth)
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(expressions(), st.lists(st.frozensets(st.integers(0, 30)), min_size=len(NAMES), max_size=len(NAMES)))
 def test_an_expression_means_what_it_means_for_sets(given: tuple[str, str], some: list[frozenset[int]]) -> None:

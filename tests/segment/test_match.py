@@ -173,6 +173,7 @@ def test_a_file_that_spark_refuses_leaves_the_rules_as_they_are(
     assert "the rules stay as they are: 'utf-8'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_person_that_no_table_can_hold_stops_nobody(spark: SparkSession, tmp_path: Path) -> None:
     made = rows(0)[:20]
     put(tmp_path / "in", "a", [*made, *({**row, "person": "p" * 70_000} for row in made[:3])])
@@ -184,6 +185,7 @@ def test_a_person_that_no_table_can_hold_stops_nobody(spark: SparkSession, tmp_p
     assert persons and persons <= {str(row["person"]) for row in made} - {str(made[0]["person"])}
 
 
+@pytest.mark.slow
 def test_time_passes_without_events(spark: SparkSession, tmp_path: Path) -> None:
     now = int(datetime.now(UTC).timestamp() * 1000)
     put(

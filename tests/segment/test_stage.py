@@ -53,6 +53,7 @@ def packed(made: RulePlan, some: list[dict[str, object]]) -> list[Row]:
     return [Row(events=touches(made, [modelled(row) for row in half]).pack()) for half in (some[:9], some[9:]) if half]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("reach", [0, 2, 100])
 def test_workers_come_fall_behind_and_go(monkeypatch: pytest.MonkeyPatch, reach: int) -> None:
     monkeypatch.setattr(processor, "LOG_ENTRIES", 7)

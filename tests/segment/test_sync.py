@@ -84,6 +84,7 @@ def test_members_reach_a_destination_whole_and_then_as_changes(
         assert kept and all(row[0] for row in kept), f"{table} has rows without a time to live"
 
 
+@pytest.mark.slow
 def test_a_segment_that_nobody_is_in_is_refused_with_the_names_that_are_near(
     services: Services, cql: Session, keyspace: str, topic: str
 ) -> None:
@@ -118,6 +119,7 @@ def test_a_segment_whose_members_are_gone_before_its_first_delivery_is_known_by_
         segment.sync("gome", mode="full", **places)
 
 
+@pytest.mark.slow
 def test_a_member_whose_time_is_over_is_none_though_its_row_is_there(
     services: Services, cql: Session, keyspace: str, topic: str
 ) -> None:

@@ -54,6 +54,7 @@ def predicates(draw: random.Random) -> list[str]:
     return list(dict.fromkeys([*PARTS, *some, *either]))
 
 
+@pytest.mark.slow
 def test_the_bits_are_those_of_spark(spark: SparkSession) -> None:
     draw = random.Random(11)
     frame, texts = spark.createDataFrame(rows(draw), SCHEMA), predicates(draw)

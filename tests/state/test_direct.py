@@ -179,6 +179,7 @@ NAMES = [
 ]
 
 
+@pytest.mark.slow_after(14)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_scan_without_spark_is_that_of_spark(spark: SparkSession, checkpoints: Path, name: str) -> None:
     found = Direct(checkpoints, pytest.fail).scan(name)
@@ -192,6 +193,7 @@ def test_all_states_are_compared(checkpoints: Path) -> None:
     assert {one.name for one in stores(checkpoints)} == {find(checkpoints, name).name for name in NAMES}
 
 
+@pytest.mark.slow_after(6)
 @pytest.mark.parametrize(
     ("name", "key"),
     [
@@ -221,6 +223,7 @@ def test_a_key_without_spark_has_the_rows_of_spark(spark: SparkSession, checkpoi
     assert told(found) == told(Checkpoints(checkpoints, lambda: spark).get(f"rocksdb/{name}", key))
 
 
+@pytest.mark.slow
 def test_of_a_whole_key_only_its_partition_is_read(checkpoints: Path, tmp_path: Path) -> None:
     for user in ("ann", "é☃", "u0", "u1", "u2"):
         folder = tmp_path / user

@@ -113,6 +113,7 @@ def test_each_stage_stands_under_its_name_and_is_fresh(states: Checkpoints) -> N
     assert answer["batch"] == told["shop/minutes"]["batch"] == 0 and 0 <= answer["age_seconds"] < 600
 
 
+@pytest.mark.slow
 def test_windows_are_shown_as_those_of_spark(states: Checkpoints) -> None:
     rows = states.get("shop/minutes", "u1").rows
     windows = {row["key"]["window"]["start"]: row["value"] for row in rows}
@@ -142,6 +143,7 @@ def test_tables_and_joins_are_shown_by_their_keys(states: Checkpoints) -> None:
         states.get("shop/both", '{"user": "u1"}')
 
 
+@pytest.mark.slow
 def test_segments_are_shown_by_person(states: Checkpoints) -> None:
     members = {row["key"]["segment"]: row["value"] for row in states.get("shop/members", "u1").rows}
     assert members["big"]["until"].startswith("2024-03-01") and members["big"]["last"] == "2024-02-29T12:00:30.000Z"
@@ -151,6 +153,7 @@ def test_segments_are_shown_by_person(states: Checkpoints) -> None:
     assert len(states.scan("shop/members", "value.until IS NOT NULL").rows) == 2
 
 
+@pytest.mark.slow
 def test_of_one_key_only_its_bucket_is_unpacked(spark: SparkSession, states: Checkpoints) -> None:
     for name, wanted in (("shop/groups_rows", {"id": 9}), ("shop/members", {"person": "u9"})):
         store = find(states.folder, name)

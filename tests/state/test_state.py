@@ -99,6 +99,7 @@ def states(spark: SparkSession, checkpoints: Path) -> Checkpoints:
     return Checkpoints(checkpoints, lambda: spark)
 
 
+@pytest.mark.slow
 def test_every_state_has_a_name_and_is_fresh(checkpoints: Path, states: Checkpoints) -> None:
     assert [store.name for store in stores(checkpoints)] == [
         "seen/brief",
@@ -120,6 +121,7 @@ def test_windows_of_a_key_while_the_query_runs(states: Checkpoints) -> None:
     assert [row["value"]["count"] for row in one.rows] == [1]
 
 
+@pytest.mark.slow
 def test_scans_with_a_condition_and_a_limit(states: Checkpoints) -> None:
     found = states.scan("visits/windows", "key.user = 'ann' AND value.count > 1")
     assert [row["value"]["count"] for row in found.rows] == [2] and not found.more
@@ -148,6 +150,7 @@ def test_the_partition_of_a_key_is_that_of_sparks_shuffle(spark: SparkSession) -
             assert partition(spark, values, 5) == row.place
 
 
+@pytest.mark.slow
 def test_of_a_whole_key_only_its_partition_is_read(spark: SparkSession, states: Checkpoints) -> None:
     assert next(one for one in stores(states.folder) if one.name == "seen/count").partitions > 1
     for name, key in (("seen/count", "ann"), ("seen/places", "bob"), ("seen/brief", "bob")):
@@ -230,6 +233,7 @@ def test_state_over_http(states: Checkpoints) -> None:
             server.close()
 
 
+@pytest.mark.slow
 def test_state_in_postgres(spark: SparkSession, postgres: str) -> None:
     with new_table(postgres, '"user" text, day date, n bigserial, PRIMARY KEY ("user", day)') as table:
         sink = pg.sink(table, url=postgres, key=["user", "day"])

@@ -17,6 +17,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples/03_counts_per_minute.py"
 TOPICS = ["clicks", "minutes", "clicks.dead"]
 
 
+@pytest.mark.slow
 def test_clicks_are_counted_by_the_minute(
     spark: SparkSession, services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -146,6 +146,7 @@ def per_minute(frame: DataFrame, name: str, at: str = "timestamp") -> DataFrame:
     return window.tumbling(frame, "1 minute", at=at, key="value", name=name, n="count(*)")
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "between",
     [

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
 from drawn import same
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
@@ -74,6 +75,7 @@ def test_windows_and_totals_go_on_after_a_restart(spark: SparkSession, tmp_path:
     )
 
 
+@pytest.mark.slow
 def test_two_windows_of_the_same_rows_both_end(spark: SparkSession, tmp_path: Path) -> None:
     """With one shuffle for both, the second had no watermark: it gave no row, ever."""
     source = tmp_path / "in"

@@ -265,6 +265,7 @@ def names(replica: Replica, *persons: str) -> list[str | None]:
     return found
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("memory", [1 << 30, 1], ids=["memory", "disk"])
 def test_a_replica_follows_a_table_with_a_change_log(
     services: Services, cql: Session, logged: str, memory: int, tmp_path: Path

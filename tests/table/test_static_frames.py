@@ -116,6 +116,7 @@ def seconds(rows: list[Row]) -> list[Row]:
     return [row | {name: row[f"window_{name}"][14:19] for name in ("start", "end")} for row in rows]
 
 
+@pytest.mark.slow
 def test_tumbling_windows_of_a_frame_are_final_and_have_all_aggregates(results: dict[str, list[Row]]) -> None:
     rows = seconds(results["tumbling"])
     assert all(row["final"] and not row["late"] for row in rows)

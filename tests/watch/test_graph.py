@@ -102,6 +102,7 @@ EXAMPLES = {
 }
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.usefixtures("tables", "servers")
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_the_graph_of_an_example(example: str, spark: SparkSession, services: Services) -> None:

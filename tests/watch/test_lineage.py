@@ -164,6 +164,7 @@ def test_without_a_url_nothing_is_made() -> None:
         assert threading.active_count() == before
 
 
+@pytest.mark.slow
 def test_a_real_pipeline_tells_its_tables_and_topics(
     spark: SparkSession, services: Services, cql: Session, at: Receiver, tmp_path: Path
 ) -> None:

@@ -133,6 +133,7 @@ def test_tables_of_a_database_take_no_late_results(
         ps.write(rows.drop("late"), ps.postgres.sink(table, url=postgres))
 
 
+@pytest.mark.slow
 def test_clicks_after_the_total_are_added_and_replace_nothing(
     spark: SparkSession, postgres: str, tmp_path: Path
 ) -> None:

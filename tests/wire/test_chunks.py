@@ -110,6 +110,7 @@ def bomb(codec: str, count: int) -> bytes:
     return bytes(made)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
 def test_a_small_batch_takes_no_gigabytes(codec: str, tmp_path: Path) -> None:
     files = [tmp_path / "small", tmp_path / "large"]

@@ -218,6 +218,7 @@ def resident() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_when_the_broker_is_slow(services: Services, topic: str) -> None:
     handed = ahead = grown = 0
 

@@ -60,6 +60,7 @@ async def transact(one: Producer, topic: str, value: bytes) -> None:
         await transaction.add_offsets("group-" + topic, {(topic, 0): Committed(1)})
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("api", STEPS, ids=lambda api: api.name)
 def test_each_step_is_tried_again_after_each_code_that_may_pass(services: Services, topic: str, api: Api) -> None:
     async def work() -> None:

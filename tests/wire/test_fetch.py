@@ -107,6 +107,7 @@ def assert_whole(found: Found, count: int) -> None:
         assert offsets(found, p) == list(range(len(found[p])))
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_reads_what_librdkafka_writes(services: Services, topic: str, codec: str) -> None:
     write(services, topic, 5_000, **{"compression.type": codec})
@@ -292,6 +293,7 @@ def fetches(proxy: FaultProxy) -> asyncio.Event:
     return asked
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_connections_cut_anywhere_lose_and_repeat_nothing(services: Services, topic: str, seed: int) -> None:
     write(services, topic, 9_000, **{"batch.num.messages": 100})

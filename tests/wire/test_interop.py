@@ -81,6 +81,7 @@ def test_librdkafka_reads_what_we_write(services: Services, topic: str, written:
     assert by_partition(confluent_peer.read(services.kafka, topic, isolation="read_uncommitted")) == everything
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.__name__)
 def test_we_read_what_others_write(services: Services, written: list[Part], peer: ModuleType) -> None:
     with new_topic(services.kafka, "theirs", PARTITIONS) as name:

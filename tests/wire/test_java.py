@@ -40,6 +40,7 @@ def older() -> Iterator[JavaKafka]:
         yield java
 
 
+@pytest.mark.slow_after(100)
 @pytest.mark.parametrize("case", CASES, ids=case_name)
 def test_java_writes_the_same_bytes_and_reads_ours(case: Case, newest: JavaKafka, older: JavaKafka) -> None:
     api, direction, version = case

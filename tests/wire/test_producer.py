@@ -237,6 +237,7 @@ def assert_whole(services: Services, topic: str) -> None:
         assert values(found, p) == [b"%d" % n for n in range(p, 4_000, 4)]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_connections_cut_anywhere_lose_and_repeat_nothing(services: Services, topic: str, seed: int) -> None:
     rng = random.Random(seed)
@@ -270,6 +271,7 @@ def test_spoilt_answers_cost_a_connection_and_no_record(services: Services, topi
     assert_whole(services, topic)
 
 
+@pytest.mark.slow
 def test_a_slow_broker_makes_senders_wait(services: Services, topic: str) -> None:
     def slow(proxy: FaultProxy) -> None:
         proxy.pause = 0.02

@@ -70,6 +70,7 @@ def test_a_frame_cut_at_any_byte_is_refused(case: Case) -> None:
     check()
 
 
+@pytest.mark.slow_after(120)
 @ALL
 def test_wrong_bytes_are_refused_or_read_but_nothing_else(case: Case) -> None:
     @FEW

@@ -39,6 +39,7 @@ def test_a_topic_that_a_broker_creates_again_is_told(services: Services, caplog:
         assert told in caplog.text and caplog.text.count("was deleted") == 1
 
 
+@pytest.mark.slow
 def test_a_producer_may_create_no_topic(services: Services) -> None:
     async def work(topic: str) -> None:
         async with Producer(services.kafka, create_topics=False, delivery_timeout=3) as producer:

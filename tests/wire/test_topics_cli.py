@@ -87,6 +87,7 @@ def test_count_counts_records_and_not_offsets(services: Services, topic: str) ->
     assert uncommitted[-1] == {"topic": topic, "partition": "all", "records": 9, "offsets": 11}
 
 
+@pytest.mark.slow
 def test_a_batch_that_decompresses_to_too_much_is_not_read_unless_allowed(services: Services, topic: str) -> None:
     producer = Producer({"bootstrap.servers": services.kafka, "compression.type": "zstd", "message.max.bytes": 4 << 20})
     producer.produce(topic, bytes(3 << 20), partition=0)
@@ -113,6 +114,7 @@ def test_tail_shows_a_record_a_line(services: Services, topic: str) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_tail_as_json(services: Services, topic: str) -> None:
     write(services, topic, (0, 1, b"k", b"two\nlines", ("a", b"1"), ("b", None)), (1, 2, NOT_TEXT, None))
     first, second = objects(services, "tail", topic, "--limit", 2)
@@ -142,6 +144,7 @@ def test_where_tail_begins(services: Services, topic: str) -> None:
     assert values(services, topic, "--from", "1970-01-01T01:16:57+01:00", "--limit", 1) == ["17"]
 
 
+@pytest.mark.slow
 def test_tail_finds_the_last_records_behind_gaps(services: Services, topic: str) -> None:
     write(services, topic, *[(0, n + 1, None, b"%d" % n) for n in range(5)])
     write(services, topic, *[(0, 10, None, b"aborted") for n in range(20)], commit=False)
@@ -171,6 +174,7 @@ def test_tail_follows_until_ctrl_c(services: Services, topic: str) -> None:
         tail.communicate()
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough_is_no_error(services: Services, topic: str) -> None:
     write(services, topic, *[(0, n + 1, None, bytes(1000)) for n in range(2000)])
     tail = subprocess.Popen(
@@ -202,6 +206,7 @@ def test_a_topic_that_is_not_there(services: Services, topic: str) -> None:
     assert f"did you mean {topic}" in near.stderr
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("start", [[], ["--from", "latest"]])
 def test_tail_waits_for_a_topic_and_shows_all_of_it(services: Services, start: list[str]) -> None:
     name = f"orders-{uuid.uuid4().hex[:8]}"
@@ -238,6 +243,7 @@ def test_no_kafka(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     "arguments",
     [(), ("tail",), ("list", "--servers", "x"), ("tail", "t", "--from", "now"), ("tail", "t", "--limit", "0")],

@@ -209,6 +209,7 @@ def test_tables_go_through_transactions_too(services: Services, topic: str) -> N
     assert read(services.kafka, topic) == [b"%04d" % n for n in range(1_000)]
 
 
+@pytest.mark.slow
 def test_wrong_use_is_told(services: Services, topic: str) -> None:
     async def work() -> None:
         async with producer(services, topic) as one:

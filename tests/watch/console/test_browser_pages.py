@@ -134,6 +134,7 @@ def test_the_graph_tells_rates_and_lag_as_its_table_does(seen: Watched, server: 
     expect(row).to_contain_text("orders.by_city.1")
 
 
+@pytest.mark.slow
 def test_the_keyboard_alone_reaches_a_pipeline(seen: Watched, server: Console) -> None:
     page = seen.page
     page.goto(server.url)
@@ -183,6 +184,7 @@ def test_a_pipeline_shows_its_batches_and_the_whole_error(seen: Watched, server:
     assert "step_51" in page.evaluate("navigator.clipboard.readText()")
 
 
+@pytest.mark.slow
 def test_a_chart_says_what_it_shows_under_the_pointer(seen: Watched, server: Console) -> None:
     seen.page.goto(f"{server.url}/#/pipelines/orders")
     plot = seen.page.locator(".plot").nth(3)
@@ -224,6 +226,7 @@ def test_messages_are_found_by_text_key_offset_and_partition(seen: Watched, serv
     expect(rows.first).to_contain_text(order(403)[1][:30])
 
 
+@pytest.mark.slow
 def test_two_thousand_messages_keep_the_page_small_and_fast(seen: Watched, server: Console, there: Shop) -> None:
     page = seen.page
     page.goto(f"{server.url}/#/topics/{there.orders}?limit=500")
@@ -249,6 +252,7 @@ def test_two_thousand_messages_keep_the_page_small_and_fast(seen: Watched, serve
     expect(page.locator(".messages tr.chosen [data-row]")).to_be_focused()
 
 
+@pytest.mark.slow
 def test_a_tail_shows_new_messages_and_can_be_paused(
     seen: Watched, server: Console, there: Shop, services: Services
 ) -> None:
@@ -284,6 +288,7 @@ def test_a_tail_shows_new_messages_and_can_be_paused(
     expect(rows.first).to_contain_text('"tail-test": 1001')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["NDJSON", "CSV"])
 def test_what_was_found_is_downloaded(form: str, seen: Watched, server: Console, there: Shop, tmp_path: Path) -> None:
     seen.page.goto(f"{server.url}/#/topics/{there.orders}?start=earliest&limit=50&filter=Lisbon")
@@ -325,6 +330,7 @@ def test_dead_letters_are_sent_again_after_a_question(
     assert sum(len(part) for part in stored(services.kafka, there.orders, PARTITIONS)) == before + 10
 
 
+@pytest.mark.slow
 def test_a_connector_is_paused_and_restarted_and_the_page_says_so(browser: Browser, acting: Console) -> None:
     with watched(browser, acting.url) as seen:
         page = seen.page
@@ -357,6 +363,7 @@ def test_a_wrong_token_is_refused_and_asked_for_again(browser: Browser, acting: 
         seen.require_good()
 
 
+@pytest.mark.slow
 def test_a_state_is_looked_up_by_key(seen: Watched, server: Console) -> None:
     page = seen.page
     page.goto(f"{server.url}/#/state")
@@ -369,6 +376,7 @@ def test_a_state_is_looked_up_by_key(seen: Watched, server: Console) -> None:
     expect(rows.first).to_contain_text("a")
 
 
+@pytest.mark.slow
 def test_colours_are_those_of_the_system_or_chosen(seen: Watched, server: Console) -> None:
     page = seen.page
     ground = "getComputedStyle(document.body).backgroundColor"

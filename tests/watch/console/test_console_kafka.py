@@ -283,6 +283,7 @@ def test_letters_with_made_up_headers_are_not_sent(site: Site) -> None:
         ]
 
 
+@pytest.mark.slow
 def test_a_stopped_pipeline_shows_its_lag_in_records(site: Site) -> None:
     def lag() -> Any:
         shown = site.made.get("/api/overview")
@@ -430,6 +431,7 @@ def test_letters_with_hidden_reasons_are_found_and_sent_by_what_is_shown(site: S
         assert site.made.post(path, {"reason": "[hidden]"})["sent"] == 3
 
 
+@pytest.mark.slow
 def test_large_letters_take_little_memory(site: Site) -> None:
     with new_topic(site.servers, "heavy", 1) as topic, new_topic(site.servers, "heavy-to", 1) as to:
         letters(site.servers, topic, to, [b"x" * 900_000] * 800)

@@ -162,6 +162,7 @@ def _with_problems(made: ConsoleProcess, count: int) -> Any:
     return shown if len(shown["problems"]) == count else None
 
 
+@pytest.mark.slow
 def test_a_target_that_hangs_or_drips_does_not_hold_up_the_others(tmp_path: Path) -> None:
     ended = threading.Event()
 

@@ -96,6 +96,7 @@ def test_connectors_of_all_clusters_are_listed_with_their_traces(site: tuple[Con
     assert away["error"] == "Connection refused"
 
 
+@pytest.mark.slow
 def test_failing_tasks_and_clusters_are_problems_while_a_page_is_open(
     site: tuple[ConsoleProcess, Cluster, Answers],
 ) -> None:

@@ -32,6 +32,7 @@ async def states(made: DataWorker) -> Any:
     return await made.call("states", folders=[])
 
 
+@pytest.mark.slow
 def test_a_process_that_hangs_is_reported_and_the_next_call_has_another_one() -> None:
     async def calls() -> None:
         async with worker(SILENT) as made:
