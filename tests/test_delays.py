@@ -346,6 +346,7 @@ class Memory:
         self.columns = frame.columns
 
 
+@pytest.mark.slow
 def test_each_sink_of_a_query_has_its_counts(
     spark: SparkSession, services: Services, topics: tuple[str, str], tmp_path: Path
 ) -> None:
@@ -426,7 +427,7 @@ def test_rows_of_a_table_keep_the_time_of_their_event(
     assert {json.loads(one.value()).keys() == {"id"} for one in messages(services.kafka, target, 2)} == {True}
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [None, "id"])
 def test_rows_of_postgres_count_when_they_are_merged(
     spark: SparkSession,

@@ -70,6 +70,7 @@ def test_rows_come_at_once_and_late_ones_once(cql: Any, table: Any, low: Any, tm
     assert all(row.read_ts - row.ts >= CONFIDENCE for row in sink.rows if 30 <= row.key.id < 40)
 
 
+@pytest.mark.slow
 def test_a_restart_repeats_nothing_and_finds_what_came_late(cql: Any, table: Any, low: Any, tmp_path: Path) -> None:
     name = table("id int PRIMARY KEY, v int")
     write(cql, name, range(300))

@@ -91,6 +91,7 @@ def test_a_reader_with_the_rights_it_was_told_to_get_reads(spark: SparkSession, 
     assert frame.isStreaming
 
 
+@pytest.mark.slow
 def test_a_password_does_not_show_in_messages(guarded: str) -> None:
     from penstock.database.access import Access
 

@@ -15,6 +15,7 @@ from penstock import window
 from penstock.errors import PenstockError
 
 
+@pytest.mark.slow
 def test_a_window_over_changes_is_final_when_later_changes_come(
     cql: Session, table: Any, read: Callable[..., DataFrame], tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ def listed(groups: Run, *words: object) -> dict[str, dict[str, Any]]:
     return {row["group"]: row for row in rows}
 
 
+@pytest.mark.slow
 def test_the_lag_of_a_group_by_partition_and_in_sum(services: Services, groups: Run, topic: str, group: str) -> None:
     commit(services, group, {(topic, 0): 7, (topic, 1): 4})
     row = listed(groups)[group]

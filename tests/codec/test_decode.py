@@ -31,6 +31,7 @@ def read(spark: SparkSession, decoder: Decoder, *values: bytes) -> list[Row]:
     return rows
 
 
+@pytest.mark.slow
 def test_exponents_of_decimals_are_bounded(spark: SparkSession) -> None:
     endless = [b"1e999999999", b"-1.5E+99999999", b'"1e99999999"', b"1e-99999999", b"12e0001000"]
     good = [b'{"a": 1e3, "s": "id 7e12345 of x7e12345"}', b'{"a": 12.345e-1, "s": "7e12345a"}']

@@ -55,6 +55,7 @@ def changes(
     return [json.loads(row.value) for row in rows]
 
 
+@pytest.mark.slow
 def test_every_event_fits_its_schema(changes: list[dict[str, Any]]) -> None:
     assert [event["payload"]["op"] for event in changes] == ["c", "u", "u", "d", "d"]
     for event in changes:

@@ -72,6 +72,7 @@ def running(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Ite
                 process.terminate()
 
 
+@pytest.mark.slow
 def test_a_worker_without_connectors_is_ready(running: Running) -> None:
     assert requests.get(f"{running.metrics}/ready", timeout=PATIENCE).json() == {"status": "ok", "problems": []}
     status = requests.get(f"{running.metrics}/status", timeout=PATIENCE).json()

@@ -109,6 +109,7 @@ def test_the_journal_is_what_the_log_holds(load: tuple[Mix, Path], rows: Rows) -
     assert found == Counter(dict.fromkeys(expected, 1))
 
 
+@pytest.mark.slow
 def test_the_load_uses_every_kind_of_change(load: tuple[Mix, Path]) -> None:
     expected = list(journal.expected(journal.read(load[1])))
     kinds = Counter(

@@ -180,6 +180,7 @@ def changes(spark: SparkSession, folder: Path, rows: list[dict[str, Any]]) -> Da
     return spark.readStream.schema(frame.schema).parquet(str(folder))
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
 def test_changes_of_a_batch_that_is_run_again(
     spark: SparkSession, services: Services, tmp_path: Path, delivery: Delivery

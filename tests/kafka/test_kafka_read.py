@@ -226,6 +226,7 @@ def test_lines_of_csv_and_a_time_that_is_computed(spark: SparkSession, services:
     ]
 
 
+@pytest.mark.slow
 def test_avro_of_all_versions_of_a_subject_comes_in_the_newest(
     spark: SparkSession, services: Services, registry: str
 ) -> None:

@@ -167,6 +167,7 @@ def json_rows(*values: bytes, at: int = 1000, headers: Sequence[tuple[str, bytes
     return [(b"k", value, headers, at) for value in values]
 
 
+@pytest.mark.slow
 def test_a_batch_that_cannot_be_read_ends_the_query_or_is_a_row_with_a_problem(
     spark: SparkSession, services: Services, tmp_path: Path
 ) -> None:

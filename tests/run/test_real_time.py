@@ -322,6 +322,7 @@ def test_what_does_not_fit_is_refused_when_the_pipeline_is_built(
         topics.pipeline(lambda spark: make(spark, topics)).queries(spark)
 
 
+@pytest.mark.slow
 def test_the_slots_are_counted_before_the_start(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     slots = spark.sparkContext.defaultParallelism
     with new_topic(topics.servers, "wide", slots) as wide:

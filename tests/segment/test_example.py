@@ -34,6 +34,7 @@ def places(cql: Session, services: Services, monkeypatch: pytest.MonkeyPatch) ->
     cql.execute("DROP KEYSPACE seg")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("places")
 def test_the_example_finds_members(spark: SparkSession, services: Services, cql: Session, tmp_path: Path) -> None:
     assert len(EXAMPLE.read_text().splitlines()) <= 40

@@ -129,6 +129,7 @@ def test_windows_are_shown_as_those_of_spark(states: Checkpoints) -> None:
     assert states.scan("shop/minutes", limit=3).more
 
 
+@pytest.mark.slow
 def test_tables_and_joins_are_shown_by_their_keys(states: Checkpoints) -> None:
     assert only(states, "shop/groups", "u1")["value"] == {"total": 1015, "rows": 3}
     assert only(states, "shop/groups_rows", "2") == {

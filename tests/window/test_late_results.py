@@ -72,6 +72,7 @@ EXCLUDED: dict[str, Change] = {
 }
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("change", KEPT.values(), ids=KEPT)
 def test_a_key_with_the_start_of_the_window_takes_no_late_results(counted: DataFrame, change: Change) -> None:
     rows = change(counted)
@@ -82,6 +83,7 @@ def test_a_key_with_the_start_of_the_window_takes_no_late_results(counted: DataF
         ps.write(Table(rows, ("page", start), "n"), kafka.sink("minutes", servers=NOWHERE))
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("change", EXCLUDED.values(), ids=EXCLUDED)
 def test_a_condition_that_excludes_late_results_is_enough(counted: DataFrame, change: Change) -> None:
     ps.write(change(counted), kafka.sink("minutes", servers=NOWHERE, key=["page", "window_start"]))
@@ -117,6 +119,7 @@ def test_late_results_of_real_time_mode_are_refused_too(spark: SparkSession, tmp
     ps.write(rows.where("NOT late"), to)
 
 
+@pytest.mark.slow
 def test_tables_of_a_database_take_no_late_results(
     counted: DataFrame, services: Services, target: str, postgres: str
 ) -> None:

@@ -89,6 +89,7 @@ def values(row: dict[str, Any]) -> Values:
     return row["n"], row["total"], row["low"]
 
 
+@pytest.mark.slow_after(2)
 @few
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @given(batches=st.lists(ROWS, min_size=1, max_size=4))
@@ -103,6 +104,7 @@ def test_windows_close_with_the_values_of_all_their_rows_however_they_came(
     assert {window(row): values(row) for row in closed} == expected(shape, [row for rows in batches for row in rows])
 
 
+@pytest.mark.slow_after(2)
 @few
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @given(batches=st.lists(ROWS, min_size=1, max_size=4))

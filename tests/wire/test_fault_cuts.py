@@ -70,6 +70,7 @@ def test_an_answer_to_produce_may_be_cut_anywhere(services: Services, topic: str
     assert_same(stored(services.kafka, topic, 1), sent)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("api", [frames.API_VERSIONS, frames.METADATA, frames.INIT_PRODUCER_ID])
 def test_the_start_may_be_cut_anywhere(services: Services, topic: str, api: Api) -> None:
     async def work() -> None:
@@ -82,6 +83,7 @@ def test_the_start_may_be_cut_anywhere(services: Services, topic: str, api: Api)
     assert_same(stored(services.kafka, topic, 1), [[b"v"]])
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("api", [frames.FIND_COORDINATOR, frames.ADD_PARTITIONS_TO_TXN, frames.END_TXN])
 def test_a_transaction_may_be_cut_anywhere(services: Services, topic: str, api: Api) -> None:
     async def work() -> None:

@@ -172,6 +172,7 @@ def test_a_certificate_of_another_host(broker: KafkaCluster, topic: str, tries: 
     assert tries == [address]
 
 
+@pytest.mark.slow
 def test_the_wrong_protocol_for_a_port(broker: KafkaCluster, topic: str, tls: ssl.SSLContext) -> None:
     async def work(listener: str, tls: ssl.SSLContext | None) -> None:
         limit = timedelta(seconds=patience(2))
