@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from waiting import PATIENCE
 
 WAITING = """
@@ -55,25 +56,16 @@ def test_a_signal_that_comes_while_the_event_is_locked_is_heard() -> None:
             process.kill()
 
 
-def test_the_second_signal_is_not_the_first() -> None:
-    with waiting() as process:
-        try:
-            assert process.stdout and process.stdout.readline() == "ready\n"
-            process.send_signal(signal.SIGINT)
-            assert process.stdout.readline() == "asked\n"
-            process.send_signal(signal.SIGTERM)
-            assert process.communicate(timeout=PATIENCE)[0] == "told\n"
-        finally:
-            process.kill()
-
-
-def test_the_end_of_the_terminal_is_a_signal() -> None:
+@pytest.mark.parametrize(
+    ("first", "second"), [(signal.SIGINT, signal.SIGTERM), (signal.SIGHUP, signal.SIGHUP)], ids=["keys", "terminal"]
+)
+def test_the_second_signal_is_not_the_first(first: signal.Signals, second: signal.Signals) -> None:
     with waiting(first=end) as process:
         try:
             assert process.stdout and process.stdout.readline() == "ready\n"
-            process.send_signal(signal.SIGHUP)
+            process.send_signal(first)
             assert process.stdout.readline() == "asked\n"
-            process.send_signal(signal.SIGHUP)
+            process.send_signal(second)
             assert process.communicate(timeout=PATIENCE)[0] == "told\n"
         finally:
             process.kill()
