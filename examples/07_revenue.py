@@ -7,19 +7,19 @@ docs/from-changes-to-results.md explains it, and has the tables.
 
 import os
 
-from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql import DataFrame, SparkSession
 
 import penstock as ps
 from penstock import cdc, cql, join, postgres, table, window
 
 CQL = os.environ.get("CQL", "127.0.0.1:9042")
 POSTGRES = os.environ.get("POSTGRES", "postgresql://127.0.0.1/market")
-AMOUNT = F.col("after.total").cast("decimal(12,2)").alias("total")  # CQL decimals are strings
+AMOUNT = "cast(after.total AS decimal(12,2)) AS total"  # CQL decimals are strings
 
 
 def by_minute(changes: DataFrame) -> DataFrame:
     """Orders and revenue of each region and minute: an order counts once, when it is placed."""
-    placed = changes.where("op = 'c' AND before IS NULL").select("ts", "key.customer", AMOUNT)
+    placed = changes.where("op = 'c' AND before IS NULL").selectExpr("ts", "key.customer", AMOUNT)
     regions = cql.global_table("market.customers", hosts=CQL, columns=["region"])
     known = join.enrich(placed, regions, on="customer", name="regions").fillna("unknown", ["region"])
     sums = {"orders": "count(*)", "total": "sum(total)"}
@@ -28,8 +28,8 @@ def by_minute(changes: DataFrame) -> DataFrame:
 
 def owed(changes: DataFrame) -> table.Table:
     """Number and sum of each customer's unpaid orders: an order that is paid or deleted leaves them."""
-    done = F.expr("op = 'd' OR after.paid").alias("done")
-    orders = table.Table(changes.select("key.*", AMOUNT, "ts", done), ("customer", "id"), "ts", "done")
+    rows = changes.selectExpr("key.*", AMOUNT, "ts", "op = 'd' OR after.paid AS done")
+    orders = table.Table(rows, ("customer", "id"), "ts", "done")
     return table.aggregate(orders, by="customer", name="owed", orders="count(*)", total="sum(total)")
 
 

@@ -31,5 +31,10 @@ class SchemaChanged(PenstockError):
     retriable = True
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of a library says first, without the plan or the stack below it; its class if it says nothing."""
+    return next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
+
+
 def _rebuild(kind: type[PenstockError], what: str, where: str, next: str) -> PenstockError:
     return kind(what, where=where, next=next)

@@ -79,6 +79,27 @@ class CountingSink(Protocol):
     counts_delays: ClassVar[bool]
 
 
+@dataclass(frozen=True)
+class AroundSink:
+    """A sink that prepares rows for another one, which says what both promise; a base class."""
+
+    sink: Sink
+
+    @property
+    def counts_delays(self) -> bool:
+        """As the other sink: raises AttributeError if it does not count."""
+        return bool(getattr(self.sink, "counts_delays"))  # noqa: B009
+
+    @property
+    def delivery(self) -> str:
+        return self.sink.delivery
+
+    @property
+    def target(self) -> tuple[str, str]:
+        """How a checkpoint identifies the sink."""
+        return self.sink.target
+
+
 class KeyedFrame(Protocol):
     """A table: a frame in which only the newest row of each key counts (`penstock.table.Table`)."""
 

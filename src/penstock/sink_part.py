@@ -13,31 +13,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock import delays
-from penstock.errors import PenstockError
-from penstock.query import Batch, KeyedFrame, Sink
+from penstock.errors import PenstockError, first_line
+from penstock.query import AroundSink, Batch, KeyedFrame, Sink
 
 
 @dataclass(frozen=True)
-class Only:
+class Only(AroundSink):
     """The part of a query's rows that a sink gets; created by `only`."""
 
     condition: str
-    sink: Sink
-    columns: tuple[str, ...] | None = None
-
-    @property
-    def counts_delays(self) -> bool:
-        """As the sink: raises AttributeError if it does not count."""
-        return bool(getattr(self.sink, "counts_delays"))  # noqa: B009
-
-    @property
-    def delivery(self) -> str:
-        return self.sink.delivery
-
-    @property
-    def target(self) -> tuple[str, str]:
-        """How a checkpoint identifies the sink."""
-        return self.sink.target
+    columns: tuple[str, ...] | None
 
     def records(self, frame: DataFrame) -> DataFrame:
         """The rows as they are written; raises `PenstockError` if the frame lacks a column, or the sink refuses it."""
@@ -65,9 +50,8 @@ class Only:
                 return rows
             return rows.select(*self.columns, *(name for name in (delays.TIME,) if name in rows.columns))
         except (AnalysisException, ParseException) as error:
-            said = next(filter(None, map(str.strip, str(error).splitlines())), "")
             raise PenstockError(
-                f"Spark refuses the part {self.condition!r} of the rows: {said}",
+                f"Spark refuses the part {self.condition!r} of the rows: {first_line(error)}",
                 where=f"only, {' '.join(self.target)}",
                 next=f"use the frame's columns: {', '.join(frame.columns)}",
             ) from None
@@ -78,7 +62,8 @@ def only(condition: str, sink: Sink, *, columns: Sequence[str] | None = None) ->
 
         ps.write(minutes, ps.only("NOT late", totals), ps.only("late", rest))
 
-    Each batch is computed once and goes to all sinks of the query, so that each row is in exactly one of these parts.
+    Each batch is computed once and goes to all sinks of the query. Each row is in exactly one of these parts, because
+    `late` is never null; rows for which a condition is null are in neither of it and its negation.
     `write` raises `PenstockError` if the frame lacks a column.
     """
-    return Only(condition, sink, None if columns is None else tuple(columns))
+    return Only(sink, condition, None if columns is None else tuple(columns))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from pyspark.sql import DataFrame, functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -12,28 +11,17 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from penstock import delays
 from penstock.errors import PenstockError
 from penstock.plans import has_late_results
-from penstock.query import Batch, KeyedFrame, Sink, in_batches
+from penstock.query import AroundSink, Batch, KeyedFrame, in_batches
 
 _PLACE, _ROW = "_place", "_row"
 
 
 @dataclass(frozen=True)
-class Newest:
+class Newest(AroundSink):
     """A sink that gets one row per key and batch, in the form that `columns` makes."""
 
-    counts_delays: ClassVar[bool] = True
-    sink: Sink
     table: KeyedFrame
     columns: Callable[[DataFrame], DataFrame]
-
-    @property
-    def delivery(self) -> str:
-        return self.sink.delivery
-
-    @property
-    def target(self) -> tuple[str, str]:
-        """How a checkpoint identifies the sink."""
-        return self.sink.target
 
     def records(self, frame: DataFrame) -> DataFrame:
         """The rows as they are written; raises `PenstockError` if the sink cannot take the frame."""

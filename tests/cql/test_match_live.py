@@ -248,7 +248,7 @@ def test_what_cannot_work_is_told_when_the_pipeline_is_built(
         ({"into": "cookie"}, "already has a column cookie"),
         ({"unknown": "drop"}, r"unknown cannot be 'drop'.*'create' or 'ignore'"),
         ({"ttl": "0 seconds"}, "ttl cannot be 0:00:00"),
-        ({"store": pcql.ids("nosuch", hosts=services.cql)}, r"no table nosuch\.links"),
+        ({"store": pcql.ids("nosuch", hosts=services.cql)}, r"no table nosuch\.links.*cql\.create\(ids, replication="),
     ]
     for wrong, said in cases:
         with pytest.raises(PenstockError, match=said):

@@ -272,6 +272,26 @@ def test_without_a_schema_an_event_is_an_object_with_a_key_too(body: bytes) -> N
         assert ["Expected `object`" in one.reason for one in problems] == [True]
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"a":"\\ud800"}', "half of a surrogate pair"),
+        (b'{"a":"\\uDBFFx"}', "half of a surrogate pair"),
+        (b'{"a":"\\\\ud800"', "Input data was truncated"),
+        (b'{"a":"x', "Input data was truncated"),
+    ],
+)
+def test_what_is_no_text_is_told(body: bytes, said: str) -> None:
+    for reading in (ANY, EventFormat(None, ("a",), 1000, 50)):
+        _, problems = reading.read(body, lines=False, key=None)
+        assert said in problems[0].reason
+
+
+def test_an_array_with_half_of_a_character_is_refused() -> None:
+    with pytest.raises(Refused, match="half of a surrogate pair"):
+        ANY.read(b'[{"a":"\\ud800"}]', lines=False, key=None)
+
+
 def test_without_a_schema_numbers_that_no_double_holds_are_taken_with_a_key_too() -> None:
     sent = b'{"user":"a","n":[1e400,-1.5e-999]}'
     for path, key in (((), None), (("user",), b"a")):

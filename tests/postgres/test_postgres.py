@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,10 +87,35 @@ def test_every_type_arrives_as_it_was(spark: SparkSession, postgres: str, types:
     assert found[1][1].count("null") == len(VALUES)
 
 
+def test_a_missing_table_is_made_with_the_statement_of_the_error(spark: SparkSession, postgres: str) -> None:
+    frame = spark.range(1).selectExpr(
+        *("1 AS id", "'x' AS `Group`", "true AS yes", "2Y AS tiny", "3S AS short", "4L AS long", "1.5F AS single"),
+        *("2.5D AS double", "12.34 AS price", "X'00ff' AS bytes", "date'2026-02-03' AS day", "now() AS at"),
+        *("timestamp_ntz'2026-02-03 04:05:06' AS local", "array(1.5, null) AS prices", "array('a') AS texts"),
+        *("map('a', 1) AS map", "struct(1 AS x) AS inner", "array(struct(1 AS x)) AS inners", "false AS gone"),
+    )
+    sink = pg.sink("made_by_error", url=postgres, key=["id", "Group"], deleted="gone")
+    with pytest.raises(PenstockError) as refused:
+        sink.records(frame)
+    statement = refused.value.next.partition("run: ")[2]
+    assert statement.startswith('CREATE TABLE made_by_error ("id" integer, "Group" text, "yes" boolean, "tiny" small')
+    execute(postgres, statement)
+    sink.save(frame, Batch("made", 0))
+    ((found,),) = query(postgres, "SELECT to_json(t)::text FROM made_by_error t")
+    row = json.loads(found)
+    assert (row["Group"], row["price"], row["prices"], row["inners"]) == ("x", 12.34, [1.5, None], [{"x": 1}])
+    assert "gone" not in row
+    execute(postgres, "DROP TABLE made_by_error")
+
+
 @pytest.mark.parametrize(
     ("select", "options", "said"),
     [
-        ("1 AS id", {"table": "nowhere.nothing"}, r"there is no table nowhere.nothing.*name it with its schema"),
+        (
+            "1 AS id",
+            {"table": "nowhere.nothing"},
+            r'no table nowhere.nothing.*schema, or run: CREATE TABLE nowhere.nothing \("id" integer\)$',
+        ),
         ("1L AS id, 's' AS s", {}, r'the column id is bigint and does not fit into integer .*table {t}.*cast\("int"\)'),
         ("1 AS id, 1 AS s", {}, r'the column s is int and does not fit into text.*cast\("string"\)'),
         ("1 AS id, 's' AS s, 1 AS more", {}, r"no writable column more .*with id, s, at.*drop or rename"),

@@ -48,7 +48,8 @@ def test_what_may_pass_is_worth_another_try(state: str | None) -> None:
     error = told("IO: [libpq] FATAL:  the database system is starting up", state)
     assert isinstance(error, Unavailable) and error.retriable
     assert error.what == "PostgreSQL is unavailable or out of resources: the database system is starting up"
-    assert (error.where, error.next) == ("table t", "check its log")
+    step = "check its log" if state else "check that PostgreSQL runs at the address of url=, then its log"
+    assert (error.where, error.next) == ("table t", step)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from pyspark.sql import Column, functions as F, types as st
 from penstock import casts
 from penstock.codec.problem import shown
 from penstock.codec.registry import Registry
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, first_line
 
 CORRUPT = "_penstock_corrupt"
 FRAME = 5
@@ -122,8 +122,7 @@ def struct_of(schema: str | st.StructType, where: str) -> st.StructType:
     try:
         made = st.StructType.fromDDL(schema)
     except PySparkException as error:
-        said = str(error).strip().splitlines()[0]
-        raise PenstockError(f"the schema cannot be read: {said}", where=where, next=next) from None
+        raise PenstockError(f"the schema cannot be read: {first_line(error)}", where=where, next=next) from None
     if not isinstance(made, st.StructType):
         raise PenstockError(f"the schema has no columns: {schema!r}", where=where, next=next)
     return made

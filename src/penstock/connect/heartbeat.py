@@ -19,7 +19,7 @@ from penstock.codec.connect_schema import Schema, topic_name
 from penstock.codec.typed_records import RecordPart, Records
 from penstock.connect.converters import converter
 from penstock.connect.task import Setup
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, first_line
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Heartbeats:
                 beat(self._spark, self._setup, time.time_ns() // 1_000_000, self._read_to())
             except (PenstockError, PySparkException) as error:
                 # Not fatal: the queries of the tables report it if Kafka does not answer.
-                log.warning("no heartbeat from %s: %s", self._setup.connector, str(error).splitlines()[0])
+                log.warning("no heartbeat from %s: %s", self._setup.connector, first_line(error))
 
 
 def topic(values: Mapping[str, Any]) -> str:

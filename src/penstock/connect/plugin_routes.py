@@ -10,7 +10,7 @@ from penstock import __version__
 from penstock.connect.checks import Checked
 from penstock.connect.converters import CONVERTERS
 from penstock.connect.definition import REQUIRED, Property, as_text, full_name
-from penstock.connect.properties import ALIASES, CLASS, properties
+from penstock.connect.properties import CLASS, CLASS_NAMES, properties
 from penstock.connect.routes import Answer, RestRequest, Routes, as_config, as_object
 from penstock.connect.transforms import transform_chain
 from penstock.connect.worker import ConnectWorker
@@ -64,7 +64,7 @@ def _plugin_config(worker: ConnectWorker, ask: RestRequest) -> Answer:
 def _validate(worker: ConnectWorker, ask: RestRequest) -> Answer:
     config = as_config({name: value for name, value in as_object(ask.body).items() if value is not None})
     _require_plugin(ask.path["plugin"])
-    if (chosen := config.get("connector.class", CLASS)) not in ALIASES:
+    if (chosen := config.get("connector.class", CLASS)) not in CLASS_NAMES:
         raise RestError(400, f"Included connector type {chosen} does not match request type {ask.path['plugin']}")
     return 200, validation(CLASS, worker.check(config))
 
@@ -109,7 +109,7 @@ def _level(name: str) -> dict[str, Any]:
 
 
 def _require_plugin(name: str) -> None:
-    if name not in ALIASES:
+    if name not in CLASS_NAMES:
         raise RestError(
             404,
             f"Failed to find any class that implements Connector and which name matches {name}. "

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.connect.definition import REQUIRED, Property, listed, read_all
-from penstock.connect.transforms.topic_routing import INVALID, fits_whole, regex_problem
+from penstock.connect.transforms.topic_routing import fits_whole, regex_problem
 from penstock.errors import PenstockError
 from penstock.kafka.security import SETTINGS, Security
 from penstock.wire.admin import Admin
@@ -104,6 +104,5 @@ def _size(value: int) -> str | None:
 
 
 def _patterns(values: list[str]) -> str | None:
-    problems = ((pattern, regex_problem(pattern)) for pattern in values)
-    wrong = ((pattern, problem.removeprefix(INVALID)) for pattern, problem in problems if problem)
+    wrong = ((pattern, problem) for pattern in values if (problem := regex_problem(pattern)))
     return next((f"{pattern} is not a regular expression of Java: {problem}" for pattern, problem in wrong), None)

@@ -23,7 +23,7 @@ from penstock.database.requests import Request, RequestLimits, Values, send_all,
 from penstock.database.retrying import retrying
 from penstock.database.table_catalog import base_name, describe, quoted, require_fit
 from penstock.database.token_ring import LONGEST_KEY, partition_key, too_long
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, first_line
 from penstock.plans import analyzed, each
 from penstock.schema import CqlTable, CqlType
 
@@ -228,7 +228,7 @@ def require_kind(frame: DataFrame, column: str | Column, kind: type[st.DataType]
         given = frame.select(made).schema[0].dataType
     except PySparkException as error:
         raise PenstockError(
-            f"{argument} does not fit the frame: {str(error).strip().splitlines()[0]}",
+            f"{argument} does not fit the frame: {first_line(error)}",
             where=f"{where}, columns {', '.join(frame.columns)}",
             next=f"fix {argument}=",
         ) from error

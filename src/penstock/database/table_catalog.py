@@ -13,6 +13,11 @@ from penstock import casts
 from penstock.errors import PenstockError
 from penstock.schema import LOG_SUFFIX, Column, CqlTable, CqlType, Udts, parse_type, spark_type
 
+
+class NoTable(PenstockError):
+    """The database has no table of this name."""
+
+
 _NAME = re.compile(r'(\w+|"(?:[^"]|"")+")\.(\w+|"(?:[^"]|"")+")')
 
 
@@ -55,7 +60,7 @@ def describe(session: Any, name: str) -> CqlTable:
     keyspace, table = split_name(name)
     rows = _columns(session, keyspace, table)
     if not rows:
-        raise PenstockError(f"there is no table {keyspace}.{table}", next=_others(session, keyspace, table))
+        raise NoTable(f"there is no table {keyspace}.{table}", next=_others(session, keyspace, table))
     udts = _udts(session, keyspace)
     columns = [
         Column(column, parse_type(kind, udts), role, position, order.lower() == "desc")

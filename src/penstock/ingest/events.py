@@ -8,6 +8,7 @@ is cut by the decoder, which returns the bytes of each element.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +39,9 @@ WORD = 8
 ZERO, ONES, FEEDS = np.uint64(0), np.uint64(0x0101010101010101), np.uint64(0x0A0A0A0A0A0A0A0A)
 HIGHS = np.uint64(0x8080808080808080)
 """The highest bit of each byte."""
+TRUNCATED = "Input data was truncated"
+HALF_PAIR = re.compile(rb"(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
+"""The first half of a surrogate pair alone: msgspec takes the end of its string for the end of the data."""
 GREATEST = sys.float_info.max
 _WRONG = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoders raise for bytes that are no JSON, or not of their type."""
@@ -276,7 +280,7 @@ def split(body: bytes, most: int) -> list[bytes]:
     try:
         return list(map(bytes, _elements.decode(body)))
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Refused(400, f"the body is not valid JSON: {_said(error)}") from None
+        raise Refused(400, f"the body is not valid JSON: {_said(error, body)}") from None
 
 
 @compiled
@@ -319,7 +323,7 @@ def decode(one: Callable[[bytes], Any], values: list[bytes]) -> tuple[list[Any],
             decoded.append(one(value))
         except _WRONG as error:
             decoded.append(None)
-            problems.append(Problem(index, "", _said(error)))
+            problems.append(Problem(index, "", _said(error, value)))
     return decoded, problems
 
 
@@ -367,11 +371,13 @@ def _object_of(value: bytes) -> _Object:
     return _object.decode(value)
 
 
-def _said(error: Exception) -> str:
+def _said(error: Exception, value: bytes) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if isinstance(error, UnicodeDecodeError):
         return f"it is not valid UTF-8: {error.reason}"
+    if str(error) == TRUNCATED and HALF_PAIR.search(value):
+        return "it has half of a surrogate pair, which is no character"
     return str(error)
 
 

@@ -11,9 +11,7 @@ from penstock.errors import PenstockError
 from penstock.kafka.dead_letter_sink import DeadLetters
 from penstock.kafka.kafka_sink import KafkaSink
 from penstock.kafka.security import SAME, SETTINGS, Security
-from penstock.query import Query, Sink
-from penstock.sink_part import Only
-from penstock.upsert import Newest
+from penstock.query import AroundSink, Query, Sink
 from penstock.wire import Reader
 from penstock.wire.errors import KafkaError
 
@@ -44,7 +42,7 @@ def _sinks(query: Query) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 
 def _inner(sink: Sink) -> Sink:
-    while isinstance(sink, (Newest, Only)):
+    while isinstance(sink, AroundSink):
         sink = sink.sink
     return sink.kafka if isinstance(sink, DeadLetters) else sink
 

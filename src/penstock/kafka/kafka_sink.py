@@ -159,6 +159,7 @@ class KafkaSink:
 
     def early(self, frame: DataFrame) -> DataStreamWriter:
         """The writer of a query in real-time mode: through Spark's client, as others hold rows back."""
+        _require_javas(self.options)
         return self.records(frame).writeStream.format("kafka").options(**self.spark_options)
 
     def save(self, frame: DataFrame, batch: Batch | None = None) -> None:
@@ -336,8 +337,9 @@ def sink(
         raise PenstockError("key= names no column", where="kafka.sink", next='give a name, or a list such as ["id"]')
     given = _producer_options(options or {})
     made = KafkaSink(topic, servers, format, chosen, prefix, given, delivery, client, names, event_time)
-    if client is None and not made._is_ours():
+    if not made._is_ours():
         _require_javas(given)
+    if client is None and not made._is_ours():
         log.info("kafka.sink writes through Spark's client, for %s: docs/delivery.md", ", ".join(_not_ours(given)))
     if made._is_ours():
         _require_valid(made.own_options, "delivery='exactly-once'" if delivery == EXACTLY_ONCE else f"client={OURS!r}")
@@ -380,15 +382,20 @@ def _not_ours(options: Mapping[str, str]) -> list[str]:
 
 
 def _require_javas(options: Mapping[str, str]) -> None:
-    """Raise PenstockError for an option that neither our client nor Java's producer, which Spark uses, has."""
+    """Raise PenstockError for an option that Java's producer, which Spark uses, lacks: it would ignore the option."""
     from penstock.kafka.client_options import KNOWN
+    from penstock.kafka.security import SAME
 
     javas = (files("penstock.kafka") / "producer_options.txt").read_text().split()
-    for name in _not_ours(options):
-        if name not in javas:
-            close = get_close_matches(name, {*javas, *KNOWN}, 1)
-            hint = f"did you mean {close[0]}?" if close else "docs/delivery.md has those of Penstock's client"
-            raise PenstockError(f"Kafka's producer has no option {name}", where="kafka.sink", next=hint)
+    # What no client has is told before what only the other one has.
+    for name in dict.fromkeys([*_not_ours(options), *options]):
+        if name in javas:
+            continue
+        ours = name.lower() in KNOWN
+        close = get_close_matches(SAME.get(name, name), javas if ours else {*javas, *KNOWN}, 1)
+        hint = f"did you mean {close[0]}?" if close else "docs/delivery.md has those of Penstock's client"
+        which = "Java's producer, which Spark's client uses," if ours else "Kafka's producer"
+        raise PenstockError(f"{which} has no option {name}", where="kafka.sink", next=hint)
 
 
 def _require_valid(options: Mapping[str, str], because: str) -> None:

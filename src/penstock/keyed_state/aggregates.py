@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, functions as F, types as st
 from pyspark.sql.pandas.types import to_arrow_type
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, first_line
 from penstock.keyed_state.exact_sums import DIGITS, divided, grouped
 
 MERGES = {"count": "sum", "sum": "sum", "min": "min", "max": "max"}
@@ -46,15 +46,16 @@ class Aggregate:
     type: st.DataType
 
     def value(self, merged: pa.Table) -> pa.ChunkedArray:
-        found = result(merged, [part.column for part in self.parts])
+        found = result(merged, [part.column for part in self.parts], self.column)
         return found.cast(to_arrow_type(self.type, timezone="UTC")) if pa.types.is_decimal(found.type) else found
 
 
-def result(merged: pa.Table, parts: Sequence[str]) -> pa.ChunkedArray:
-    """A result from the columns of its partial results: one, or for a mean a sum and a count."""
+def result(merged: pa.Table, parts: Sequence[str], name: str) -> pa.ChunkedArray:
+    """The result `name` from the columns of its partial results: one, or for a mean a sum and a count."""
     if len(parts) == 1:
         return merged[parts[0]]
-    return divided(*(merged[part] for part in parts))
+    total, count = (merged[part] for part in parts)
+    return divided(total, count, name)
 
 
 def parse(frame: DataFrame, wanted: Mapping[str, str]) -> tuple[DataFrame, tuple[Aggregate, ...]]:
@@ -82,8 +83,7 @@ def _with_argument(frame: DataFrame, source: str, argument: str, name: str) -> D
     try:
         return frame.withColumn(source, F.expr("true" if argument == "*" else argument))
     except (AnalysisException, ParseException) as error:
-        said = next(filter(None, map(str.strip, str(error).splitlines())), "")
-        raise _wrong(f"Spark refuses {argument!r}: {said}", name) from None
+        raise _wrong(f"Spark refuses {argument!r}: {first_line(error)}", name) from None
 
 
 def _aggregate(name: str, function: str, source: str, kind: st.DataType, text: str) -> Aggregate:

@@ -74,7 +74,7 @@ def _spark(kind: pa.DataType) -> str:
     return "bigint" if pa.types.is_integer(kind) else f"decimal({kind.precision},{kind.scale})"
 
 
-def divided(total: pa.ChunkedArray, count: pa.ChunkedArray) -> pa.ChunkedArray:
+def divided(total: pa.ChunkedArray, count: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     """The mean, null without values. That of decimals has four more digits and is rounded half up, as Spark's avg."""
     count = pc.if_else(pc.equal(count, 0), None, count)
     if not pa.types.is_decimal(total.type):
@@ -83,4 +83,4 @@ def divided(total: pa.ChunkedArray, count: pa.ChunkedArray) -> pa.ChunkedArray:
     # The quotient has some 20 digits more, and what is behind them does not change how it is rounded.
     wide = total.cast(pa.decimal256(DIGITS, total.type.scale))
     mean = pc.divide(wide, count.cast(pa.decimal256(COUNT_DIGITS, 0)))
-    return _narrowed(pc.round(mean, scale, "half_towards_infinity"), pa.decimal128(DIGITS, scale), "avg")
+    return _narrowed(pc.round(mean, scale, "half_towards_infinity"), pa.decimal128(DIGITS, scale), name)

@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, functions as F, types as st
 
 from penstock import casts, delays
 from penstock.errors import PenstockError
+from penstock.postgres.postgres_session import quoted
 
 Types = tuple[type[st.DataType], ...]
 
@@ -25,6 +26,19 @@ PLAIN: Mapping[str, tuple[Types, st.DataType]] = {
     "date": ((st.DateType,), st.DateType()),
     "timestamptz": ((st.TimestampType,), st.TimestampType()),
     "timestamp": ((st.TimestampNTZType,), st.TimestampNTZType()),
+}
+DECLARED: Mapping[type[st.DataType], str] = {
+    st.BooleanType: "boolean",
+    st.ByteType: "smallint",
+    st.ShortType: "smallint",
+    st.IntegerType: "integer",
+    st.LongType: "bigint",
+    st.FloatType: "real",
+    st.DoubleType: "double precision",
+    st.BinaryType: "bytea",
+    st.DateType: "date",
+    st.TimestampType: "timestamptz",
+    st.TimestampNTZType: "timestamp",
 }
 INTEGERS: Types = (st.ByteType, st.ShortType, st.IntegerType, st.LongType)
 STRINGS: Types = (st.StringType,)
@@ -95,8 +109,9 @@ def layout(
     """The layout of the staging table; raises PenstockError if the frame does not fit the table."""
     known = {target.name: target for target in targets}
     if not known:
+        made = create_statement(frame, table, key, deleted)
         raise PenstockError(
-            f"there is no table {table}", where="PostgreSQL", next="create it, or name it with its schema"
+            f"there is no table {table}", where="PostgreSQL", next=f"name it with its schema, or run: {made}"
         )
     _require_key(frame, table, unique, key)
     for extra in filter(None, (version, deleted)):
@@ -109,6 +124,24 @@ def layout(
     _require_all(names, targets, table)
     columns = tuple(_written(frame, known[name], f"c{place}", table) for place, name in enumerate(names))
     return StagingLayout(columns, _version(frame, version, known, table), deleted is not None)
+
+
+def create_statement(frame: DataFrame, table: str, key: Sequence[str], deleted: str | None) -> str:
+    """The statement that creates a table for the frame's rows; `table` as in SQL."""
+    fields = [field for field in frame.schema.fields if field.name not in (deleted, delays.TIME)]
+    columns = [f"{quoted(field.name)} {_declared(field.dataType)}" for field in fields]
+    if key:
+        columns.append(f"PRIMARY KEY ({', '.join(map(quoted, key))})")
+    return f"CREATE TABLE {table} ({', '.join(columns)})"
+
+
+def _declared(kind: st.DataType) -> str:
+    """PostgreSQL's type for the values of a Spark type."""
+    if isinstance(kind, st.DecimalType):
+        return f"numeric({kind.precision},{kind.scale})"
+    if isinstance(kind, st.ArrayType) and not isinstance(kind.elementType, NESTED):
+        return f"{_declared(kind.elementType)}[]"
+    return "jsonb" if isinstance(kind, NESTED) else DECLARED.get(type(kind), "text")
 
 
 def rows_of(frame: DataFrame, plan: StagingLayout, deleted: str | None) -> DataFrame:

@@ -83,7 +83,8 @@ def failure(error: Any, where: str) -> PenstockError:
         step = "fix url= or libpq's environment (PGPASSWORD, sslmode), or create what is missing"
         return PenstockError(f"PostgreSQL cannot be reached with this url: {said}", where=where, next=step)
     if not state or state.startswith(PASSING):
-        return Unavailable(f"PostgreSQL is unavailable or out of resources: {said}", where=where, next="check its log")
+        step = "check its log" if state else "check that PostgreSQL runs at the address of url=, then its log"
+        return Unavailable(f"PostgreSQL is unavailable or out of resources: {said}", where=where, next=step)
     step = "grant the user this right" if state == "42501" else "fix the data or the table; nothing was written"
     return PenstockError(f"PostgreSQL refused: {said}", where=where, next=step)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, first_line
 from penstock.segment import rule_definitions as made
 from penstock.segment.rule_definitions import Condition, Rule, check_names, shown
 
@@ -82,7 +82,7 @@ def parse(text: str, where: str) -> tuple[Rule, ...]:
         raise PenstockError(f"invalid YAML: {error.problem}", where=f"{where}, line {line}", next="fix it") from None
     except (yaml.YAMLError, ValueError) as error:
         # Forbidden characters; invalid pairs.
-        raise PenstockError(f"invalid YAML: {str(error).strip().splitlines()[0]}", where=where, next="fix it") from None
+        raise PenstockError(f"invalid YAML: {first_line(error)}", where=where, next="fix it") from None
     if not isinstance(found, list):
         raise PenstockError("the file is not a list of rules", where=where, next='start each rule with "- name: ..."')
     every = tuple(rule_of(one, where) for one in found)

@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, functions as F
 
 from penstock.config import Duration, duration
-from penstock.errors import PenstockError, SchemaChanged
+from penstock.errors import PenstockError, SchemaChanged, first_line
 from penstock.keyed_state.buckets import REUSE, require_name, require_no_window
 from penstock.plans import WATERMARK
 from penstock.segment import event_packing, processor
@@ -156,7 +156,7 @@ def _check(frame: DataFrame, made: RulePlan, key: str) -> None:
     except (AnalysisException, ParseException) as error:
         for rule in made.source:
             _check_rule(frame, rule, key)
-        raise PenstockError(f"Spark refuses the rules: {_reason(error)}", next="fix their predicates") from None
+        raise PenstockError(f"Spark refuses the rules: {first_line(error)}", next="fix their predicates") from None
 
 
 def _check_rule(frame: DataFrame, rule: Rule, key: str) -> None:
@@ -168,14 +168,10 @@ def _check_rule(frame: DataFrame, rule: Rule, key: str) -> None:
             frame.select(key, F.expr(written))
         except (AnalysisException, ParseException) as error:
             raise PenstockError(
-                f"Spark refuses {text!r}: {_reason(error)}",
+                f"Spark refuses {text!r}: {first_line(error)}",
                 where=rule.where,
                 next=f"fix it; the columns are {', '.join(frame.columns)}",
             ) from None
-
-
-def _reason(error: Exception) -> str:
-    return next((line for line in str(error).strip().splitlines() if line.strip()), "")
 
 
 # Rules that change while a stream runs: a batch that finds a changed file ends the query, which restarts with it.

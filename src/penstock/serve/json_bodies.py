@@ -29,7 +29,7 @@ def decoded(data: bytes) -> Any:
     """The JSON of a body. Raises RestError if it is not JSON, or is nested more than `DEEPEST` levels."""
     try:
         found = json.loads(data, parse_constant=_no_number)
-        if is_deeper(found, DEEPEST):
+        if _is_deeper(found, DEEPEST):
             raise RecursionError
         # Refuse half a surrogate pair: no answer could contain it.
         json.dumps(found, ensure_ascii=False).encode()
@@ -40,7 +40,7 @@ def decoded(data: bytes) -> Any:
         raise RestError(400, f"The request's body is not JSON: {error}") from None
 
 
-def is_deeper(found: Any, levels: int) -> bool:
+def _is_deeper(found: Any, levels: int) -> bool:
     """Whether lists and objects are nested in each other at more levels."""
     level = [found] if isinstance(found, (dict, list)) else []
     for _ in range(levels):

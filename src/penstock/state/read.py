@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as F, types as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, first_line
 from penstock.keyed_state.description import TABLES
 from penstock.query import causes
 from penstock.real_time import FORMAT
@@ -84,7 +84,7 @@ class Checkpoints:
             chosen = frame.where(where) if where else frame
         except PySparkException as error:
             raise PenstockError(
-                f"this is not a valid condition: {str(error).splitlines()[0]}",
+                f"this is not a valid condition: {first_line(error)}",
                 where=where or "",
                 next=f"the columns are {frame.schema.simpleString()}",
             ) from error

@@ -198,7 +198,7 @@ def shown(state: pa.Table, told: About) -> pa.Table:
     if SIDE in told.key:
         key["side"] = SIDES.take(state[SIDE].combine_chunks())
     parts = {part for some in told.made.values() for part in some}
-    value = {name: result(state, some) for name, some in told.made.items()}
+    value = {name: result(state, some, name) for name, some in told.made.items()}
     for name in state.column_names:
         if name not in (*told.key, *parts, END):
             value[_plain(name, state.column_names)] = state[name]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pyspark.sql import Column, functions as F
 
 from penstock.connect.transforms.state import KAFKA, State, Step, Test, Values, joined, not_empty, plugin
-from penstock.connect.transforms.topic_routing import matches, regex_problem
+from penstock.connect.transforms.topic_routing import matches, regex_check
 
 PREFIX = f"{KAFKA}predicates."
 
@@ -53,7 +53,7 @@ def _record_is_tombstone(values: Values) -> Test:
 
 
 def _pattern(text: str) -> str | None:
-    return not_empty(text) or regex_problem(text)
+    return not_empty(text) or regex_check(text)
 
 
 CLASSES = (

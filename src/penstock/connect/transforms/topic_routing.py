@@ -33,19 +33,27 @@ from penstock.errors import PenstockError
 
 # PySpark raises Java's IllegalArgumentException as its own.
 JAVA_ERRORS = (Py4JJavaError, IllegalArgumentException)
-INVALID = "Invalid regex: "
 BY_TABLE = "the transform ByLogicalTableRouter"
 
 
 def regex_problem(pattern: str) -> str | None:
-    """The error of a Java regular expression, or None; without a Spark session the error comes with the first topic."""
+    """What Java says against a regular expression, or None.
+
+    Without a Spark session nobody can ask Java, and the error comes with the first topic.
+    """
     context = SparkContext._active_spark_context
     try:
         if context is not None:
             _compiled(context, pattern)
     except JAVA_ERRORS as error:
-        return f"{INVALID}{_reason(error)}"
+        return _reason(error)
     return None
+
+
+def regex_check(pattern: str) -> str | None:
+    """The check of a property that is a Java regular expression, in Kafka's words."""
+    problem = regex_problem(pattern)
+    return f"Invalid regex: {problem}" if problem else None
 
 
 def fits_whole(pattern: str, text: str) -> bool:
@@ -190,15 +198,15 @@ def _renamed(part: RecordPart, name: str) -> RecordPart:
 
 
 CLASSES = (
-    plugin(f"{KAFKA}RegexRouter", _regex_router, {"regex": regex_problem}),
+    plugin(f"{KAFKA}RegexRouter", _regex_router, {"regex": regex_check}),
     plugin(f"{KAFKA}TimestampRouter", _timestamp_router, {"timestamp.format": pattern_problem}),
     plugin(f"{KAFKA}Filter", _filter),
     plugin(
         f"{DEBEZIUM}ByLogicalTableRouter",
         _by_logical_table,
         {
-            "topic.regex": regex_problem,
-            "key.field.regex": regex_problem,
+            "topic.regex": regex_check,
+            "key.field.regex": regex_check,
             "schema.name.adjustment.mode": one_of_any_case("none", "avro"),
         },
         _no_replacement,

@@ -25,7 +25,7 @@ from penstock.database.columns import Cells
 from penstock.database.cql_connection import connection
 from penstock.database.encode_cells import as_bytes, list_bytes
 from penstock.database.requests import Request, RequestLimits, Values, send_all, together
-from penstock.database.table_catalog import quoted
+from penstock.database.table_catalog import NoTable, quoted
 from penstock.database.token_ring import by_owner, partition_key
 from penstock.errors import PenstockError
 
@@ -90,7 +90,11 @@ def create(store: IdStore, *, replication: Mapping[str, str | int]) -> None:
 def require_tables(store: IdStore) -> None:
     """Raise unless the store has the tables of `create`."""
     for name, columns in TABLES.items():
-        table = described(store.access, store.table(name), store.limits.patience)
+        try:
+            table = described(store.access, store.table(name), store.limits.patience)
+        except NoTable as error:
+            step = "create the tables once: cql.create(ids, replication={'class': 'NetworkTopologyStrategy', 'dc1': 3})"
+            raise PenstockError(error.what, where=WHERE, next=step) from None
         wanted = {column.split()[0] for column in columns.split(", PRIMARY")[0].split(", ")}
         if {column.name for column in table.columns} != wanted:
             raise PenstockError(
