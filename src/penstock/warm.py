@@ -8,12 +8,22 @@ be written to; the classes are `local.classes`.
 from __future__ import annotations
 
 import json
+import os
 import struct
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+
+def is_first_use(folder: Path = Path(__file__).parent) -> bool:
+    """Whether no loop of the package was ever compiled.
+
+    False where its folder cannot be written to: the machine code is elsewhere then, under names of Numba's.
+    """
+    kept = os.environ.get("NUMBA_CACHE_DIR")
+    return (bool(kept) or os.access(folder, os.W_OK)) and next(Path(kept or folder).rglob("*.nbi"), None) is None
 
 
 def _kafka_client() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from penstock import __version__
 from penstock.cli.main import COMMANDS, main
-from penstock.warm import PARTS
+from penstock.warm import PARTS, is_first_use
 
 
 def penstock(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -85,6 +85,16 @@ def test_a_root_that_cannot_be_made_is_told(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "loop").symlink_to("loop")
     assert main(["up", "--root", str(tmp_path / "loop")]) == 1
     assert "penstock: the folder cannot be used: " in capsys.readouterr().err
+
+
+def test_the_first_use_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not is_first_use()
+    assert is_first_use(tmp_path)
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__/loops.one-1.py311.nbi").touch()
+    assert not is_first_use(tmp_path)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "none"))
+    assert is_first_use(tmp_path)
 
 
 def test_compile_takes_the_names_of_parts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,9 +40,10 @@ def start(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
     (tmp_path / "in/1.json").write_text('{"page": "/", "ts": "2026-05-31T07:00:01Z"}')
     (tmp_path / "shop.py").write_text(FILE.format(folder=tmp_path))
 
-    def started(name: str, *arguments: str) -> subprocess.Popen[str]:
+    def started(name: str, *arguments: str, **more: str) -> subprocess.Popen[str]:
         command = ["run", f"{tmp_path}/shop.py:{name}", "--checkpoints", str(tmp_path / "checkpoints"), *arguments]
-        return subprocess.Popen([sys.executable, "-m", "penstock", *command], stderr=subprocess.PIPE, text=True)
+        whole = [sys.executable, "-m", "penstock", *command]
+        return subprocess.Popen(whole, stderr=subprocess.PIPE, text=True, env=os.environ | more)
 
     return started
 
@@ -52,12 +53,15 @@ def test_a_window_writes_no_other_lines(start: Callable[..., subprocess.Popen[st
     assert [line for line in said.splitlines() if not LINE.match(line) and "JDK_JAVA_OPTIONS" not in line] == []
 
 
-def test_a_misspelt_column_is_one_line_with_the_right_names(start: Callable[..., subprocess.Popen[str]]) -> None:
-    process = start("misspelt")
+def test_a_misspelt_column_is_one_line_with_the_right_names(
+    start: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    process = start("misspelt", NUMBA_CACHE_DIR=str(tmp_path / "loops"))
     _, said = process.communicate(timeout=PATIENCE)
     lines = [line for line in said.splitlines() if "JDK_JAVA_OPTIONS" not in line]
     assert process.returncode == 1
     assert all(re.match(r"\d\d:\d\d:\d\d misspelt: ", line) for line in lines[:-1])
+    assert "misspelt: compiles loops at their first use, once on a machine" in said
     assert re.search(r"`paeg` cannot be resolved.*`page`", lines[-1]) and "shop.py, line 17" in lines[-1]
 
 

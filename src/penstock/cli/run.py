@@ -25,6 +25,7 @@ from penstock.run.pipeline import Pipeline
 from penstock.run.supervise import PipelineRun, Stop
 from penstock.session import end, jvm_process, memory, session_of_program, start_workers
 from penstock.signals import listen
+from penstock.warm import is_first_use
 from penstock.watch import lineage
 from penstock.watch.meters import Meters
 from penstock.watch.metrics_server import Place, pages, served
@@ -122,6 +123,9 @@ def _supervise(pipeline: Pipeline, args: Namespace, lines: Terminal) -> None:
         heard(meter),
     ):
         signs.starts(checkpoint)
+        if is_first_use():
+            text = "%s: compiles loops at their first use, once on a machine; `penstock compile` does it in advance"
+            log.info(text, pipeline.name, extra={"event": "compiles"})
         in_real_time = pipeline.every == REAL_TIME
         cores = args.cores or (SLOTS if in_real_time else CORES)
         try:
