@@ -176,7 +176,9 @@ def clustering_order(key: Iterable[str], descending: Collection[str]) -> list[st
     return [f"{name} {'DESC' if name in descending else 'ASC'}" for name in key]
 
 
-_TOKEN = re.compile(r"""\s*("(?:[^"]|"")*"|'[^']*'|[\w.$]+|[<>,])""")
+DEEPEST = 100
+"""Levels of types in types."""
+_TOKEN = re.compile(r"""("(?:[^"]|"")*"|'[^']*'|[\w.$]+|[<>,])""")
 
 Udts = Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]
 """The user types of one keyspace, as in `system_schema.types`: name -> (field names, field types)."""
@@ -187,32 +189,34 @@ def parse_type(text: str, udts: Udts) -> CqlType:
 
     Raises PenstockError if the type cannot be parsed or is not supported.
     """
-    tokens = _TOKEN.findall(text)
-    kind, rest = _parse(tokens, udts, text)
-    if rest:
-        raise PenstockError(f"cannot read the CQL type {text!r}", where=f"at {rest[0]!r}")
+    # The next one is the last of the list, where it costs nothing to take it away.
+    tokens = _TOKEN.findall(text)[::-1]
+    kind = _parse(tokens, udts, text, 0)
+    if tokens:
+        raise PenstockError(f"cannot read the CQL type {text!r}", where=f"at {tokens[-1]!r}")
     return kind
 
 
-def _parse(tokens: list[str], udts: Udts, text: str) -> tuple[CqlType, list[str]]:
+def _parse(tokens: list[str], udts: Udts, text: str, depth: int) -> CqlType:
     if not tokens:
         raise PenstockError(f"cannot read the CQL type {text!r}", where="it ends too early")
-    name, rest = tokens[0], tokens[1:]
-    if rest[:1] != ["<"]:
-        return _named(name, udts, text), rest
+    if depth > DEEPEST:
+        raise PenstockError(f"cannot read the CQL type {text[:100]!r}...", where=f"it has more than {DEEPEST} levels")
+    name = tokens.pop()
+    if tokens[-1:] != ["<"]:
+        return _named(name, udts, text)
     args: list[CqlType] = []
     size = 0
-    while rest[0] != ">":
+    while tokens.pop() != ">":
         if name.lower() == "vector" and args:
-            if len(rest) < 3 or not rest[1].isdecimal():
+            if len(tokens) < 2 or not re.fullmatch("[0-9]{1,10}", tokens[-1]):
                 raise PenstockError(f"cannot read the CQL type {text!r}", where="the vector's dimension is missing")
-            size, rest = int(rest[1]), rest[2:]
+            size = int(tokens.pop())
             continue
-        arg, rest = _parse(rest[1:], udts, text)
-        args.append(arg)
-        if not rest:
+        args.append(_parse(tokens, udts, text, depth + 1))
+        if not tokens:
             raise PenstockError(f"cannot read the CQL type {text!r}", where="a '>' is missing")
-    return _with_arguments(name.lower(), tuple(args), size, text), rest[1:]
+    return _with_arguments(name.lower(), tuple(args), size, text)
 
 
 def _named(name: str, udts: Udts, text: str) -> CqlType:

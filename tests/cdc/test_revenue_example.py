@@ -62,6 +62,7 @@ def reached(url: str, text: str, wanted: Sequence[tuple[object, ...]]) -> None:
     assert query(url, text) == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tables")
 def test_revenue_and_debts_are_exact_with_late_rows(
     cql: Session, postgres: str, queries: dict[str, Query], tmp_path: Path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from growth import assert_linear
 from hypothesis import given, strategies as st
 
 from penstock.cli.cql_statements import last, split
@@ -59,3 +60,13 @@ def test_any_text_is_taken(text: str) -> None:
     statements, rest = split(text)
     assert text.endswith(rest) and all(statements)
     assert isinstance(last(rest), str)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["'", '"', "$$", "/*", "/* ", "--", "\n", ";", "a;", "x ", "BEGIN ", "APPLY BATCH;", "//", "/*/", "$", "''"],
+)
+def test_a_script_costs_as_much_as_it_is_long(piece: str) -> None:
+    for start in ("", "BEGIN BATCH ", "'"):
+        assert_linear(lambda size, start=start: split(start + piece * (size // len(piece))), 40_000)  # type: ignore[misc]
+        assert_linear(lambda size, start=start: last(start + piece * (size // len(piece))), 40_000)  # type: ignore[misc]

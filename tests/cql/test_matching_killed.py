@@ -39,6 +39,7 @@ def identities(number: int) -> tuple[str, str | None]:
     return f"c{number * 7 % 900}", f"e{number % 350}" if number % 3 == 0 else None
 
 
+@pytest.mark.slow
 def test_a_killed_node_loses_no_row_and_no_link(root: Path, spark: SparkSession) -> None:
     services = up(root, only=["cassandra"])
     access = Access(services.cql)

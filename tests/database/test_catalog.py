@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from growth import assert_linear
 from hypothesis import example, given, strategies as st
 
 from penstock.database.table_catalog import base_name, describe, quoted, split_name, table_names, token_of_key
 from penstock.errors import PenstockError
-from penstock.schema import parse_type
+from penstock.schema import DEEPEST, parse_type
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 
@@ -94,3 +96,20 @@ def test_at_most_ten_other_tables_are_listed() -> None:
     many = SimpleNamespace(execute=lambda text, _: [(f"t{n:02}",) for n in range(30)] if "tables" in text else [])
     with pytest.raises(PenstockError, match=r"in shop: t00, .*, t09$"):
         describe(many, "shop.none")
+
+
+@pytest.mark.parametrize(
+    "piece", [" ", '"', "'", "<", ">", ",", "list<", "a", "a ", "tuple<int,", "vector<float, 1", '""']
+)
+def test_a_type_costs_as_much_as_it_is_long(piece: str) -> None:
+    def read(size: int) -> None:
+        with suppress(PenstockError):
+            parse_type(f"tuple<{piece * (size // len(piece))}>!", {})
+
+    assert_linear(read, 20_000)
+
+
+def test_types_in_types_are_bounded() -> None:
+    assert parse_type("frozen<" * DEEPEST + "int" + ">" * DEEPEST, {}).name == "int"
+    with pytest.raises(PenstockError, match=f"more than {DEEPEST} levels"):
+        parse_type("list<" * 100_000, {})

@@ -37,6 +37,7 @@ def arrive(folder: Path, name: str, rows: int) -> list[int]:
     return numbers
 
 
+@pytest.mark.slow
 def test_each_sink_may_break_and_nothing_is_lost_or_twice(tmp_path: Path) -> None:
     root, arriving, folder, checkpoints = (tmp_path / name for name in ("services", "in", "out", "checkpoints"))
     arriving.mkdir()

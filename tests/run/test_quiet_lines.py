@@ -48,6 +48,7 @@ def start(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
     return started
 
 
+@pytest.mark.slow
 def test_a_window_writes_no_other_lines(start: Callable[..., subprocess.Popen[str]]) -> None:
     _, said = start("minutes", "--once").communicate(timeout=PATIENCE)
     assert [line for line in said.splitlines() if not LINE.match(line) and "JDK_JAVA_OPTIONS" not in line] == []

@@ -353,6 +353,7 @@ def test_a_topic_that_is_not_there_is_named(spark: SparkSession, topics: Topics,
     assert re.match(r"early: the topics cannot be described: .*starting again", said[0])
 
 
+@pytest.mark.slow
 @pytest.mark.kill
 def test_a_killed_run_loses_nothing(topics: Topics, tmp_path: Path) -> None:
     started: list[subprocess.Popen[bytes]] = []

@@ -41,6 +41,7 @@ def run(frame: DataFrame, folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for file in set(out.glob("*.json")) - before for line in file.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_windows_and_totals_go_on_after_a_restart(spark: SparkSession, tmp_path: Path) -> None:
     source = tmp_path / "in"
     source.mkdir()

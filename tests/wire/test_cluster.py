@@ -42,6 +42,7 @@ def rows(first: int, count: int, partitions: int) -> pa.RecordBatch:
     return pa.record_batch({"value": values, "partition": pa.array([n % partitions for n in numbers], pa.int32())})
 
 
+@pytest.mark.slow
 def test_a_killed_leader_costs_no_future(cluster: KafkaCluster, admin: AdminClient, topic: str) -> None:
     count = 100_000
     victim = next(leader for leader in leaders(admin, topic) if leader != 1)
@@ -129,6 +130,7 @@ def test_a_record_for_a_new_partition_looks_for_it_at_once(cluster: KafkaCluster
     asyncio.run(work())
 
 
+@pytest.mark.slow
 def test_too_few_replicas_are_waited_for_until_the_time_is_over(
     cluster: KafkaCluster, admin: AdminClient, topic: str
 ) -> None:

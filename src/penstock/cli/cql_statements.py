@@ -22,23 +22,44 @@ def split(text: str) -> tuple[list[str], str]:
     """
     statements: list[str] = []
     parts: list[str] = []
+    batch = _Batch()
     rest = 0
     for token in TOKEN.finditer(text):
         if token.lastgroup == "open":
             break
-        if token.lastgroup == "end" and not _in_batch(parts):
+        if token.lastgroup == "end" and not batch.is_open:
             statements.append("".join(parts).strip())
-            parts, rest = [], token.end()
-        else:
-            parts.append(" " if token.lastgroup == "comment" else token[0])
+            parts, batch, rest = [], _Batch(), token.end()
+            continue
+        parts.append(" " if token.lastgroup == "comment" else token[0])
+        if token.lastgroup == "word":
+            batch.add(token[0].upper())
     return [statement for statement in statements if statement], text[rest:]
 
 
 def last(rest: str) -> str:
     """The statement in the text after the last semicolon; "" if it has only comments and blanks."""
-    return "".join(" " if token.lastgroup == "comment" else token[0] for token in TOKEN.finditer(rest)).strip()
+    parts = []
+    for token in TOKEN.finditer(rest):
+        if token.lastgroup == "open":
+            parts.append(rest[token.start() :])
+            break
+        parts.append(" " if token.lastgroup == "comment" else token[0])
+    return "".join(parts).strip()
 
 
-def _in_batch(parts: list[str]) -> bool:
-    words = [part.upper() for part in parts if part.isidentifier()]
-    return words[:1] == ["BEGIN"] and words[-2:] != ["APPLY", "BATCH"]
+class _Batch:
+    """Whether the words of a statement so far begin a batch and do not end it."""
+
+    def __init__(self) -> None:
+        self._begins: bool | None = None
+        self._words = "", ""
+
+    def add(self, word: str) -> None:
+        if self._begins is None:
+            self._begins = word == "BEGIN"
+        self._words = self._words[1], word
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._begins) and self._words != ("APPLY", "BATCH")
