@@ -84,7 +84,7 @@ def test_whatever_is_accepted_is_json_for_others_too(body: bytes, lines: bool) -
         (b'{"a":\n1}', "truncated"),
         (b"[{}]", "Expected `object`, got `array`"),
         (b'{"a":NaN}', "invalid character"),
-        (b'{"a":"\\ud800"}', "truncated"),
+        (b'{"a":"\\ud800"}', "half of a surrogate pair"),
         (b'{"a":' * 5000, "nested too deeply"),
     ],
 )
