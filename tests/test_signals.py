@@ -19,9 +19,9 @@ from penstock.signals import listen
 
 first, second = threading.Event(), threading.Event()
 listen(first, second)
-if "inside" in sys.argv:
-    # Where a signal finds a process that is about to wait for the event, or sets it.
-    with first._cond:
+# Where a signal finds a process that is about to wait for the event, or sets it.
+with first._cond:
+    for _ in range(int(sys.argv[1])):
         signal.raise_signal(signal.SIGTERM)
 print("ready", flush=True)
 first.wait()
@@ -41,17 +41,26 @@ def end() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-def waiting(*words: str, first: Callable[[], None] | None = None) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", WAITING, *words]
+def waiting(inside: int = 0, first: Callable[[], None] | None = None) -> subprocess.Popen[str]:
+    """`inside`: signals that come while the first event is locked."""
+    command = [sys.executable, "-c", WAITING, str(inside)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=first)
 
 
 def test_a_signal_that_comes_while_the_event_is_locked_is_heard() -> None:
-    with waiting("inside") as process:
+    with waiting(inside=1) as process:
         try:
             assert process.stdout and process.stdout.read(12) == "ready\nasked\n"
             process.send_signal(signal.SIGTERM)
             assert process.communicate(timeout=PATIENCE)[0] == "told\n"
+        finally:
+            process.kill()
+
+
+def test_two_signals_at_once_are_two() -> None:
+    with waiting(inside=2) as process:
+        try:
+            assert process.communicate(timeout=PATIENCE)[0] == "ready\nasked\ntold\n"
         finally:
             process.kill()
 

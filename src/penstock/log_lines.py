@@ -53,11 +53,23 @@ class Terminal(logging.StreamHandler[TextIO]):
     """Writes lines, and keeps one below them that `status` replaces."""
 
     _status = ""
+    _missing = 0
+    _why = ""
 
     def emit(self, record: logging.LogRecord) -> None:
         self._write(_CLEAR if self._status else "")
+        if self._missing:
+            self._tell_missing()
         super().emit(record)
         self._write(self._status)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Counts lines that cannot be written: of these only a later line can tell."""
+        if isinstance(error := sys.exception(), OSError):
+            self._missing += 1
+            self._why = error.strerror or str(error)
+        else:
+            super().handleError(record)
 
     def status(self, text: str) -> None:
         """Replace the last line; "" removes it. Only for a terminal."""
@@ -68,9 +80,21 @@ class Terminal(logging.StreamHandler[TextIO]):
         finally:
             self.release()
 
+    def _tell_missing(self) -> None:
+        try:
+            # The last line may have been written in part.
+            self.stream.write(self.terminator)
+            self.flush()
+        except OSError:
+            return
+        missing, self._missing = self._missing, 0
+        said = f"{missing} lines of this log are missing here, as they could not be written: {self._why}"
+        about = {"name": "penstock", "levelno": logging.WARNING, "levelname": "WARNING", "msg": said}
+        super().emit(logging.makeLogRecord({**about, "event": "warning", "missing": missing}))
+
     def _write(self, text: str) -> None:
         if text:
-            # Its terminal may be closed.
+            # Only a terminal has a status, and it may be closed.
             with suppress(OSError):
                 self.stream.write(text)
                 self.flush()

@@ -24,9 +24,11 @@ class Stopped(BaseException):
 
 def listen(*events: Event) -> None:
     """Each signal of ENDING sets the next event, in this order; call it in the main thread."""
+    left = list(events)
 
     def heard(number: int, frame: object) -> None:
-        for event in events:
+        while left:
+            event = left.pop(0)
             if not event.is_set():
                 # In a thread: this thread may hold the event's lock, because a signal can interrupt it anywhere.
                 start_new_thread(event.set, ())

@@ -5,6 +5,10 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -133,6 +137,37 @@ def test_processes_take_the_form_from_their_environment(monkeypatch: pytest.Monk
     monkeypatch.delenv(log_lines.FORM)
     assert not isinstance(log_lines.begin().formatter, JsonLines)
     assert len(logging.getLogger("penstock").handlers) == 1
+
+
+FULL = """
+import logging
+import resource
+from penstock.log_lines import begin
+
+begin()
+logger = logging.getLogger("penstock")
+logger.warning("before")
+ends = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, ends))
+for number in range(1000):
+    logger.warning("a line of some length while nothing can be written: %d", number)
+resource.setrlimit(resource.RLIMIT_FSIZE, (ends, ends))
+logger.warning("after")
+logger.warning("end")
+"""
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_lines_that_could_not_be_written_are_told_of_once_there_is_room(form: str, tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        told = {**os.environ, log_lines.FORM: form}
+        subprocess.run([sys.executable, "-c", FULL], check=True, stderr=log, env=told)
+    before, *written, missing, after, end = (tmp_path / "log").read_text().splitlines()
+    assert "before" in before and "after" in after and "end" in end
+    said = re.search("([0-9]+) lines of this log are missing here, .*: File too large", missing)
+    assert said and int(said[1]) + len(written) == 1000
+    if form == "json":
+        assert json.loads(missing)["missing"] == int(said[1])
 
 
 class Broken(Observer):
