@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import pytest
 from connect_memory import RIGHT, VALIDATE, memory_worker
 from growth import assert_linear
+from http_attacks import Pulse, asked, request
 from starlette.testclient import TestClient
+from waiting import patience, until
 
 from penstock.connect import database
 from penstock.connect.api import application
@@ -20,7 +23,8 @@ from penstock.connect.properties import CLASS, properties
 from penstock.connect.providers import MOST, Provided, Provider, is_reference, references
 from penstock.connect.transforms.transform_chain import CLASSES, options
 from penstock.secret_settings import HIDDEN, without_logins
-from penstock.serve.json_bodies import MOST as MOST_BYTES
+from penstock.serve.json_bodies import DEEPEST, MOST as MOST_BYTES
+from penstock.serve.rest_server import RestServer, bind
 
 PIECES = (
     *(
@@ -194,3 +198,40 @@ def test_a_short_value_that_names_a_large_one_many_times_is_refused(tmp_path: Pa
     config = RIGHT | {"topic.prefix": f"${{dir:{tmp_path}:large}}" * (MOST // 1000 + 1)}
     checked = check(config, provided, ask=False)
     assert f"its value has more than {MOST} characters" in str(checked.messages)
+
+
+SLOWEST = patience(5)
+"""Seconds until /health answers, at most; 0.1 on an idle machine."""
+LOGINS = "a://b:1@h " * 20_000
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setattr(database, "problems", lambda values: [])
+    with bind("127.0.0.1", 0) as bound:
+        server = RestServer(application(memory_worker(tmp_path)), bound)
+        yield server.url
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("attack", "status"),
+    [
+        (json.dumps(RIGHT | {"topic.prefix": "${" + ":" * 20_000}), 200),
+        (json.dumps(RIGHT | {"scylla.password": "a" * 20_000}), 200),
+        (json.dumps(RIGHT | {"scylla.cluster.ip.addresses": LOGINS[:MOST]}), 200),
+        (json.dumps(RIGHT | {f"p{n}": LOGINS[:900] for n in range(900)}), 200),
+        (json.dumps(RIGHT | {"transforms": ",".join(f"a{n}" for n in range(10_000))}), 200),
+        (json.dumps(whole("a://b:1@h,${a:" * 250) | RIGHT), 200),
+        ("[" * MOST_BYTES, 400),
+        ('{"a":' * (DEEPEST + 1), 400),
+        (json.dumps(RIGHT | {"topic.prefix": "x" * MOST_BYTES}), 413),
+    ],
+    ids=["reference", "secret", "logins", "many logins", "aliases", "whole", "arrays", "objects", "large"],
+)
+def test_health_is_answered_while_a_costly_request_is(served: str, attack: str, status: int) -> None:
+    sent = request("", attack.encode()).replace(b"POST /events/", f"PUT {VALIDATE}".encode())
+    with Pulse(served) as pulse:
+        assert asked(served, sent)[0] == status
+        until(lambda: len(pulse.seconds) > 3, "some answers")
+    assert pulse.slowest() < SLOWEST

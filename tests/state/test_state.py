@@ -224,7 +224,13 @@ def test_state_over_http(states: Checkpoints) -> None:
             rows = ask(f"{server.url}/state/visits/windows?limit=1&key={quote(json.dumps({'user': 'ann'}))}")
             assert len(rows["rows"]) == 1 and rows["more"]
             assert len(ask(f"{server.url}/state/seen/count")["rows"]) == 2
-            for path, status in (("visits/windows?key=eve", 404), ("x", 404), ("visits/windows?limit=0", 400)):
+            for path, status in (
+                ("visits/windows?key=eve", 404),
+                ("x", 404),
+                ("visits/windows?limit=0", 400),
+                (f"visits/windows?limit={'9' * 5_000}", 400),
+                (f"visits/windows?key={'[' * 20_000}", 404),
+            ):
                 with pytest.raises(HTTPError) as told:
                     urlopen(f"{server.url}/state/{path}")
                 with told.value as answer:

@@ -1,4 +1,4 @@
-"""Callers that try to stop or to fill a server of `penstock ingest`, and one that asks for its health meanwhile."""
+"""Callers that try to stop or to fill a server, and one that asks for its health meanwhile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 
 from waiting import PATIENCE
 
-"""Seconds for an answer."""
 EMPTY_MEMBER = gzip.compress(b"")
 
 
