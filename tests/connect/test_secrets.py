@@ -243,6 +243,7 @@ def test_a_worker_s_own_file_is_not_shown_either(tmp_path: Path) -> None:
     file.write_text(
         f"bootstrap.servers=localhost:9092\nconfig.providers=f\nconfig.providers.f.class={FILE}\n"
         f"value.converter={AVRO}\nvalue.converter.schema.registry.url=${{f:{tmp_path}/login:url}}\n"
+        "producer.security.protocol=SASL_SSL\nproducer.sasl.mechanism=PLAIN\nproducer.sasl.username=ann\n"
         f"producer.sasl.password=${{f:{tmp_path}/login:word}}\n"
         f"consumer.sasl.jaas.config=x required password='hush-3';\n"
     )

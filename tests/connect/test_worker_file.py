@@ -67,10 +67,17 @@ def test_the_worker_s_own_file_may_refer_to_values(file: Path, monkeypatch: pyte
     lines = "config.providers=env", f"config.providers.env.class={KAFKA}EnvVarConfigProvider"
     assert worker(file, *lines, "producer.linger.ms=${env:LINGER}").producer["linger.ms"] == "17"
     assert worker(file, *lines, "producer.acks=all").producer["acks"] == "all"
-    for line in ("producer.acks=1", "producer.linger.sm=5"):
-        name, _, text = line.partition("=")
-        with pytest.raises(PenstockError, match=rf"{name} cannot be '{text}': .*{file.name}.*Next: "):
+    for line in ("producer.acks=1", "producer.linger.sm=5", "producer.sasl.pasword=hush"):
+        with pytest.raises(
+            PenstockError, match=rf"{line.partition('=')[0]} is refused: .*{file.name}.*Next: "
+        ) as raised:
             worker(file, *lines, line)
+        assert "hush" not in str(raised.value)
+    with pytest.raises(
+        PenstockError, match=r"producer's properties .*no use for sasl.password.*security.protocol"
+    ) as raised:
+        worker(file, *lines, "producer.sasl.password=hush")
+    assert "hush" not in str(raised.value)
     with pytest.raises(PenstockError, match=r"producer.linger.ms: \$\{env:NONE\} does not exist"):
         worker(file, *lines, "producer.linger.ms=${env:NONE}")
     with pytest.raises(PenstockError, match=r"servers is not a list of host:port: 'kafka'.*correct bootstrap.servers"):

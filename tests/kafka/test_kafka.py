@@ -25,6 +25,14 @@ USERS = Table({"id": "int", "name": "text"}, ["id"], name="shop.users")
 HERE = "127.0.0.1:9092"
 
 
+LOGIN = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": "ann",
+    "sasl.password": "hush",
+}
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -44,6 +52,8 @@ HERE = "127.0.0.1:9092"
         ({"options": {"compression": "lz4"}, "client": "spark"}, "Java's producer.*compression.*mean compression.type"),
         ({"options": {"compression": "lz4", "max.block.ms": "1"}}, "Java's.*compression.*mean compression.type"),
         ({"options": {"compression": "lz4", "no.such": "1"}}, "producer has no option no.such.*docs/delivery.md"),
+        ({"options": {"sasl.password": "hush"}}, "no use for sasl.password .kafka.sink.*set security.protocol"),
+        ({"options": LOGIN | {"max.block.ms": "1"}}, "Java's.*no option sasl.username.*mean sasl.jaas.config"),
         ({"options": {"enable.idempotence": "false"}}, "the option enable.idempotence cannot be set"),
         ({"options": {"delivery": "x"}}, "the option delivery cannot be set.*give delivery="),
         ({"options": {"topic": "x"}}, "the option topic cannot be set.*give topic="),

@@ -69,7 +69,7 @@ def read(file: Path | None, servers: str | None, listen: str | None) -> WorkerSe
     require_servers(chosen, where, next="correct bootstrap.servers")
     security = {name: found[name] for name in SECURITY if name in found}
     producer = {name.removeprefix("producer."): text for name, text in found.items() if name.startswith("producer.")}
-    _require_producer(producer, where)
+    _require_producer(security, producer, where)
     return WorkerSettings(
         chosen,
         host,
@@ -85,15 +85,21 @@ def read(file: Path | None, servers: str | None, listen: str | None) -> WorkerSe
     )
 
 
-def _require_producer(options: Mapping[str, str], where: str) -> None:
+def _require_producer(security: Mapping[str, str], producer: Mapping[str, str], where: str) -> None:
     """Raise now, with the property, what would otherwise end each task."""
-    for name, text in options.items():
-        try:
-            kafka_sink.sink(servers="localhost:9092", options={name: text})
-        except PenstockError as error:
-            raise PenstockError(
-                f"producer.{name} cannot be {text!r}: {error.what}", where=where, next=error.next
-            ) from error
+    for name, text in producer.items():
+        if name not in SECURITY:
+            # Without the value, which is a secret if the name is that of one with a slip.
+            _require_options({name: text}, f"producer.{name} is refused", where)
+    # A login is right or wrong as a whole.
+    _require_options({**security, **producer}, "the producer's properties are refused", where)
+
+
+def _require_options(options: Mapping[str, str], said: str, where: str) -> None:
+    try:
+        kafka_sink.sink(servers="localhost:9092", options=options)
+    except PenstockError as error:
+        raise PenstockError(f"{said}: {error.what}", where=where, next=error.next) from error
 
 
 def _allowed(found: Mapping[str, str]) -> list[str]:

@@ -82,11 +82,18 @@ class Options:
 def has_all(given: Mapping[str, str]) -> bool:
     """Whether our client has these options, and their way to protect connections."""
     try:
-        options = by_name(given, KNOWN, SINK)
-        Security.of({name: options[name] for name in SETTINGS if name in options})
+        by_name(given, KNOWN, SINK)
+        require_security(given)
     except PenstockError:
         return False
     return True
+
+
+def require_security(given: Mapping[str, str]) -> None:
+    """Raise PenstockError if our client cannot protect connections as these options say; others are passed over."""
+    known = {name: text for name, text in given.items() if name.lower().removeprefix("kafka.") in KNOWN}
+    options = by_name(known, KNOWN, SINK)
+    Security.of({name: options[name] for name in SETTINGS if name in options})
 
 
 def wrong(what: str, next: str) -> PenstockError:

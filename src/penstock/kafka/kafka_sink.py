@@ -381,9 +381,12 @@ def _not_ours(options: Mapping[str, str]) -> list[str]:
     return [name for name in options if name.lower() not in KNOWN]
 
 
+_AS_JAVA = {"sasl.username": "sasl.jaas.config", "sasl.password": "sasl.jaas.config"}
+
+
 def _require_javas(options: Mapping[str, str]) -> None:
     """Raise PenstockError for an option that Java's producer, which Spark uses, lacks: it would ignore the option."""
-    from penstock.kafka.client_options import KNOWN
+    from penstock.kafka.client_options import KNOWN, require_security
     from penstock.kafka.security import SAME
 
     javas = (files("penstock.kafka") / "producer_options.txt").read_text().split()
@@ -392,7 +395,10 @@ def _require_javas(options: Mapping[str, str]) -> None:
         if name in javas:
             continue
         ours = name.lower() in KNOWN
-        close = get_close_matches(SAME.get(name, name), javas if ours else {*javas, *KNOWN}, 1)
+        if ours:
+            # It may be for Spark's client only because its login is not whole.
+            _require(require_security, options, "kafka.sink")
+        close = get_close_matches(_AS_JAVA.get(name) or SAME.get(name, name), javas if ours else {*javas, *KNOWN}, 1)
         hint = f"did you mean {close[0]}?" if close else "docs/delivery.md has those of Penstock's client"
         which = "Java's producer, which Spark's client uses," if ours else "Kafka's producer"
         raise PenstockError(f"{which} has no option {name}", where="kafka.sink", next=hint)
@@ -402,10 +408,14 @@ def _require_valid(options: Mapping[str, str], because: str) -> None:
     """Raise now the errors that would otherwise come when the query starts."""
     from penstock.kafka.client_options import Options
 
+    _require(Options.of, options, f"kafka.sink with {because}")
+
+
+def _require(check: Callable[[Mapping[str, str]], object], options: Mapping[str, str], where: str) -> None:
     try:
-        Options.of(options)
+        check(options)
     except PenstockError as error:
-        raise PenstockError(error.what, where=f"kafka.sink with {because}", next=error.next) from None
+        raise PenstockError(error.what, where=where, next=error.next) from None
 
 
 def _producer_options(options: Mapping[str, str]) -> dict[str, str]:

@@ -31,7 +31,16 @@ MODULES = frozenset(
     f"penstock.{name}"
     for name in (
         *("checkpoint.log", "codec.registry", "config", "database.access", "database.columns", "database.retrying"),
-        *("errors", "extras", "kafka.record_view", "kafka.topic_reader", "query", "real_time", "run.faults"),
+        *(
+            "database.table_catalog",
+            "errors",
+            "extras",
+            "kafka.record_view",
+            "kafka.topic_reader",
+            "query",
+            "real_time",
+            "run.faults",
+        ),
         *("segment.member_tables.delivery_server", "segment.member_tables.delivery_sync", "segment.segment_match"),
         *("state.change_files", "state.stores", "wire.errors", "wire.fetcher", "wire.groups"),
         "wire.producer.table_receipts",
