@@ -44,6 +44,7 @@ LOG_WITH_IMAGES = "{'enabled': true, 'preimage': true, 'postimage': true}"
 # The least that the connector takes.
 CATCHING_UP = timedelta(milliseconds=1)
 PARTITIONS = 2
+AS_THEIRS = {"compression.type": "lz4"}
 POLL = 0.05
 PATIENCE = 1800.0  # seconds for the events of one run
 
@@ -76,7 +77,7 @@ class Bench:
         )
         events = cdc.events(changes, prefix=name, format=self.options.format)
         with tempfile.TemporaryDirectory() as checkpoint:
-            query = write(events, kafka.sink(servers=self.found.kafka)).start(
+            query = write(events, kafka.sink(servers=self.found.kafka, options=AS_THEIRS)).start(
                 checkpoint=checkpoint, trigger=timedelta(), name=name
             )
             try:
@@ -116,9 +117,10 @@ class Bench:
         return {"scylla.query.time.window.size": "250", "poll.interval.ms": "20"}
 
     def cpu(self, subject: str) -> float:
-        """CPU seconds of a subject so far; Connect is a child of this process."""
+        """CPU seconds of a subject so far; Connect, Kafka and the database are children of this process."""
         theirs = tree_cpu(self.connect.pid) if self.connect else 0.0
-        return tree_cpu(os.getpid()) - theirs if subject == OURS else theirs
+        servers = sum(map(tree_cpu, self.found.pids.values()))
+        return tree_cpu(os.getpid()) - theirs - servers if subject == OURS else theirs
 
     def catch_up(self, subject: str, table: str, events: int) -> Run:
         """The whole log of a table into a topic."""
@@ -224,7 +226,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--images", action="store_true", help="a log with both images, and events that have them")
     parser.add_argument("--format", choices=("advanced", "legacy"), default="advanced", help="default: %(default)s")
     parser.add_argument("--cores", type=int, default=2, help="for each subject (default: %(default)s)")
-    parser.add_argument("--tasks", type=int, default=2, help="the connector's tasks.max (default: %(default)s)")
+    parser.add_argument(
+        "--tasks", type=int, default=1, help="the connector's tasks.max: try 2, too (default: %(default)s)"
+    )
     parser.add_argument("--rounds", type=int, default=3, help="runs of each subject (default: %(default)s)")
     parser.add_argument("--rate", type=int, default=5000, help="rows a second for latency (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=30, help="of a latency run (default: %(default)s)")

@@ -17,7 +17,7 @@ from pathlib import Path
 from cassandra.cluster import Cluster, Session
 from cassandra.concurrent import execute_concurrent_with_args
 
-from _measure import Row, Run, report, tree_cpu
+from _measure import Row, Run, report, tree_cpu, turns
 from penstock.local.services import down, up
 
 KEYSPACE = "CREATE KEYSPACE cost WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
@@ -47,9 +47,8 @@ def measure(session: Session, pid: int, writes: int, rounds: int) -> dict[str, l
     for table, options in TABLES.items():
         session.execute(f"CREATE TABLE cost.{table} ({COLUMNS}){options}")
     runs: dict[str, list[Run]] = {table: [] for table in TABLES}
-    for _ in range(WARM_UP + rounds):
-        for table, done in runs.items():
-            done.append(write(session, pid, table, writes))
+    for _, table in turns(runs, WARM_UP + rounds):
+        runs[table].append(write(session, pid, table, writes))
     return {table: done[WARM_UP:] for table, done in runs.items()}
 
 

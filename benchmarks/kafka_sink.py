@@ -3,7 +3,8 @@
     python benchmarks/kafka_sink.py --json kafka_sink.json
 
 Each run is a streaming query over the same numbers, rows of 100 bytes, in one micro-batch on local[2]; both sinks with
-acks=all and lz4. `stream/<delivery>` says how often a row may arrive; Spark's own sink knows at-least-once only.
+acks=all, lz4 and the same sizes. `stream/<delivery>` says how often a row may arrive; Spark's own sink knows
+at-least-once only.
 """
 
 from __future__ import annotations
@@ -23,7 +24,15 @@ from penstock.local.services import down, up
 from penstock.session import spark
 
 PEER = "spark-kafka"
-SPARKS = {"kafka.acks": "all", "kafka.compression.type": "lz4", "kafka.linger.ms": "10", "kafka.batch.size": "1000000"}
+SAME = {
+    "compression.type": "lz4",
+    "linger.ms": "5",
+    "batch.size": "1000000",
+    "max.request.size": "2000000",
+    "buffer.memory": str(64 << 20),
+}
+"""What both clients are told; the last four are the defaults of ours."""
+SPARKS = {"kafka.acks": "all"} | {f"kafka.{name}": text for name, text in SAME.items()}
 
 
 def frame(session: SparkSession, rows: int) -> DataFrame:
@@ -47,7 +56,9 @@ def measure(session: SparkSession, servers: str, rows: int, rounds: int, folder:
     theirs = partial(write, numbers, rows, "kafka", {"kafka.bootstrap.servers": servers, **SPARKS}, folder)
     found: list[Row] = []
     for delivery in ("at-least-once", "exactly-once"):
-        ours = partial(write, numbers, rows, "penstock-kafka", {"servers": servers, "delivery": delivery}, folder)
+        ours = partial(
+            write, numbers, rows, "penstock-kafka", {"servers": servers, "delivery": delivery, **SAME}, folder
+        )
         subjects = {"penstock": ours, PEER: theirs}
         alternate(subjects, 1)  # warms up the JVM and the compiled loops
         found += rows_of(f"stream/{delivery}", alternate(subjects, rounds), PEER)

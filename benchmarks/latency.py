@@ -5,10 +5,11 @@
     python benchmarks/latency.py --reference DIR --connect DIR    # the Java connector, too (see _reference.py)
 
 Each subject is a process of its own, at work on the same broker at the same rate: ours is `penstock run`, Kafka Streams
-runs with its defaults, and set for short delays: no cache, no linger, a commit interval of 100 ms. A delay is from
-before the producer's write to the poll of a consumer; the first 20 seconds of results are not counted. A window's delay
-is that of its newest event. `cdc.read` is measured from before the write to the table. Subjects take turns, each round
-the other way round. A run of `--seconds 320` has one end of a batch of real-time mode in it.
+runs with a commit interval of 1 s, and set for short delays: no cache, no linger, a commit interval of 100 ms. A delay
+is from before the producer's write to the poll of a consumer; the first 20 seconds of results are not counted. That of
+a window is of its newest event. `cdc.read` is measured from before the write to the table. Subjects take turns, each
+round the other way round. `changes` has our mode of low latency and, as the peer of the Java connector, the one that
+keeps its order and its second behind now. A run of `--seconds 320` has one end of a batch of real-time mode in it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from _paced import paced
 from _reference import Connect, Reference, running as connect_running
 from _stream_delay import delays
 from _stream_jobs import Topics
-from _stream_peers import compile_java, endless
+from _stream_peers import ENDLESS, compile_java, endless, java_command
 from cdc_vs_reference import PARTITIONS, THEIRS, Bench, create_topic
 from penstock.errors import PenstockError
 from penstock.local.services import Services, down, up
@@ -39,6 +40,10 @@ from penstock.local.services import Services, down, up
 FILE = Path(__file__).with_name("_latency_pipelines.py")
 CHANGES = "changes"
 OURS = "penstock"
+OUR_CHANGES = {OURS: "changes", f"{OURS}/safe": "changes_safe"}
+"""Subjects of `changes` and their pipelines."""
+THREADS = 4
+"""Of Kafka Streams: one a partition, as our real-time mode has."""
 
 
 class Subject(NamedTuple):
@@ -76,12 +81,12 @@ def streamed(subject: Subject, servers: str, path: list[str], options: argparse.
             work = penstock_run(f"{FILE}:{subject.pipeline}", place, **settings)
         else:
             job, *interval = subject.pipeline.split()
-            work = endless(path, job, topics, place, *interval)
+            work = endless([*java_command(path, job, topics, ENDLESS, THREADS, place), *interval])
         with work:
             return delays(topics, options.rate, options.seconds)
 
 
-def changed(found: Services, options: argparse.Namespace, folder: Path) -> list[float]:
+def changed(pipeline: str, found: Services, options: argparse.Namespace, folder: Path) -> list[float]:
     """The delays of `cdc.read` in milliseconds, sorted."""
     name = f"l{uuid.uuid4().hex[:8]}"
     place = folder / name
@@ -90,7 +95,7 @@ def changed(found: Services, options: argparse.Namespace, folder: Path) -> list[
         topic = f"{name}.{table.name}"
         create_topic(found.kafka, topic)
         settings = {"SERVERS": found.kafka, "CQL": found.cql, "TABLE": table.name, "PREFIX": name}
-        with penstock_run(f"{FILE}:{CHANGES}", place, **settings):
+        with penstock_run(f"{FILE}:{pipeline}", place, **settings):
             return whole(*table.latencies(found.kafka, topic, PARTITIONS, options.seconds))
 
 
@@ -135,7 +140,8 @@ def measures(
         if one.case in options.cases and one.name.startswith(options.only)
     }
     if CHANGES in options.cases:
-        made[CHANGES, OURS] = partial(changed, found, options, folder)
+        for name, pipeline in OUR_CHANGES.items():
+            made[CHANGES, name] = partial(changed, pipeline, found, options, folder)
         if connect:
             paces = {"rate": options.rate, "seconds": options.seconds, "confidence": 1}
             # A second task in one worker waits two minutes for the name of its metrics, which the first one has.

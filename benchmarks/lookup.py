@@ -4,8 +4,9 @@
 
 On a node of its own, with one Python process unless it says spark (local[2]). Subjects of a case take turns.
   write         rows/s of `cql.sink`; the peer is the driver's execute_concurrent with prepared statements
-  lookup        lookups/s of keys that are all different and not remembered; the peer is the same driver, one awaited
-                query for each event. acsylla, the C++ driver with 100 requests at once, if it is installed
+  lookup        lookups/s of keys that are all different and not remembered; the peer is the same driver with 100
+                requests at once; beside it one awaited query for each event, as a function of rows would ask, and
+                acsylla, the C++ driver, with 100 requests at once, if it is installed
   lookup/two    the same with keys of two columns that differ in one; beside keys that differ in both, a request each
   spark/80      events/s of `cql.lookup` where 80 of 100 find their row remembered and 20 ask for one never asked for
   spark/100     the same where all find it
@@ -53,7 +54,9 @@ from penstock.local import services
 from penstock.schema import CqlTable
 from penstock.session import spark as spark_session
 
-OURS, NAIVE = "penstock", "awaited"
+OURS, CONCURRENT, NAIVE = "penstock", "execute_concurrent", "awaited"
+AT_ONCE = 100
+"""Requests of the drivers."""
 REPLICATION: dict[str, str | int] = {"class": "SimpleStrategy", "replication_factor": 1}
 TABLE = "bench.users"
 BATCH = 20_000
@@ -95,7 +98,7 @@ class Written:
         insert = self.session.prepare(f"INSERT INTO {TABLE} (id, name, score, seen) VALUES (?, ?, ?, ?)")
         for batch in batches(self.rows, rows):
             values = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
-            execute_concurrent_with_args(self.session, insert, values, concurrency=100)
+            execute_concurrent_with_args(self.session, insert, values, concurrency=AT_ONCE)
         self.rows += rows
         return rows
 
@@ -103,10 +106,10 @@ class Written:
 def write_cases(written: Written, rows: int, rounds: int) -> list[Row]:
     subjects: dict[str, Callable[[], int]] = {
         OURS: partial(written.ours, rows),
-        "execute_concurrent": partial(written.theirs, rows // 10),
+        CONCURRENT: partial(written.theirs, rows),
     }
     alternate(subjects, 1)
-    return rows_of("write", alternate(subjects, rounds), "execute_concurrent")
+    return rows_of("write", alternate(subjects, rounds), CONCURRENT)
 
 
 def ours(access: Access, written: Written, lookups: int, chance: np.random.Generator) -> int:
@@ -121,6 +124,14 @@ def ours(access: Access, written: Written, lookups: int, chance: np.random.Gener
         found += batch.num_rows - batch.column("name").null_count
     assert found == len(ids)
     return found
+
+
+def concurrent(session: Any, written: Written, lookups: int, chance: np.random.Generator) -> int:
+    select = session.prepare(f"SELECT name, score FROM {TABLE} WHERE id = ?")
+    keys = [(id,) for id in chance.integers(0, written.rows, lookups).tolist()]
+    answers = execute_concurrent_with_args(session, select, keys, concurrency=AT_ONCE)
+    assert all(answer.result_or_exc.one() for answer in answers)
+    return lookups
 
 
 def awaited(session: Any, written: Written, lookups: int, chance: np.random.Generator) -> int:
@@ -151,7 +162,7 @@ async def _acsylla(hosts: str, ids: Sequence[int]) -> int:
             found += row is not None and len(row.as_tuple()) == 2
         return found
 
-    found = sum(await asyncio.gather(*(worker() for _ in range(100))))
+    found = sum(await asyncio.gather(*(worker() for _ in range(AT_ONCE))))
     await session.close()
     assert found == len(ids)
     return found
@@ -161,12 +172,13 @@ def lookup_cases(access: Access, session: Any, written: Written, lookups: int, r
     chance = np.random.default_rng(1)
     subjects: dict[str, Callable[[], int]] = {
         OURS: partial(ours, access, written, lookups, chance),
+        CONCURRENT: partial(concurrent, session, written, lookups // 4, chance),
         NAIVE: partial(awaited, session, written, lookups // 20, chance),
     }
     if find_spec("acsylla"):
         subjects["acsylla"] = partial(with_acsylla, access.hosts, written, lookups // 4, chance)
     alternate(subjects, 1)
-    return rows_of("lookup", alternate(subjects, rounds), NAIVE)
+    return rows_of("lookup", alternate(subjects, rounds), CONCURRENT)
 
 
 def of_two(access: Access, table: CqlTable, lookups: int, kinds: int) -> int:

@@ -16,16 +16,20 @@ import tempfile
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import Column, SparkSession, functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
-from _measure import tell, tree_cpu
+from _measure import tell, tree_cpu, turns
 from penstock import segment
 from penstock.session import spark as spark_session
 
 PAGES, KINDS, COUNTRIES = 400, ["visit", "cart", "buy", "search", "share"], ["DE", "FR", "US", "IN", "BR"]
 DAY = timedelta(days=1)
 LOOK = 0.1  # seconds
+WARM_UP = 2
+"""Batches in which code is compiled."""
 
 
 def rules(count: int) -> list[segment.Rule]:
@@ -73,27 +77,41 @@ def _choice(words: list[str], seed: int) -> Column:
     return F.element_at(F.array(*map(F.lit, words)), (F.rand(seed) * len(words)).cast("int") + 1)
 
 
-def measure(spark: SparkSession, folder: Path, count: int, total: int) -> dict[str, object]:
+def measure(spark: SparkSession, folder: Path, count: int, total: int) -> dict[str, Any]:
     """Events/s of the batches of one run, after the first two, until `total` events were taken."""
     reader = spark.readStream.schema(spark.read.parquet(str(folder)).schema)
     source = reader.option("maxFilesPerTrigger", 2).parquet(str(folder))
     frame = segment.match(source, rules(count), key="person", name="bench", at="at") if count else source
-    began = tree_cpu(os.getpid())
+    began, cpu = 0, 0.0
     with tempfile.TemporaryDirectory() as checkpoint:
         query = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
         running = query.trigger(availableNow=True).start()
         # With rules there is always a next batch: time passes.
-        while running.isActive and sum(one["numInputRows"] for one in running.recentProgress) < total:
+        while running.isActive and (rows := taken(running)) < total:
+            if not began and len(filled(running)) >= WARM_UP:
+                began, cpu = rows, tree_cpu(os.getpid())
             time.sleep(LOOK)
         running.stop()
-    cpu = tree_cpu(os.getpid()) - began
-    batches = [one for one in running.recentProgress if one["numInputRows"]]
-    rows = sum(one["numInputRows"] for one in batches)
-    later = batches[2:]
+    cpu, rows = tree_cpu(os.getpid()) - cpu, taken(running) - began
+    later = filled(running)[WARM_UP:]
     rate = statistics.median(one["numInputRows"] / one["durationMs"]["triggerExecution"] * 1000 for one in later)
     parts = {name: statistics.median(one["durationMs"][name] for one in later) for name in later[0]["durationMs"]}
     measured = {"events_per_s": round(rate), "cpu_s_per_million": round(cpu / rows * 1e6, 2), "batches": len(later)}
     return {"case": "segments", "rules": count} | measured | {"ms": parts}
+
+
+def filled(query: StreamingQuery) -> list[dict[str, Any]]:
+    """The batches with rows."""
+    return [one for one in query.recentProgress if one["numInputRows"]]
+
+
+def taken(query: StreamingQuery) -> int:
+    return sum(one["numInputRows"] for one in filled(query))
+
+
+def middle(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The run of median rate."""
+    return sorted(runs, key=lambda one: one["events_per_s"])[len(runs) // 2]
 
 
 def main() -> None:
@@ -102,12 +120,16 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=8)
     parser.add_argument("--persons", type=int, default=20_000)
     parser.add_argument("--rules", type=int, nargs="*", default=[0, 100, 1000])
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     spark = spark_session("segments", memory="2g")
     with tempfile.TemporaryDirectory() as folder:
         events(spark, Path(folder), args.batches, args.events, args.persons)
-        tell([measure(spark, Path(folder), count, args.batches * args.events) for count in args.rules], args.json)
+        runs: dict[int, list[dict[str, Any]]] = {count: [] for count in args.rules}
+        for _, count in turns(args.rules, args.rounds):
+            runs[count].append(measure(spark, Path(folder), count, args.batches * args.events))
+        tell([middle(each) for each in runs.values()], args.json)
     spark.stop()
 
 

@@ -7,81 +7,102 @@
 
 The jobs: stateless (parse, filter, map), enrich (by a table), tumbling (count by key in minutes, early results) and
 session (the same in sessions of 30 s); all read the same topic of JSON events of 150 bytes and write JSON to another.
-A rate is that of the last four fifths of the events: no start of a process is in it. All take `--cores` threads.
-Kafka Streams comes from its jars, and keeps its state in RocksDB, as it does by default.
+Each run of each subject is a process of its own, which starts cold. A rate is that of the last half of the events, in
+which all are warm; what a start costs is `first_s`, the seconds until a first result is in Kafka. All take `--cores`
+threads. Kafka Streams comes from its jars, and keeps its state in RocksDB, as it does by default.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tempfile
+import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from confluent_kafka import Consumer, TopicPartition
 
 import _stream_data as data
-from _measure import quantile, tell, tree_cpu, turns
+from _measure import quantile, tell, turns
 from _stream_delay import delays
 from _stream_jobs import JOBS, Topics
-from _stream_peers import PYTHON_PEERS, Sample, compile_java, endless, kafka_streams, python_peer
-from penstock import kafka, write
+from _stream_peers import (
+    ENDLESS,
+    PYTHON_PEERS,
+    Sample,
+    compile_java,
+    endless,
+    java_command,
+    kafka_streams,
+    our_command,
+    penstock,
+    python_peer,
+)
 from penstock.local.services import down, up
-from penstock.session import spark
 
-BATCHES = 10
-"""Of a run of ours: then the first fifth is two of them."""
 PEER = "kafka-streams"
 LACKING = {("quix", "session")}
 """What a peer has no operator for."""
-LOOK = 0.1  # seconds: what a look costs is counted as ours
+LOOK = 0.1
+"""Seconds between looks for a first result."""
 
 
-def ours(session: SparkSession, job: str, topics: Topics, events: int, folder: Path) -> list[Sample]:
-    """A sample after each batch."""
-    frame = JOBS[job](session, topics, events // BATCHES)
-    query = write(frame, kafka.sink(topics.results, servers=topics.servers)).start(
-        checkpoint=folder / "checkpoint", trigger="once"
-    )
-    found = [Sample(0, time.time(), tree_cpu(os.getpid()))]
-    seen = -1
-    while query.isActive:
-        last = query.lastProgress
-        if last and last["batchId"] > seen and last["numInputRows"]:
-            seen = last["batchId"]
-            done = sum(one["numInputRows"] for one in query.recentProgress)
-            found.append(Sample(done, time.time(), tree_cpu(os.getpid())))
-        time.sleep(LOOK)
-    query.awaitTermination()
-    return found
+class FirstResult:
+    """Looks at the topic of results, while the block lasts."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics, self._ended, self._began = topics, threading.Event(), time.monotonic()
+        self._thread = threading.Thread(target=self._look)
+        self.seconds: float | None = None
+        """From the begin of the block."""
+
+    def __enter__(self) -> FirstResult:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        consumer = Consumer({"bootstrap.servers": self._topics.servers, "group.id": "bench-looks"})
+        parts = [TopicPartition(self._topics.results, number) for number in range(data.PARTITIONS)]
+        while not self._ended.wait(LOOK):
+            if any(consumer.get_watermark_offsets(part, timeout=10)[1] for part in parts):
+                self.seconds = time.monotonic() - self._began
+                break
+        consumer.close()
 
 
-def row(case: str, subject: str, samples: list[Sample]) -> dict[str, Any]:
-    """Rate and CPU of the last four fifths."""
+def row(case: str, subject: str, samples: list[Sample], first: float | None) -> dict[str, Any]:
+    """Rate and CPU of the last half, and the seconds until the first result."""
     total = samples[-1].events
-    first = next(sample for sample in samples if sample.events >= total / 5)
-    events, seconds = total - first.events, samples[-1].at - first.at
-    cpu = (samples[-1].cpu - first.cpu) / events * 1e6
-    return {"case": case, "subject": subject, "rate_per_s": round(events / seconds), "cpu_s_per_million": round(cpu, 2)}
+    half = next(sample for sample in samples if sample.events >= total / 2)
+    events, seconds = total - half.events, samples[-1].at - half.at
+    return {
+        "case": case,
+        "subject": subject,
+        "rate_per_s": round(events / seconds),
+        "cpu_s_per_million": round((samples[-1].cpu - half.cpu) / events * 1e6, 2),
+        "first_s": first and round(first, 1),
+        "whole_s": round(samples[-1].at - samples[0].at, 1),
+    }
 
 
 Subject = Callable[[str, Topics, int, Path], list[Sample]]
 
 
-def subjects(session: SparkSession, options: argparse.Namespace, folder: Path) -> dict[str, Subject]:
+def subjects(options: argparse.Namespace, folder: Path) -> dict[str, Subject]:
     classes = folder / "classes"
     classes.mkdir()
     path = compile_java(classes)
     made: dict[str, Subject] = {
-        "penstock": partial(ours, session),
+        "penstock": lambda job, topics, events, place: penstock(job, topics, events, options.cores, place),
         PEER: lambda job, topics, events, place: kafka_streams(path, job, topics, events, options.cores, place),
     }
     for peer in PYTHON_PEERS if options.peers else ():
@@ -94,7 +115,7 @@ def subjects(session: SparkSession, options: argparse.Namespace, folder: Path) -
 def compare(
     servers: str, made: dict[str, Subject], options: argparse.Namespace, jobs: list[str], keys: int, folder: Path
 ) -> list[dict[str, Any]]:
-    """Each job by each subject in turn; medians are left to the reader, one row a run."""
+    """Each job by each subject in turn: the median run of each. Each run is a line on standard error."""
     run = uuid.uuid4().hex[:8]
     events, people = f"bench-events-{run}", f"bench-people-{run}"
     rows: list[dict[str, Any]] = []
@@ -109,9 +130,10 @@ def compare(
                 results = f"bench-results-{run}-{job}-{number}-{name}"
                 place = folder / results
                 place.mkdir()
-                with data.topics(servers, [results]):
-                    samples = made[name](job, Topics(servers, events, people, results), options.events, place)
-                found[name].append(row(f"{job}/{keys} keys", name, samples))
+                topics = Topics(servers, events, people, results)
+                with data.topics(servers, [results]), FirstResult(topics) as first:
+                    samples = made[name](job, topics, options.events, place)
+                found[name].append(row(f"{job}/{keys} keys", name, samples, first.seconds))
                 print(json.dumps(found[name][-1]), file=sys.stderr, flush=True)
             rows += best(found)
     return rows
@@ -124,25 +146,7 @@ def best(found: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
     return [one | {"ratio": round(one["rate_per_s"] / peer, 2) if peer else None} for one in medians.values()]
 
 
-@contextmanager
-def running(
-    session: SparkSession, subject: str, job: str, topics: Topics, path: list[str], folder: Path
-) -> Iterator[None]:
-    """A job that goes on until the end of the block."""
-    if subject == PEER:
-        with endless(path, job, topics, folder):
-            yield
-        return
-    frame = JOBS[job](session, topics, 1_000_000)
-    query = write(frame, kafka.sink(topics.results, servers=topics.servers, options={"linger.ms": "0"}))
-    started = query.start(checkpoint=folder / "checkpoint", trigger="0 seconds")
-    try:
-        yield
-    finally:
-        started.stop()
-
-
-def delay(servers: str, session: SparkSession, options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+def delay(servers: str, options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     """P50 and P99 of the two jobs whose results carry the event's time, at `--rate` events a second."""
     classes = folder / "delay-classes"
     classes.mkdir()
@@ -155,7 +159,12 @@ def delay(servers: str, session: SparkSession, options: argparse.Namespace, fold
             place.mkdir()
             with data.topics(servers, [topics.events, topics.people, topics.results]):
                 data.fill(servers, topics.people, (data.people(at, size) for at, size in data.chunks(10_000)))
-                with running(session, subject, job, topics, path, place):
+                command = (
+                    [*java_command(path, job, topics, ENDLESS, options.cores, place), "100"]
+                    if subject == PEER
+                    else [*our_command(job, topics, ENDLESS, options.cores, place), "endless"]
+                )
+                with endless(command):
                     found = delays(topics, options.rate, options.seconds)
             what = {"p50_ms": round(quantile(found, 0.5)), "p99_ms": round(quantile(found, 0.99))}
             case = f"delay/{job}/{options.rate} per s"
@@ -165,7 +174,7 @@ def delay(servers: str, session: SparkSession, options: argparse.Namespace, fold
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--events", type=int, default=3_000_000, help="events of a run (default: %(default)s)")
+    parser.add_argument("--events", type=int, default=12_000_000, help="events of a run (default: %(default)s)")
     parser.add_argument("--keys", type=int, default=1_000_000, help="users (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each subject and job (default: %(default)s)")
     parser.add_argument("--cores", type=int, default=2, help="threads of each subject (default: %(default)s)")
@@ -183,10 +192,9 @@ def main() -> None:
         folder = Path(name)
         try:
             servers = options.servers or up(folder / "services", only=["kafka"]).kafka
-            session = spark(cores=options.cores, memory="2g")
-            made = subjects(session, options, folder)
+            made = subjects(options, folder)
             if options.delay:
-                rows = delay(servers, session, options, folder)
+                rows = delay(servers, options, folder)
             elif options.growth:
                 made = {"penstock": made["penstock"]}
                 rows = [

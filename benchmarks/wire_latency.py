@@ -68,8 +68,10 @@ def confluent(servers: str, rate: int, seconds: float) -> Latencies:
     producer.flush()
     start = time.perf_counter()
     for tick in range(int(seconds / TICK)):
+        producer.poll(0)
+        # It waits whole milliseconds, and less is no wait: as asyncio, which takes the next one.
         while (left := start + tick * TICK - time.perf_counter()) > 0:
-            producer.poll(left)
+            producer.poll(max(left, TICK))
         for _ in range(int(rate * TICK)):
             producer.produce(TOPIC, VALUE, on_delivery=partial(done, time.perf_counter()))
     producer.flush()
