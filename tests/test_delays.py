@@ -377,7 +377,7 @@ def test_each_sink_of_a_query_has_its_counts(
     assert TIME not in pa.dataset.dataset(parquet).schema.names and other.columns == frame.columns
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
 def test_dead_letters_of_one_sink_are_counted_by_reason(
     spark: SparkSession, services: Services, topics: tuple[str, str], tmp_path: Path, delivery: Delivery

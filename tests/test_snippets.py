@@ -98,7 +98,7 @@ def session(spark: SparkSession, services: Services, folder: Path) -> dict[str, 
     }
 
 
-@pytest.mark.slow_after(10)
+@pytest.mark.slow_after(6)
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.usefixtures("shop")
 def test_snippets_run(

@@ -185,6 +185,7 @@ def test_rows_with_a_problem_are_no_events_but_dead_letters(spark: SparkSession)
     }
 
 
+@pytest.mark.slow
 def test_many_bad_cells_cost_each_row_little() -> None:
     """A page with only bad cells takes about two calls per row."""
     rows = [log_row(1, T0 + i, 0, 2, id=1, ck=i, m=POISON) for i in range(300)]

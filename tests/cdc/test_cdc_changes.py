@@ -327,6 +327,7 @@ def logs(draw: st.DrawFn) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(logs(), st.data())
 def test_where_pages_end_makes_no_difference(rows: list[dict[str, Any]], data: st.DataObject) -> None:

@@ -17,6 +17,8 @@ from penstock.errors import PenstockError
 from penstock.local import cql_node as node, services
 from penstock.local.service import ServiceFolder
 
+# A node of its own starts for it.
+pytestmark = pytest.mark.slow
 SUPERUSER = "cassandra"
 
 

@@ -26,6 +26,7 @@ def old() -> int:
     return int((time.time() - 3) * 1e6)
 
 
+@pytest.mark.slow
 def test_rows_of_every_kind(cql: Any, table: Any, read: Any, tmp_path: Path) -> None:
     cql.execute("CREATE TYPE IF NOT EXISTS source_live.place (street text, lines frozen<list<int>>)")
     name = table(

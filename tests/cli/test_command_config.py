@@ -227,6 +227,7 @@ def test_commands_at_a_kafka_with_tls_and_sasl(secured: Secured, penstock: Calla
     assert run("groups", "list") == []
 
 
+@pytest.mark.slow
 def test_commands_that_are_refused(secured: Secured, tmp_path: Path, penstock: Callable[..., Any]) -> None:
     other, _ = certificate(tmp_path)
     untrusted = written(tmp_path, re.sub(r"(?m)(?<=location=).*$", str(other), secured.good.read_text()))
@@ -279,6 +280,7 @@ def _require_hidden(made: ConsoleProcess, topics: list[str]) -> None:
     assert not [text for text in told if PASSWORD[:5] in text]
 
 
+@pytest.mark.slow
 def test_the_console_with_a_wrong_password(secured: Secured, tmp_path: Path) -> None:
     with console(tmp_path, "--servers", secured.servers, "--command-config", str(secured.wrong)) as made:
         # The process that reads records tells only errors that may pass as 503.

@@ -84,6 +84,7 @@ def test_the_lag_of_a_group_by_partition_and_in_sum(services: Services, groups: 
     assert lines[-2].split() == [topic, "0", "7", "10", "3", "-"]
 
 
+@pytest.mark.slow
 def test_a_topic_that_is_gone_has_no_lag(services: Services, groups: Run, group: str) -> None:
     with new_topic(services.kafka, "gone", 1) as gone:
         commit(services, group, {(gone, 0): 0})

@@ -185,6 +185,7 @@ def test_schemas_are_the_connectors(spark: SparkSession) -> None:
     assert columns["s"] == {"type": "array", "items": optional("int16"), "optional": True, "field": "s"}
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "placement", [["kafka-key", "payload-key", "payload-after"], ["payload-before", "payload-after"]]
 )

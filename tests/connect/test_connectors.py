@@ -241,6 +241,7 @@ def test_transforms_make_rows_of_events(
         connect.update_connector(named, wrong)
 
 
+@pytest.mark.slow
 def test_rows_from_before_the_log_come_first(
     connect: KafkaConnect, services: Services, cql: Any, tables: Any, config: dict[str, str], named: str
 ) -> None:

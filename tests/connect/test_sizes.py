@@ -98,12 +98,14 @@ OVERRIDES = (
 )
 
 
+@pytest.mark.slow_after(15)
 @pytest.mark.parametrize("piece", PIECES)
 def test_a_check_costs_as_much_as_its_configuration_is_long(piece: str) -> None:
     configs = {size: whole(piece * (size // len(piece))) for size in (1_000, 4_000)}
     assert_linear(lambda size: validation(CLASS, check(configs[size], Provided(), ask=False)), 1_000)
 
 
+@pytest.mark.slow_after(15)
 @pytest.mark.parametrize("piece", PIECES)
 def test_secrets_are_hidden_at_the_cost_of_the_text(piece: str) -> None:
     assert_linear(lambda size: without_logins(piece * (size // len(piece))), 40_000)

@@ -94,6 +94,7 @@ def test_keys_are_changed_also_on_tombstones_and_values_only_where_they_are(spar
     }
 
 
+@pytest.mark.slow
 def test_a_key_of_value_fields_leaves_tombstones_their_own(spark: SparkSession) -> None:
     kept = EXTRACT | {"drop.tombstones": "false"}
     to_key = kafka("ValueToKey", fields="name")
@@ -144,6 +145,7 @@ def test_casts_follow_java_s_rules(spark: SparkSession) -> None:
     assert first.types["at"] == "string" and first.types["n"] == "int16"
 
 
+@pytest.mark.slow
 def test_casts_to_booleans_and_large_integers(spark: SparkSession) -> None:
     first, second = rows(spark, kafka("Cast$Value", spec="b:string,big:boolean,n:int64,s:boolean"), n=1e20, s="TRUE")
     assert [first.value[name] for name in ("b", "big", "n", "s")] == ["true", True, 3, False]
@@ -223,6 +225,7 @@ def test_headers_are_inserted_taken_from_fields_and_dropped(spark: SparkSession)
     assert "op" not in insert.value and "before" in insert.value
 
 
+@pytest.mark.slow
 def test_predicates_tell_which_records_go(spark: SparkSession) -> None:
     dropped = kafka("Filter") | {"predicate": "p"}
     assert [each.value["op"] for each in users(spark, dropped, p=TOMBSTONE)] == ["c", "d"]

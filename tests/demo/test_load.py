@@ -83,6 +83,7 @@ def image_of(table: Table, row: Mapping[str, Any]) -> Image:
     return {column: None if value == [] and column != "options" else value for column, value in image.items()}
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
 def test_the_model_is_what_the_table_holds(table: Table, load: tuple[Mix, Path], rows: Rows) -> None:
     found = [image_of(table, row) for row in rows(f"SELECT * FROM {KEYSPACE}.{table.name}")]

@@ -9,7 +9,7 @@ import pytest
 from .watch import names, run
 
 SEED = 20261122
-INPUTS, SECONDS = 600, 2.5
+INPUTS, SECONDS = 300, 2.5
 
 
 @pytest.mark.parametrize("name", names())

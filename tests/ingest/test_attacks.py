@@ -314,6 +314,7 @@ def test_without_file_descriptors_callers_wait_and_the_log_says_so(narrow: Serve
             resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
 
 
+@pytest.mark.slow
 def test_a_caller_who_never_begins_the_handshake_of_tls_is_sent_away(tmp_path: Path) -> None:
     """It was held for a minute, and not counted as a connection."""
     cert, _ = certificate(tmp_path)

@@ -128,6 +128,7 @@ def begin(site: Site, length: int, body: bytes) -> socket.socket:
     return made
 
 
+@pytest.mark.slow
 def test_a_slow_client_neither_holds_up_others_nor_stays(impatient_site: Site, mark: str) -> None:
     site = impatient_site
     with begin(site, 100, b"{") as slow:

@@ -84,6 +84,7 @@ def test_without_kafka_callers_are_told_to_come_back(broker: KafkaCluster, topic
     assert set(load.acknowledged) <= set(in_kafka(broker, topic))
 
 
+@pytest.mark.slow
 def test_a_spool_takes_events_without_kafka_and_replays_them_in_order(
     broker: KafkaCluster, topic: str, tmp_path: Path
 ) -> None:
@@ -111,6 +112,7 @@ def test_a_spool_takes_events_without_kafka_and_replays_them_in_order(
     assert len(came) <= 4000
 
 
+@pytest.mark.slow
 def test_a_spool_is_bounded_and_replayed_by_the_next_start(broker: KafkaCluster, topic: str, tmp_path: Path) -> None:
     file, event = tmp_path / "ingest.toml", b'{"a":"%s"}' % (b"x" * 9000)
     text = f'spool = "spool"\n[topics.{topic}]\n[limits]\nbody = 20_000\nspool = 100_000'

@@ -142,6 +142,7 @@ def test_a_scrape_has_the_counts_of_all_workers_and_those_that_died(
         until(lambda: healthy(server) == WORKERS, "both again")
 
 
+@pytest.mark.slow
 def test_what_dead_workers_left_in_spools_is_taken_over(services: Services, topic: str, tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     left = [b'{"left":%d}' % number for number in range(2)]

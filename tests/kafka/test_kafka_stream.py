@@ -141,6 +141,7 @@ def test_records_that_retention_deleted_are_missed_or_passed_over(
         assert sink.values(0) == [*range(10), *range(20, 30)]
 
 
+@pytest.mark.slow
 def test_a_topic_made_anew_is_not_taken_for_the_one_before(
     spark: SparkSession, services: Services, tmp_path: Path
 ) -> None:

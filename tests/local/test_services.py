@@ -66,6 +66,7 @@ def test_up_again_changes_nothing(broker: Path) -> None:
     assert not said
 
 
+@pytest.mark.slow
 def test_up_again_with_another_port_says_what_to_do(broker: Path) -> None:
     with pytest.raises(PenstockError, match=r"already runs on port \d+, not 9. Next: run: penstock down"):
         services.up(broker, only=["kafka"], kafka_port=9)

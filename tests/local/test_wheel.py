@@ -29,6 +29,7 @@ def built(checkout: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_plugin_is_built_into_it(checkout: Path) -> None:
     made = built(checkout)
     assert made.returncode == 0, made.stderr

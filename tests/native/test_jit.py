@@ -95,7 +95,7 @@ def test_an_edit_in_another_file_is_compiled(loops: Path, file: str, old: str, n
     assert run(loops) == [result, 2, [1, 0]], "and other files keep theirs"
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 def test_another_place_of_the_cache_has_the_same_rule(loops: Path, tmp_path: Path) -> None:
     kept = {"NUMBA_CACHE_DIR": str(tmp_path / "kept")}
     assert run(loops, **kept) == [45, 2, [1, 1]]
@@ -103,7 +103,7 @@ def test_another_place_of_the_cache_has_the_same_rule(loops: Path, tmp_path: Pat
     assert run(loops, **kept) == [48, 2, [1, 0]]
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 def test_a_class_of_arguments_may_get_another_name(loops: Path) -> None:
     other = loops / "other.py"
     other.write_text(

@@ -330,6 +330,7 @@ def test_a_table_may_be_called_by_a_reserved_word(spark: SparkSession, postgres:
     execute(postgres, 'DROP TABLE "user"')
 
 
+@pytest.mark.slow
 def test_a_stream_that_is_run_again_writes_each_row_once(spark: SparkSession, postgres: str, tmp_path: Path) -> None:
     data, checkpoint, healed = tmp_path / "data", tmp_path / "checkpoint", tmp_path / "healed"
     for part in range(2):

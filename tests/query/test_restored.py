@@ -144,6 +144,7 @@ def test_a_sink_that_is_ahead_of_the_checkpoint_stops_the_query(
         assert made.written() == Counter(range(400))
 
 
+@pytest.mark.slow
 def test_a_query_of_the_format_goes_on_with_the_sink(spark: SparkSession, services: Services, tmp_path: Path) -> None:
     with new_topic(services.kafka, "restored", PARTITIONS) as topic:
         made = Pipeline(spark, tmp_path, raw(services.kafka, topic), lambda: of_topic(services.kafka, topic))
@@ -156,6 +157,7 @@ def test_a_query_of_the_format_goes_on_with_the_sink(spark: SparkSession, servic
         assert made.written() == Counter(range(300))
 
 
+@pytest.mark.slow
 def test_a_batch_that_comes_again_in_other_tasks_stops_the_query(
     spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -68,6 +68,7 @@ def check(folder: Path, *words: str, servers: str = NOBODY) -> subprocess.Comple
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=patience(300), check=False)
 
 
+@pytest.mark.slow
 def test_a_pipeline_is_shown_and_not_started(tmp_path: Path, services: Services) -> None:
     ran = check(tmp_path, "shop.py:numbers", servers=services.kafka)
     assert ran.returncode == 0, ran.stderr

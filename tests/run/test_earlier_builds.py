@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_query_goes_on_with_the_state_of_an_earlier_build(spark: SparkSession, folder: Path, name: str) -> None:
     out = folder / name / "out"

@@ -346,6 +346,7 @@ def test_brokers_that_do_not_answer_are_tried_again(spark: SparkSession, topics:
     assert re.match(r"early: the topics cannot be described: .*127\.0\.0\.1:1.*starting again in 1 s", said[0])
 
 
+@pytest.mark.slow
 def test_a_topic_that_is_not_there_is_named(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     absent = replace(topics, clicks="never-made")
     with running(spark, absent.copied(), tmp_path) as run:

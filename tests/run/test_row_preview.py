@@ -155,6 +155,7 @@ def test_a_frame_that_is_no_stream(spark: SparkSession) -> None:
     assert list(ps.preview(spark.range(100), rows=3)["id"]) == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_errors_are_in_our_words(spark: SparkSession, clicks: DataFrame) -> None:
     def to_int(text):  # type: ignore[no-untyped-def]
         return int(text)

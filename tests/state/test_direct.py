@@ -140,25 +140,40 @@ def start(frame: DataFrame, mode: str, checkpoint: Path) -> StreamingQuery:
     return writer.trigger(once=True).start()
 
 
+KEPT: dict[str, tuple[tuple[str, ...], list[dict[str, str]]]] = {
+    "rocksdb": ((), [{SNAPSHOTS: "false"}, {SNAPSHOTS: "false"}, {SNAPSHOTS: "true"}]),
+    "changelogs": (("count", "once", "seen"), [{CODEC: "zstd", MERGES: "1"}] * 3),
+    "hdfs": (("windows", "sessions", "joined"), [{PROVIDER: HDFS}] * 3),
+    "ids": (("windows", "joined", "seen"), [{FORMAT: "2"}] * 3),
+}
+"""Which queries are kept in which ways; no names are all."""
+FEW = {"rocksdb": ("windows", "count", "once", "seen"), "changelogs": ("count",)}
+
+
+@pytest.fixture(scope="module")
+def few(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return batches(spark, tmp_path_factory.mktemp("few"), FEW)
+
+
 @pytest.fixture(scope="module")
 def checkpoints(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return batches(spark, tmp_path_factory.mktemp("direct"), {name: queries for name, (queries, _) in KEPT.items()})
+
+
+def batches(spark: SparkSession, folder: Path, kept: dict[str, tuple[str, ...]]) -> Path:
     """Three batches: two with snapshots, so that tables are shared and merged, and a third as changes after them."""
-    folder = tmp_path_factory.mktemp("direct")
-    plain = {SNAPSHOTS: "true"}
-    kept: dict[str, tuple[tuple[str, ...], list[dict[str, str]]]] = {
-        "rocksdb": ((), [{SNAPSHOTS: "false"}, {SNAPSHOTS: "false"}, plain]),
-        "changelogs": (("count", "once", "seen"), [{CODEC: "zstd", MERGES: "1"}] * 3),
-        "hdfs": (("windows", "sessions", "joined"), [{PROVIDER: HDFS}] * 3),
-        "ids": (("windows", "joined", "seen"), [{FORMAT: "2"}] * 3),
-    }
     for batch in range(3):
         made, running = queries(clicks(spark, folder / "clicks", batch)), []
-        for name, (chosen, conf) in kept.items():
-            with settings(spark, conf[batch]):
+        for name, chosen in kept.items():
+            with settings(spark, KEPT[name][1][batch]):
                 running += [start(*made[query], folder / "checkpoints" / name / query) for query in chosen or made]
         for query in running:
             query.awaitTermination()
     return folder / "checkpoints"
+
+
+SEEN = ("count", "brief", "places", "short_places", "times", "numbers", "all_types")
+"""Variables of the query `seen`."""
 
 
 def told(answer: Answer) -> tuple[str, list[str]]:
@@ -166,22 +181,32 @@ def told(answer: Answer) -> tuple[str, list[str]]:
     return answer.name, sorted(map(json.dumps, answer.rows))
 
 
+FEW_NAMES = [
+    *("rocksdb/windows/stateStoreSave", "rocksdb/count/stateStoreSave", "rocksdb/once/dedupe", "changelogs/count"),
+    *(f"rocksdb/seen/{name}" for name in SEEN),
+]
 NAMES = [
-    *(f"rocksdb/{name}/stateStoreSave" for name in ("windows", "count", "aggregates", "keys", "total")),
-    *("rocksdb/sessions", "rocksdb/once/dedupe", "rocksdb/once_within"),
+    *FEW_NAMES,
+    *(f"rocksdb/{name}/stateStoreSave" for name in ("aggregates", "keys", "total")),
+    *("rocksdb/sessions", "rocksdb/once_within"),
     *(f"{one}/joined/symmetricHashJoin/{side}" for one in ("rocksdb", "hdfs", "ids") for side in ("left", "right")),
-    *(
-        f"{one}/seen/{name}"
-        for one in ("rocksdb", "changelogs", "ids")
-        for name in ("count", "brief", "places", "short_places", "times", "numbers", "all_types")
-    ),
-    *("changelogs/count", "changelogs/once", "hdfs/windows", "hdfs/sessions", "ids/windows"),
+    *(f"{one}/seen/{name}" for one in ("changelogs", "ids") for name in SEEN),
+    *("changelogs/once", "hdfs/windows", "hdfs/sessions", "ids/windows"),
 ]
 
 
-@pytest.mark.slow_after(14)
+@pytest.mark.parametrize("name", FEW_NAMES)
+def test_a_scan_without_spark_is_that_of_spark(spark: SparkSession, few: Path, name: str) -> None:
+    require_same_scan(spark, few, name)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_a_scan_without_spark_is_that_of_spark(spark: SparkSession, checkpoints: Path, name: str) -> None:
+def test_a_scan_of_each_kind_of_state_is_that_of_spark(spark: SparkSession, checkpoints: Path, name: str) -> None:
+    require_same_scan(spark, checkpoints, name)
+
+
+def require_same_scan(spark: SparkSession, checkpoints: Path, name: str) -> None:
     found = Direct(checkpoints, pytest.fail).scan(name)
     expected = Checkpoints(checkpoints, lambda: spark).scan(name)
     assert found.rows and told(found) == told(expected) and found.fresh == expected.fresh
@@ -189,11 +214,11 @@ def test_a_scan_without_spark_is_that_of_spark(spark: SparkSession, checkpoints:
         assert json.dumps(found.rows) == json.dumps(expected.rows), "RocksDB has the keys in an order"
 
 
+@pytest.mark.slow
 def test_all_states_are_compared(checkpoints: Path) -> None:
     assert {one.name for one in stores(checkpoints)} == {find(checkpoints, name).name for name in NAMES}
 
 
-@pytest.mark.slow_after(6)
 @pytest.mark.parametrize(
     ("name", "key"),
     [
@@ -203,6 +228,20 @@ def test_all_states_are_compared(checkpoints: Path) -> None:
         ("windows", '{"window": {"start": "2024-02-29 13:00:00+01:00", "end": "2024-02-29 12:01:00"}}'),
         ("count", "é☃"),
         ("count", '{"user": null}'),
+        ("once/dedupe", '{"user": "ann", "n": 0}'),
+        ("seen/places", "u1"),
+        ("seen/times", "ann"),
+        ("seen/all_types", '{"user": "u2"}'),
+    ],
+)
+def test_a_key_without_spark_has_the_rows_of_spark(spark: SparkSession, few: Path, name: str, key: str) -> None:
+    require_same_rows(spark, few, name, key)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
         ("aggregates", '{"user": "ann", "day": "2024-02-29", "even": true}'),
         ("aggregates", '{"even": "false"}'),
         ("keys", '{"n": 2}'),
@@ -210,24 +249,24 @@ def test_all_states_are_compared(checkpoints: Path) -> None:
         ("keys", '{"inner": {"a": 1}}'),
         ("keys", '{"local": "2024-02-29T12:00:02"}'),
         ("sessions", '{"user": "ann"}'),
-        ("once/dedupe", '{"user": "ann", "n": 0}'),
         ("joined/symmetricHashJoin/left", '{"field0": "ann"}'),
-        ("seen/places", "u1"),
-        ("seen/times", "ann"),
-        ("seen/all_types", '{"user": "u2"}'),
     ],
 )
-def test_a_key_without_spark_has_the_rows_of_spark(spark: SparkSession, checkpoints: Path, name: str, key: str) -> None:
+def test_a_key_of_each_kind_has_the_rows_of_spark(spark: SparkSession, checkpoints: Path, name: str, key: str) -> None:
+    require_same_rows(spark, checkpoints, name, key)
+
+
+def require_same_rows(spark: SparkSession, checkpoints: Path, name: str, key: str) -> None:
     found = Direct(checkpoints, pytest.fail).get(f"rocksdb/{name}", key)
     assert found.rows
     assert told(found) == told(Checkpoints(checkpoints, lambda: spark).get(f"rocksdb/{name}", key))
 
 
 @pytest.mark.slow
-def test_of_a_whole_key_only_its_partition_is_read(checkpoints: Path, tmp_path: Path) -> None:
+def test_of_a_whole_key_only_its_partition_is_read(few: Path, tmp_path: Path) -> None:
     for user in ("ann", "é☃", "u0", "u1", "u2"):
         folder = tmp_path / user
-        shutil.copytree(checkpoints / "changelogs/count", folder / "count")
+        shutil.copytree(few / "changelogs/count", folder / "count")
         found = Direct(folder, pytest.fail).get("count", user)
         # Without the files of other partitions: one of the two is enough.
         enough = 0
@@ -242,7 +281,7 @@ def test_of_a_whole_key_only_its_partition_is_read(checkpoints: Path, tmp_path: 
         assert enough == 1
 
 
-def test_columns_of_one_name_are_numbered(spark: SparkSession, checkpoints: Path, tmp_path: Path) -> None:
+def test_columns_of_one_name_are_numbered(spark: SparkSession, tmp_path: Path) -> None:
     stream = clicks(spark, tmp_path / "clicks", 0)
     start(stream.groupBy().agg(F.avg("n"), F.sum("n"), F.avg("third")), "update", tmp_path / "q").awaitTermination()
     (row,) = Direct(tmp_path, pytest.fail).scan("q").rows
@@ -289,7 +328,7 @@ def copied(checkpoints: Path, folder: Path, query: str = "changelogs/count") -> 
 
 
 def test_settings_that_are_not_known_are_left_to_spark(
-    checkpoints: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    few: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number, (old, new, said) in enumerate(
         [
@@ -298,45 +337,52 @@ def test_settings_that_are_not_known_are_left_to_spark(
             ('rowChecksum.enabled":"false"', 'rowChecksum.enabled":"true"', "its rows have checksums"),
         ]
     ):
-        copy = copied(checkpoints, tmp_path / str(number))
+        copy = copied(few, tmp_path / str(number))
         for file in (copy / "offsets").glob("[0-9]*"):
             text = file.read_text()
             assert old in text
             file.write_text(text.replace(old, new))
         assert said in left(copy.parent, capsys)
-    copy = copied(checkpoints, tmp_path / "join", "rocksdb/joined")
+
+
+@pytest.mark.slow
+def test_joins_of_another_format_are_left_to_spark(
+    checkpoints: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = copied(checkpoints, tmp_path, "rocksdb/joined")
     for file in (copy / "offsets").glob("[0-9]*"):
         file.write_text(file.read_text().replace('join.stateFormatVersion":"2"', 'join.stateFormatVersion":"3"'))
     assert "format 3 of joins" in left(copy.parent, capsys, "count/symmetricHashJoin/left")
 
 
+@pytest.mark.slow
 def test_a_key_that_only_spark_can_cast_is_left_to_spark(checkpoints: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = left(checkpoints / "rocksdb", capsys, "keys/stateStoreSave", '{"price": 1}')
     assert "1 as a key of the type decimal(20,3)" in said
 
 
-def test_a_condition_is_left_to_spark(checkpoints: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_condition_is_left_to_spark(few: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fake = Fake()
-    assert Direct(checkpoints, lambda: fake).scan("changelogs/count", "value.count > 1").rows == ["value.count > 1"]
+    assert Direct(few, lambda: fake).scan("changelogs/count", "value.count > 1").rows == ["value.count > 1"]
     assert "changelogs/count/stateStoreSave: a condition in SQL needs it" in capsys.readouterr().err
 
 
 def test_without_rocksdb_the_command_that_installs_it_is_told(
-    checkpoints: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    few: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "rocksdict", None)
-    copy = copied(checkpoints, tmp_path, "rocksdb/count")
+    copy = copied(few, tmp_path, "rocksdb/count")
     assert "RocksDB is not installed: pip install " in left(copy.parent, capsys)
-    assert Direct(checkpoints, pytest.fail).scan("changelogs/count").rows, "changes alone need no RocksDB"
+    assert Direct(few, pytest.fail).scan("changelogs/count").rows, "changes alone need no RocksDB"
 
 
 # Files that change, go away or are damaged.
 
 
 def test_a_file_that_is_gone_is_looked_for_in_the_next_batch(
-    checkpoints: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copy = copied(checkpoints, tmp_path)
+    copy = copied(few, tmp_path)
     newest = copy / "commits/2"
     newest.rename(tmp_path / "kept")
     (copy / "state/0/0/2.changelog").rename(tmp_path / "changes")
@@ -361,8 +407,8 @@ def test_a_file_that_is_gone_is_looked_for_in_the_next_batch(
     assert found.fresh.batch == 2 and len(found.rows) == 6
 
 
-def test_damage_is_told_with_the_file(checkpoints: Path, tmp_path: Path) -> None:
-    copy = copied(checkpoints, tmp_path, "rocksdb/seen")
+def test_damage_is_told_with_the_file(few: Path, tmp_path: Path) -> None:
+    copy = copied(few, tmp_path, "rocksdb/seen")
     partition = copy / "state/0/0"
     tables = sorted(partition.glob("SSTs/*.sst"))
     schema = next((copy / "state/0/_stateSchema/default").glob("[0-9]*"))
@@ -376,11 +422,11 @@ def test_damage_is_told_with_the_file(checkpoints: Path, tmp_path: Path) -> None
     assert Direct(tmp_path, pytest.fail).scan("count/times").rows
 
 
-def test_the_command_answers_without_spark(checkpoints: Path, tmp_path: Path) -> None:
+def test_the_command_answers_without_spark(few: Path, tmp_path: Path) -> None:
     script = "import sys; sys.modules['penstock.session'] = None\nfrom penstock.cli.main import main; sys.exit(main())"
     command = [sys.executable, "-c", script, "state"]
     ran = subprocess.run(
-        [*command, "get", "rocksdb/count", "ann", "--checkpoints", str(checkpoints)],
+        [*command, "get", "rocksdb/count", "ann", "--checkpoints", str(few)],
         capture_output=True,
         text=True,
         check=False,

@@ -141,6 +141,7 @@ def test_variables_of_a_query_that_stopped_with_and_without_ttl(states: Checkpoi
     assert place["user_map_key"] == {"place": "here"} and place["user_map_value"] == {"n": 1}
 
 
+@pytest.mark.slow
 def test_the_partition_of_a_key_is_that_of_sparks_shuffle(spark: SparkSession) -> None:
     rows = spark.range(3).selectExpr("concat('u', id) AS user", "cast(id AS int) AS bucket")
     place = F.spark_partition_id().alias("place")

@@ -109,6 +109,7 @@ def test_every_line_of_the_page_has_a_result_that_is_checked() -> None:
     assert {name for name, _ in LINES} == set(EXPECTED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_line_gives_what_it_should(name: str, results: dict[str, list[dict[str, Any]]]) -> None:
     same(results[name], EXPECTED[name])

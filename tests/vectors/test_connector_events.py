@@ -17,10 +17,9 @@ from pathlib import Path
 
 import pytest
 from cassandra.cluster import Session
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from connector_cases import Case, Json, comparable, load, log_row, quoted
-from kafka_topics import create_topics
+from kafka_topics import create_topics, messages
 from pyspark.sql import DataFrame, SparkSession
 from record_order import Types, ordered_row
 
@@ -153,19 +152,13 @@ def deliver(
 
 
 def consume(services: Services, name: str) -> Iterator[Record]:
-    settings = {"bootstrap.servers": services.kafka, "group.id": name, "enable.partition.eof": True}
-    consumer = Consumer(settings)
-    consumer.assign([TopicPartition(name, 0, OFFSET_BEGINNING)])
-    try:
-        while (message := consumer.poll(30)) is not None and not message.error():
-            headers = message.headers()
-            yield Record(
-                decoded(message.key()),
-                decoded(message.value()),
-                headers and [[header, value.decode()] for header, value in headers],
-            )
-    finally:
-        consumer.close()
+    for message in messages(services.kafka, name, 1):
+        headers = message.headers()
+        yield Record(
+            decoded(message.key()),
+            decoded(message.value()),
+            headers and [[header, value.decode()] for header, value in headers],
+        )
 
 
 def decoded(data: bytes | None) -> Json:

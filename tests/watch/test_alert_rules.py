@@ -262,6 +262,7 @@ def test_the_address_of_the_runbooks_can_be_chosen() -> None:
     assert links == [f"https://docs.example/alerts.html#{name.lower()}" for name in CASES]
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("name", CASES)
 def test_an_alert_fires_when_it_should_and_not_otherwise(name: str, rules: Path) -> None:
     case = CASES[name]

@@ -27,7 +27,7 @@ def topic(services: Services) -> Iterator[str]:
 
 
 def read(servers: str, topic: str, count: int) -> list[bytes]:
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": uuid.uuid4().hex})
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": uuid.uuid4().hex, "fetch.wait.max.ms": 10})
     consumer.assign([TopicPartition(topic, 0, 0)])
     try:
         found: list[bytes] = []

@@ -26,6 +26,7 @@ def ask(cluster: KafkaCluster, act: Callable[[Admin], Awaitable[T]]) -> T:
     return asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_all_brokers_answer_and_a_dead_one_is_seen(cluster: KafkaCluster) -> None:
     topic, prefix = f"admin-{uuid.uuid4().hex[:8]}", f"group-{uuid.uuid4().hex[:8]}"
     names = [f"{prefix}-{number}" for number in range(8)]

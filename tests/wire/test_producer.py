@@ -35,7 +35,9 @@ def topic(services: Services) -> Iterator[str]:
 
 def read(servers: str, topic: str, least: int = 0) -> list[Message]:
     """All records of the topic, by partition and offset; waits until there are at least the given number."""
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": uuid.uuid4().hex, "check.crcs": True})
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": uuid.uuid4().hex, "check.crcs": True, "fetch.wait.max.ms": 10}
+    )
     try:
         ends: dict[int, int] = {}
 

@@ -81,7 +81,7 @@ def send(servers: str, topic: str, authenticate: Authenticate | None = None, tls
 
 def received(broker: KafkaCluster, topic: str, count: int) -> list[bytes | None]:
     """`count` values, or fewer if the others did not come in time."""
-    consumer = Consumer({"bootstrap.servers": broker.servers, "group.id": uuid.uuid4().hex})
+    consumer = Consumer({"bootstrap.servers": broker.servers, "group.id": uuid.uuid4().hex, "fetch.wait.max.ms": 10})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
         return [one.value() for one in consumer.consume(count, timeout=PATIENCE)]

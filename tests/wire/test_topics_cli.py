@@ -195,6 +195,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(services: Services, topic: st
         tail.stderr.close()
 
 
+@pytest.mark.slow
 def test_a_topic_that_is_not_there(services: Services, topic: str) -> None:
     answer = topics("count", "nowhere", "--root", services.root)
     assert (answer.returncode, answer.stderr) == (
@@ -206,7 +207,7 @@ def test_a_topic_that_is_not_there(services: Services, topic: str) -> None:
     assert f"did you mean {topic}" in near.stderr
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [[], ["--from", "latest"]])
 def test_tail_waits_for_a_topic_and_shows_all_of_it(services: Services, start: list[str]) -> None:
     name = f"orders-{uuid.uuid4().hex[:8]}"

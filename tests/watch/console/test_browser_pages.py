@@ -199,6 +199,7 @@ def test_a_chart_says_what_it_shows_under_the_pointer(seen: Watched, server: Con
     expect(told.nth(3)).to_have_text("")
 
 
+@pytest.mark.slow
 def test_messages_are_found_by_text_key_offset_and_partition(seen: Watched, server: Console, there: Shop) -> None:
     page, rows = seen.page, seen.page.locator(".messages tbody tr:not([aria-hidden])")
     page.goto(f"{server.url}/#/topics/{there.orders}")
@@ -349,6 +350,7 @@ def test_a_connector_is_paused_and_restarted_and_the_page_says_so(browser: Brows
         seen.require_good()
 
 
+@pytest.mark.slow
 def test_a_wrong_token_is_refused_and_asked_for_again(browser: Browser, acting: Console) -> None:
     with watched(browser, acting.url) as seen:
         page = seen.page

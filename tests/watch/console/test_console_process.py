@@ -227,6 +227,7 @@ with http_server({"GET /status": status()}) as made:
                 until(lambda: run_of(made.get("/api/overview"), "orders")["reachable"], "answer of the next run")
 
 
+@pytest.mark.slow
 def test_a_stream_sends_changes_only_and_goes_on_where_a_page_was(tmp_path: Path) -> None:
     present = status()
     with http_server({"GET /status": lambda: present}) as target, console(tmp_path, "--target", target.url) as made:
