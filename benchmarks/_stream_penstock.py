@@ -16,7 +16,7 @@ from penstock import kafka, write
 from penstock.session import spark
 
 AS_PEERS = {"compression.type": "lz4"}
-BATCH = 500_000
+BATCH = 1_000_000
 """Events."""
 LOOK = 0.1
 """Seconds between looks at the query, whose cost is counted as ours."""
