@@ -9,12 +9,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 import penstock as ps
+from _measure import AS_PEERS
 from _stream_data import SCHEMA
 from _stream_jobs import cents
 from penstock import cdc, kafka, window
 from penstock.query import Query
-
-AS_PEERS = {"compression.type": "lz4"}
 
 
 def clicks(spark: SparkSession) -> DataFrame:

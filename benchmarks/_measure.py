@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 TICKS = os.sysconf("SC_CLK_TCK")
+AS_PEERS = {"compression.type": "lz4"}
+"""The options of our sinks whose peers write lz4."""
 
 
 @dataclass(frozen=True)

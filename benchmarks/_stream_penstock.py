@@ -10,12 +10,11 @@ import sys
 import time
 from pathlib import Path
 
-from _measure import tree_cpu
+from _measure import AS_PEERS, tree_cpu
 from _stream_jobs import JOBS, Topics
 from penstock import kafka, write
 from penstock.session import spark
 
-AS_PEERS = {"compression.type": "lz4"}
 BATCH = 1_000_000
 """Events."""
 LOOK = 0.1

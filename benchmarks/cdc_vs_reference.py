@@ -26,7 +26,7 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from _measure import Run, quantile, tell, tree_cpu, turns
+from _measure import AS_PEERS, Run, quantile, tell, tree_cpu, turns
 from _paced import paced
 from _reference import Connect, Reference, running
 from cdc_source import ROWS_PER_BATCH, TABLE, fill
@@ -44,7 +44,6 @@ LOG_WITH_IMAGES = "{'enabled': true, 'preimage': true, 'postimage': true}"
 # The least that the connector takes.
 CATCHING_UP = timedelta(milliseconds=1)
 PARTITIONS = 2
-AS_THEIRS = {"compression.type": "lz4"}
 POLL = 0.05
 PATIENCE = 1800.0  # seconds for the events of one run
 
@@ -77,7 +76,7 @@ class Bench:
         )
         events = cdc.events(changes, prefix=name, format=self.options.format)
         with tempfile.TemporaryDirectory() as checkpoint:
-            query = write(events, kafka.sink(servers=self.found.kafka, options=AS_THEIRS)).start(
+            query = write(events, kafka.sink(servers=self.found.kafka, options=AS_PEERS)).start(
                 checkpoint=checkpoint, trigger=timedelta(), name=name
             )
             try:

@@ -19,13 +19,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import array, col, element_at, lit
 
 from _kafka_clients import VARIETY, Case
-from _measure import Row, alternate, report, rows_of
+from _measure import AS_PEERS, Row, alternate, report, rows_of
 from penstock.local.services import down, up
 from penstock.session import spark
 
 PEER = "spark-kafka"
 SAME = {
-    "compression.type": "lz4",
+    **AS_PEERS,
     "linger.ms": "5",
     "batch.size": "1000000",
     "max.request.size": "2000000",

@@ -91,6 +91,9 @@ class Terminal(logging.StreamHandler[TextIO]):
         said = f"{missing} lines of this log are missing here, as they could not be written: {self._why}"
         about = {"name": "penstock", "levelno": logging.WARNING, "levelname": "WARNING", "msg": said}
         super().emit(logging.makeLogRecord({**about, "event": "warning", "missing": missing}))
+        if self._missing:
+            # Nor could this line, which is none of those that are missing.
+            self._missing = missing
 
     def _write(self, text: str) -> None:
         if text:

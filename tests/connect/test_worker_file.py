@@ -62,11 +62,16 @@ def test_files_are_read_as_java_reads_them(file: Path, tmp_path: Path) -> None:
     assert {key: found.config[key] for key in expected} == {key: f"<{text}>" for key, text in expected.items()}
 
 
-def test_the_worker_s_own_file_may_refer_to_values(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_worker_s_own_file_may_refer_to_values(
+    file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "penstock")
     monkeypatch.setenv("LINGER", "17")
     lines = "config.providers=env", f"config.providers.env.class={KAFKA}EnvVarConfigProvider"
     assert worker(file, *lines, "producer.linger.ms=${env:LINGER}").producer["linger.ms"] == "17"
     assert worker(file, *lines, "producer.acks=all").producer["acks"] == "all"
+    # The sinks of connectors tell which client writes.
+    assert worker(file, *lines, "producer.max.block.ms=1000").producer and not caplog.messages
     for line in ("producer.acks=1", "producer.linger.sm=5", "producer.sasl.pasword=hush"):
         with pytest.raises(
             PenstockError, match=rf"{line.partition('=')[0]} is refused: .*{file.name}.*Next: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import logging
@@ -168,6 +169,30 @@ def test_lines_that_could_not_be_written_are_told_of_once_there_is_room(form: st
     assert said and int(said[1]) + len(written) == 1000
     if form == "json":
         assert json.loads(missing)["missing"] == int(said[1])
+
+
+class Narrow(io.StringIO):
+    """Has room for texts of this length."""
+
+    room = 1000
+
+    def write(self, text: str) -> int:
+        if len(text) > self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(text)
+
+
+def test_the_count_of_missing_lines_is_kept_until_it_can_be_told() -> None:
+    lines = Terminal(stream := Narrow())
+    stream.room = 1
+    for _ in range(3):
+        lines.handle(logging.makeLogRecord({"msg": "lost"}))
+    stream.room = 1000
+    lines.handle(logging.makeLogRecord({"msg": "after"}))
+    assert [line for line in stream.getvalue().splitlines() if line] == [
+        "3 lines of this log are missing here, as they could not be written: No space left on device",
+        "after",
+    ]
 
 
 class Broken(Observer):

@@ -38,12 +38,20 @@ def crowd(url: str, count: int, sent: bytes, source: str | None = None) -> Itera
 
 def head(topic: str, length: int, *lines: str, kind: str = "application/json") -> bytes:
     """The head of a request with events."""
-    start = [f"POST /events/{topic} HTTP/1.1", "Host: localhost", f"Content-Type: {kind}", f"Content-Length: {length}"]
-    return "\r\n".join([*start, *lines, "", ""]).encode()
+    return _head(f"POST /events/{topic}", length, *lines, kind=kind)
 
 
 def request(topic: str, body: bytes, *lines: str, kind: str = "application/json") -> bytes:
     return head(topic, len(body), *lines, kind=kind) + body
+
+
+def put(path: str, body: bytes) -> bytes:
+    return _head(f"PUT {path}", len(body)) + body
+
+
+def _head(to: str, length: int, *lines: str, kind: str = "application/json") -> bytes:
+    start = [f"{to} HTTP/1.1", "Host: localhost", f"Content-Type: {kind}", f"Content-Length: {length}"]
+    return "\r\n".join([*start, *lines, "", ""]).encode()
 
 
 def get(path: str) -> bytes:

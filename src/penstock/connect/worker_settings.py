@@ -97,7 +97,7 @@ def _require_producer(security: Mapping[str, str], producer: Mapping[str, str], 
 
 def _require_options(options: Mapping[str, str], said: str, where: str) -> None:
     try:
-        kafka_sink.sink(servers="localhost:9092", options=options)
+        kafka_sink.require_options(options)
     except PenstockError as error:
         raise PenstockError(f"{said}: {error.what}", where=where, next=error.next) from error
 

@@ -8,7 +8,6 @@ from datetime import timedelta
 
 from penstock.checkpoint.identity import OUR_KAFKA, SPARKS_KAFKA, streams
 from penstock.errors import PenstockError
-from penstock.kafka.dead_letter_sink import DeadLetters
 from penstock.kafka.kafka_sink import KafkaSink
 from penstock.kafka.security import SAME, SETTINGS, Security
 from penstock.query import AroundSink, Query, Sink
@@ -44,7 +43,7 @@ def _sinks(query: Query) -> Iterator[tuple[str, Mapping[str, str]]]:
 def _inner(sink: Sink) -> Sink:
     while isinstance(sink, AroundSink):
         sink = sink.sink
-    return sink.kafka if isinstance(sink, DeadLetters) else sink
+    return sink
 
 
 def security_of(options: Mapping[str, str]) -> Security:

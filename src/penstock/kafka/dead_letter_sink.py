@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from pyspark.sql import DataFrame, functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -14,41 +13,31 @@ from penstock.codec.problem import CHANGE_TYPE, PROBLEM, TYPE, UNREADABLE, cell_
 from penstock.delivery import AT_LEAST_ONCE, Client, Delivery
 from penstock.errors import PenstockError
 from penstock.kafka.kafka_sink import KafkaSink, sink
-from penstock.query import Batch
+from penstock.query import AroundSink, Batch
 
 
 @dataclass(frozen=True)
-class DeadLetters:
+class DeadLetters(AroundSink):
     """A sink of dead letters; `dead_letters` makes it."""
 
-    counts_delays: ClassVar[bool] = True
-    kafka: KafkaSink
-
-    @property
-    def delivery(self) -> str:
-        return self.kafka.delivery
-
-    @property
-    def target(self) -> tuple[str, str]:
-        """How a checkpoint identifies the sink."""
-        return self.kafka.target
+    sink: KafkaSink
 
     @property
     def client(self) -> str | None:
-        return self.kafka.client
+        return self.sink.client
 
     def records(self, frame: DataFrame) -> DataFrame:
-        return self.kafka.records(letters(frame))
+        return self.sink.records(letters(frame))
 
     def stream(self, frame: DataFrame) -> DataStreamWriter:
-        return self.kafka.stream(letters(frame))
+        return self.sink.stream(letters(frame))
 
     def early(self, frame: DataFrame) -> DataStreamWriter:
         """The writer of a query in real-time mode."""
-        return self.kafka.early(letters(frame))
+        return self.sink.early(letters(frame))
 
     def save(self, frame: DataFrame, batch: Batch) -> None:
-        self.kafka.save(letters(frame), batch)
+        self.sink.save(letters(frame), batch)
 
 
 def dead_letters(

@@ -55,6 +55,8 @@ DEFAULTS = {
     # ... up to this size, which events with images reach after some hundred rows.
     "batch.size": "262144",
 }
+AS_JAVA = {"sasl.username": "sasl.jaas.config", "sasl.password": "sasl.jaas.config"}
+"""Options of our client that Java's has under another name."""
 ALWAYS = {"acks": ("all", "-1"), "enable.idempotence": ("true",)}
 REFUSED = {
     "bootstrap.servers": "give servers=",
@@ -180,6 +182,16 @@ class KafkaSink:
                 delays.add_rows(batch.query, counts)
         else:
             self.records(frame).write.format("kafka").options(**self.spark_options).mode("append").save()
+
+    def _require_valid(self) -> None:
+        """Raise now the errors of options that would otherwise come when the query starts."""
+        if self._is_ours():
+            from penstock.kafka.client_options import Options
+
+            chosen = "delivery='exactly-once'" if self.delivery == EXACTLY_ONCE else f"client={OURS!r}"
+            _require(Options.of, self.own_options, f"kafka.sink with {chosen}")
+        else:
+            _require_javas(self.options)
 
     def _is_ours(self) -> bool:
         if self.delivery == AT_LEAST_ONCE and self.client is None:
@@ -337,13 +349,15 @@ def sink(
         raise PenstockError("key= names no column", where="kafka.sink", next='give a name, or a list such as ["id"]')
     given = _producer_options(options or {})
     made = KafkaSink(topic, servers, format, chosen, prefix, given, delivery, client, names, event_time)
-    if not made._is_ours():
-        _require_javas(given)
+    made._require_valid()
     if client is None and not made._is_ours():
         log.info("kafka.sink writes through Spark's client, for %s: docs/delivery.md", ", ".join(_not_ours(given)))
-    if made._is_ours():
-        _require_valid(made.own_options, "delivery='exactly-once'" if delivery == EXACTLY_ONCE else f"client={OURS!r}")
     return made
+
+
+def require_options(options: Mapping[str, str]) -> None:
+    """Raise the PenstockError that `sink` raises for these options."""
+    KafkaSink(None, "localhost:9092", "json", Json(), None, _producer_options(options))._require_valid()
 
 
 def _stage(options: Mapping[str, str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -381,9 +395,6 @@ def _not_ours(options: Mapping[str, str]) -> list[str]:
     return [name for name in options if name.lower() not in KNOWN]
 
 
-_AS_JAVA = {"sasl.username": "sasl.jaas.config", "sasl.password": "sasl.jaas.config"}
-
-
 def _require_javas(options: Mapping[str, str]) -> None:
     """Raise PenstockError for an option that Java's producer, which Spark uses, lacks: it would ignore the option."""
     from penstock.kafka.client_options import KNOWN, require_security
@@ -398,17 +409,10 @@ def _require_javas(options: Mapping[str, str]) -> None:
         if ours:
             # It may be for Spark's client only because its login is not whole.
             _require(require_security, options, "kafka.sink")
-        close = get_close_matches(_AS_JAVA.get(name) or SAME.get(name, name), javas if ours else {*javas, *KNOWN}, 1)
+        close = get_close_matches(AS_JAVA.get(name) or SAME.get(name, name), javas if ours else {*javas, *KNOWN}, 1)
         hint = f"did you mean {close[0]}?" if close else "docs/delivery.md has those of Penstock's client"
         which = "Java's producer, which Spark's client uses," if ours else "Kafka's producer"
         raise PenstockError(f"{which} has no option {name}", where="kafka.sink", next=hint)
-
-
-def _require_valid(options: Mapping[str, str], because: str) -> None:
-    """Raise now the errors that would otherwise come when the query starts."""
-    from penstock.kafka.client_options import Options
-
-    _require(Options.of, options, f"kafka.sink with {because}")
 
 
 def _require(check: Callable[[Mapping[str, str]], object], options: Mapping[str, str], where: str) -> None:
