@@ -69,7 +69,6 @@ SMALL = {
     "connect.transforms.header_transforms": "one kind of transforms",
     "connect.transforms.predicates": "an idea of its own: which records a transform gets",
     "ingest.pixel": "an idea of its own: events as images",
-    "kafka.dead_letter_sink": "one sink",
     "kafka.group_position": "an idea of its own: how far a query has read, for tools that show lag",
     "local.fork_client": "the program that Spark runs in place of Python; it may load nothing else",
     "local.process": "an idea of its own: processes that outlive their starter; the demos use it, too",

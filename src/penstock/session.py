@@ -16,7 +16,7 @@ from importlib.resources import files
 from importlib.util import find_spec
 from typing import Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
@@ -46,6 +46,8 @@ LAUNCHER = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 QUERY_CONTEXTS = "DataFrameQueryContextLogger", "SQLQueryContextLogger"
 """PySpark's loggers of refused queries: each error of a frame with its stack, as JSON."""
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+JVM_ENDS = 5.0
+"""Seconds in which Spark's process has ended, if it is its end that broke the connection."""
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -108,16 +110,15 @@ def _settings(app: str, cores: int, memory: str) -> dict[str, str]:
 
 
 def session_of_program(name: str, cores: int, verbose: bool) -> SparkSession:
-    """The session of a command; without `verbose` Spark, PySpark and py4j log nothing.
+    """The session of a command; py4j logs nothing, and without `verbose` neither do Spark and PySpark.
 
     Penstock reports failures itself: their logs repeat them with a hundred lines of stack.
     """
+    _silence_py4j()
     if not verbose:
-        logging.getLogger("py4j").setLevel(logging.CRITICAL)
         for logger in QUERY_CONTEXTS:
             PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
-    with _silent_py4j():
-        session = spark(name, cores=cores)
+    session = spark(name, cores=cores)
     session.sparkContext.setLogLevel("WARN" if verbose else "OFF")
     return session
 
@@ -144,6 +145,13 @@ def jvm_process(session: SparkSession) -> subprocess.Popen[bytes]:
     return process
 
 
+def require_java(jvm: subprocess.Popen[bytes], next: str, within: float = JVM_ENDS) -> None:
+    """Raise PenstockError if the JVM has ended, or ends `within` seconds: its connections are closed before it ends."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        code = jvm.wait(within)
+        raise PenstockError("Spark's Java process ended", where=f"exit code {code}", next=next)
+
+
 def memory(session: SparkSession) -> tuple[int, int]:
     """The bytes of the JVM's heap in use, and the most that it may use."""
     jvm: Any = session.sparkContext._jvm
@@ -154,24 +162,39 @@ def memory(session: SparkSession) -> tuple[int, int]:
 def end(session: SparkSession) -> None:
     """Stop Spark, if it runs; its JVM and its Python workers have ended when this returns."""
     jvm = jvm_process(session)
-    # Objects of the JVM that Python collects meanwhile make py4j log tracebacks.
-    with _silent_py4j():
-        with contextlib.suppress(Py4JError, OSError):
-            session.stop()
-        if jvm.stdin:
-            jvm.stdin.close()
-        jvm.wait()
+    with contextlib.suppress(Py4JError, OSError):
+        session.stop()
+    if jvm.stdin:
+        jvm.stdin.close()
+    jvm.wait()
     fork_server.end()
 
 
 @contextlib.contextmanager
-def _silent_py4j() -> Iterator[None]:
-    """What py4j logs to the root logger, such as a Ctrl-C during one of its calls, is not written."""
-    logging.getLogger().addFilter(_not_py4j)
+def until_end(session: SparkSession) -> Iterator[None]:
+    """`end` after the code inside; raises PenstockError for an error whose cause is that the JVM has ended."""
     try:
         yield
+    except Exception as error:
+        if _is_of_connection(error):
+            again = "run the command again; if this repeats, find what kills Spark's process (memory?)"
+            require_java(jvm_process(session), again)
+        raise
     finally:
-        logging.getLogger().removeFilter(_not_py4j)
+        end(session)
+
+
+def _is_of_connection(error: BaseException | None) -> bool:
+    """Whether the connection to the JVM failed, perhaps in a user's function, whose errors have a place."""
+    if isinstance(error, (Py4JError, ConnectionError)):
+        return not isinstance(error, Py4JJavaError)
+    return error is not None and _is_of_connection(error.__cause__)
+
+
+def _silence_py4j() -> None:
+    """It logs a traceback, to the root logger too, for each call that fails or that a Ctrl-C interrupts."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_not_py4j)
 
 
 def _not_py4j(record: logging.LogRecord) -> bool:

@@ -13,6 +13,9 @@ from waiting import patience
 from penstock.local.services import Services
 
 FILE = """
+import os
+import signal
+
 import penstock as ps
 from penstock import cdc, kafka
 from pyspark.sql import functions as F
@@ -53,6 +56,12 @@ def read(spark):
 
 
 @ps.pipeline
+def without_java(spark):
+    os.kill(spark.sparkContext._gateway.proc.pid, signal.SIGKILL)
+    return ps.write(ticks(spark).select(VALUE), SINK)
+
+
+@ps.pipeline
 def wrong(spark):
     return ps.write(ticks(spark).select("no_such_column"), SINK)
 """
@@ -62,10 +71,10 @@ NOBODY = "127.0.0.1:1"
 """An address at which nothing listens."""
 
 
-def check(folder: Path, *words: str, servers: str = NOBODY) -> subprocess.CompletedProcess[str]:
+def check(folder: Path, *words: str, servers: str = NOBODY, command: str = "check") -> subprocess.CompletedProcess[str]:
     (folder / "shop.py").write_text(FILE.replace("{servers}", servers))
-    command = [sys.executable, "-m", "penstock", "check", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=patience(300), check=False)
+    line = [sys.executable, "-m", "penstock", command, *words]
+    return subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=patience(300), check=False)
 
 
 @pytest.mark.slow
@@ -131,3 +140,15 @@ def test_the_checkpoint_of_another_query_is_told_and_not_touched(tmp_path: Path,
     assert ran.returncode == 1
     assert "that one writes to kafka topic earlier, and this one writes to kafka topic numbers" in ran.stderr
     assert (kept.read_bytes(), kept.stat().st_mtime_ns) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["check", "graph"])
+def test_the_end_of_java_is_told_without_a_traceback(command: str, tmp_path: Path) -> None:
+    ran = check(tmp_path, "shop.py:without_java", command=command)
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines()[-1] == (
+        "penstock: Spark's Java process ended (exit code -9)."
+        " Next: run the command again; if this repeats, find what kills Spark's process (memory?)"
+    )
+    assert "Traceback" not in ran.stderr

@@ -25,7 +25,7 @@ from penstock.query import Query
 from penstock.real_time import REAL_TIME
 from penstock.run.life_signs import reads_of, writes_of
 from penstock.run.pipeline import Pipeline
-from penstock.session import end, session_of_program
+from penstock.session import session_of_program, until_end
 from penstock.signals import Stopped, ended_by
 
 
@@ -47,11 +47,9 @@ def run(args: Namespace) -> int:
     pipeline = load_without_spark(args.target)
     # Real-time mode asks for a core for each partition; these do no work here.
     spark = session_of_program("penstock-check", args.cores or SLOTS, verbose=False)
-    try:
+    with until_end(spark):
         for told in _checked(pipeline or load(args.target), spark, args.checkpoints.resolve(), args.wait):
             print(json.dumps(told) if args.json else _as_text(told))
-    finally:
-        end(spark)
     return 0
 
 

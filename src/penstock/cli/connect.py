@@ -21,12 +21,11 @@ from penstock.connect.secrets import HidingFormatter, Secrets
 from penstock.connect.spark_lines import SparkLines
 from penstock.connect.worker import ConnectWorker
 from penstock.connect.worker_status import TaskMetrics, status_of, unready
-from penstock.errors import PenstockError
 from penstock.run.checkpoint import lock
 from penstock.run.supervise import Stop
 from penstock.serve.hosts import Hosts, warn_if_open
 from penstock.serve.rest_server import RestServer, address_of, bind
-from penstock.session import end, jvm_process, memory, session_of_program, start_workers
+from penstock.session import end, jvm_process, memory, require_java, session_of_program, start_workers
 from penstock.signals import listen
 from penstock.watch import lineage
 from penstock.watch.metrics_server import Place, pages, served
@@ -131,12 +130,7 @@ def _serve(
         print(f"serving metrics at {metrics}/metrics", flush=True)
     try:
         while not stop.gently.wait(LOOK):
-            if jvm.poll() is not None:
-                raise PenstockError(
-                    "Spark's Java process ended",
-                    where=f"exit code {jvm.returncode}",
-                    next="run the command again: the connectors continue from their checkpoints",
-                )
+            require_java(jvm, "run the command again: the connectors continue from their checkpoints", within=0)
     finally:
         server.close()
         worker.close()

@@ -10,7 +10,7 @@ from penstock.cli.check import load_without_spark, queries_within
 from penstock.cli.output import printable, to_pipe
 from penstock.cli.pipeline_file import load
 from penstock.cli.run import SLOTS
-from penstock.session import end, session_of_program
+from penstock.session import session_of_program, until_end
 from penstock.watch.graph import Graph, graph_of
 
 TEXT, MERMAID, JSON = "text", "mermaid", "json"
@@ -31,11 +31,9 @@ def add(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     pipeline = load_without_spark(args.target)
     spark = session_of_program("penstock-graph", SLOTS, verbose=False)
-    try:
+    with until_end(spark):
         pipeline = pipeline or load(args.target)
         graph = graph_of(pipeline.name, queries_within(args.wait, pipeline, spark))
-    finally:
-        end(spark)
     with to_pipe():
         print("\n".join(_lines(graph, args.format)))
     return 0

@@ -23,7 +23,7 @@ from penstock.run.checkpoint import lock
 from penstock.run.life_signs import LifeSigns, Observers
 from penstock.run.pipeline import Pipeline
 from penstock.run.supervise import PipelineRun, Stop
-from penstock.session import end, jvm_process, memory, session_of_program, start_workers
+from penstock.session import end, jvm_process, memory, require_java, session_of_program, start_workers, until_end
 from penstock.signals import listen
 from penstock.warm import is_first_use
 from penstock.watch import lineage
@@ -40,8 +40,6 @@ log = logging.getLogger(__name__)
 CORES = 2
 SLOTS = 16
 """Tasks of real-time mode mostly wait, so there may be more of them than cores."""
-JVM_ENDS = 5.0
-"""Seconds in which Spark's process has ended, if it is its end that broke the connection."""
 
 
 def add(parser: ArgumentParser) -> None:
@@ -93,7 +91,7 @@ def _run_in_early_session(args: Namespace, lines: Terminal) -> None:
     log.info("%s uses Spark while it is loaded: starting Spark first", args.target, extra={"event": "starts"})
     cores = args.cores or CORES
     spark = session_of_program(args.target, cores, args.verbose)
-    try:
+    with until_end(spark):
         pipeline = load(args.target)
         if pipeline.every == REAL_TIME and not args.cores:
             raise PenstockError(
@@ -102,8 +100,6 @@ def _run_in_early_session(args: Namespace, lines: Terminal) -> None:
                 next=f"add --cores {SLOTS}, or move its columns and udf decorators into the pipeline's function",
             )
         _supervise(pipeline, args, lines)
-    finally:
-        end(spark)
 
 
 def _supervise(pipeline: Pipeline, args: Namespace, lines: Terminal) -> None:
@@ -170,13 +166,5 @@ def _explain(error: Exception, jvm: subprocess.Popen[bytes], stop: Stop) -> None
     """Handle an error of the connection to the JVM; ignored after a stop request, whose signal may also end the JVM."""
     if stop.gently.is_set():
         return
-    try:
-        # Its connections are closed some moments before it has ended.
-        jvm.wait(JVM_ENDS)
-    except subprocess.TimeoutExpired:
-        raise error from None
-    raise PenstockError(
-        "Spark's Java process ended",
-        where=f"exit code {jvm.returncode}",
-        next="run again: it continues from its checkpoint; if this repeats, find what kills it (memory?)",
-    ) from error
+    require_java(jvm, "run again: it continues from its checkpoint; if this repeats, find what kills it (memory?)")
+    raise error from None

@@ -136,9 +136,9 @@ def _states(args: Namespace) -> Iterator[States]:
 
 def _with_spark(args: Namespace, stack: ExitStack) -> States:
     """The states as Spark reads them, until the stack ends."""
-    from penstock.session import end, session_of_program
+    from penstock.session import session_of_program, until_end
     from penstock.state.read import Checkpoints
 
     session = session_of_program("penstock-state", args.cores, verbose=False)
-    stack.callback(end, session)
+    stack.enter_context(until_end(session))
     return Checkpoints(args.checkpoints.resolve(), lambda: session)
