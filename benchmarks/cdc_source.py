@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from queue import SimpleQueue
 from threading import Semaphore
 from typing import Any
 from uuid import UUID
@@ -161,16 +162,22 @@ class Log:
 
 
 def driver_pages(chosen: CdcSettings, select: str, span: Span) -> Iterator[list[tuple[Any, ...]]]:
-    """The same SELECTs, decoded by the driver."""
+    """The same SELECTs, decoded by the driver, which fetches a page while the one before is used."""
     session = connection(chosen.access).rows
     statement = session.prepare(select)
     statement.fetch_size = chosen.page_size
+    arrived: SimpleQueue[list[tuple[Any, ...]] | Exception] = SimpleQueue()
     for query in span_queries(chosen, span):
-        result = session.execute(statement, query)
-        yield result.current_rows
-        while result.has_more_pages:
-            result.fetch_next_page()
-            yield result.current_rows
+        answer = session.execute_async(statement, query)
+        answer.add_callbacks(arrived.put, arrived.put)
+        more = True
+        while more:
+            page = arrived.get()
+            if isinstance(page, Exception):
+                raise page
+            if more := answer.has_more_pages:
+                answer.start_fetching_next_page()
+            yield page
 
 
 _PLAIN: dict[type, Callable[[Any], Any]] = {UUID: str, SortedSet: list}
