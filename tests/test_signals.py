@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -11,7 +12,10 @@ from pathlib import Path
 import pytest
 from waiting import PATIENCE
 
+from penstock.signals import run_until_interrupt
+
 WAITING = """
+import asyncio
 import signal
 import sys
 import threading
@@ -91,3 +95,43 @@ def test_a_process_that_is_to_outlive_its_terminal_goes_on() -> None:
             assert process.stdout.readline() == "asked\n"
         finally:
             process.kill()
+
+
+def test_ctrl_c_cancels_work_between_the_steps_of_the_loop(caplog: pytest.LogCaptureFixture) -> None:
+    """Not within a step that is about to complete a future, as asyncio does when a thread has ended."""
+    ended = False
+
+    async def work() -> None:
+        nonlocal ended
+        loop = asyncio.get_running_loop()
+        answer = loop.create_future()
+
+        def complete() -> None:
+            if not answer.cancelled():
+                signal.raise_signal(signal.SIGINT)
+                answer.set_result(None)
+
+        loop.call_soon(complete)
+        try:
+            await answer
+            await asyncio.Event().wait()
+        finally:
+            ended = True
+
+    with pytest.raises(KeyboardInterrupt):
+        run_until_interrupt(work())
+    assert ended and not caplog.messages
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_work_that_does_not_end_is_interrupted_by_the_second_ctrl_c() -> None:
+    async def work() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+            await asyncio.Event().wait()
+        finally:
+            signal.raise_signal(signal.SIGINT)
+            pytest.fail("the second Ctrl-C did not interrupt")
+
+    with pytest.raises(KeyboardInterrupt):
+        run_until_interrupt(work())

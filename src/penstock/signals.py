@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 import time
 from _thread import start_new_thread
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Event
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 _end: ContextVar[Event | None] = ContextVar("end", default=None)
@@ -63,6 +66,41 @@ def ended_by(event: Event) -> Iterator[None]:
         if in_main:
             _raising = False
         _end.reset(before)
+
+
+def run_until_interrupt(work: Coroutine[Any, Any, T]) -> T:
+    """`asyncio.run`, in which the first Ctrl-C cancels the work between two steps of the loop.
+
+    asyncio itself cancels within a step, wherever that is. A future that the step was about to complete is then
+    cancelled, and the step's error is logged with a traceback. Raises KeyboardInterrupt when the work has ended.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return asyncio.run(work)
+    asked = False
+
+    async def run() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task
+
+        def heard() -> None:
+            nonlocal asked
+            asked = True
+            # The next one interrupts work that does not end.
+            loop.remove_signal_handler(signal.SIGINT)
+            task.cancel()
+
+        loop.add_signal_handler(signal.SIGINT, heard)
+        try:
+            return await work
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+
+    try:
+        return asyncio.run(run())
+    except asyncio.CancelledError:
+        if asked:
+            raise KeyboardInterrupt from None
+        raise
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
@@ -17,6 +16,7 @@ from penstock.cli.command_config import security
 from penstock.cli.output import to_pipe
 from penstock.errors import PenstockError
 from penstock.kafka.brokers import Brokers
+from penstock.signals import run_until_interrupt
 from penstock.wire.admin import Admin
 from penstock.wire.errors import (
     AuthenticationFailed,
@@ -67,7 +67,7 @@ def run_action(args: argparse.Namespace) -> int:
     work: Coroutine[Any, Any, None] = args.act(args, asked)
     try:
         with to_pipe():
-            asyncio.run(work)
+            run_until_interrupt(work)
     except KafkaError as problem:
         where = "" if asked.servers in str(problem) else f"Kafka at {asked}"
         raise PenstockError(str(problem), where=where, next=_next(problem, args)) from problem

@@ -25,7 +25,7 @@ from penstock.segment.member_tables import delivery_sync, member_counts, member_
 from penstock.segment.member_tables.delivery_sync import Receipt, Sync
 from penstock.segment.member_tables.member_schema import explained
 from penstock.serve.hosts import Hosts, is_loopback
-from penstock.signals import listen
+from penstock.signals import listen, run_until_interrupt
 from penstock.watch.program import Program, head, reached_at
 from penstock.watch.run_files import written
 from penstock.wire.topic_records import Reader
@@ -139,7 +139,7 @@ def _sync(args: argparse.Namespace) -> None:
     args.servers = args.servers or services.kafka(args.root)
     if args.on:
         with explained(args.keyspace, args.hosts, args.servers), _watched(args) as meter:
-            asyncio.run(_listen(args, meter))
+            run_until_interrupt(_listen(args, meter))
         return
     if not (args.name and args.to and args.mode):
         raise PenstockError(

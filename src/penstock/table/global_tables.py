@@ -10,13 +10,14 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, functions as F, types as st
+from pyspark.sql import Column, DataFrame, functions as F, types as st
+from pyspark.sql.pandas.functions import arrow_udf
 
 from penstock.codec.decode_columns import struct_of
 from penstock.codec.decode_json import EPOCHS, Epoch
@@ -29,7 +30,7 @@ from penstock.wire import Reader
 
 log = logging.getLogger(__name__)
 
-KEY = "_key"
+FOUND = "_penstock_found"
 PATIENCE = 300.0
 """Seconds for the first read of a table."""
 
@@ -50,9 +51,12 @@ class GlobalTable:
             raise PenstockError(
                 f"both sides have a column {', '.join(twice)}", where=f"join {name}", next="rename it in the frame"
             )
-        output = st.StructType([*frame.schema, *self.schema])
-        keyed = frame.withColumn(KEY, F.col(on).cast("string").cast("binary"))
-        return keyed.mapInArrow(_Enrich(self.source, arrow_schema(output), how), output)
+        key = F.col(on).cast("string").cast("binary")
+        rows = frame.withColumn(FOUND, _looked_up(self.source, self.schema)(key))
+        if how == "inner":
+            rows = rows.where(F.col(FOUND).isNotNull())
+        values = (F.col(FOUND)[field.name].alias(field.name) for field in self.schema)
+        return rows.select("*", *values).drop(FOUND)
 
 
 def global_table(
@@ -95,22 +99,23 @@ def global_table(
 
 @dataclass(frozen=True)
 class _Enrich:
-    """Adds the columns of the table to Arrow batches."""
+    """The rows of the table for keys, as structs; null for keys that are not in it."""
 
     source: Feed
-    output: pa.Schema
-    how: str
+    output: pa.DataType
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            rows = pa.Table.from_batches([batch])
-            found, values = replica(self.source).get(batch.column(KEY))
-            rows = rows.drop_columns([KEY])
-            for name in values.column_names:
-                rows = rows.append_column(name, values[name])
-            if self.how == "inner":
-                rows = rows.filter(pa.array(found))
-            yield from rows.cast(self.output).to_batches()
+    def enrich(self, keys: pa.Array) -> pa.Array:
+        found, values = replica(self.source).get(keys)
+        arrays = [values[field.name].combine_chunks().cast(field.type) for field in self.output]
+        return pa.StructArray.from_arrays(arrays, fields=list(self.output), mask=pa.array(~found))
+
+
+def _looked_up(source: Feed, schema: st.StructType) -> Callable[[Column], Column]:
+    kind = st.StructType([st.StructField(field.name, field.dataType) for field in schema])
+    # Not a stage of its own: that would take all columns of the frame to Python and back.
+    made: Any = arrow_udf(_Enrich(source, pa.struct(arrow_schema(kind))).enrich, kind)  # type: ignore[call-overload]
+    # A key is looked up once: not again for each use of its columns.
+    return made.asNondeterministic()  # type: ignore[no-any-return]
 
 
 # The copy of a table in a process.

@@ -244,7 +244,7 @@ def _constants(node: Any, id: str) -> set[str | None]:
     return {None}
 
 
-INSIDE = ("sink", "kafka", "members")
+INSIDE = ("sink", "members")
 """Attributes of a sink with the sink that it passes its rows to."""
 
 
@@ -294,8 +294,9 @@ def _static_files(query: Query) -> Iterator[Node]:
 
 
 def _looked_up(function: Any) -> list[Node]:
-    read = FUNCTIONS.get(f"{type(function).__module__}.{type(function).__qualname__}")
-    return read(function) if read else []
+    owner = getattr(function, "__self__", function)
+    read = FUNCTIONS.get(f"{type(owner).__module__}.{type(owner).__qualname__}")
+    return read(owner) if read else []
 
 
 def _of_lookup(function: Any) -> list[Node]:
@@ -322,9 +323,11 @@ FUNCTIONS: Mapping[str, Read] = {
     "penstock.cql.matching.id_match.Match": _of_match,
     "penstock.table.global_tables._Enrich": _of_global_table,
 }
-"""The functions that read tables of their own, by their class."""
+"""The functions that read tables of their own, by their class or that of which they are a method."""
+ENRICH = "enrich"
+"""The method of `global_tables._Enrich` that is a function of a column."""
 _STATEFUL = ("transformWithStateUDF", "transformWithStateWithInitStateUDF")
-_NAMES = {name.rpartition(".")[2] for name in FUNCTIONS} | set(_STATEFUL)
+_NAMES = {name.rpartition(".")[2] for name in FUNCTIONS} | {ENRICH} | set(_STATEFUL)
 
 
 def state_nodes(full_name: str, query: Query) -> list[Node]:
@@ -356,14 +359,15 @@ def _name_of_processor(function: Any) -> str:
 def _functions(query: Query) -> Iterator[Any]:
     """The Python functions of a plan that may be of `FUNCTIONS`, unpickled."""
     for node in nodes(analyzed(query.frame)):
-        if node.getClass().getSimpleName() == "MapInArrow":
+        if node.getClass().getSimpleName() in ("MapInArrow", "Project"):
             yield from _functions_of(node)
 
 
 def _functions_of(node: Any) -> Iterator[Any]:
-    for one in each(node.expressions()):
-        if one.getClass().getSimpleName() == "PythonUDF" and one.name() in _NAMES:
-            yield _unpickled(one.func())
+    for expression in each(node.expressions()):
+        for one in nodes(expression):
+            if one.getClass().getSimpleName() == "PythonUDF" and one.name() in _NAMES:
+                yield _unpickled(one.func())
 
 
 def _unpickled(function: Any) -> Any:
