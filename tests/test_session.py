@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 from waiting import patience
 
@@ -57,6 +59,23 @@ def test_python_workers_share_memory(spark: SparkSession) -> None:
             return int(slot.notes[0])
 
     assert sorted(spark.sparkContext.parallelize(range(8), 8).map(counted).collect()) == list(range(1, 9))
+
+
+def test_the_end_of_java_is_not_blamed_for_errors_of_other_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    monkeypatch.setattr(penstock.session, "jvm_process", lambda session: ended)
+    monkeypatch.setattr(penstock.session, "end", lambda session: None)
+    session: Any = None
+    with pytest.raises(PenstockError, match="no Kafka"), penstock.session.until_end(session):
+        raise PenstockError("no Kafka") from ConnectionRefusedError()
+    for lost in (Py4JNetworkError(), PenstockError("in the pipeline's file")):
+        lost.__cause__ = Py4JNetworkError()
+        with (
+            pytest.raises(PenstockError, match=r"Java process ended \(exit code 0\)"),
+            penstock.session.until_end(session),
+        ):
+            raise lost
 
 
 AGAIN = """

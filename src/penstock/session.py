@@ -186,7 +186,7 @@ def until_end(session: SparkSession) -> Iterator[None]:
 
 def _is_of_connection(error: BaseException | None) -> bool:
     """Whether the connection to the JVM failed, perhaps in a user's function, whose errors have a place."""
-    if isinstance(error, (Py4JError, ConnectionError)):
+    if isinstance(error, Py4JError):
         return not isinstance(error, Py4JJavaError)
     return error is not None and _is_of_connection(error.__cause__)
 

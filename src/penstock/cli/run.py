@@ -23,7 +23,7 @@ from penstock.run.checkpoint import lock
 from penstock.run.life_signs import LifeSigns, Observers
 from penstock.run.pipeline import Pipeline
 from penstock.run.supervise import PipelineRun, Stop
-from penstock.session import end, jvm_process, memory, require_java, session_of_program, start_workers, until_end
+from penstock.session import end, jvm_process, memory, require_java, session_of_program, start_workers
 from penstock.signals import listen
 from penstock.warm import is_first_use
 from penstock.watch import lineage
@@ -91,7 +91,7 @@ def _run_in_early_session(args: Namespace, lines: Terminal) -> None:
     log.info("%s uses Spark while it is loaded: starting Spark first", args.target, extra={"event": "starts"})
     cores = args.cores or CORES
     spark = session_of_program(args.target, cores, args.verbose)
-    with until_end(spark):
+    try:
         pipeline = load(args.target)
         if pipeline.every == REAL_TIME and not args.cores:
             raise PenstockError(
@@ -100,6 +100,8 @@ def _run_in_early_session(args: Namespace, lines: Terminal) -> None:
                 next=f"add --cores {SLOTS}, or move its columns and udf decorators into the pipeline's function",
             )
         _supervise(pipeline, args, lines)
+    finally:
+        end(spark)
 
 
 def _supervise(pipeline: Pipeline, args: Namespace, lines: Terminal) -> None:
