@@ -106,7 +106,7 @@ def test_each_query_is_an_object(tmp_path: Path, services: Services) -> None:
     ("name", "said"),
     [
         ("counts", "output mode is not supported for streaming aggregations without watermark"),
-        ("wrong", "line 43"),
+        ("wrong", "line 52"),
         ("changes", "did not answer for 1 s (pipeline changes). Next: start what the lines above wait for"),
         ("orders", "there is no orders in shop.py"),
     ],
