@@ -14,8 +14,7 @@ import logging
 import os
 import signal
 import tempfile
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,19 +68,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not any(item.get_closest_marker(mark) for mark in MARKS):
             used = SERVERS.intersection(getattr(item, "fixturenames", ()))
             item.add_marker("services" if used else "unit")
-    _leave_cases(items)
     items.sort(key=lambda item: (_mark(item), item.path.stem not in LONG))
 
 
-def _leave_cases(items: list[pytest.Item]) -> None:
-    """Mark `slow` what `slow_after(n)` leaves to `make test-all`: the cases of a test after its first `n`."""
-    seen: Counter[tuple[Path, str]] = Counter()
-    for item in items:
-        if marker := item.get_closest_marker("slow_after"):
-            test = item.path, getattr(item, "originalname", item.name)
-            seen[test] += 1
-            if seen[test] > marker.args[0]:
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem() -> Generator[None, Any, Any]:
+    """Mark `slow` what `slow_after(n)` leaves to `make test-all`: the cases of a test after its first `n`.
+
+    Here a test still has all its cases. Later only those that failed may be left, when they run once more.
+    """
+    made = yield
+    if isinstance(made, list):
+        for number, item in enumerate(made):
+            marker = item.get_closest_marker("slow_after")
+            if marker and number >= marker.args[0]:
                 item.add_marker("slow")
+    return made
 
 
 def _mark(item: pytest.Item) -> int:

@@ -130,3 +130,10 @@ def test_a_process_that_ends_in_a_test_fails_the_test(suite: Path) -> None:
     code, lines = run(suite, "test_ends.py", processes=2)
     assert code != 0
     assert any(line.startswith("second attempt of 1 failed") for line in lines)
+
+
+def test_a_slow_case_is_slow_although_it_is_alone() -> None:
+    cases = "tests/fuzz/test_runner.py::test_each_kind_of_fault_is_found"
+    command = [sys.executable, "-m", "pytest", "--collect-only", "--quiet", "-m", "slow"]
+    for case, code in (("[2-Difference: 1 and 2]", 5), ("[6-Memory: ]", 0)):
+        assert subprocess.run([*command, cases + case], cwd=SCRIPT.parents[1], check=False).returncode == code

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from py4j.protocol import Py4JNetworkError
+from py4j.clientserver import ClientServerConnection, JavaParameters, PythonParameters
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.sql import SparkSession
 from waiting import patience
 
@@ -61,21 +64,71 @@ def test_python_workers_share_memory(spark: SparkSession) -> None:
     assert sorted(spark.sparkContext.parallelize(range(8), 8).map(counted).collect()) == list(range(1, 9))
 
 
-def test_the_end_of_java_is_not_blamed_for_errors_of_other_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    with subprocess.Popen(["true"]) as ended:
-        ended.wait()
-    monkeypatch.setattr(penstock.session, "jvm_process", lambda session: ended)
-    monkeypatch.setattr(penstock.session, "end", lambda session: None)
-    session: Any = None
-    with pytest.raises(PenstockError, match="no Kafka"), penstock.session.until_end(session):
-        raise PenstockError("no Kafka") from ConnectionRefusedError()
-    for lost in (Py4JNetworkError(), PenstockError("in the pipeline's file")):
-        lost.__cause__ = Py4JNetworkError()
-        with (
-            pytest.raises(PenstockError, match=r"Java process ended \(exit code 0\)"),
-            penstock.session.until_end(session),
-        ):
-            raise lost
+def refused() -> ConnectionRefusedError:
+    """As py4j raises it for a new connection to a JVM that has ended."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    gateway: Any = SimpleNamespace(pool=None)
+    with pytest.raises(ConnectionRefusedError) as raised:
+        ClientServerConnection(JavaParameters(port=port), PythonParameters(), gateway, None).connect_to_java_server()
+    return raised.value
+
+
+def java_error(text: str) -> Py4JJavaError:
+    class Told(Py4JJavaError):  # type: ignore[misc]
+        def __init__(self) -> None:
+            pass
+
+        def __str__(self) -> str:
+            return text
+
+    return Told()
+
+
+LOST = [
+    Py4JNetworkError(),
+    refused(),
+    java_error("java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext."),
+    java_error("org.apache.spark.SparkException: Job 3 cancelled because SparkContext was shut down"),
+]
+OTHERS = [ConnectionRefusedError(), OSError("disk"), java_error("java.lang.ArithmeticException"), ValueError("wrong")]
+
+
+def caused_by(error: Exception) -> PenstockError:
+    """As an error in a pipeline's file is raised."""
+    found = PenstockError("in the pipeline's file")
+    found.__cause__ = error
+    return found
+
+
+@pytest.fixture(scope="module")
+def ended() -> subprocess.Popen[bytes]:
+    with subprocess.Popen(["sh", "-c", "exit 3"]) as process:
+        process.wait()
+    return process
+
+
+@pytest.mark.parametrize("lost", [*LOST, *map(caused_by, LOST)])
+def test_the_end_of_java_explains_an_error_of_its_connection(lost: Exception, ended: subprocess.Popen[bytes]) -> None:
+    with pytest.raises(PenstockError, match=r"Spark's Java process ended \(exit code 3\)\. Next: run it again"):
+        penstock.session.explain(lost, ended, "run it again")
+
+
+@pytest.mark.parametrize("error", [*OTHERS, *map(caused_by, OTHERS)])
+def test_the_end_of_java_is_not_blamed_for_other_errors(error: Exception, ended: subprocess.Popen[bytes]) -> None:
+    penstock.session.explain(error, ended, "run it again")
+
+
+def test_java_may_end_after_its_connection() -> None:
+    with subprocess.Popen(["sleep", "0.3"]) as ends_soon, pytest.raises(PenstockError, match=r"ended \(exit code 0\)"):
+        penstock.session.explain(Py4JNetworkError(), ends_soon, "run it again")
+
+
+def test_an_error_while_java_runs_is_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(penstock.session, "JVM_ENDS", 0.1)
+    with subprocess.Popen(["sleep", "600"]) as running:
+        penstock.session.explain(Py4JNetworkError(), running, "run it again")
+        running.kill()
 
 
 AGAIN = """

@@ -9,7 +9,9 @@ import contextlib
 import logging
 import os
 import subprocess
+import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.resources import files
@@ -48,6 +50,8 @@ QUERY_CONTEXTS = "DataFrameQueryContextLogger", "SQLQueryContextLogger"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 JVM_ENDS = 5.0
 """Seconds in which Spark's process has ended, if it is its end that broke the connection."""
+STOPPED = "stopped SparkContext", "SparkContext was shut down"
+"""In Spark's errors after its process was told to end."""
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -119,6 +123,7 @@ def session_of_program(name: str, cores: int, verbose: bool) -> SparkSession:
         for logger in QUERY_CONTEXTS:
             PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     session = spark(name, cores=cores)
+    _silence_accumulators(session)
     session.sparkContext.setLogLevel("WARN" if verbose else "OFF")
     return session
 
@@ -145,7 +150,7 @@ def jvm_process(session: SparkSession) -> subprocess.Popen[bytes]:
     return process
 
 
-def require_java(jvm: subprocess.Popen[bytes], next: str, within: float = JVM_ENDS) -> None:
+def require_java(jvm: subprocess.Popen[bytes], next: str, within: float) -> None:
     """Raise PenstockError if the JVM has ended, or ends `within` seconds: its connections are closed before it ends."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         code = jvm.wait(within)
@@ -176,19 +181,33 @@ def until_end(session: SparkSession) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if _is_of_connection(error):
-            again = "run the command again; if this repeats, find what kills Spark's process (memory?)"
-            require_java(jvm_process(session), again)
+        again = "run the command again; if this repeats, find what kills Spark's process (memory?)"
+        explain(error, jvm_process(session), again)
         raise
     finally:
         end(session)
 
 
-def _is_of_connection(error: BaseException | None) -> bool:
-    """Whether the connection to the JVM failed, perhaps in a user's function, whose errors have a place."""
-    if isinstance(error, Py4JError):
-        return not isinstance(error, Py4JJavaError)
-    return error is not None and _is_of_connection(error.__cause__)
+def explain(error: BaseException, jvm: subprocess.Popen[bytes], next: str) -> None:
+    """Raise PenstockError if the cause of `error` is that the JVM has ended."""
+    if is_of_lost_jvm(error):
+        require_java(jvm, next, JVM_ENDS)
+
+
+def is_of_lost_jvm(error: BaseException | None) -> bool:
+    """Whether the JVM does not answer or is about to end, perhaps in a user's function, whose errors have a place."""
+    if isinstance(error, Py4JJavaError):
+        return any(text in str(error) for text in STOPPED)
+    if isinstance(error, ConnectionError) and _raised_in(error).startswith("py4j."):
+        # py4j raises the errors of a new connection as they are.
+        return True
+    return isinstance(error, Py4JError) or (error is not None and is_of_lost_jvm(error.__cause__))
+
+
+def _raised_in(error: BaseException) -> str:
+    """The name of the module that raised `error`, empty for an error that was not raised."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return str(frames[-1].f_globals.get("__name__", "")) if frames else ""
 
 
 def _silence_py4j() -> None:
@@ -199,3 +218,15 @@ def _silence_py4j() -> None:
 
 def _not_py4j(record: logging.LogRecord) -> bool:
     return "py4j" not in record.pathname
+
+
+def _silence_accumulators(session: SparkSession) -> None:
+    """PySpark's server for accumulators writes a traceback when the JVM ends without a word, as it does when killed."""
+    server: Any = session.sparkContext._accumulatorServer
+    of_request = server.handle_error
+
+    def handle_error(request: Any, address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], EOFError | ConnectionError):
+            of_request(request, address)
+
+    server.handle_error = handle_error

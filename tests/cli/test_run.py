@@ -5,24 +5,18 @@ from __future__ import annotations
 import os
 import pickle
 import socket
-import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark import cloudpickle
 
-from penstock.cli import run as command
 from penstock.cli.pipeline_file import load
 from penstock.errors import PenstockError
 from penstock.run.checkpoint import lock
-from penstock.run.supervise import Stop
-from penstock.session import require_java
 
 Command = Callable[..., Any]
 PIPELINE = """
@@ -136,36 +130,6 @@ def test_checkpoints_in_a_file_are_refused(tmp_path: Path, penstock: Command) ->
     (tmp_path / "f.py").write_text("import penstock\n@penstock.pipeline(every='0 seconds')\ndef p(spark): ...\n")
     ran = penstock("run", f"{tmp_path}/f.py:p", "--checkpoints", tmp_path / "f.py")
     assert ran.code == 1 and "penstock: the folder cannot be used: " in ran.err
-
-
-@pytest.fixture
-def stop() -> Stop:
-    return Stop(threading.Event(), threading.Event())
-
-
-def test_a_lost_connection_is_explained_by_the_end_of_java(stop: Stop) -> None:
-    lost = ConnectionError("closed")
-    with subprocess.Popen(["sh", "-c", "exit 3"], stdin=subprocess.PIPE) as ended:
-        ended.wait()
-        with pytest.raises(PenstockError, match=r"Spark's Java process ended \(exit code 3\)\. Next: run again"):
-            command._explain(lost, ended, stop)
-        stop.gently.set()
-        command._explain(lost, ended, stop)
-
-
-def test_java_may_end_after_the_connection(stop: Stop) -> None:
-    with subprocess.Popen(["sleep", "0.3"]) as ends_soon, pytest.raises(PenstockError, match=r"ended \(exit code 0\)"):
-        command._explain(ConnectionError("closed"), ends_soon, stop)
-
-
-def test_an_error_while_java_runs_is_raised_as_it_is(stop: Stop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "require_java", partial(require_java, within=0.1))
-    lost = ConnectionError("closed")
-    with subprocess.Popen(["sleep", "600"]) as running:
-        with pytest.raises(ConnectionError) as raised:
-            command._explain(lost, running, stop)
-        running.kill()
-    assert raised.value is lost
 
 
 CONNECT = ["--servers", "127.0.0.1:1", "--data"]

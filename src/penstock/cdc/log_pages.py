@@ -49,16 +49,11 @@ def _by_owner(ring: Ring, streams: tuple[bytes, ...]) -> list[list[bytes]]:
 
 
 def fetch_pages(chosen: CdcSettings, text: str, values: tuple[Any, ...]) -> Iterator[Page]:
-    """Yield the pages of one SELECT; request the next page before yielding the current one, and retry lost pages."""
+    """Request the first page of one SELECT; yields its pages, each when the next one is requested, and retries lost
+    pages."""
     request = _Request(chosen, text, values)
     request.send(None)
-    while True:
-        page, state = request.receive()
-        if state is None:
-            yield page
-            return
-        request.send(state)
-        yield page
+    return request.pages()
 
 
 _ID = np.dtype([("length", ">i4"), ("id", "V16")])
@@ -89,10 +84,21 @@ class _Request:
         self.chosen, self.text, self.values = chosen, text, values
         self.state: bytes | None = None
         self.future: Any = None
+        # The values of `IN_SPAN` begin with the streams, those of a token range of a table with a token.
+        self._of_log = isinstance(values[0], list)
 
     def send(self, state: bytes | None) -> None:
         self.state = state
         self.future = self._retrying(self._execute)
+
+    def pages(self) -> Iterator[Page]:
+        """The pages, from the one that is requested."""
+        state: bytes | None = b""
+        while state is not None:
+            page, state = self.receive()
+            if state is not None:
+                self.send(state)
+            yield page
 
     def receive(self) -> tuple[Page, bytes | None]:
         """Return the page and the paging state for the next page, None after the last page."""
@@ -111,17 +117,19 @@ class _Request:
         return link.pages.execute_async(bound, paging_state=self.state, host=self._owner(link))
 
     def _owner(self, link: CqlConnection) -> Any:
-        """The owner of the streams, which are the first value of `IN_SPAN`; None for a token range of a table."""
-        streams, keyspace = self.values[0], split_name(self.chosen.table)[0]
-        return owners(link, keyspace, streams[:1])[0] if isinstance(streams, list) else None
+        """The owner of the streams; None for a token range of a table."""
+        if not self._of_log:
+            return None
+        return owners(link, split_name(self.chosen.table)[0], self.values[0][:1])[0]
 
     def _retrying(self, call: Callable[[], T]) -> T:
         where = f"{self.chosen.table} at {self.chosen.access.hosts}"
+        what = "change log" if self._of_log else "table"
         try:
-            return retrying(call, what="reading the change log", where=where, patience=self.chosen.patience)
+            return retrying(call, what=f"reading the {what}", where=where, patience=self.chosen.patience)
         except InvalidRequest as error:
             raise SchemaChanged(
-                f"the change log cannot be read with the columns known when the query started: {error}",
+                f"the {what} cannot be read with the columns known when the query started: {error}",
                 where=where,
                 next="restart the query: it reads the same rows with the columns that the table has now",
             ) from error

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
 import sys
 import threading
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-from py4j.protocol import Py4JError
 
 from penstock.cli.arguments import add_checkpoints, add_lineage, add_metrics, add_target, positive
 from penstock.cli.pipeline_file import lacks_session, load
@@ -23,7 +20,7 @@ from penstock.run.checkpoint import lock
 from penstock.run.life_signs import LifeSigns, Observers
 from penstock.run.pipeline import Pipeline
 from penstock.run.supervise import PipelineRun, Stop
-from penstock.session import end, jvm_process, memory, require_java, session_of_program, start_workers
+from penstock.session import end, explain, is_of_lost_jvm, jvm_process, memory, session_of_program, start_workers
 from penstock.signals import listen
 from penstock.warm import is_first_use
 from penstock.watch import lineage
@@ -38,6 +35,7 @@ from penstock.watch.status import ready, status
 log = logging.getLogger(__name__)
 
 CORES = 2
+AGAIN = "run again: it continues from its checkpoint; if this repeats, find what kills it (memory?)"
 SLOTS = 16
 """Tasks of real-time mode mostly wait, so there may be more of them than cores."""
 
@@ -142,8 +140,11 @@ def _supervise(pipeline: Pipeline, args: Namespace, lines: Terminal) -> None:
         try:
             observer = Observers(signs, meter, tracker)
             PipelineRun(pipeline, spark, checkpoint, stop, observer, args.once).supervise()
-        except (Py4JError, OSError) as error:
-            _explain(error, jvm, stop)
+        except Exception as error:
+            # A signal to all processes of the command also ends the JVM.
+            if not (stop.gently.is_set() and is_of_lost_jvm(error)):
+                explain(error, jvm, AGAIN)
+                raise
         finally:
             prober.measures(None)
             end(spark)
@@ -162,11 +163,3 @@ def _told(args: Namespace, pipeline: Pipeline, checkpoint: Path, meters: Meters)
         log.info("%s: metrics at %s/metrics", pipeline.name, url, extra={"event": "metrics", "url": url})
         with written(program.run_file(url, checkpoint=str(checkpoint))):
             yield
-
-
-def _explain(error: Exception, jvm: subprocess.Popen[bytes], stop: Stop) -> None:
-    """Handle an error of the connection to the JVM; ignored after a stop request, whose signal may also end the JVM."""
-    if stop.gently.is_set():
-        return
-    require_java(jvm, "run again: it continues from its checkpoint; if this repeats, find what kills it (memory?)")
-    raise error from None

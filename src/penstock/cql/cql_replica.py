@@ -8,11 +8,11 @@ first read already included.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, Unpack
 
 import numpy as np
@@ -81,9 +81,9 @@ class CqlFeed:
         low, ends = now_micros() - self.settings.confidence // MICROSECOND, None
         if self.refresh is not None:
             ends = time.monotonic() + self.refresh.total_seconds()
-        with ThreadPoolExecutor(READERS) as pool:
-            for _ in pool.map(lambda part: self._read(part, put), _ranges()):
-                pass
+        for page in self._pages():
+            if page.rows:
+                put(*self._keyed(page))
         loaded()
         changes = self._changes(low) if self.logged else iter([None])
         while ends is None or time.monotonic() < ends:
@@ -92,14 +92,23 @@ class CqlFeed:
             else:
                 time.sleep(self.every.total_seconds())
 
-    def _read(self, part: tuple[int, int], put: Put) -> None:
-        """Read the rows of a token range."""
+    def _pages(self) -> Iterator[Page]:
+        """The pages of the table, in turn of READERS token ranges, whose requests are under way at the same time.
+
+        No thread waits for them: the end of the process would wait for that.
+        """
         token = token_of_key(self.rows.table)
         names = ", ".join(map(quoted, (*self.rows.key, *self.rows.columns)))
         text = f"SELECT {names} FROM {base_name(self.rows.table)} WHERE {token} > ? AND {token} <= ?"
-        for page in fetch_pages(self.settings, text, part):
-            if page.rows:
-                put(*self._keyed(page))
+        ranges = (fetch_pages(self.settings, text, part) for part in _ranges())
+        waiting = deque(islice(ranges, READERS))
+        while waiting:
+            pages = waiting.popleft()
+            if (page := next(pages, None)) is None:
+                waiting.extend(islice(ranges, 1))
+            else:
+                waiting.append(pages)
+                yield page
 
     def _changes(self, low: int) -> Iterator[pa.Array | None]:
         """Changed keys, without end; None when there are no changes for the moment."""

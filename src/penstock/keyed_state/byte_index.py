@@ -43,10 +43,14 @@ class KeyIndex:
 
     def add(self, keys: pa.Array) -> Numbers:
         """The number of each key; new keys get new numbers. No key may be null."""
-        starts, data, _ = _cells(keys)
+        starts, data, valid = _cells(keys)
         self._grow(len(keys), int(starts[-1] - starts[0]))
         found = np.empty(len(keys), np.int64)
         arrays = (self._slots, self._hashes, self._offsets, self._arena)
+        if self._count:
+            _find(*arrays, data, starts, valid, found)
+        else:
+            found.fill(EMPTY)
         self._count = int(_add(*arrays, self._count, data, starts, found))
         return found
 
@@ -165,7 +169,10 @@ def _candidates(hashes: Array, offsets: Array, values: Array, starts: Array, fou
 def _add(
     slots: Array, hashes: Array, offsets: Array, arena: Array, count: int, data: Array, starts: Array, found: Array
 ) -> int:
+    """Add the keys without a number in `found`."""
     for row in range(len(found)):
+        if found[row] >= 0:
+            continue
         start, end = starts[row], starts[row + 1]
         value = _hash(data, start, end)
         slot = _slot(slots, hashes, offsets, arena, value, data, start, end)

@@ -31,6 +31,7 @@ from penstock.wire import Reader
 log = logging.getLogger(__name__)
 
 FOUND = "_penstock_found"
+"""The column that holds the row of the table as a struct, null without one, until it becomes columns."""
 PATIENCE = 300.0
 """Seconds for the first read of a table."""
 

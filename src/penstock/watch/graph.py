@@ -295,7 +295,7 @@ def _static_files(query: Query) -> Iterator[Node]:
 
 def _looked_up(function: Any) -> list[Node]:
     owner = getattr(function, "__self__", function)
-    read = FUNCTIONS.get(f"{type(owner).__module__}.{type(owner).__qualname__}")
+    _, read = FUNCTIONS.get(f"{type(owner).__module__}.{type(owner).__qualname__}", ("", None))
     return read(owner) if read else []
 
 
@@ -318,16 +318,15 @@ def _of_global_table(function: Any) -> list[Node]:
 
 
 Read: TypeAlias = Callable[[Any], list[Node]]
-FUNCTIONS: Mapping[str, Read] = {
-    "penstock.cql.row_lookup.RowLookup": _of_lookup,
-    "penstock.cql.matching.id_match.Match": _of_match,
-    "penstock.table.global_tables._Enrich": _of_global_table,
+FUNCTIONS: Mapping[str, tuple[str, Read]] = {
+    "penstock.cql.row_lookup.RowLookup": ("RowLookup", _of_lookup),
+    "penstock.cql.matching.id_match.Match": ("Match", _of_match),
+    "penstock.table.global_tables._Enrich": ("enrich", _of_global_table),
 }
-"""The functions that read tables of their own, by their class or that of which they are a method."""
-ENRICH = "enrich"
-"""The method of `global_tables._Enrich` that is a function of a column."""
+"""The functions that read tables of their own, by their class or that of which they are a method, with their names in
+plans."""
 _STATEFUL = ("transformWithStateUDF", "transformWithStateWithInitStateUDF")
-_NAMES = {name.rpartition(".")[2] for name in FUNCTIONS} | {ENRICH} | set(_STATEFUL)
+_NAMES = {name for name, _ in FUNCTIONS.values()} | set(_STATEFUL)
 
 
 def state_nodes(full_name: str, query: Query) -> list[Node]:

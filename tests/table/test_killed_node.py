@@ -1,0 +1,67 @@
+"""A global table whose node is gone: a process that holds it can end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO
+
+import pytest
+from waiting import PATIENCE
+
+from penstock.database.access import Access
+from penstock.database.cql_connection import close, connection
+from penstock.local.services import down, up
+
+pytestmark = [pytest.mark.kill, pytest.mark.slow]
+
+HOLDS = """
+import sys
+
+import pyarrow as pa
+
+from penstock import cql
+from penstock.table.global_tables import Replica
+
+often = {"refresh": "10 milliseconds", "every": "10 milliseconds"}
+replica = Replica(cql.global_table("people.names", hosts=sys.argv[1], columns=["name"], **often).source)
+print(replica.get(pa.array([b"1"]))[1]["name"][0], flush=True)
+sys.stdin.read()
+"""
+
+
+def told(lines: IO[str]) -> str:
+    """The first line about the database; the driver's own are before it."""
+    return next(line for line in lines if "database" in line)
+
+
+def test_a_process_ends_although_the_node_of_its_table_is_gone(tmp_path: Path) -> None:
+    services = up(tmp_path, only=["cassandra"])
+    access = Access(services.cql)
+    try:
+        rows = connection(access).rows
+        rows.execute("CREATE KEYSPACE people WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+        rows.execute("CREATE TABLE people.names (id int PRIMARY KEY, name text)")
+        rows.execute("INSERT INTO people.names (id, name) VALUES (1, 'ann')")
+        with subprocess.Popen(
+            [sys.executable, "-c", HOLDS, services.cql],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as holds:
+            try:
+                assert holds.stdin and holds.stdout and holds.stderr
+                assert holds.stdout.readline() == "ann\n"
+                os.kill(services.pids["cassandra"], signal.SIGKILL)
+                assert "waiting for the database (reading the table, people.names" in told(holds.stderr)
+                holds.stdin.close()
+                assert holds.wait(PATIENCE) == 0
+            finally:
+                holds.kill()
+    finally:
+        close(access)
+        down(tmp_path)
