@@ -24,15 +24,11 @@ from penstock.local.services import down, up
 from penstock.session import spark
 
 PEER = "spark-kafka"
-SAME = {
-    **AS_PEERS,
-    "linger.ms": "5",
-    "batch.size": "1000000",
-    "max.request.size": "2000000",
-    "buffer.memory": str(64 << 20),
-}
-"""What both clients are told; the last four are the defaults of ours."""
-SPARKS = {"kafka.acks": "all"} | {f"kafka.{name}": text for name, text in SAME.items()}
+SAME = {**AS_PEERS, "linger.ms": "5", "batch.size": "1000000"}
+"""What both clients are told; the last two are the defaults of ours."""
+ONLY_JAVAS = {"acks": "all", "max.request.size": "2000000", "buffer.memory": str(64 << 20)}
+"""As ours always has them."""
+SPARKS = {f"kafka.{name}": text for name, text in {**SAME, **ONLY_JAVAS}.items()}
 
 
 def frame(session: SparkSession, rows: int) -> DataFrame:

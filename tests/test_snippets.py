@@ -124,6 +124,8 @@ def test_snippets_run(
         text = block
         for written, real in addresses.items():
             text = text.replace(f'"{written}"', f'"{real}"')
+        # Spark's process keeps its own folder.
+        text = text.replace('"checkpoints/', f'"{tmp_path}/checkpoints/')
         code = compile(text, page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         running = eval(code, names)
         if asyncio.iscoroutine(running):

@@ -149,9 +149,9 @@ PARTS: dict[str, Callable[[], None]] = {
 def _query() -> None:
     """A typical query: a stream of JSON, a window, files."""
     from penstock import window
-    from penstock.session import spark
+    from penstock.session import local_session
 
-    session = spark("warm", cores=1)
+    session = local_session("warm", cores=1)
     with TemporaryDirectory() as folder:
         source = Path(folder, "in")
         source.mkdir()

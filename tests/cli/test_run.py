@@ -132,6 +132,21 @@ def test_checkpoints_in_a_file_are_refused(tmp_path: Path, penstock: Command) ->
     assert ran.code == 1 and "penstock: the folder cannot be used: " in ran.err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--conf", "executor.memory=4g"], "'executor.memory=4g' is not a setting of Spark. Next: write NAME=VALUE"),
+        (["--executor-memory", "4 GB"], "'4 GB' is not a size, as in 700m or 4g"),
+        (["--executors", "0"], "'0' is not a number, 1 or more"),
+    ],
+)
+def test_wrong_settings_of_spark_are_refused_before_the_file_is_loaded(
+    words: list[str], said: str, penstock: Command
+) -> None:
+    ran = penstock("run", "a.py:orders", *words)
+    assert ran.code == 2 and said in ran.err
+
+
 CONNECT = ["--servers", "127.0.0.1:1", "--data"]
 
 

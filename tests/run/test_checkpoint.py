@@ -32,7 +32,7 @@ def java() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def leave_behind(folder: Path, **pids: int) -> None:
+def leave_behind(folder: Path, **pids: int | str) -> None:
     folder.parent.mkdir(parents=True)
     folder.with_name("orders.lock").write_text(json.dumps(pids))
 
@@ -91,6 +91,24 @@ def test_a_number_that_now_belongs_to_another_program_is_no_orphan(folder: Path)
     leave_behind(folder, pid=1, jvm=os.getpid())
     with lock(folder):
         pass
+
+
+def test_a_number_of_another_machine_is_not_looked_for_here(folder: Path, java: subprocess.Popen[bytes]) -> None:
+    leave_behind(folder, pid=1, jvm=java.pid, host="other")
+    with lock(folder):
+        pass
+
+
+def test_a_run_on_another_machine_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with lock(folder), monkeypatch.context() as patch:
+        here = checkpoint.HERE
+        patch.setattr(checkpoint, "HERE", "other")
+        with (
+            pytest.raises(PenstockError, match=f"process {os.getpid()} on {here} already runs this pipeline"),
+            lock(folder),
+        ):
+            pass
+        assert holder(folder) == os.getpid()
 
 
 def test_a_damaged_lock_file_does_not_matter(folder: Path) -> None:

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from penstock.errors import PenstockError
 from penstock.real_time import FORMAT
-from penstock.session import STATE_STORE
+from penstock.spark_settings import STATE_STORE
 from penstock.state import direct, store_rows
 from penstock.state.change_files import DamagedState
 from penstock.state.direct import Direct

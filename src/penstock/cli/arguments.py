@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from argparse import Action, ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
-from collections.abc import Iterator
+from argparse import Action, ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
 from penstock.config import whole
+from penstock.errors import PenstockError
 
 WRONG_CHOICE = re.compile(r"invalid choice: '([^']*)'")
 WRONG_OPTION = re.compile(r"unrecognized arguments: (?:.* )?(--?[\w-]+)")
@@ -101,6 +102,52 @@ def add_command_config(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="properties file with security.protocol, ssl.* and sasl.*, as Kafka's own tools take it; with --servers",
     )
+
+
+def size(text: str) -> str:
+    """Bytes in Spark's form."""
+    if not re.fullmatch(r"[1-9]\d{0,11}[kmgt]b?", text, re.IGNORECASE):
+        raise ArgumentTypeError(f"{text!r} is not a size, as in 700m or 4g")
+    return text
+
+
+def setting(text: str) -> tuple[str, str]:
+    """A setting of Spark as NAME=VALUE."""
+    from penstock.spark_settings import pair
+
+    try:
+        return pair(text)
+    except PenstockError as error:
+        raise ArgumentTypeError(f"{error.what}. Next: {error.next}") from None
+
+
+def add_spark(parser: ArgumentParser) -> None:
+    """Add where Spark runs and with what; `spark_conf` reads it."""
+    group = parser.add_argument_group("Spark", "docs/cluster.md has what else can set these")
+    group.add_argument(
+        "--master", metavar="URL", help="the cluster, as in spark://HOST:7077 or k8s://https://HOST:6443"
+    )
+    for name, (_, kind, text) in RESOURCES.items():
+        group.add_argument(f"--{name}", type=kind, metavar="SIZE" if kind is size else "N", help=text)
+    group.add_argument(
+        "--conf", type=setting, action="append", default=[], metavar="NAME=VALUE", help="a setting; may be repeated"
+    )
+
+
+RESOURCES: dict[str, tuple[str, Callable[[str], str | int], str]] = {
+    "driver-memory": ("spark.driver.memory", size, "memory of the driver's JVM, which is all of a local Spark (1g)"),
+    "executors": ("spark.executor.instances", positive, "executors on a cluster"),
+    "executor-memory": ("spark.executor.memory", size, "memory of an executor's JVM (1g)"),
+    "executor-cores": ("spark.executor.cores", positive, "tasks of an executor at a time"),
+}
+"""Their settings, types and help."""
+
+
+def spark_conf(args: Namespace) -> dict[str, str]:
+    """The settings of Spark that a command line has; `--conf` overrules the options with names of their own."""
+    named = {"spark.master": args.master}
+    named |= {key: getattr(args, name.replace("-", "_")) for name, (key, _, _) in RESOURCES.items()}
+    return {key: str(value) for key, value in named.items() if value is not None} | dict(args.conf)
 
 
 def add_target(parser: ArgumentParser) -> None:

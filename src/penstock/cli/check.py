@@ -17,7 +17,7 @@ from penstock.checkpoint.checkpoint_folder import store_of
 from penstock.checkpoint.identity import of_query, require_own
 from penstock.cli.arguments import add_checkpoints, add_target, add_wait, positive
 from penstock.cli.pipeline_file import lacks_session, load
-from penstock.cli.run import CORES, SLOTS
+from penstock.cli.run import SLOTS
 from penstock.errors import PenstockError
 from penstock.kafka.broker_check import require_brokers
 from penstock.plans import require_streamable
@@ -25,8 +25,9 @@ from penstock.query import Query
 from penstock.real_time import REAL_TIME
 from penstock.run.life_signs import reads_of, writes_of
 from penstock.run.pipeline import Pipeline
-from penstock.session import session_of_program, until_end
+from penstock.session import local_session, until_end
 from penstock.signals import Stopped, ended_by
+from penstock.spark_settings import CORES
 
 
 def add(parser: ArgumentParser) -> None:
@@ -46,7 +47,7 @@ def add(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     pipeline = load_without_spark(args.target)
     # Real-time mode asks for a core for each partition; these do no work here.
-    spark = session_of_program("penstock-check", args.cores or SLOTS, verbose=False)
+    spark = local_session("penstock-check", args.cores or SLOTS)
     with until_end(spark):
         for told in _checked(pipeline or load(args.target), spark, args.checkpoints.resolve(), args.wait):
             print(json.dumps(told) if args.json else _as_text(told))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import subprocess
 import threading
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
@@ -12,7 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.cli import services
-from penstock.cli.arguments import add_allow_host, add_lineage, add_metrics, positive, servers
+from penstock.cli.arguments import (
+    add_allow_host,
+    add_lineage,
+    add_metrics,
+    add_spark,
+    positive,
+    servers,
+    spark_conf,
+)
 from penstock.connect import worker_settings
 from penstock.connect.api import application
 from penstock.connect.connector import World
@@ -21,12 +28,14 @@ from penstock.connect.secrets import HidingFormatter, Secrets
 from penstock.connect.spark_lines import SparkLines
 from penstock.connect.worker import ConnectWorker
 from penstock.connect.worker_status import TaskMetrics, status_of, unready
+from penstock.executors import require_executors
 from penstock.run.checkpoint import lock
 from penstock.run.supervise import Stop
 from penstock.serve.hosts import Hosts, warn_if_open
 from penstock.serve.rest_server import RestServer, address_of, bind
-from penstock.session import end, jvm_process, memory, require_java, session_of_program, start_workers
+from penstock.session import Jvm, end, jvm_process, memory, require_java, session_of_program, start_workers
 from penstock.signals import listen
+from penstock.spark_settings import CORES
 from penstock.watch import lineage
 from penstock.watch.metrics_server import Place, pages, served
 from penstock.watch.probe import Prober
@@ -52,7 +61,8 @@ def add(parser: ArgumentParser) -> None:
         metavar="DIR",
         help="folder of the connectors' positions (default: %(default)s)",
     )
-    parser.add_argument("--cores", type=positive, default=2, metavar="N", help="cores for Spark (default: %(default)s)")
+    parser.add_argument("--cores", type=positive, metavar="N", help=f"cores for Spark (default: {CORES})")
+    add_spark(parser)
     parser.add_argument("--verbose", action="store_true", help="log Spark's warnings and each request")
     add_metrics(parser)
     add_lineage(parser)
@@ -77,16 +87,18 @@ def run(args: Namespace) -> int:
         lineage.sending(args.lineage) as observer,
     ):
         with said.caught():
-            spark = session_of_program("penstock-connect", args.cores, args.verbose)
-        start_workers(spark, args.cores)
+            spark = session_of_program("penstock-connect", args.cores, args.verbose, **spark_conf(args))
+        start_workers(spark)
         # Spark's own handler of Ctrl-C would cancel jobs and raise anywhere in the code.
         listen(stop.gently, stop.now)
         jvm = jvm_process(spark)
-        note_jvm(jvm.pid)
+        if jvm:
+            note_jvm(jvm.pid)
         folder = data / "connectors"
         world = World(spark, chosen.servers, folder, chosen.provided, chosen.producer, secrets, observer=observer)
         hosts = Hosts((*chosen.allowed, *args.allow_host))
         try:
+            require_executors(spark, data)
             store = ConnectorStore(chosen.servers, chosen.topic, chosen.client(), chosen.max_decompressed)
             worker = ConnectWorker(world, store, address_of(bound))
             warn_if_open(chosen.host, "run connectors with the rights of this worker")
@@ -120,7 +132,7 @@ def _serve(
     hosts: Hosts,
     metrics: str,
     stop: Stop,
-    jvm: subprocess.Popen[bytes],
+    jvm: Jvm,
 ) -> None:
     """Answer requests until a signal; raises PenstockError if Spark's process ends."""
     worker.start()

@@ -10,7 +10,7 @@ from penstock.cli.check import load_without_spark, queries_within
 from penstock.cli.output import printable, to_pipe
 from penstock.cli.pipeline_file import load
 from penstock.cli.run import SLOTS
-from penstock.session import session_of_program, until_end
+from penstock.session import local_session, until_end
 from penstock.watch.graph import Graph, graph_of
 
 TEXT, MERMAID, JSON = "text", "mermaid", "json"
@@ -30,7 +30,7 @@ def add(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     pipeline = load_without_spark(args.target)
-    spark = session_of_program("penstock-graph", SLOTS, verbose=False)
+    spark = local_session("penstock-graph", SLOTS)
     with until_end(spark):
         pipeline = pipeline or load(args.target)
         graph = graph_of(pipeline.name, queries_within(args.wait, pipeline, spark))

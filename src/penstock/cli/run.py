@@ -11,9 +11,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from penstock.cli.arguments import add_checkpoints, add_lineage, add_metrics, add_target, positive
+from penstock.cli.arguments import (
+    add_checkpoints,
+    add_lineage,
+    add_metrics,
+    add_spark,
+    add_target,
+    positive,
+    spark_conf,
+)
 from penstock.cli.pipeline_file import lacks_session, load
 from penstock.errors import PenstockError
+from penstock.executors import require_batches, require_executors
 from penstock.log_lines import FORM, JSON, TEXT, Terminal, begin
 from penstock.real_time import REAL_TIME
 from penstock.run.checkpoint import lock
@@ -22,6 +31,7 @@ from penstock.run.pipeline import Pipeline
 from penstock.run.supervise import PipelineRun, Stop
 from penstock.session import end, explain, is_of_lost_jvm, jvm_process, memory, session_of_program, start_workers
 from penstock.signals import listen
+from penstock.spark_settings import CORES
 from penstock.warm import is_first_use
 from penstock.watch import lineage
 from penstock.watch.meters import Meters
@@ -34,7 +44,6 @@ from penstock.watch.status import ready, status
 
 log = logging.getLogger(__name__)
 
-CORES = 2
 AGAIN = "run again: it continues from its checkpoint; if this repeats, find what kills it (memory?)"
 SLOTS = 16
 """Tasks of real-time mode mostly wait, so there may be more of them than cores."""
@@ -48,8 +57,10 @@ def add(parser: ArgumentParser) -> None:
         "--cores",
         type=positive,
         metavar="N",
-        help=f"cores for Spark (default: {CORES}; in real-time mode {SLOTS}, one for each partition of its topics)",
+        help=f"cores for Spark (default: {CORES}; in real-time mode {SLOTS}, one for each partition of its topics; "
+        "on a cluster as many as it gives)",
     )
+    add_spark(parser)
     parser.add_argument("--verbose", action="store_true", help="write a line for each batch, and Spark's warnings")
     parser.add_argument(
         "--log", choices=(TEXT, JSON), default=TEXT, help="the form of the lines on standard error (default: text)"
@@ -87,13 +98,12 @@ def _run(args: Namespace, lines: Terminal) -> None:
 def _run_in_early_session(args: Namespace, lines: Terminal) -> None:
     """Start Spark before the file is loaded: columns and functions at its top ask Spark for their types."""
     log.info("%s uses Spark while it is loaded: starting Spark first", args.target, extra={"event": "starts"})
-    cores = args.cores or CORES
-    spark = session_of_program(args.target, cores, args.verbose)
+    spark = session_of_program(args.target, args.cores, args.verbose, **spark_conf(args))
     try:
         pipeline = load(args.target)
         if pipeline.every == REAL_TIME and not args.cores:
             raise PenstockError(
-                f"real-time mode needs a core for each partition of its topics, and Spark has started with {cores}",
+                f"real-time mode needs a core for each partition of its topics, and Spark has started with {CORES}",
                 where=f"{args.target} uses Spark while it is loaded, before its mode is known",
                 next=f"add --cores {SLOTS}, or move its columns and udf decorators into the pipeline's function",
             )
@@ -123,21 +133,24 @@ def _supervise(pipeline: Pipeline, args: Namespace, lines: Terminal) -> None:
             text = "%s: compiles loops at their first use, once on a machine; `penstock compile` does it in advance"
             log.info(text, pipeline.name, extra={"event": "compiles"})
         in_real_time = pipeline.every == REAL_TIME
-        cores = args.cores or (SLOTS if in_real_time else CORES)
+        cores = args.cores or (SLOTS if in_real_time and not args.master else None)
         try:
-            spark = session_of_program(pipeline.name, cores, args.verbose)
+            spark = session_of_program(pipeline.name, cores, args.verbose, **spark_conf(args))
         except KeyboardInterrupt:
             # Spark sets a handler of Ctrl-C of its own while it starts.
             signs.ended()
             return
         if not in_real_time:
-            start_workers(spark, cores)
+            start_workers(spark)
         # Spark's own handler of Ctrl-C would cancel jobs and raise anywhere in the code.
         listen(stop.gently, stop.now)
         jvm = jvm_process(spark)
-        note_jvm(jvm.pid)
+        if jvm:
+            note_jvm(jvm.pid)
         prober.measures(lambda: memory(spark))
         try:
+            require_batches(spark, pipeline.every, f"pipeline {pipeline.name}")
+            require_executors(spark, checkpoint)
             observer = Observers(signs, meter, tracker)
             PipelineRun(pipeline, spark, checkpoint, stop, observer, args.once).supervise()
         except Exception as error:

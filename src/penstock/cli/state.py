@@ -136,9 +136,9 @@ def _states(args: Namespace) -> Iterator[States]:
 
 def _with_spark(args: Namespace, stack: ExitStack) -> States:
     """The states as Spark reads them, until the stack ends."""
-    from penstock.session import session_of_program, until_end
+    from penstock.session import local_session, until_end
     from penstock.state.read import Checkpoints
 
-    session = session_of_program("penstock-state", args.cores, verbose=False)
+    session = local_session("penstock-state", args.cores)
     stack.enter_context(until_end(session))
     return Checkpoints(args.checkpoints.resolve(), lambda: session)

@@ -1,7 +1,8 @@
 """The lock of a checkpoint folder, which refuses a second run.
 
 The operating system holds the lock, on `<name>.lock` beside the checkpoint, and releases it however the process ends.
-The file has the pids of the process and of its JVM, because the JVM of a killed run keeps working for some seconds.
+The file has the pids of the process and of its JVM, because the JVM of a killed run keeps working for some seconds, and
+the name of their machine: other machines may share the folder.
 """
 
 from __future__ import annotations
@@ -9,19 +10,21 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from penstock.errors import PenstockError
 from penstock.paths import opened, usable
 
 # Measured on a busy machine: a Spark JVM ended within 3 s of its driver's death.
 ORPHAN_PATIENCE = timedelta(seconds=30)
+HERE = socket.gethostname()
 
 
 @contextmanager
@@ -34,8 +37,10 @@ def lock(checkpoint: Path) -> Iterator[Callable[[int], None]]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise _in_use(checkpoint, _read(file).get("pid")) from None
-        _outlive(checkpoint, _read(file).get("jvm"))
+            raise _in_use(checkpoint, _read(file)) from None
+        before = _read(file)
+        if _is_here(before):
+            _outlive(checkpoint, before.get("jvm"))
         _write(file, pid=os.getpid())
         yield lambda jvm: _write(file, pid=os.getpid(), jvm=jvm)
         _write(file)
@@ -45,9 +50,10 @@ def holder(checkpoint: Path) -> int | None:
     """The pid of the process that holds this checkpoint, or None."""
     try:
         with lock_file(checkpoint).open() as file:
-            pid = _read(file).get("pid")
+            noted = _read(file)
+            pid: int | None = noted.get("pid")
             # Lock only if a process may hold it: a run that starts now must not be refused because of this check.
-            if pid is None or not _lives(pid):
+            if pid is None or (_is_here(noted) and not _lives(pid)):
                 return None
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -73,11 +79,17 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def _in_use(checkpoint: Path, pid: int | None) -> PenstockError:
+def _is_here(noted: Mapping[str, Any]) -> bool:
+    """Whether the pids are of this machine; earlier builds did not note it."""
+    return bool(noted.get("host", HERE) == HERE)
+
+
+def _in_use(checkpoint: Path, noted: Mapping[str, Any]) -> PenstockError:
+    pid, machine = noted.get("pid"), "" if _is_here(noted) else f" on {noted['host']}"
     return PenstockError(
-        f"process {pid} already runs this pipeline",
+        f"process {pid}{machine} already runs this pipeline",
         where=f"checkpoint {checkpoint}",
-        next=f"stop it with `kill {pid}`, or run with another --checkpoints folder",
+        next=f"stop it with `kill {pid}`{machine}, or run with another --checkpoints folder",
     )
 
 
@@ -100,7 +112,7 @@ def _is_java(pid: int) -> bool:
     return "java" in listed.stdout.split(" ", 1)[0]
 
 
-def _read(file: TextIO) -> dict[str, int]:
+def _read(file: TextIO) -> dict[str, Any]:
     file.seek(0)
     try:
         found = json.loads(file.read() or "{}")
@@ -114,4 +126,4 @@ def _write(file: TextIO, **pids: int) -> None:
     with usable(Path(file.name), "the lock cannot be written", "free some space, or give another --checkpoints folder"):
         os.ftruncate(file.fileno(), 0)
         if pids:
-            os.write(file.fileno(), json.dumps(pids).encode())
+            os.write(file.fileno(), json.dumps({**pids, "host": HERE}).encode())

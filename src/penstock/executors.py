@@ -1,0 +1,95 @@
+"""What a run needs of a cluster's executors, asked before its first query: Penstock in their Python, and the folder of
+the checkpoint, in which they write state.
+
+Without it a query fails later, with Spark's words: a data source that it does not know, or a file that is not there.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import uuid
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+
+import penstock
+from penstock.errors import PenstockError
+from penstock.paths import usable
+from penstock.real_time import REAL_TIME
+from penstock.spark_settings import is_local
+
+LACKS = re.compile(
+    r"No module named '[\w.]+'"
+    r'|Cannot run program "[^"]+"'
+    r"|Python in worker has different version: \S+ than that in driver:? \S+"
+)
+"""What Spark says of a Python without Penstock, without a program, or of another version."""
+INSTALL = (
+    "install the same penstock there, or name a Python that has it: --conf spark.pyspark.python=PATH (docs/cluster.md)"
+)
+
+
+class Found(NamedTuple):
+    """What an executor has: its machine, the version of Penstock, and whether it sees the checkpoint."""
+
+    host: str
+    version: str
+    sees: bool
+
+
+def require_executors(session: SparkSession, checkpoint: Path) -> None:
+    """Raise PenstockError if executors lack what a run needs; a local session has none.
+
+    Those are asked that Spark has at this moment.
+    """
+    if is_local(str(session.sparkContext.master)):
+        return
+    where = f"executors of {session.sparkContext.master}"
+    with usable(checkpoint, "the checkpoint cannot be written", "give another --checkpoints folder"):
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        mark = checkpoint / f".executors-{uuid.uuid4().hex}"
+        mark.touch()
+    try:
+        found = _ask(session, str(mark), where)
+    finally:
+        mark.unlink(missing_ok=True)
+    for one in found:
+        if one.version != penstock.__version__:
+            what = f"{one.host} has penstock {one.version}, and the driver has {penstock.__version__}"
+            raise PenstockError(what, where=where, next=INSTALL)
+        if not one.sees:
+            raise PenstockError(
+                f"{one.host} does not see the checkpoint {checkpoint}, in which executors write state",
+                where=where,
+                next="give --checkpoints a folder that all machines share at the same path",
+            )
+
+
+def require_batches(session: SparkSession, every: object, where: str) -> None:
+    """Raise PenstockError for a pipeline in real-time mode on a cluster, where its end would repeat rows."""
+    if every == REAL_TIME and not is_local(str(session.sparkContext.master)):
+        raise PenstockError(
+            "real-time mode runs on one machine: executors elsewhere would not end their batches when it stops",
+            where=where,
+            next='give the pipeline an interval, as in every="1 second", or leave --master out',
+        )
+
+
+def _ask(session: SparkSession, mark: str, where: str) -> list[Found]:
+    tasks = session.sparkContext.defaultParallelism
+    try:
+        return session.sparkContext.parallelize(range(tasks), tasks).mapPartitions(partial(_look, mark)).collect()
+    except Exception as error:
+        if said := LACKS.search(str(error)):
+            what = f"executors cannot run Penstock's Python: {said[0]}"
+            raise PenstockError(what, where=where, next=INSTALL) from error
+        raise
+
+
+def _look(mark: str, rows: Iterator[int]) -> Iterator[Found]:
+    """What the executor has whose process this is."""
+    yield Found(socket.gethostname(), penstock.__version__, Path(mark).exists())

@@ -1,0 +1,224 @@
+"""The settings of a new Spark session: ours are defaults, which the user's, the cluster's and a call's overrule.
+
+Later ones win: ours; `spark-defaults.conf`; PENSTOCK_SPARK_CONF and PENSTOCK_SPARK_MASTER; PYSPARK_SUBMIT_ARGS; those
+of a call or a command line. Under `spark-submit` Spark has read all but the last already.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import socket
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import javaproperties
+from pyspark import SparkConf, SparkContext
+from pyspark.find_spark_home import _find_spark_home
+
+from penstock.codec import avro_limits
+from penstock.config import whole
+from penstock.errors import PenstockError
+from penstock.local import jars
+from penstock.local.ports import HOST
+from penstock.serve.hosts import is_loopback
+
+MASTER = "spark.master"
+DRIVER_OPTIONS, EXECUTOR_OPTIONS = "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"
+JARS = "spark.jars"
+SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""The environment variable that says that spark-submit has started this process."""
+MASTER_VARIABLE, CONF_VARIABLE = "PENSTOCK_SPARK_MASTER", "PENSTOCK_SPARK_CONF"
+CORES, MEMORY = 2, "1g"
+ANSWERS = 5.0
+"""Seconds in which a master accepts a connection."""
+PARTITIONS = 8
+"""Shuffle partitions on a cluster whose number of cores is not known."""
+
+ARGUMENTS = {
+    "--master": MASTER,
+    "--name": "spark.app.name",
+    "--driver-memory": "spark.driver.memory",
+    "--driver-java-options": DRIVER_OPTIONS,
+    "--executor-memory": "spark.executor.memory",
+    "--executor-cores": "spark.executor.cores",
+    "--num-executors": "spark.executor.instances",
+    "--total-executor-cores": "spark.cores.max",
+    "--jars": JARS,
+}
+"""The options of spark-submit that are settings of a session, with their names."""
+
+FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+# Much of the code that plans a batch runs about once per batch. By default the JVM compiles all of it in the first
+# minutes, which takes half of the CPU. It never compiles methods of more than 8 000 bytes, and Spark generates such
+# methods for many predicates or columns (docs/decisions/0009).
+COMPILER = (
+    "-XX:Tier3DelayOn=0 -XX:Tier3InvocationThreshold=400 -XX:Tier3MinInvocationThreshold=200"
+    " -XX:Tier3CompileThreshold=2500 -XX:Tier4InvocationThreshold=15000 -XX:Tier4MinInvocationThreshold=2000"
+    " -XX:Tier4CompileThreshold=45000 -XX:-DontCompileHugeMethods"
+)
+
+# Live objects of a few queries take 100 MB. By default the heap begins with more, in proportion to the machine's
+# memory, and stays as large as it has once been.
+HEAP = "-Xms96m -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40"
+
+EXECUTOR_JAVA = f"-XX:-UsePerfData {COMPILER} {avro_limits.JAVA_OPTIONS}"
+
+
+def settings(app: str, cores: int | None, memory: str | None, given: Mapping[str, str]) -> dict[str, str]:
+    """All settings of a new session; `given` overrules those from outside, and these overrule ours.
+
+    On a cluster `cores` are the most of all executors of this session. The JVM options and jars of both are used.
+    """
+    theirs = from_outside() | ({"spark.driver.memory": memory} if memory else {}) | dict(given)
+    master = theirs.get(MASTER, local_master(CORES))
+    if cores and not is_local(master):
+        theirs["spark.cores.max"] = given.get("spark.cores.max", str(cores))
+    elif cores and MASTER not in given:
+        master = local_master(cores)
+    theirs[MASTER] = master
+    if master.startswith("spark://") and "spark.executor.instances" in theirs:
+        # A standalone cluster has no such setting: it divides cores.
+        each = theirs.setdefault("spark.executor.cores", "1")
+        theirs.setdefault("spark.cores.max", _product(theirs["spark.executor.instances"], each))
+    ours = _of_any(app) | ({"spark.sql.shuffle.partitions": "2"} if is_local(master) else _of_cluster(theirs))
+    if is_local(master) or is_loopback(urlsplit(master).hostname or ""):
+        ours |= {"spark.driver.host": HOST, "spark.driver.bindAddress": HOST}
+    joins = {DRIVER_OPTIONS: " ", EXECUTOR_OPTIONS: " ", JARS: ","}
+    both = {
+        name: f"{ours[name]}{sign}{theirs[name]}" for name, sign in joins.items() if name in ours and name in theirs
+    }
+    return ours | theirs | both
+
+
+def require_master(master: str) -> None:
+    """Raise PenstockError for a master that Spark does not know, or a standalone one that nobody answers for.
+
+    Spark itself asks it for a minute, and ends with a hundred lines of stack.
+    """
+    if not re.match(r"(local(\[|$)|local-cluster\[|yarn$|k8s://.|spark://.)", master):
+        what = f"{master!r} is not a master of Spark"
+        raise PenstockError(what, next="use spark://HOST:7077, k8s://https://HOST:6443, yarn, or local[4]")
+    if not master.startswith("spark://"):
+        return
+    failed = {}
+    for place in master.removeprefix("spark://").split(","):
+        host, _, port = place.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), ANSWERS).close()
+            return
+        except ValueError:
+            failed[place] = "it has no port"
+        except OSError as error:
+            failed[place] = error.strerror or str(error)
+    what = "; ".join(f"{place}: {reason}" for place, reason in failed.items())
+    raise PenstockError(
+        f"no Spark master can be reached: {what}", next="check the address and its port, and that the master runs"
+    )
+
+
+def local_master(cores: int) -> str:
+    # A task may fail three times before its batch fails: a Python worker that dies is replaced.
+    return f"local[{cores},4]"
+
+
+def is_local(master: str) -> bool:
+    """Whether tasks run in the driver's process."""
+    return re.fullmatch(r"local(\[.*\])?", master) is not None
+
+
+def _of_any(app: str) -> dict[str, str]:
+    log4j = f"-Dlog4j2.configurationFile={files('penstock') / 'log4j2.properties'}"
+    return {
+        "spark.app.name": app,
+        "spark.driver.memory": MEMORY,
+        DRIVER_OPTIONS: f"{log4j} -XX:-UsePerfData {COMPILER} {HEAP} {avro_limits.JAVA_OPTIONS}",
+        JARS: ",".join(map(str, jars.fetch("spark"))),
+        "spark.python.daemon.module": "penstock.workers",
+        "spark.python.worker.reuse": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # A reused shuffle hides the watermark from a stage with state: see `keyed_state.buckets`.
+        "spark.sql.exchange.reuse": "false",
+        # Few readers besides Spark know the default (96 bits without a zone).
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.session.timeZone": "UTC",
+        # The default manager starts twenty processes per batch (readlink, chmod) to write two files to a local folder.
+        "spark.sql.streaming.checkpointFileManagerClass": FILE_MANAGER,
+        # State that Python keeps needs it; a batch then writes only the changes, not all of the state.
+        "spark.sql.streaming.stateStore.providerClass": STATE_STORE,
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def _of_cluster(theirs: Mapping[str, str]) -> dict[str, str]:
+    cores = theirs.get("spark.cores.max")
+    if cores is None and "spark.executor.instances" in theirs:
+        cores = _product(theirs["spark.executor.instances"], theirs.get("spark.executor.cores", "1"))
+    return {EXECUTOR_OPTIONS: EXECUTOR_JAVA, "spark.sql.shuffle.partitions": cores or str(PARTITIONS)}
+
+
+def _product(one: str, other: str) -> str:
+    for text in one, other:
+        if not whole(text, 1):
+            raise PenstockError(f"{text!r} is not a number of executors or cores", next="give a number, 1 or more")
+    return str(int(one) * int(other))
+
+
+def from_outside() -> dict[str, str]:
+    """What spark-submit, Spark's own files, or the environment set.
+
+    Raises PenstockError for a PENSTOCK_SPARK_CONF that is not in its form.
+    """
+    if SUBMITTED in os.environ:
+        SparkContext._ensure_initialized()
+        return dict(SparkConf().getAll())
+    return _in_file() | _in_environment() | _in_arguments()
+
+
+def _in_file() -> dict[str, str]:
+    folder = os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home(), "conf")
+    try:
+        text = Path(folder, "spark-defaults.conf").read_text()
+    except OSError:
+        return {}
+    return {str(name): str(value).strip() for name, value in javaproperties.loads(text).items()}
+
+
+def _in_environment() -> dict[str, str]:
+    found = dict(map(pair, shlex.split(os.environ.get(CONF_VARIABLE, ""))))
+    if master := os.environ.get(MASTER_VARIABLE):
+        found[MASTER] = master
+    return found
+
+
+def pair(text: str) -> tuple[str, str]:
+    """The name and the value of "NAME=VALUE"; raises PenstockError if it is not a setting of Spark in this form."""
+    name, sign, value = text.partition("=")
+    if not sign or not name.startswith("spark."):
+        raise PenstockError(
+            f"{text!r} is not a setting of Spark", next="write NAME=VALUE, as in spark.executor.memory=4g"
+        )
+    return name, value
+
+
+def _in_arguments() -> dict[str, str]:
+    """Those of PYSPARK_SUBMIT_ARGS, in the forms `--name value` and `--name=value`."""
+    words = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    found: dict[str, str] = {}
+    while words:
+        name, sign, value = words.pop(0).partition("=")
+        if name not in ARGUMENTS and name not in ("--conf", "-c"):
+            continue
+        if not sign:
+            value = words.pop(0) if words else ""
+        key, value = (ARGUMENTS[name], value) if name in ARGUMENTS else pair(value)
+        found[key] = value
+    return found
