@@ -115,6 +115,19 @@ def test_a_master_that_does_not_answer_is_told_at_once() -> None:
         require_master(f"spark://127.0.0.1:{port},h")
 
 
+@pytest.mark.parametrize("variable", ["PENSTOCK_SPARK_CONF", "PYSPARK_SUBMIT_ARGS"])
+def test_open_quotes_are_told(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "spark.app.name='two")
+    with pytest.raises(PenstockError, match=f"{variable} cannot be read: No closing quotation"):
+        settings("shop", None, None, {})
+
+
+def test_a_damaged_file_of_defaults_is_told(defaults: Path) -> None:
+    defaults.write_bytes(b"spark.app.name \xff\n")
+    with pytest.raises(PenstockError, match=rf"Spark's settings cannot be read: .*{defaults}.*Next: fix the file"):
+        settings("shop", None, None, {})
+
+
 def test_local_masters() -> None:
     assert all(map(is_local, ("local", "local[2]", "local[*]", "local[2,4]")))
     assert not any(map(is_local, ("local-cluster[2,1,1024]", CLUSTER, "yarn", "k8s://https://h")))

@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 import penstock
 from penstock.errors import PenstockError
 from penstock.paths import usable
-from penstock.real_time import REAL_TIME
 from penstock.spark_settings import is_local
 
 LACKS = re.compile(
@@ -67,16 +66,6 @@ def require_executors(session: SparkSession, checkpoint: Path) -> None:
                 where=where,
                 next="give --checkpoints a folder that all machines share at the same path",
             )
-
-
-def require_batches(session: SparkSession, every: object, where: str) -> None:
-    """Raise PenstockError for a pipeline in real-time mode on a cluster, where its end would repeat rows."""
-    if every == REAL_TIME and not is_local(str(session.sparkContext.master)):
-        raise PenstockError(
-            "real-time mode runs on one machine: executors elsewhere would not end their batches when it stops",
-            where=where,
-            next='give the pipeline an interval, as in every="1 second", or leave --master out',
-        )
 
 
 def _ask(session: SparkSession, mark: str, where: str) -> list[Found]:

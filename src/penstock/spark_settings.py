@@ -175,7 +175,7 @@ def _product(one: str, other: str) -> str:
 def from_outside() -> dict[str, str]:
     """What spark-submit, Spark's own files, or the environment set.
 
-    Raises PenstockError for a PENSTOCK_SPARK_CONF that is not in its form.
+    Raises PenstockError if one of them cannot be read.
     """
     if SUBMITTED in os.environ:
         SparkContext._ensure_initialized()
@@ -184,19 +184,31 @@ def from_outside() -> dict[str, str]:
 
 
 def _in_file() -> dict[str, str]:
-    folder = os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home(), "conf")
+    file = Path(os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home(), "conf"), "spark-defaults.conf")
     try:
-        text = Path(folder, "spark-defaults.conf").read_text()
-    except OSError:
+        text = file.read_text()
+        return {str(name): str(value).strip() for name, value in javaproperties.loads(text).items()}
+    except FileNotFoundError:
         return {}
-    return {str(name): str(value).strip() for name, value in javaproperties.loads(text).items()}
+    except (OSError, ValueError) as error:
+        raise PenstockError(
+            f"Spark's settings cannot be read: {error}", where=str(file), next="fix the file"
+        ) from error
 
 
 def _in_environment() -> dict[str, str]:
-    found = dict(map(pair, shlex.split(os.environ.get(CONF_VARIABLE, ""))))
+    found = dict(map(pair, _words(CONF_VARIABLE)))
     if master := os.environ.get(MASTER_VARIABLE):
         found[MASTER] = master
     return found
+
+
+def _words(variable: str) -> list[str]:
+    """The words of an environment variable, as a shell reads them."""
+    try:
+        return shlex.split(os.environ.get(variable, ""))
+    except ValueError as error:
+        raise PenstockError(f"{variable} cannot be read: {error}", next="fix its quotes") from error
 
 
 def pair(text: str) -> tuple[str, str]:
@@ -211,7 +223,7 @@ def pair(text: str) -> tuple[str, str]:
 
 def _in_arguments() -> dict[str, str]:
     """Those of PYSPARK_SUBMIT_ARGS, in the forms `--name value` and `--name=value`."""
-    words = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    words = _words("PYSPARK_SUBMIT_ARGS")
     found: dict[str, str] = {}
     while words:
         name, sign, value = words.pop(0).partition("=")

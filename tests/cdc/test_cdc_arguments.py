@@ -54,7 +54,7 @@ def test_what_is_no_start_is_refused(read: Any, start: object) -> None:
         read(start=start)
 
 
-@pytest.mark.parametrize("images", [None, 5, ("full",), ("full", "none", "none"), {"full"}])
+@pytest.mark.parametrize("images", [None, 5, "after", ("full", "all"), ("full",), ("full", "none", "none"), {"full"}])
 def test_what_are_no_images_is_refused(read: Any, images: object) -> None:
     with pytest.raises(PenstockError, match=r"images cannot be .*a pair of them"):
         read(images=images)

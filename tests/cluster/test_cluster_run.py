@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cluster_runs import ClusterRuns
 from confluent_kafka import Producer
 from kafka_topics import messages, new_topics
 from spark_cluster import SparkCluster, spark_cluster
-from waiting import patience, until
+from waiting import PATIENCE
 
 from penstock.local.services import Services
 
@@ -46,7 +43,6 @@ def shop(spark):
 START = datetime(2026, 1, 31, 12, tzinfo=UTC)
 PARTITIONS = 2
 WAVE = 3000
-PATIENCE = patience(180)
 
 
 def click(number: int) -> dict[str, object]:
@@ -54,30 +50,12 @@ def click(number: int) -> dict[str, object]:
 
 
 class Shop:
-    """Runs of the pipeline with one checkpoint, and its topics."""
+    """The topics of the pipeline, and what they have."""
 
-    def __init__(self, folder: Path, cluster: SparkCluster, kafka: str, topics: list[str]) -> None:
-        self.folder, self.cluster, self.kafka = folder, cluster, kafka
+    def __init__(self, cluster: SparkCluster, runs: ClusterRuns, kafka: str, topics: list[str]) -> None:
+        self.cluster, self.runs, self.kafka = cluster, runs, kafka
         self.clicks, self.copy, self.minutes = topics
         self.sent = 0
-        self.file = folder / "shop.py"
-        self.file.write_text(FILE)
-
-    def start(self, machine: str) -> subprocess.Popen[bytes]:
-        """A driver in a working directory of its own; only the checkpoint is that of the others."""
-        own = self.folder / machine
-        own.mkdir()
-        names = {"KAFKA": self.kafka, "CLICKS": self.clicks, "COPY": self.copy, "MINUTES": self.minutes}
-        words = ["--master", self.cluster.url, "--executor-memory", "700m", "--checkpoints", str(self.folder / "kept")]
-        python = {"PYSPARK_PYTHON": sys.executable}
-        with (own / "said").open("wb") as said:
-            return subprocess.Popen(
-                [sys.executable, "-m", "penstock", "run", f"{self.file}:shop", *words],
-                cwd=own,
-                env=os.environ | names | python,
-                stderr=said,
-                start_new_session=True,
-            )
 
     def send(self) -> None:
         """Send the next clicks."""
@@ -88,14 +66,9 @@ class Shop:
         assert producer.flush(PATIENCE) == 0
         self.sent += WAVE
 
-    def wait(self, driver: subprocess.Popen[bytes]) -> None:
+    def wait(self) -> None:
         """Wait until both topics have the results of all clicks."""
-
-        def reached() -> bool:
-            assert driver.poll() is None, max(self.folder.glob("machine*/said")).read_text()
-            return len(self.copied()) >= self.sent and self.counted() == self.wanted()
-
-        until(reached, "results", PATIENCE)
+        self.runs.wait(lambda: len(self.copied()) >= self.sent and self.counted() == self.wanted())
 
     def copied(self) -> list[int]:
         return [json.loads(one.value())["id"] for one in messages(self.kafka, self.copy, PARTITIONS)]
@@ -114,34 +87,27 @@ class Shop:
 def shop(tmp_path: Path, services: Services) -> Iterator[Shop]:
     names = [f"cluster-{name}-{tmp_path.name}" for name in ("clicks", "copy", "minutes")]
     with spark_cluster(tmp_path) as cluster, new_topics(services.kafka, names, PARTITIONS):
-        yield Shop(tmp_path, cluster, services.kafka, names)
-
-
-def end(driver: subprocess.Popen[bytes]) -> None:
-    if driver.poll() is None:
-        os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait()
+        places = dict(zip(("CLICKS", "COPY", "MINUTES"), names, strict=True))
+        runs = ClusterRuns(tmp_path, cluster.url, FILE, KAFKA=services.kafka, **places)
+        try:
+            yield Shop(cluster, runs, services.kafka, names)
+        finally:
+            runs.kill()
 
 
 def test_a_killed_worker_and_a_killed_driver_lose_and_double_nothing(shop: Shop) -> None:
-    first = shop.start("machine1")
-    try:
-        shop.send()
-        shop.wait(first)
-        assert shop.cluster.executors(0) and shop.cluster.executors(1)
-        shop.send()
-        shop.cluster.kill(0)
-        shop.wait(first)
-        shop.send()
-    finally:
-        end(first)
+    shop.runs.start("machine1")
+    shop.send()
+    shop.wait()
+    assert shop.cluster.executors(0) and shop.cluster.executors(1)
+    shop.send()
+    shop.cluster.kill(0)
+    shop.wait()
+    shop.send()
+    shop.runs.kill()
     shop.cluster.add_worker()
-    second = shop.start("machine2")
-    try:
-        shop.wait(second)
-        second.send_signal(signal.SIGTERM)
-        assert second.wait(PATIENCE) == 0
-    finally:
-        end(second)
+    shop.runs.start("machine2")
+    shop.wait()
+    shop.runs.stop()
     assert sorted(shop.copied()) == list(range(shop.sent))
     assert shop.counted() == shop.wanted()

@@ -17,7 +17,7 @@ from waiting import patience
 import penstock
 from penstock import executors
 from penstock.errors import PenstockError
-from penstock.executors import Found, require_batches, require_executors
+from penstock.executors import Found, require_executors
 
 FILE = """
 import os
@@ -92,9 +92,3 @@ def test_what_executors_lack_is_told(
 def test_a_local_session_has_no_executors_to_ask(tmp_path: Path) -> None:
     require_executors(session("local[2,4]"), tmp_path / "shop")
     assert not (tmp_path / "shop").exists()
-
-
-def test_real_time_mode_is_refused_on_a_cluster() -> None:
-    require_batches(session("local[2,4]"), "real-time", "pipeline shop")
-    with pytest.raises(PenstockError, match=r"real-time mode runs on one machine.*every="):
-        require_batches(session("spark://a:7077"), "real-time", "pipeline shop")

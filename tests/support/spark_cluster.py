@@ -73,7 +73,8 @@ class SparkCluster:
         try:
             with urlopen(f"http://{HOST}:{self._page}/json/", timeout=5) as answer:
                 return int(json.load(answer)["aliveworkers"])
-        except (URLError, OSError):
+        except (URLError, OSError, ValueError):
+            # Its page is not there yet, or not whole.
             return 0
 
     def _start(self, name: str, *words: str) -> subprocess.Popen[bytes]:

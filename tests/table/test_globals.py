@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import math
 import random
 import subprocess
@@ -13,7 +14,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -29,9 +30,11 @@ from penstock.errors import PenstockError
 from penstock.keyed_state.arrow_keys import arrow_schema
 from penstock.keyed_state.byte_index import KeyIndex
 from penstock.local.services import Services
+from penstock.table import global_tables
 from penstock.table.global_tables import CompactedTopic, Replica, replica
 from penstock.table.json_rows import decoded
 from penstock.table.latest_rows import InMemory, OnDisk
+from penstock.wire.errors import Unreachable
 
 SCHEMA = pa.schema({"name": pa.string(), "n": pa.int64()})
 
@@ -350,6 +353,40 @@ class Anew(Made):
         if READ[-1:] == [5]:
             time.sleep(1000)
         READ.append(len(READ))
+
+
+class Returning(Made):
+    """Goes away after its first read, three times, and then has another row."""
+
+    reads: ClassVar[list[str]] = []
+
+    def follow(self, put: Any, loaded: Any) -> None:
+        self.reads.append(self.name)
+        if 1 < len(self.reads) < 5:
+            raise Unreachable("no broker")
+        put(pa.array([b"a"]), pa.array([b'{"n": %d}' % len(self.reads)]))
+        loaded()
+        if len(self.reads) == 1:
+            raise Unreachable("no broker")
+        threading.Event().wait()
+
+
+def test_a_table_whose_source_is_away_keeps_its_rows(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(global_tables, "PAUSE", 0.2)
+    caplog.set_level(logging.INFO, global_tables.__name__)
+    table, seen = Replica(Returning("returning", memory=1 << 20)), list[int]()
+
+    def returned() -> bool:
+        seen.append(table.get(pa.array([b"a"]))[1]["n"][0].as_py())
+        return seen[-1] == 5
+
+    until(returned, "the row of the last read")
+    assert set(seen) == {1, 5} and table.failed is None
+    away = "returning has been away for 0 s: no broker; lookups use its rows as they were"
+    assert caplog.messages[0] == away and len(caplog.messages) == 5
+    assert caplog.messages[-1].startswith("returning: there again after ")
 
 
 BEGUN: list[str] = []

@@ -1,20 +1,26 @@
-"""A global table whose node is gone: a process that holds it can end."""
+"""Global tables whose node or broker is killed: lookups go on, and a process that holds one can end."""
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import IO
 
+import pyarrow as pa
 import pytest
-from waiting import PATIENCE
+from waiting import PATIENCE, until
 
 from penstock.database.access import Access
 from penstock.database.cql_connection import close, connection
 from penstock.local.services import down, up
+from penstock.table import global_tables
+from penstock.table.global_tables import CompactedTopic, Replica
+from penstock.wire import BlockingProducer, Reader
 
 pytestmark = [pytest.mark.kill, pytest.mark.slow]
 
@@ -65,3 +71,35 @@ def test_a_process_ends_although_the_node_of_its_table_is_gone(tmp_path: Path) -
     finally:
         close(access)
         down(tmp_path)
+
+
+def test_a_table_keeps_its_rows_while_its_broker_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(global_tables, "Reader", partial(Reader, patience="1 second"))
+    caplog.set_level(logging.INFO, global_tables.__name__)
+    services = up(tmp_path, only=["kafka"])
+    try:
+        send(services.kafka, "ann")
+        schema = pa.schema([("name", pa.string())])
+        people = Replica(CompactedTopic("people", services.kafka, schema, 1 << 20, ""))
+        assert names(people) == ["ann", None]
+        os.kill(services.pids["kafka"], signal.SIGKILL)
+        until(lambda: "topic people has been away" in caplog.text, "line about the broker")
+        assert names(people) == ["ann", None]
+        up(tmp_path, only=["kafka"])
+        send(services.kafka, "bob")
+        until(lambda: names(people) == ["ann", "bob"], "row written after the broker's return")
+        assert "topic people: there again after" in caplog.text
+    finally:
+        down(tmp_path)
+
+
+def send(servers: str, name: str) -> None:
+    with BlockingProducer(servers) as producer:
+        producer.send("people", f'{{"name": "{name}"}}'.encode(), key=name.encode()).result()
+
+
+def names(people: Replica) -> list[str | None]:
+    found: list[str | None] = people.get(pa.array([b"ann", b"bob"]))[1]["name"].to_pylist()
+    return found

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from penstock.cdc.cdc_options import BadValues, CdcOptions, CdcSettings, Image, option_text, settings
+from penstock.cdc.cdc_options import IMAGES, BadValues, CdcOptions, CdcSettings, Image, option_text, settings
 from penstock.cdc.cdc_resume import CdcResume
 from penstock.cdc.cdc_tables import frame_schema, layout, log_schema
 from penstock.cdc.generations import Position, Span, TokenRange, now_micros
@@ -222,10 +222,9 @@ def read(
 
 
 def _pair(images: Image | tuple[Image, Image]) -> tuple[Image, Image]:
-    if isinstance(images, str):
-        return images, images
-    if not isinstance(images, (tuple, list)) or len(images) != 2:
+    both = (images, images) if isinstance(images, str) else images
+    if not isinstance(both, (tuple, list)) or len(both) != 2 or any(one not in IMAGES for one in both):
         raise PenstockError(
             f"images cannot be {images!r}", where="cdc.read", next='use "none", "full" or a pair of them'
         )
-    return images[0], images[1]
+    return both[0], both[1]

@@ -22,7 +22,7 @@ from penstock.cli.arguments import (
 )
 from penstock.cli.pipeline_file import lacks_session, load
 from penstock.errors import PenstockError
-from penstock.executors import require_batches, require_executors
+from penstock.executors import require_executors
 from penstock.log_lines import FORM, JSON, TEXT, Terminal, begin
 from penstock.real_time import REAL_TIME
 from penstock.run.checkpoint import lock
@@ -149,7 +149,6 @@ def _supervise(pipeline: Pipeline, args: Namespace, lines: Terminal) -> None:
             note_jvm(jvm.pid)
         prober.measures(lambda: memory(spark))
         try:
-            require_batches(spark, pipeline.every, f"pipeline {pipeline.name}")
             require_executors(spark, checkpoint)
             observer = Observers(signs, meter, tracker)
             PipelineRun(pipeline, spark, checkpoint, stop, observer, args.once).supervise()

@@ -2,6 +2,7 @@
 
 A worker reads the table to its current end before its first lookup. A thread then follows its changes: lookups see a
 change of a compacted topic some milliseconds after Kafka has it. A replica belongs to a process, so each core has one.
+While its source is away it keeps the rows that it has, and says so.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -26,6 +28,7 @@ from penstock.kafka.security import require_servers
 from penstock.keyed_state.arrow_keys import arrow_schema
 from penstock.table.json_rows import decoded, unreadable
 from penstock.table.latest_rows import InMemory, OnDisk
+from penstock.waits import span
 from penstock.wire import Reader
 
 log = logging.getLogger(__name__)
@@ -34,6 +37,9 @@ FOUND = "_penstock_found"
 """The column that holds the row of the table as a struct, null without one, until it becomes columns."""
 PATIENCE = 300.0
 """Seconds for the first read of a table."""
+
+PAUSE, LONGEST = 1.0, 60.0
+"""Seconds until a source that is away is asked again, and the most of them."""
 
 Put = Callable[[pa.Array, pa.Array], None]
 """Takes keys and values, newest last; a null value deletes its key."""
@@ -191,6 +197,7 @@ class Replica:
         self._feed = feed
         self._rows: InMemory | OnDisk = InMemory(feed.schema, feed.decode)
         self._lock, self._loaded = threading.Lock(), threading.Event()
+        self._away = Away(feed.name)
         self.failed: BaseException | None = None
         threading.Thread(target=self._follow, name=f"replica of {feed.name}", daemon=True).start()
 
@@ -209,10 +216,15 @@ class Replica:
             while True:
                 try:
                     self._keep(rows)
-                    rows = self._empty(rows)
                 except _TooLarge:
                     # Until it is on disk, lookups use the table as it was.
                     rows = OnDisk(self._feed.schema, self._feed.folder, self._feed.decode)
+                    continue
+                except Exception as error:
+                    if not self._loaded.is_set() or not getattr(error, "retriable", False):
+                        raise
+                    self._away.failed(error)
+                rows = self._empty(rows)
         except BaseException as error:
             self.failed = error
             self._loaded.set()
@@ -241,8 +253,30 @@ class Replica:
             with self._lock:
                 self._rows = rows
             self._loaded.set()
+            self._away.over()
 
         self._feed.follow(put, loaded)
+
+
+class Away:
+    """Tells how long the source of a table is away, at growing pauses, in which it is not asked."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._since, self._pause = name, 0.0, PAUSE
+
+    def failed(self, error: Exception) -> None:
+        """Say that the source is away, and wait before it is asked again."""
+        self._since = self._since or time.monotonic()
+        how_long = span(time.monotonic() - self._since)
+        log.warning("%s has been away for %s: %s; lookups use its rows as they were", self._name, how_long, error)
+        time.sleep(self._pause)
+        self._pause = min(self._pause * 2, LONGEST)
+
+    def over(self) -> None:
+        """The table is as its source has it."""
+        if self._since:
+            log.info("%s: there again after %s", self._name, span(time.monotonic() - self._since))
+        self._since, self._pause = 0.0, PAUSE
 
 
 class _TooLarge(Exception):
