@@ -306,7 +306,7 @@ def test_a_new_generation_of_streams_follows_the_old_one(
         ("source_live.plain", {}, r"has no change log.*ALTER TABLE source_live.plain WITH cdc"),
         ("source_live.bare", {"images": "full"}, r"has no preimages.*'preimage': true"),
         ("source_live.brief", {"confidence": "60 seconds"}, "holds them 60 s, and confidence is 60 s"),
-        ("source_live.bare", {"images": "some"}, "before cannot be 'some'"),
+        ("source_live.bare", {"images": "some"}, "images cannot be 'some'"),
         ("source_live.bare", {"hosts": "a:b:c"}, "is not a valid address"),
         ("source_live.bare", {"start": "yesterday"}, "start cannot be 'yesterday'"),
         ("source_live.bare", {"confidence": "5 apples"}, "confidence is not a duration"),
