@@ -42,23 +42,42 @@ class Row:
 
 def tree_cpu(root: int) -> float:
     """CPU seconds used so far by a process and all that descend from it (Linux), the ended ones they waited for too."""
+    return sum(own + waited for own, waited in _tree(root).values()) / TICKS
+
+
+class SampledCpu:
+    """CPU of a process and all that descend from it, also of those that end and that nobody waits for, such as Spark's
+    Python daemons. Their last moments are not counted: look often."""
+
+    def __init__(self, root: int) -> None:
+        self._root, self._used = root, dict[tuple[int, str], int]()
+
+    def look(self) -> float:
+        """CPU seconds seen so far."""
+        self._used |= {process: own for process, (own, _) in _tree(self._root).items()}
+        return sum(self._used.values()) / TICKS
+
+
+def _tree(root: int) -> dict[tuple[int, str], tuple[int, int]]:
+    """The ticks of each process below `root`, by its id and start: its own, and those of children it waited for."""
     parents: dict[int, list[int]] = {}
-    used: dict[int, int] = {}
+    fields: dict[int, list[str]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                words = (entry / "stat").read_text().rpartition(")")[2].split()
             except OSError:
                 continue
-            pid = int(entry.name)
-            parents.setdefault(int(fields[1]), []).append(pid)
-            used[pid] = sum(map(int, fields[11:15]))
-    total, left = 0, [root]
+            fields[int(entry.name)] = words
+            parents.setdefault(int(words[1]), []).append(int(entry.name))
+    found, left = {}, [root]
     while left:
         pid = left.pop()
-        total += used.get(pid, 0)
+        if words := fields.get(pid, []):
+            own, of_children = (sum(map(int, part)) for part in (words[11:13], words[13:15]))
+            found[pid, words[19]] = own, of_children
         left += parents.get(pid, [])
-    return total / TICKS
+    return found
 
 
 def quantile(ordered: Sequence[float], part: float) -> float:

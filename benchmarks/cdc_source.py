@@ -35,7 +35,7 @@ from _measure import Row, alternate, report, rows_of
 from penstock.cdc.cdc_options import CdcSettings, settings
 from penstock.cdc.cdc_tables import layout, log_schema
 from penstock.cdc.generations import Generations, Span, now_micros
-from penstock.cdc.log_pages import fetch_pages, span_queries
+from penstock.cdc.log_pages import pages_of_log, span_queries
 from penstock.cdc.partition_read import read_span, span_select as select
 from penstock.cdc.planner import describe
 from penstock.database.cql_connection import connection
@@ -119,7 +119,7 @@ class Log:
         return sum(
             page.rows
             for query in span_queries(self.settings, self.span)
-            for page in fetch_pages(self.settings, self.select, query)
+            for page in pages_of_log(self.settings, self.select, query)
         )
 
     def arrow(self) -> int:

@@ -21,7 +21,7 @@ from typing import Any
 from pyspark.sql import Column, SparkSession, functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from _measure import tell, tree_cpu, turns
+from _measure import SampledCpu, tell, turns
 from penstock import segment
 from penstock.session import spark as spark_session
 
@@ -82,18 +82,19 @@ def measure(spark: SparkSession, folder: Path, count: int, total: int) -> dict[s
     reader = spark.readStream.schema(spark.read.parquet(str(folder)).schema)
     source = reader.option("maxFilesPerTrigger", 2).parquet(str(folder))
     frame = segment.match(source, rules(count), key="person", name="bench", at="at") if count else source
-    began, cpu = 0, 0.0
+    began, cpu, meter = 0, 0.0, SampledCpu(os.getpid())
     # Spark still writes a state that it saves in the background.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as checkpoint:
         query = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
         running = query.trigger(availableNow=True).start()
         # With rules there is always a next batch: time passes.
         while running.isActive and (rows := taken(running)) < total:
+            used = meter.look()
             if not began and len(filled(running)) >= WARM_UP:
-                began, cpu = rows, tree_cpu(os.getpid())
+                began, cpu = rows, used
             time.sleep(LOOK)
         running.stop()
-    cpu, rows = tree_cpu(os.getpid()) - cpu, taken(running) - began
+    cpu, rows = meter.look() - cpu, taken(running) - began
     later = filled(running)[WARM_UP:]
     rate = statistics.median(one["numInputRows"] / one["durationMs"]["triggerExecution"] * 1000 for one in later)
     parts = {name: statistics.median(one["durationMs"][name] for one in later) for name in later[0]["durationMs"]}

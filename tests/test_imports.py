@@ -39,6 +39,7 @@ BESIDE = {
     ("upsert", "query"),
     ("sink_part", "query"),
     ("query", "real_time"),
+    ("query", "spark_settings"),
     ("cql", "cdc"),
     ("__main__", "cli"),
 }

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.spark_settings import is_local, require_master, settings
+from penstock.spark_settings import MASTER, MOST_CORES, is_local, is_on_cluster, require_master, settings
 
-MASTER, DRIVER, EXECUTOR = "spark.master", "spark.driver.memory", "spark.executor.memory"
+DRIVER, EXECUTOR = "spark.driver.memory", "spark.executor.memory"
 CLUSTER = "spark://10.0.0.7:7077"
 
 
@@ -86,6 +86,26 @@ def test_a_standalone_cluster_divides_cores_for_executors() -> None:
 def test_cores_are_those_of_all_executors() -> None:
     found = settings("shop", 6, None, {MASTER: CLUSTER})
     assert (found[MASTER], found["spark.cores.max"], found["spark.sql.shuffle.partitions"]) == (CLUSTER, "6", "6")
+    assert settings("shop", 6, None, {MASTER: CLUSTER, MOST_CORES: "4"})[MOST_CORES] == "4"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({MASTER: "yarn"}, "limits a standalone cluster only, and yarn gives executors .*leave --cores out"),
+        ({MASTER: "k8s://https://10.0.0.1:6443"}, "only, and k8s://https://10.0.0.1:6443 gives .*--executor-cores N"),
+        ({MASTER: CLUSTER, "spark.executor.instances": "3"}, "6 cores and 3 executors are two limits.*or --cores N"),
+    ],
+)
+def test_a_number_of_cores_that_a_cluster_would_not_heed_is_refused(given: dict[str, str], said: str) -> None:
+    with pytest.raises(PenstockError, match=said):
+        settings("shop", 6, None, given)
+
+
+def test_a_master_of_the_environment_is_a_cluster_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not is_on_cluster({})
+    monkeypatch.setenv("PENSTOCK_SPARK_MASTER", CLUSTER)
+    assert is_on_cluster({}) and not is_on_cluster({MASTER: "local[4]"})
 
 
 def test_a_master_on_this_machine_is_asked_on_the_loopback_address() -> None:

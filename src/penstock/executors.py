@@ -10,6 +10,7 @@ import re
 import socket
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from typing import NamedTuple
 from pyspark.sql import SparkSession
 
 import penstock
+from penstock.checkpoint.checkpoint_folder import Location
 from penstock.errors import PenstockError
 from penstock.paths import usable
 from penstock.spark_settings import is_local
@@ -40,7 +42,7 @@ class Found(NamedTuple):
     sees: bool
 
 
-def require_executors(session: SparkSession, checkpoint: Path) -> None:
+def require_executors(session: SparkSession, checkpoint: Location) -> None:
     """Raise PenstockError if executors lack what a run needs; a local session has none.
 
     Those are asked that Spark has at this moment.
@@ -48,14 +50,8 @@ def require_executors(session: SparkSession, checkpoint: Path) -> None:
     if is_local(str(session.sparkContext.master)):
         return
     where = f"executors of {session.sparkContext.master}"
-    with usable(checkpoint, "the checkpoint cannot be written", "give another --checkpoints folder"):
-        checkpoint.mkdir(parents=True, exist_ok=True)
-        mark = checkpoint / f".executors-{uuid.uuid4().hex}"
-        mark.touch()
-    try:
-        found = _ask(session, str(mark), where)
-    finally:
-        mark.unlink(missing_ok=True)
+    with _mark(checkpoint) if isinstance(checkpoint, Path) else nullcontext() as mark:
+        found = _ask(session, mark, where)
     for one in found:
         if one.version != penstock.__version__:
             what = f"{one.host} has penstock {one.version}, and the driver has {penstock.__version__}"
@@ -68,7 +64,20 @@ def require_executors(session: SparkSession, checkpoint: Path) -> None:
             )
 
 
-def _ask(session: SparkSession, mark: str, where: str) -> list[Found]:
+@contextmanager
+def _mark(checkpoint: Path) -> Iterator[Path]:
+    """A file in the folder, by which an executor knows it."""
+    with usable(checkpoint, "the checkpoint cannot be written", "give another --checkpoints folder"):
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        mark = checkpoint / f".executors-{uuid.uuid4().hex}"
+        mark.touch()
+    try:
+        yield mark
+    finally:
+        mark.unlink(missing_ok=True)
+
+
+def _ask(session: SparkSession, mark: Path | None, where: str) -> list[Found]:
     tasks = session.sparkContext.defaultParallelism
     try:
         return session.sparkContext.parallelize(range(tasks), tasks).mapPartitions(partial(_look, mark)).collect()
@@ -79,6 +88,6 @@ def _ask(session: SparkSession, mark: str, where: str) -> list[Found]:
         raise
 
 
-def _look(mark: str, rows: Iterator[int]) -> Iterator[Found]:
-    """What the executor has whose process this is."""
-    yield Found(socket.gethostname(), penstock.__version__, Path(mark).exists())
+def _look(mark: Path | None, rows: Iterator[int]) -> Iterator[Found]:
+    """What the executor has whose process this is; a checkpoint elsewhere is not asked for: Spark itself writes it."""
+    yield Found(socket.gethostname(), penstock.__version__, mark is None or mark.exists())

@@ -26,6 +26,7 @@ MODULES = {
     "uvloop": "ingest",
     "msgspec": "ingest",
     "jsonschema_rs": "ingest",
+    "venv_pack": "package",
 }
 """The extra that brings a module; what needs it may bring more of them, by an extra of its own."""
 

@@ -25,20 +25,19 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock import delays
-from penstock.checkpoint.checkpoint_folder import Hadoop
+from penstock.checkpoint.checkpoint_folder import is_object_store
+from penstock.checkpoint.hadoop_folder import HadoopFiles
 from penstock.delivery import EXACTLY_ONCE
 from penstock.errors import PenstockError
 from penstock.markers import Marker, is_written
 from penstock.plans import require_classic
-from penstock.query import Batch, Unavailable, causes, in_batches
+from penstock.query import Batch, Unavailable, causes, compute, in_batches
 
 COLUMN = "batch"
 STAGING = "_staging"
 MARKER = "_penstock"
 Compression: TypeAlias = Literal["zstd", "snappy", "lz4_raw", "gzip", "none"]
 COMPRESSIONS = get_args(Compression)
-# Object stores rename a folder object by object: readers would see parts of a batch.
-REFUSED = re.compile(r"(s3a?|s3n|gs|oss|cosn?|wasbs?)://", re.IGNORECASE)
 # The part before the host of a URI, which can hold keys.
 USER_INFO = re.compile(r"(?<=://)[^/@]*@")
 # The system's messages about a disk or folder that someone can repair while the query waits.
@@ -89,6 +88,7 @@ class FilesSink:
         with delays.failures(batch.query), _told(f"{self.path}/{name}"):
             folder = _Folder(frame.sparkSession, self.path)
             if is_written(_marker(folder, prefix, batch), batch, f"the folder {self.path}"):
+                compute(frame)
                 return
             folder.remove_staged(name)
             staged = f"{STAGING}/{name}.{uuid.uuid4().hex}"
@@ -115,8 +115,9 @@ def sink(
     """
     folder = fspath(path)
     columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-    if REFUSED.match(folder):
+    if is_object_store(folder):
         raise PenstockError(
+            # It renames object by object: readers would see parts of a batch.
             f"{folder} is in an object store, which cannot rename a folder atomically",
             where="files.sink",
             next="write to a file system, such as file: or hdfs:, and copy complete batches from there",
@@ -170,7 +171,7 @@ def _micros(values: pa.Array, field: Sequence[str]) -> delays.Array:
     return delays.integers(plain.cast(pa.timestamp("us")).cast(pa.int64()))
 
 
-class _Folder(Hadoop):
+class _Folder(HadoopFiles):
     """The sink's folder on the file system that Hadoop selects for its URI."""
 
     def make(self, name: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -23,15 +24,18 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock import delays, real_time
-from penstock.checkpoint.checkpoint_folder import store_of
+from penstock.checkpoint.checkpoint_folder import Location, is_object_store, location
+from penstock.checkpoint.hadoop_folder import store_of
 from penstock.checkpoint.identity import keep, of_query
 from penstock.config import Duration, duration
 from penstock.errors import PenstockError
 from penstock.plans import require_classic
+from penstock.spark_settings import FILE_MANAGER, MANAGER
 
 ONCE = "once"
 Mode: TypeAlias = Literal["append", "update", "complete"]
 MODES = get_args(Mode)
+WITHOUT_RENAMES = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
 QUERY_ID = "sql.streaming.queryId"
 """Spark's name for the query's id in the properties of the thread that runs a batch."""
 
@@ -142,6 +146,14 @@ def in_batches(frame: DataFrame, save: Callable[[DataFrame, Batch], None]) -> Da
     return frame.writeStream.foreachBatch(save_numbered)
 
 
+def compute(rows: DataFrame) -> None:
+    """Compute the rows of a batch that a sink has already, because the query's stages keep state of them.
+
+    Spark refuses to end a batch whose state is not committed (STATE_STORE_COMMIT_VALIDATION_FAILED).
+    """
+    rows.write.format("noop").mode("overwrite").save()
+
+
 @dataclass(frozen=True)
 class Query:
     """A query that does not run yet."""
@@ -154,12 +166,13 @@ class Query:
     def start(
         self,
         *,
-        checkpoint: str | Path,
+        checkpoint: str | Location,
         trigger: Literal["once", "real-time"] | Duration = "1 second",
         name: str | None = None,
     ) -> StreamingQuery:
         """Start the query: a batch every `trigger` (zero: without pause); "once" writes all present data, then ends.
 
+        `checkpoint` is a folder of this machine, or a URI of Hadoop's such as hdfs://name:8020/checkpoints/orders.
         With "real-time" rows do not wait for a batch (docs/real-time.md). Raises `PenstockError` if the checkpoint
         belongs to a query with another source or sink, or is damaged, and for a query that cannot run in real time.
         """
@@ -168,26 +181,29 @@ class Query:
             self._require_real_time()
         self.claim(checkpoint)
         writer = self._early_writer() if early else self._writer()
-        writer = writer.outputMode(self.mode).option("checkpointLocation", str(checkpoint))
+        kept_at = location(checkpoint) if isinstance(checkpoint, str) else checkpoint
+        writer = writer.outputMode(self.mode).option("checkpointLocation", _spelt(kept_at))
         if query_name := name or self.name:
             writer = writer.queryName(query_name)
-        if trigger == ONCE:
-            return writer.trigger(availableNow=True).start()
-        if early:
-            untyped: Any = writer.outputMode("update")  # PySpark's types lack its trigger
-            with real_time.checkpoints(self.frame):
-                started: StreamingQuery = untyped.trigger(realTime=real_time.BATCH).start()
-            return started
-        pause = duration(trigger, name="trigger")
-        return writer.trigger(processingTime=f"{pause // timedelta(milliseconds=1)} milliseconds").start()
+        with _file_manager(self.frame.sparkSession, kept_at):
+            if trigger == ONCE:
+                return writer.trigger(availableNow=True).start()
+            if early:
+                untyped: Any = writer.outputMode("update")  # PySpark's types lack its trigger
+                with real_time.checkpoints(self.frame):
+                    started: StreamingQuery = untyped.trigger(realTime=real_time.BATCH).start()
+                return started
+            pause = duration(trigger, name="trigger")
+            return writer.trigger(processingTime=f"{pause // timedelta(milliseconds=1)} milliseconds").start()
 
     def _require_real_time(self) -> None:
         where = f"query {self.name}" if self.name else "query"
         real_time.require(self, where)
         real_time.require_slots(self.frame.sparkSession, [self.frame], where)
 
-    def claim(self, checkpoint: str | Path) -> None:
+    def claim(self, checkpoint: str | Location) -> None:
         """Mark the checkpoint as this query's; raises `PenstockError` as `start` does."""
+        _require_no_renames(self.frame.sparkSession, checkpoint)
         keep(store_of(checkpoint, self.frame.sparkSession), of_query(self.frame, self.sinks))
 
     def _writer(self) -> DataStreamWriter:
@@ -208,6 +224,38 @@ class Query:
                 sink.save(given, replace(batch, query=f"{batch.query}.{place}") if place else batch)
         finally:
             rows.unpersist()
+
+
+def _spelt(checkpoint: Location) -> str:
+    """The folder for Spark, for which a path without a scheme may be one of another file system (fs.defaultFS)."""
+    return f"file:{checkpoint.absolute()}" if isinstance(checkpoint, Path) else checkpoint.uri
+
+
+@contextmanager
+def _file_manager(spark: SparkSession, checkpoint: Location) -> Iterator[None]:
+    """Queries that start inside have Spark's own manager of files if their checkpoint is not on this machine.
+
+    Penstock's default starts no processes, but its rename does not replace files elsewhere, as a batch that runs again
+    must.
+    """
+    if isinstance(checkpoint, Path) or spark.conf.get(MANAGER, None) != FILE_MANAGER:
+        yield
+        return
+    spark.conf.unset(MANAGER)
+    try:
+        yield
+    finally:
+        spark.conf.set(MANAGER, FILE_MANAGER)
+
+
+def _require_no_renames(spark: SparkSession, checkpoint: str | Location) -> None:
+    """Raises `PenstockError` for an object store with a manager that renames: two drivers could plan the same batch."""
+    if is_object_store(str(checkpoint)) and spark.conf.get(MANAGER, None) in (None, FILE_MANAGER):
+        raise PenstockError(
+            "the checkpoint is in an object store, which cannot rename files",
+            where=f"checkpoint {checkpoint}",
+            next=f"add Spark's spark-hadoop-cloud to its jars, and --conf {MANAGER}={WITHOUT_RENAMES}",
+        )
 
 
 def write(frame: DataFrame | KeyedFrame, *sinks: Sink, name: str | None = None, mode: Mode = "append") -> Query:

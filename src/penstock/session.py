@@ -43,7 +43,8 @@ def spark(app: str = "penstock", cores: int | None = None, memory: str | None = 
 
     A new one is local with `cores` worker threads (default 2) and `memory` for its JVM (default "1g"), unless a master
     is set: by spark-submit, in Spark's own files, by PENSTOCK_SPARK_MASTER, or in `conf`. Settings from there overrule
-    Penstock's, and `conf` overrules them (docs/cluster.md). On a cluster `cores` are the most of all its executors.
+    Penstock's, and `conf` overrules them (docs/cluster.md). On a standalone cluster `cores` are the most of all its
+    executors; YARN and Kubernetes do not have such a limit, and refuse it.
 
     A new session sets JAVA_HOME, PYSPARK_PYTHON and SPARK_LOCAL_IP in this process: Spark starts its processes with
     them.

@@ -29,6 +29,9 @@ from penstock.serve.hosts import is_loopback
 MASTER = "spark.master"
 DRIVER_OPTIONS, EXECUTOR_OPTIONS = "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"
 JARS = "spark.jars"
+MOST_CORES = "spark.cores.max"
+"""The most cores of all executors; only a standalone cluster heeds it."""
+LOOPBACK = {"spark.driver.host": HOST, "spark.driver.bindAddress": HOST}
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """The environment variable that says that spark-submit has started this process."""
 MASTER_VARIABLE, CONF_VARIABLE = "PENSTOCK_SPARK_MASTER", "PENSTOCK_SPARK_CONF"
@@ -46,11 +49,12 @@ ARGUMENTS = {
     "--executor-memory": "spark.executor.memory",
     "--executor-cores": "spark.executor.cores",
     "--num-executors": "spark.executor.instances",
-    "--total-executor-cores": "spark.cores.max",
+    "--total-executor-cores": MOST_CORES,
     "--jars": JARS,
 }
 """The options of spark-submit that are settings of a session, with their names."""
 
+MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -73,22 +77,19 @@ EXECUTOR_JAVA = f"-XX:-UsePerfData {COMPILER} {avro_limits.JAVA_OPTIONS}"
 def settings(app: str, cores: int | None, memory: str | None, given: Mapping[str, str]) -> dict[str, str]:
     """All settings of a new session; `given` overrules those from outside, and these overrule ours.
 
-    On a cluster `cores` are the most of all executors of this session. The JVM options and jars of both are used.
+    On a standalone cluster `cores` are the most of all executors of this session. The JVM options and jars of both are
+    used. Raises PenstockError for `cores` on another cluster, which would not heed them, and for
+    `cores` beside a number of executors.
     """
-    theirs = from_outside() | ({"spark.driver.memory": memory} if memory else {}) | dict(given)
-    master = theirs.get(MASTER, local_master(CORES))
-    if cores and not is_local(master):
-        theirs["spark.cores.max"] = given.get("spark.cores.max", str(cores))
-    elif cores and MASTER not in given:
+    outside = from_outside()
+    master = given.get(MASTER, outside.get(MASTER, local_master(CORES)))
+    if cores and is_local(master) and MASTER not in given:
         master = local_master(cores)
-    theirs[MASTER] = master
-    if master.startswith("spark://") and "spark.executor.instances" in theirs:
-        # A standalone cluster has no such setting: it divides cores.
-        each = theirs.setdefault("spark.executor.cores", "1")
-        theirs.setdefault("spark.cores.max", _product(theirs["spark.executor.instances"], each))
-    ours = _of_any(app) | ({"spark.sql.shuffle.partitions": "2"} if is_local(master) else _of_cluster(theirs))
-    if is_local(master) or is_loopback(urlsplit(master).hostname or ""):
-        ours |= {"spark.driver.host": HOST, "spark.driver.bindAddress": HOST}
+    asked = {"spark.driver.memory": memory} if memory else {}
+    if cores and not is_local(master):
+        asked[MOST_CORES] = _most_cores(cores, master, given)
+    theirs = outside | asked | dict(given) | {MASTER: master}
+    ours = _of_any(app) | (_of_local() if is_local(master) else _of_cluster(master, theirs))
     joins = {DRIVER_OPTIONS: " ", EXECUTOR_OPTIONS: " ", JARS: ","}
     both = {
         name: f"{ours[name]}{sign}{theirs[name]}" for name, sign in joins.items() if name in ours and name in theirs
@@ -122,6 +123,11 @@ def require_master(master: str) -> None:
     )
 
 
+def is_on_cluster(given: Mapping[str, str]) -> bool:
+    """Whether a new session with the settings `given` runs its tasks in executors."""
+    return not is_local(given.get(MASTER, from_outside().get(MASTER, local_master(CORES))))
+
+
 def local_master(cores: int) -> str:
     # A task may fail three times before its batch fails: a Python worker that dies is replaced.
     return f"local[{cores},4]"
@@ -149,7 +155,7 @@ def _of_any(app: str) -> dict[str, str]:
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.session.timeZone": "UTC",
         # The default manager starts twenty processes per batch (readlink, chmod) to write two files to a local folder.
-        "spark.sql.streaming.checkpointFileManagerClass": FILE_MANAGER,
+        MANAGER: FILE_MANAGER,
         # State that Python keeps needs it; a batch then writes only the changes, not all of the state.
         "spark.sql.streaming.stateStore.providerClass": STATE_STORE,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
@@ -158,11 +164,30 @@ def _of_any(app: str) -> dict[str, str]:
     }
 
 
-def _of_cluster(theirs: Mapping[str, str]) -> dict[str, str]:
-    cores = theirs.get("spark.cores.max")
-    if cores is None and "spark.executor.instances" in theirs:
-        cores = _product(theirs["spark.executor.instances"], theirs.get("spark.executor.cores", "1"))
-    return {EXECUTOR_OPTIONS: EXECUTOR_JAVA, "spark.sql.shuffle.partitions": cores or str(PARTITIONS)}
+def _of_local() -> dict[str, str]:
+    return {"spark.sql.shuffle.partitions": "2"} | LOOPBACK
+
+
+def _of_cluster(master: str, theirs: Mapping[str, str]) -> dict[str, str]:
+    ours = {EXECUTOR_OPTIONS: EXECUTOR_JAVA, "spark.sql.shuffle.partitions": theirs.get(MOST_CORES, str(PARTITIONS))}
+    if "spark.executor.instances" in theirs and MOST_CORES not in theirs:
+        each = theirs.get("spark.executor.cores", "1")
+        all_cores = _product(theirs["spark.executor.instances"], each)
+        ours["spark.sql.shuffle.partitions"] = all_cores
+        if master.startswith("spark://"):
+            # A standalone cluster has no number of executors: it divides cores.
+            ours |= {"spark.executor.cores": each, MOST_CORES: all_cores}
+    return ours | (LOOPBACK if is_loopback(urlsplit(master).hostname or "") else {})
+
+
+def _most_cores(cores: int, master: str, given: Mapping[str, str]) -> str:
+    if master == "yarn" or master.startswith("k8s://"):
+        what = f"a number of cores limits a standalone cluster only, and {master} gives executors of a size"
+        raise PenstockError(what, next="leave --cores out, and give --executors N and --executor-cores N")
+    if "spark.executor.instances" in given:
+        what = f"{cores} cores and {given['spark.executor.instances']} executors are two limits of a standalone cluster"
+        raise PenstockError(what, next="give --executors N and --executor-cores N, or --cores N")
+    return str(cores)
 
 
 def _product(one: str, other: str) -> str:

@@ -14,10 +14,10 @@ FIRST, MOST = 1.0, 60.0
 
 @dataclass
 class Wait:
-    """A wait for `what` that lasts at most `patience` seconds; it begins when it is made."""
+    """A wait for `what` that lasts at most `patience` seconds, or without end; it begins when it is made."""
 
     what: str
-    patience: float
+    patience: float | None
     since: float = field(default_factory=time.monotonic)
     _next: float = FIRST
 
@@ -29,15 +29,11 @@ class Wait:
         step = f". Next: {next}" if next and self._next == FIRST else ""
         self._next = waited + min(waited, MOST)
         about = {"event": "waiting", "what": self.what, "waited_seconds": round(waited, 3)}
-        log.warning(
-            "waiting for %s for %s, at most %s: %s%s",
-            self.what,
-            span(waited),
-            span(self.patience),
-            why,
-            step,
-            extra=about | {"patience_seconds": self.patience},
-        )
+        most = ""
+        if self.patience is not None:
+            about["patience_seconds"] = self.patience
+            most = f", at most {span(self.patience)}"
+        log.warning("waiting for %s for %s%s: %s%s", self.what, span(waited), most, why, step, extra=about)
 
     def over(self) -> None:
         """What was awaited is there; said if the wait was."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import os
 import struct
+import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -144,6 +145,24 @@ PARTS: dict[str, Callable[[], None]] = {
     "segments": _segments,
     "spark-classes": _spark_classes,
 }
+
+
+def compiled(parts: Iterable[str], *, whole: bool = False) -> Iterator[str]:
+    """Compile these parts, with lines about it; a part whose packages are not installed is left out.
+
+    With `whole` that is a ModuleNotFoundError.
+    """
+    for part in parts:
+        yield f"compiling {part} ..."
+        began = time.monotonic()
+        try:
+            PARTS[part]()
+        except ModuleNotFoundError as error:
+            if whole:
+                raise
+            yield f"left out {part}: {error.name} is not installed"
+        else:
+            yield f"compiled {part} in {time.monotonic() - began:.1f} s"
 
 
 def _query() -> None:

@@ -25,7 +25,7 @@ from urllib.request import urlopen
 import orjson
 
 from penstock.errors import PenstockError
-from penstock.local import ports
+from penstock.local import ports, spark_cluster
 from penstock.local.process import POLL, tail, uninterrupted
 from penstock.run.checkpoint import holder
 from penstock.watch import run_files
@@ -35,11 +35,13 @@ PATIENCE = 60.0
 LOOK_PATIENCE = 5.0
 """Seconds for an answer of the pipeline's metrics server."""
 BATCH = re.compile(rb"batch \d+: (\d+) rows in ([\d.]+) s")
+PENSTOCK = sys.executable, "-m", "penstock"
 WORKER = "penstock.workers"
 """The module of Spark's Python workers and of their daemon."""
 INGEST = "ingest.toml"
 """The configuration of `penstock ingest`, below the root of a demo that has it."""
 CONSOLE_LOG = "console.log"
+EXECUTOR_MEMORY = "700m"
 
 
 @dataclass
@@ -105,7 +107,7 @@ class Part:
         patience: float,
     ) -> None:
         self.log = log
-        self._name, self._command, self._environment = name, [sys.executable, "-m", "penstock", *command], environment
+        self._name, self._command, self._environment = name, command, environment
         self._stay, self._patience = stay, patience
         self._process = self._start()
 
@@ -151,7 +153,8 @@ class Bucket(NamedTuple):
 class Pipeline(Part):
     """`penstock run` of a demo's pipeline, FILE.py:NAME; `close` waits for the batch in flight.
 
-    `cores` are its tasks at the same time, None for the default. `part` is its name in the demo, and that of its log.
+    `cores` are its tasks at the same time, None for the default; with a `master` those of its cluster. `part` is its
+    name in the demo, and that of its log.
     """
 
     def __init__(
@@ -163,12 +166,16 @@ class Pipeline(Part):
         stay: bool,
         cores: int | None = 2,
         part: str = "pipeline",
+        master: str | None = None,
     ) -> None:
         self.batch: tuple[int, float] | None = None
         """Rows and seconds of the newest batch."""
         self._checkpoints, self._target, self._read = root / "checkpoints", target, 0
-        command = ["run", target, "--verbose", "--checkpoints", str(self._checkpoints)]
-        command += [] if cores is None else ["--cores", str(cores)]
+        command = [*PENSTOCK, "run", target, "--verbose", "--checkpoints", str(self._checkpoints)]
+        if master:
+            command += ["--master", master, "--executor-memory", EXECUTOR_MEMORY]
+        elif cores is not None:
+            command += ["--cores", str(cores)]
         super().__init__(part, command, environment, root / f"{part}.log", stay=stay, patience=PATIENCE)
 
     @property
@@ -228,12 +235,21 @@ def _is_worker(one: child.Listed) -> bool:
     return WORKER in one.command or one.name == WORKER[:15]
 
 
+class SparkProcess(Part):
+    """A master or a worker of a cluster; a worker has the processes of its executors below it."""
+
+    def __init__(self, root: Path, name: str, command: Sequence[str], *, stay: bool) -> None:
+        log = root / f"{name}.log"
+        super().__init__(name, command, spark_cluster.environment(), log, stay=stay, patience=PATIENCE)
+
+
 class ConsolePage(Part):
     """`penstock console` at a fixed port, for the demo's topics, connectors and pipelines."""
 
     def __init__(self, root: Path, servers: str, *, stay: bool) -> None:
         self.address = f"{ports.HOST}:{ports.free(set())}"
         command = [
+            *PENSTOCK,
             "console",
             "--listen",
             self.address,

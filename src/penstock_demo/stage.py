@@ -22,8 +22,9 @@ from penstock.errors import PenstockError
 from penstock.extras import install
 from penstock.local import services
 from penstock.local.process import uninterrupted
+from penstock.local.spark_cluster import SparkMaster
 from penstock.paths import usable
-from penstock_demo.parts import CONSOLE_LOG, ConsolePage, Cpu, Load, LoadStatus, Part, Pipeline, stop_kept
+from penstock_demo.parts import CONSOLE_LOG, ConsolePage, Cpu, Load, LoadStatus, Part, Pipeline, SparkProcess, stop_kept
 from penstock_demo.view import Board, View
 from penstock_demo.watch import Watch, percentile
 
@@ -115,7 +116,8 @@ class Rates:
 class Options:
     """What the user asked for; `rate` is a number per second, of the shop's writes also "max"; `broken` the breaks.
 
-    With the rate `AUTO` the demo finds a rate for this machine.
+    With the rate `AUTO` the demo finds a rate for this machine. With `cluster` workers the pipeline runs on a Spark
+    cluster.
     """
 
     root: Path
@@ -123,6 +125,7 @@ class Options:
     rate: str
     broken: tuple[str, ...]
     keep: bool
+    cluster: int = 0
 
 
 S = TypeVar("S", bound=LoadStatus)
@@ -173,6 +176,8 @@ class Stage(Generic[S, V]):
         """When parts were broken, in microseconds."""
         self._loading: Load[S] | None = None
         self._page: ConsolePage | None = None
+        self._master: str | None = None
+        """The Spark master of the cluster that the pipeline runs on."""
         self._rate = ""
         """At which the load runs after the warm-up, per second, or "max"."""
         self._seen_cpu: tuple[float, Cpu] | None = None
@@ -228,8 +233,9 @@ class Stage(Generic[S, V]):
         stop_kept(self._root)
         with usable(self._root):
             self._root.mkdir(parents=True, exist_ok=True)
-        if (checkpoints := self._root / "checkpoints").exists():
-            shutil.rmtree(checkpoints)
+        for folder in (self._root / "checkpoints", self._root / "executors"):
+            if folder.exists():
+                shutil.rmtree(folder)
         for log in (*self.logs, CONSOLE_LOG):
             (self._root / log).unlink(missing_ok=True)
         # In a run of minutes the JVM's optimising compiler uses more CPU than it saves: half of Spark's on two cores.
@@ -265,11 +271,30 @@ class Stage(Generic[S, V]):
 
     def _start_parts(self) -> None:
         """Start the processes besides the load."""
+        if self._options.cluster:
+            self._start_cluster(self._options.cluster)
         self._pipeline = self._processes["spark"] = self._pipe()
         self._stack.callback(self._pipeline.close)
 
+    def _start_cluster(self, workers: int) -> None:
+        """Start a Spark cluster; "worker" is the first of its workers."""
+        master = SparkMaster.on_free_ports()
+        self._master = master.url
+        self._start_spark("master", master.command())
+        for number in range(1, workers + 1):
+            name = "worker" if number == 1 else f"worker{number}"
+            command = master.worker(self._root / "executors" / name, cores=1, memory="1g")
+            self._start_spark(name, command)
+        self._until(lambda: master.alive() == workers, "the workers do not find their master", self.start)
+        self._phase(self.starting, cluster=f"{master.url}, {workers} workers of a core each")
+
+    def _start_spark(self, name: str, command: list[str]) -> None:
+        part = self._processes[name] = SparkProcess(self._root, name, command, stay=self._options.keep)
+        self._stack.callback(part.close)
+
     def _pipe(self) -> Pipeline:
-        return Pipeline(self._root, self.target, self._environment(), stay=self._options.keep, cores=self.cores)
+        given = self._root, self.target, self._environment()
+        return Pipeline(*given, stay=self._options.keep, cores=self.cores, master=self._master)
 
     def _environment(self) -> dict[str, str]:
         """The addresses for pipelines."""

@@ -29,6 +29,7 @@ from penstock.cdc.cdc_source import CdcStreamReader
 from penstock.cdc.cdc_tables import find_table, frame_schema
 from penstock.cdc.generations import Generations, micros
 from penstock.cdc.planner import MOVE_EVERY, Planner, describe
+from penstock.checkpoint.checkpoint_folder import Local
 from penstock.database.cql_connection import connection
 from penstock.delays import bad_records
 from penstock.errors import PenstockError
@@ -440,18 +441,18 @@ def test_a_position_that_is_set_to_a_time_reads_exactly_the_rows_from_then_on(
     then = dt.datetime.now(dt.UTC).isoformat()
     cql.execute(f"INSERT INTO {name} (id, v) VALUES (2, 2)")
     run(read(name), sink, tmp_path / "orders")
-    move(tmp_path, "orders", then)
+    move(Local(tmp_path), "orders", then)
     run(read(name), sink, tmp_path / "orders")
     cql.execute(f"INSERT INTO {name} (id, v) VALUES (3, 3)")
     run(read(name), sink, tmp_path / "orders")
     # Rows of different keys have no order within a batch.
     assert sorted(row.key.id for row in sink.rows) == [1, 2, 2, 3]
-    move(tmp_path, "orders", (dt.datetime.now(dt.UTC) - dt.timedelta(days=2)).isoformat())
+    move(Local(tmp_path), "orders", (dt.datetime.now(dt.UTC) - dt.timedelta(days=2)).isoformat())
     with pytest.raises(
         StreamingQueryException, match=r"does not go back to 20.*, the position that was set: its ttl is 86400"
     ):
         run(read(name), sink, tmp_path / "orders")
-    move(tmp_path, "orders", "earliest")
+    move(Local(tmp_path), "orders", "earliest")
     run(read(name), sink, tmp_path / "orders")
     assert sorted(row.key.id for row in sink.rows[4:]) == [1, 2, 3]
 

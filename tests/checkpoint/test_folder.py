@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from penstock.checkpoint.checkpoint_folder import Hadoop, Local, store_of
+from penstock.checkpoint.checkpoint_folder import Local
+from penstock.checkpoint.hadoop_folder import Hadoop, store_of
 from penstock.errors import PenstockError
 from penstock.kafka.source_format import TopicOffsets
 from penstock.run.positions import EPOCH, _position, iso, moment

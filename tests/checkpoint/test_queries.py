@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import penstock as ps
 from penstock import files, kafka
-from penstock.checkpoint.checkpoint_folder import Hadoop, Local, store_of
+from penstock.checkpoint.checkpoint_folder import Local
+from penstock.checkpoint.hadoop_folder import Hadoop, store_of
 from penstock.checkpoint.identity import SinkTarget, Source, kept, of_query
 from penstock.checkpoint.log import Damaged, Log
 from penstock.errors import PenstockError

@@ -37,6 +37,21 @@ def test_cores_are_one_or_more(capsys: pytest.CaptureFixture[str], words: list[s
     assert f"argument --cores: {cores!r} is not a number, 1 or more" in refusal(capsys, *words, f"--cores={cores}")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["state", "list", "--checkpoints"],
+        ["status", "--checkpoints"],
+        ["console", "--checkpoints"],
+        ["connect", "--data"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_uri_is_not_taken_for_the_name_of_a_folder(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    said = refusal(capsys, *words, "hdfs://10.0.0.5:8020/a")
+    assert "hdfs://10.0.0.5:8020/a is not a folder of this machine, and this command reads no other" in said
+
+
 @pytest.mark.parametrize("port", ["-1", "65536", "x", ""])
 @pytest.mark.parametrize("words", [["state", "serve"], ["segment", "serve", *SEGMENT]], ids=lambda words: words[0])
 def test_a_port_is_one_or_any_that_is_free(capsys: pytest.CaptureFixture[str], words: list[str], port: str) -> None:

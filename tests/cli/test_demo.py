@@ -66,6 +66,7 @@ def test_wrong_numbers_are_told_with_the_option(penstock: Command, words: list[s
             "'alter' is not a part that can be broken (penstock demo adtech). Next: choose",
         ),
         (["adtech", "--rate", "max"], "--rate max does not work here (penstock demo adtech). Next: give a number"),
+        (["adtech", "--cluster", "2"], "--cluster does not work here (penstock demo adtech). Next: leave it out"),
     ],
     ids=str,
 )

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from penstock import warm
 from penstock.cli import erase, main as entry
 from penstock.cli.main import COMMANDS, _parser
 from penstock.errors import PenstockError
@@ -72,6 +73,7 @@ def test_a_command_sets_what_runs_it(name: str) -> None:
         "topics": ["list"],
         "groups": ["list"],
         "graph": ["a.py:b"],
+        "package": ["a.tar.gz"],
         "dashboards": ["--out", "folder"],
         "erase": ["kind", "value", "--keyspace", "k", "--hosts", "h:1"],
         "segment": ["tables", "--keyspace", "k"],
@@ -137,6 +139,20 @@ def test_compile_refuses_unknown_parts_before_it_compiles(penstock: Command, wor
     unknown = ", ".join(word for word in words[1:] if word != "json")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.startswith(f"penstock: there is nothing to compile for {unknown}. Next: use kafka-client, json, ")
+
+
+def test_compile_leaves_out_what_needs_a_package_that_is_not_here(
+    penstock: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacking() -> None:
+        raise ModuleNotFoundError("No module named 'msgspec'", name="msgspec")
+
+    done: list[str] = []
+    monkeypatch.setattr(warm, "PARTS", {"ingest": lacking, "json": lambda: done.append("json")})
+    ran = penstock("compile")
+    assert ran.code == 0 and "left out ingest: msgspec is not installed\n" in ran.out and done == ["json"]
+    ran = penstock("compile", "json", "ingest")
+    assert ran.code == 1 and "penstock compile needs the package msgspec" in ran.err
 
 
 def parsers(name: str) -> list[ArgumentParser]:

@@ -52,7 +52,7 @@ class Scripted:
 class Known(PipelineMeter):
     """A meter that needs no frames to know a query."""
 
-    def begins(self, name: str, query: Any, checkpoint: Path) -> None:
+    def begins(self, name: str, query: Any, checkpoint: object) -> None:
         with self._changes() as now:
             self.waits_for = ""
             self._query(name).enters("starting", now)

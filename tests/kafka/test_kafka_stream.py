@@ -23,6 +23,7 @@ from waiting import PATIENCE, until
 from wire_rows import Row
 
 from penstock import kafka
+from penstock.checkpoint.checkpoint_folder import Local
 from penstock.errors import PenstockError
 from penstock.kafka.kafka_source import limited
 from penstock.local.services import Services
@@ -247,14 +248,14 @@ def test_a_position_that_is_set_to_a_time_reads_exactly_the_records_from_then_on
         time.sleep(0.002)
         produce(services, topic, range(10, 15), 0)
         run(read(spark, services, topic), sink, tmp_path / "numbers")
-        assert move(tmp_path, "numbers", then).before == ("0: 15",)
+        assert move(Local(tmp_path), "numbers", then).before == ("0: 15",)
         run(read(spark, services, topic), sink, tmp_path / "numbers")
         assert sink.values(0) == [*range(15), *range(10, 15)]
-        move(tmp_path, "numbers", "latest")
+        move(Local(tmp_path), "numbers", "latest")
         run(read(spark, services, topic), sink, tmp_path / "numbers")
         produce(services, topic, range(15, 17), 0)
         run(read(spark, services, topic), sink, tmp_path / "numbers")
         assert sink.values(0) == [*range(15), *range(10, 15), 15, 16]
-        move(tmp_path, "numbers", "earliest")
+        move(Local(tmp_path), "numbers", "earliest")
         run(read(spark, services, topic), sink, tmp_path / "numbers")
         assert sink.values(0)[22:] == list(range(17))

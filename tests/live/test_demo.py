@@ -38,6 +38,20 @@ def test_all_parts_are_killed_in_one_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_on_a_cluster_a_worker_and_the_driver_are_killed(tmp_path: Path) -> None:
+    result, root = tmp_path / "demo.json", tmp_path / "root"
+    words = ["--seconds", "20", "--rate", "200", "--cluster", "2", "--break", "worker", "--break", "spark"]
+    demo = start(root, *words, "--json", str(result))
+    said = finish(demo)
+    assert demo.returncode == 0, said
+    verdict = json.loads(result.read_text())
+    assert {name: verdict[name] for name in COUNTS} == dict.fromkeys(COUNTS, 0)
+    assert verdict["cpu_s"]["worker"] > 0 and verdict["cpu_s"]["worker2"] > 0
+    assert any((root / "executors/worker2").glob("app-*"))
+    assert left(root) == {}
+
+
+@pytest.mark.slow
 def test_the_metrics_of_the_pipeline_tell_the_delays_that_the_proof_finds(tmp_path: Path) -> None:
     result = tmp_path / "demo.json"
     demo = start(tmp_path / "root", "--seconds", "8", "--rate", "300", "--json", str(result))

@@ -144,6 +144,21 @@ def test_a_sink_that_is_ahead_of_the_checkpoint_stops_the_query(
         assert made.written() == Counter(range(400))
 
 
+@pytest.mark.parametrize("kind", ["files", "postgres", pytest.param("kafka", marks=pytest.mark.slow)])
+def test_a_batch_that_a_sink_has_already_is_computed_for_the_state(
+    spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    with pipeline(kind, spark, request, tmp_path) as made:
+        made.frame = made.frame.dropDuplicates(["id"])
+        made.batch(range(100))
+        made.batch(range(100, 200))
+        for _ in range(2):
+            forget_last_commit(made.checkpoint)
+            made.run()
+        made.batch(range(150, 250))
+        assert made.written() == Counter(range(250))
+
+
 @pytest.mark.slow
 def test_a_query_of_the_format_goes_on_with_the_sink(spark: SparkSession, services: Services, tmp_path: Path) -> None:
     with new_topic(services.kafka, "restored", PARTITIONS) as topic:

@@ -166,6 +166,27 @@ def test_a_file_may_use_spark_at_its_top(runs: Runs, monkeypatch: pytest.MonkeyP
     assert group(process.pid) == []
 
 
+KILLS = """\
+import os, signal
+from pyspark.sql import SparkSession, functions as F
+
+number = F.col("id")
+os.kill(SparkSession.getActiveSession().sparkContext._gateway.proc.pid, signal.SIGKILL)
+total = number + F.col("other")
+"""
+
+
+@pytest.mark.slow
+def test_the_end_of_java_while_a_file_is_loaded_is_one_line(runs: Runs) -> None:
+    file = runs.folder / "kills.py"
+    file.write_text(KILLS)
+    process = runs.start(file=file)
+    _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1
+    assert said.splitlines()[-1].startswith("penstock: Spark's Java process ended (exit code -9). Next: run ")
+    assert "Traceback" not in said
+
+
 @pytest.mark.slow
 def test_a_file_that_uses_spark_at_its_top_asks_for_the_cores_of_real_time_mode(runs: Runs) -> None:
     process = runs.start(file=AT_THE_TOP, name="soon")

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from waiting import PATIENCE, until
 
+from penstock import waits
 from penstock.database.access import Access
 from penstock.database.cql_connection import close, connection
 from penstock.local.services import down, up
@@ -77,7 +78,7 @@ def test_a_table_keeps_its_rows_while_its_broker_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(global_tables, "Reader", partial(Reader, patience="1 second"))
-    caplog.set_level(logging.INFO, global_tables.__name__)
+    caplog.set_level(logging.INFO, waits.__name__)
     services = up(tmp_path, only=["kafka"])
     try:
         send(services.kafka, "ann")
@@ -85,12 +86,12 @@ def test_a_table_keeps_its_rows_while_its_broker_is_away(
         people = Replica(CompactedTopic("people", services.kafka, schema, 1 << 20, ""))
         assert names(people) == ["ann", None]
         os.kill(services.pids["kafka"], signal.SIGKILL)
-        until(lambda: "topic people has been away" in caplog.text, "line about the broker")
+        until(lambda: "waiting for topic people for " in caplog.text, "line about the broker")
         assert names(people) == ["ann", None]
         up(tmp_path, only=["kafka"])
         send(services.kafka, "bob")
         until(lambda: names(people) == ["ann", "bob"], "row written after the broker's return")
-        assert "topic people: there again after" in caplog.text
+        assert "topic people: there after" in caplog.text
     finally:
         down(tmp_path)
 

@@ -20,7 +20,7 @@ import numpy as np
 from penstock.cdc.cdc_options import CdcSettings
 from penstock.cdc.cdc_tables import log_name
 from penstock.cdc.generations import MICROSECOND, Span
-from penstock.cdc.log_pages import IN_SPAN, fetch_pages, id_cells, span_queries
+from penstock.cdc.log_pages import IN_SPAN, id_cells, pages_of_log, span_queries
 from penstock.cdc.sent_groups import micros_of
 from penstock.native import Array
 from penstock.schema import CqlTable
@@ -115,7 +115,7 @@ def _first_times(
 
 def _runs(chosen: CdcSettings, text: str, values: tuple[object, ...]) -> Iterator[tuple[bytes, Array]]:
     """Yield each run of rows of one stream, page by page: the stream and its times."""
-    for page in fetch_pages(chosen, text, values):
+    for page in pages_of_log(chosen, text, values):
         if not page.rows:
             continue
         cells = id_cells(page, where=chosen.table)

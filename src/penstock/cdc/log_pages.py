@@ -48,12 +48,17 @@ def _by_owner(ring: Ring, streams: tuple[bytes, ...]) -> list[list[bytes]]:
     return ring.parted(streams, streams) if ring.hosts else [list(streams)]
 
 
-def fetch_pages(chosen: CdcSettings, text: str, values: tuple[Any, ...]) -> Iterator[Page]:
-    """Request the first page of one SELECT; yields its pages, each when the next one is requested, and retries lost
-    pages."""
-    request = _Request(chosen, text, values)
-    request.send(None)
-    return request.pages()
+def pages_of_log(chosen: CdcSettings, text: str, values: tuple[Any, ...]) -> Iterator[Page]:
+    """Request the first page of a SELECT whose first value is streams of one node.
+
+    Yields its pages, each when the next one is requested, and requests a lost page again.
+    """
+    return _Request(chosen, text, values, stream=values[0][0]).pages()
+
+
+def pages_of_table(chosen: CdcSettings, text: str, values: tuple[Any, ...]) -> Iterator[Page]:
+    """The same for a SELECT of the table itself, which any node answers."""
+    return _Request(chosen, text, values, stream=None).pages()
 
 
 _ID = np.dtype([("length", ">i4"), ("id", "V16")])
@@ -78,31 +83,30 @@ def id_cells(page: Page, *, where: str) -> Array:
 
 
 class _Request:
-    """The request for one page of one SELECT."""
+    """The request for one page of one SELECT, to the owner of `stream`, or to any node if it is None."""
 
-    def __init__(self, chosen: CdcSettings, text: str, values: tuple[Any, ...]) -> None:
-        self.chosen, self.text, self.values = chosen, text, values
+    def __init__(self, chosen: CdcSettings, text: str, values: tuple[Any, ...], stream: bytes | None) -> None:
+        self.chosen, self.text, self.values, self.stream = chosen, text, values, stream
         self.state: bytes | None = None
         self.future: Any = None
-        # The values of `IN_SPAN` begin with the streams, those of a token range of a table with a token.
-        self._of_log = isinstance(values[0], list)
 
-    def send(self, state: bytes | None) -> None:
+    def pages(self) -> Iterator[Page]:
+        """Request the first page; the iterator requests each further one when it has one."""
+        self._send(None)
+        return self._received()
+
+    def _send(self, state: bytes | None) -> None:
         self.state = state
         self.future = self._retrying(self._execute)
 
-    def pages(self) -> Iterator[Page]:
-        """The pages, from the one that is requested."""
-        state: bytes | None = b""
-        while state is not None:
-            page, state = self.receive()
-            if state is not None:
-                self.send(state)
+    def _received(self) -> Iterator[Page]:
+        while True:
+            page, state = self._retrying(self._wait)
+            if state is None:
+                yield page
+                return
+            self._send(state)
             yield page
-
-    def receive(self) -> tuple[Page, bytes | None]:
-        """Return the page and the paging state for the next page, None after the last page."""
-        return self._retrying(self._wait)
 
     def _wait(self) -> tuple[Page, bytes | None]:
         # After a failure the future is gone, so that a retry sends the request again.
@@ -117,14 +121,13 @@ class _Request:
         return link.pages.execute_async(bound, paging_state=self.state, host=self._owner(link))
 
     def _owner(self, link: CqlConnection) -> Any:
-        """The owner of the streams; None for a token range of a table."""
-        if not self._of_log:
+        if self.stream is None:
             return None
-        return owners(link, split_name(self.chosen.table)[0], self.values[0][:1])[0]
+        return owners(link, split_name(self.chosen.table)[0], [self.stream])[0]
 
     def _retrying(self, call: Callable[[], T]) -> T:
         where = f"{self.chosen.table} at {self.chosen.access.hosts}"
-        what = "change log" if self._of_log else "table"
+        what = "table" if self.stream is None else "change log"
         try:
             return retrying(call, what=f"reading the {what}", where=where, patience=self.chosen.patience)
         except InvalidRequest as error:

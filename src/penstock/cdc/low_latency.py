@@ -18,7 +18,7 @@ import numpy as np
 
 from penstock.cdc.cdc_tables import log_name
 from penstock.cdc.generations import MICROSECOND, Position, Span, now_micros, token_of
-from penstock.cdc.log_pages import IN_SPAN, STREAMS_PER_QUERY, fetch_pages, id_cells, span_queries
+from penstock.cdc.log_pages import IN_SPAN, STREAMS_PER_QUERY, id_cells, pages_of_log, span_queries
 from penstock.cdc.planner import COUNT_FROM, Planner
 from penstock.cdc.sent_groups import NONE, SentGroups, digest, groups_of, recover
 
@@ -162,7 +162,7 @@ class Fresh:
         span = Span(self.planner.generations.streams(generation), after, until)
         found = []
         for query in span_queries(self.planner.settings, span):
-            pages = fetch_pages(self.planner.settings, text, query)
+            pages = pages_of_log(self.planner.settings, text, query)
             found += [id_cells(page, where=log_name(self.planner.table)) for page in pages]
         return groups_of(np.concatenate(found)) if found else NONE
 

@@ -21,7 +21,7 @@ from penstock.cdc.cdc_options import CdcSettings
 from penstock.cdc.cdc_tables import LogLayout, layout, log_name
 from penstock.cdc.change_decoder import ChangeDecoder, FrameColumns, View, decode_log, names_where
 from penstock.cdc.generations import Span, TokenRange, now_micros
-from penstock.cdc.log_pages import IN_SPAN, fetch_pages, span_queries
+from penstock.cdc.log_pages import IN_SPAN, pages_of_log, pages_of_table, span_queries
 from penstock.cdc.row_pairing import row_hashes
 from penstock.database import Page
 from penstock.database.table_catalog import base_name, quoted, token_of_key
@@ -48,7 +48,7 @@ def read_span(chosen: CdcSettings, table: CqlTable, schema: StructType, span: Sp
     arrow = to_arrow_schema(schema, timezone="UTC")
     text = span_select(columns)
     for query in span_queries(chosen, span):
-        pages = fetch_pages(chosen, text, query)
+        pages = pages_of_log(chosen, text, query)
         if chosen.rows == "log":
             yield from decode_log(pages, columns, arrow, span.only)
             continue
@@ -68,7 +68,7 @@ def read_range(chosen: CdcSettings, table: CqlTable, schema: StructType, part: T
     key = token_of_key(table)
     text = f"SELECT {_names(build.layout)} FROM {base_name(table)} WHERE {key} > ? AND {key} <= ?"
     held: list[Page] = []
-    for page in fetch_pages(chosen, text, (part.after, part.until)):
+    for page in pages_of_table(chosen, text, (part.after, part.until)):
         held.append(page)
         if page.final or sum(page.rows for page in held) >= HELD_ROWS:
             if any(page.rows for page in held):
@@ -99,7 +99,7 @@ def changed_since(chosen: CdcSettings, table: CqlTable, part: TokenRange) -> Cha
     found: list[Array] = []
     by_column: dict[str, list[Array]] = {column.name: [] for column in masked}
     for query in span_queries(chosen, Span(part.streams, part.low, now_micros() + AHEAD)):
-        for page in fetch_pages(chosen, text, query):
+        for page in pages_of_log(chosen, text, query):
             view = View.of(page.data, page.rows, columns)
             hashes = row_hashes(view.buffer, view.starts, view.lengths, [columns.at(c.name) for c in keys])
             found.append(np.unique(hashes))

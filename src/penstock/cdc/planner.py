@@ -23,7 +23,7 @@ from penstock.cdc.generations import (
     now_micros,
     published,
 )
-from penstock.cdc.log_pages import IN_SPAN, fetch_pages, span_queries
+from penstock.cdc.log_pages import IN_SPAN, pages_of_log, span_queries
 from penstock.database.cql_connection import connection
 from penstock.database.retrying import retrying as wait_out
 from penstock.database.table_catalog import base_name, token_of_key
@@ -181,7 +181,7 @@ class Planner:
         span = Span(self.generations.streams(at.generation), at.time, until.time)
         text = f'SELECT "cdc$time" FROM {log_name(self.table)} WHERE {IN_SPAN} LIMIT 1'
         queries = span_queries(self.settings, span)
-        return not any(page.rows for query in queries for page in fetch_pages(self.settings, text, query))
+        return not any(page.rows for query in queries for page in pages_of_log(self.settings, text, query))
 
     def spans(self, begin: Position, until: Position) -> list[Span]:
         """The batch's streams as one span per task, each with streams that are adjacent in token order."""

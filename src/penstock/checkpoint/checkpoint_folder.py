@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import uuid
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol, TypeAlias
 
 from penstock.errors import PenstockError
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 _URI = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(.*)")
+_OBJECT_STORE = re.compile(r"(s3a?|s3n|gs|oss|cosn?|wasbs?)://", re.IGNORECASE)
 
 
 class CheckpointFolder(Protocol):
@@ -31,8 +29,53 @@ class CheckpointFolder(Protocol):
     def write(self, name: str, text: str) -> None:
         """Write or replace a file, all of it or nothing."""
 
+    def add(self, name: str, text: str) -> bool:
+        """Write a file unless it exists; False if it does. Of several callers at the same time one gets True."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it exists."""
+
     def numbers(self, folder: str) -> list[int]:
         """The sorted numbers of the files in a folder; Spark names the files of batches by number."""
+
+    def below(self, name: str) -> CheckpointFolder:
+        """A folder in this one."""
+
+    def folders(self, name: str = "") -> list[str] | None:
+        """The sorted names of the folders in a folder, without hidden ones; None if it does not exist."""
+
+    def changed(self, name: str) -> float | None:
+        """When a file or a folder was changed last, in seconds since 1970; None if it does not exist."""
+
+    def move(self, old: str, new: str) -> None:
+        """Rename a file or a folder; folders above the new name are made."""
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A folder elsewhere: a URI that Hadoop reads."""
+
+    uri: str
+
+    def __truediv__(self, name: str) -> Remote:
+        return Remote(f"{self.uri}/{name}") if name else self
+
+    def __str__(self) -> str:
+        return self.uri
+
+
+Location: TypeAlias = Path | Remote
+"""Where a checkpoint is."""
+
+
+def location(text: str) -> Location:
+    """A path on this machine, or a URI."""
+    found = _URI.fullmatch(text)
+    if found is None:
+        return Path(text)
+    if found[1] == "file":
+        return Path("/" + found[2].lstrip("/"))
+    return Remote(text.rstrip("/"))
 
 
 @dataclass(frozen=True)
@@ -72,6 +115,28 @@ class Local:
                 unfinished.unlink()
             raise self._unusable(name, error) from error
 
+    def add(self, name: str, text: str) -> bool:
+        file = self.path / name
+        unfinished = file.with_name(f".{file.name}.{uuid.uuid4().hex}.tmp")
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            unfinished.write_text(text)
+            with suppress(FileExistsError):
+                # Unlike a rename it fails if the name exists.
+                file.hardlink_to(unfinished)
+                return True
+            return False
+        except OSError as error:
+            raise self._unusable(name, error) from error
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+    def remove(self, name: str) -> None:
+        try:
+            (self.path / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise self._unusable(name, error) from error
+
     def numbers(self, folder: str) -> list[int]:
         try:
             return sorted(int(file.name) for file in (self.path / folder).iterdir() if file.name.isdecimal())
@@ -79,6 +144,33 @@ class Local:
             return []
         except OSError as error:
             raise self._unusable(folder, error) from error
+
+    def below(self, name: str) -> Local:
+        return Local(self.path / name)
+
+    def folders(self, name: str = "") -> list[str] | None:
+        try:
+            with os.scandir(self.path / name) as found:
+                return sorted(one.name for one in found if one.is_dir() and not one.name.startswith("."))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise self._unusable(name, error) from error
+
+    def changed(self, name: str) -> float | None:
+        try:
+            return (self.path / name).stat().st_mtime
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise self._unusable(name, error) from error
+
+    def move(self, old: str, new: str) -> None:
+        try:
+            (self.path / new).parent.mkdir(parents=True, exist_ok=True)
+            (self.path / old).rename(self.path / new)
+        except OSError as error:
+            raise self._unusable(old, error) from error
 
     def _unusable(self, name: str, error: OSError) -> PenstockError:
         return PenstockError(
@@ -88,77 +180,9 @@ class Local:
         )
 
 
-@dataclass(frozen=True)
-class Hadoop:
-    """A folder in any file system that Spark knows, for example hdfs: or s3a:."""
-
-    spark: SparkSession
-    uri: str
-
-    @property
-    def where(self) -> str:
-        return self.uri
-
-    def read(self, name: str) -> str | None:
-        path = self.path(name)
-        if not self.files.exists(path):
-            return None
-        stream = self.files.open(path)
-        try:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
-
-    def write(self, name: str, text: str) -> None:
-        path = self.path(name)
-        unfinished = self._jvm.org.apache.hadoop.fs.Path(path.getParent(), f".{path.getName()}.{os.getpid()}.tmp")
-        self.create(unfinished, text)
-        self.rename(unfinished, path, "OVERWRITE")
-
-    def numbers(self, folder: str) -> list[int]:
-        path = self.path(folder)
-        if not self.files.exists(path):
-            return []
-        names = [str(found.getPath().getName()) for found in self.files.listStatus(path)]
-        return sorted(int(name) for name in names if name.isdecimal())
-
-    def create(self, path: Any, text: str) -> None:
-        """Write a file; a reader may see a part of it."""
-        stream = self.files.create(path, True)
-        try:
-            stream.write(text.encode())
-        finally:
-            stream.close()
-
-    def rename(self, old: Any, new: Any, option: str) -> None:
-        """Rename atomically; `option` is Hadoop's: NONE fails if `new` exists, OVERWRITE replaces it."""
-        contexts, options = self._jvm.org.apache.hadoop.fs.FileContext, self._jvm.org.apache.hadoop.fs.Options.Rename
-        how = self.spark.sparkContext._gateway.new_array(options, 1)  # type: ignore[union-attr]
-        how[0] = getattr(options, option)
-        contexts.getFileContext(self.files.getUri(), self.files.getConf()).rename(old, new, how)
-
-    @cached_property
-    def files(self) -> Any:
-        """Hadoop's file system of the folder."""
-        return self.path("").getFileSystem(self.spark._jsparkSession.sessionState().newHadoopConf())
-
-    def path(self, name: str) -> Any:
-        """Hadoop's path of a file or folder below this one."""
-        return self._jvm.org.apache.hadoop.fs.Path(f"{self.uri}/{name}")
-
-    @property
-    def _jvm(self) -> Any:
-        return self.spark.sparkContext._jvm
-
-
-def store_of(checkpoint: str | Path, spark: SparkSession) -> CheckpointFolder:
-    """The folder that Spark uses for this checkpoint: a path on this machine, or a URI."""
-    found = None if isinstance(checkpoint, Path) else _URI.fullmatch(checkpoint)
-    if found is None:
-        return Local(Path(checkpoint))
-    if found[1] == "file":
-        return Local(Path("/" + found[2].lstrip("/")))
-    return Hadoop(spark, str(checkpoint).rstrip("/"))
+def is_object_store(uri: str) -> bool:
+    """Whether a URI is one of an object store, which has no rename: it copies and then deletes."""
+    return _OBJECT_STORE.match(uri) is not None
 
 
 def _sync(folder: Path) -> None:

@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from penstock.checkpoint.checkpoint_folder import CheckpointFolder
@@ -127,15 +126,12 @@ def _require_same(store: CheckpointFolder, known: CheckpointIdentity, given: Che
 
 
 def _other(store: CheckpointFolder, verb: str, known: Iterable[object], given: Iterable[object]) -> PenstockError:
-    step = f"continue from this position: move the checkpoint's file {FILE} away"
-    # The commands work only with folders on this machine.
-    if "://" not in store.where:
-        place = PurePath(store.where)
-        command = f"penstock checkpoints {{}} {place.name} --checkpoints {place.parent}"
-        step = (
-            f"see what is there (`{command.format('show')}`), and start this query over "
-            f"(`{command.format('reset')}`) or continue from this position (`{command.format('adopt')}`)"
-        )
+    root, _, name = store.where.rpartition("/")
+    command = f"penstock checkpoints {{}} {name} --checkpoints {root or '.'}"
+    step = (
+        f"see what is there (`{command.format('show')}`), and start this query over "
+        f"(`{command.format('reset')}`) or continue from this position (`{command.format('adopt')}`)"
+    )
     return PenstockError(
         f"the checkpoint belongs to another query: that one {verb} {_listed(known)}, and this one {verb} "
         f"{_listed(given)}",

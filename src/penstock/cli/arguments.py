@@ -7,10 +7,13 @@ from argparse import Action, ArgumentParser, ArgumentTypeError, Namespace, RawDe
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from penstock.config import whole
 from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.checkpoint.checkpoint_folder import Location
 
 WRONG_CHOICE = re.compile(r"invalid choice: '([^']*)'")
 WRONG_OPTION = re.compile(r"unrecognized arguments: (?:.* )?(--?[\w-]+)")
@@ -178,15 +181,38 @@ def add_allow_host(parser: ArgumentParser) -> None:
     )
 
 
-def add_checkpoints(parser: ArgumentParser) -> None:
-    """Add `--checkpoints`: the folder in which `penstock run` keeps a folder per pipeline."""
+def add_checkpoints(parser: ArgumentParser, *, anywhere: bool = False) -> None:
+    """Add `--checkpoints`: the folder in which `penstock run` keeps a folder per pipeline; with `anywhere` also a URI
+    of Hadoop's."""
     parser.add_argument(
         "--checkpoints",
-        type=Path,
+        type=_location if anywhere else folder_here,
         default=Path(".penstock/checkpoints"),
         metavar="DIR",
-        help="folder of the pipelines' checkpoints, one subfolder per pipeline (default: %(default)s)",
+        help=f"folder{' or URI' if anywhere else ''} of the pipelines' checkpoints, one subfolder per pipeline "
+        "(default: %(default)s)",
     )
+
+
+def checkpoints(args: Namespace) -> Location:
+    """The value of `--checkpoints`, with a whole path."""
+    given: Location = args.checkpoints
+    return given.resolve() if isinstance(given, Path) else given
+
+
+def _location(text: str) -> Location:
+    # The help of all commands loads none of them.
+    from penstock.checkpoint.checkpoint_folder import location
+
+    return location(text)
+
+
+def folder_here(text: str) -> Path:
+    """A folder of this machine; another file system is refused, whose URI would be the name of a folder here."""
+    found = _location(text)
+    if isinstance(found, Path):
+        return found
+    raise ArgumentTypeError(f"{text} is not a folder of this machine, and this command reads no other")
 
 
 NO_METRICS = "none"

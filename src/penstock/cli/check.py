@@ -6,16 +6,16 @@ import json
 import threading
 from argparse import ArgumentParser, Namespace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from penstock import real_time
-from penstock.checkpoint.checkpoint_folder import store_of
+from penstock.checkpoint.checkpoint_folder import Location
+from penstock.checkpoint.hadoop_folder import store_of
 from penstock.checkpoint.identity import of_query, require_own
-from penstock.cli.arguments import add_checkpoints, add_target, add_wait, positive
+from penstock.cli.arguments import add_checkpoints, add_target, add_wait, checkpoints, positive
 from penstock.cli.pipeline_file import lacks_session, load
 from penstock.cli.run import SLOTS
 from penstock.errors import PenstockError
@@ -32,7 +32,7 @@ from penstock.spark_settings import CORES
 
 def add(parser: ArgumentParser) -> None:
     add_target(parser)
-    add_checkpoints(parser)
+    add_checkpoints(parser, anywhere=True)
     parser.add_argument(
         "--cores",
         type=positive,
@@ -49,7 +49,7 @@ def run(args: Namespace) -> int:
     # Real-time mode asks for a core for each partition; these do no work here.
     spark = local_session("penstock-check", args.cores or SLOTS)
     with until_end(spark):
-        for told in _checked(pipeline or load(args.target), spark, args.checkpoints.resolve(), args.wait):
+        for told in _checked(pipeline or load(args.target), spark, checkpoints(args), args.wait):
             print(json.dumps(told) if args.json else _as_text(told))
     return 0
 
@@ -64,7 +64,7 @@ def load_without_spark(target: str) -> Pipeline | None:
         return None
 
 
-def _checked(pipeline: Pipeline, spark: SparkSession, checkpoint: Path, wait: int) -> list[dict[str, Any]]:
+def _checked(pipeline: Pipeline, spark: SparkSession, checkpoint: Location, wait: int) -> list[dict[str, Any]]:
     queries = queries_within(wait, pipeline, spark)
     if pipeline.every == REAL_TIME:
         real_time.require_slots(spark, [query.frame for query in queries.values()], f"pipeline {pipeline.name}")
@@ -92,7 +92,7 @@ def queries_within(wait: int, pipeline: Pipeline, spark: SparkSession) -> dict[s
         timer.cancel()
 
 
-def _look(pipeline: Pipeline, name: str, query: Query, checkpoint: Path) -> dict[str, Any]:
+def _look(pipeline: Pipeline, name: str, query: Query, checkpoint: Location) -> dict[str, Any]:
     """What a query does; raises PenstockError if it could not start."""
     full_name = f"{pipeline.name}/{name}" if name else pipeline.name
     try:

@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+from penstock.checkpoint.checkpoint_folder import CheckpointFolder, Local, Location
+from penstock.checkpoint.hadoop_folder import store_of
 from penstock.cli.arguments import add_checkpoints, add_command
 from penstock.cli.output import aligned, in_largest_units
 from penstock.errors import PenstockError
@@ -49,19 +54,33 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    args.act(args)
+    with _opened(args.checkpoints) as root:
+        args.act(args, root)
     return 0
+
+
+@contextmanager
+def _opened(given: Location) -> Iterator[CheckpointFolder]:
+    """The folder of `--checkpoints`; another file system is read through Spark."""
+    if isinstance(given, Path):
+        yield Local(given)
+        return
+    from penstock.session import local_session, until_end
+
+    session = local_session("penstock-checkpoints", cores=1)
+    with until_end(session):
+        yield store_of(given, session)
 
 
 def _action(actions: Any, name: str, line: str, act: Any) -> ArgumentParser:
     parser = add_command(actions, name, line, *EXAMPLES[name])
-    add_checkpoints(parser)
+    add_checkpoints(parser, anywhere=True)
     parser.set_defaults(act=act)
     return parser
 
 
-def _list(args: Namespace) -> None:
-    found = [positions.show(args.checkpoints, name) for name in positions.checkpoints(args.checkpoints)]
+def _list(args: Namespace, root: CheckpointFolder) -> None:
+    found = [positions.show(root, name) for name in positions.checkpoints(root)]
     if args.json:
         for one in found:
             print(json.dumps(one.told()))
@@ -84,22 +103,26 @@ def _row(one: Shown) -> tuple[str, ...]:
         in_largest_units(max(lags)) if lags else "-",
         _named([reading.source for reading in one.readings]),
         "?" if one.sinks is None else ", ".join(one.sinks),
-        f"pid {one.running}" if one.running else "-",
+        _process(one.running, "pid") if one.running else "-",
     )
+
+
+def _process(running: int | str, word: str) -> str:
+    return f"{word} {running}" if isinstance(running, int) else running
 
 
 def _named(sources: list[Any]) -> str:
     return ", ".join("?" if source is None else str(source) for source in sources) or "?"
 
 
-def _show(args: Namespace) -> None:
-    one = positions.show(args.checkpoints, args.name)
+def _show(args: Namespace, root: CheckpointFolder) -> None:
+    one = positions.show(root, args.name)
     if args.json:
         print(json.dumps(one.told()))
         return
     done = "none is finished" if one.batch is None else f"{one.batch}"
     lines = [
-        ("folder", str(one.folder)),
+        ("folder", one.folder),
         ("query", one.query or "unknown"),
         ("made", f"{positions.iso(one.made)}, {in_largest_units(datetime.now(UTC) - one.made)} ago"),
         ("last batch", done if one.at is None else f"{done}, planned {positions.iso(one.at)}"),
@@ -111,17 +134,17 @@ def _show(args: Namespace) -> None:
         lines.append(("  offset", reading.offset or "-"))
     lines.append(("writes", "unknown" if one.sinks is None else ", ".join(one.sinks)))
     lines.append(("state", "yes: windows, tables or counts" if one.stateful else "no"))
-    lines.append(("held by", f"process {one.running}" if one.running else "no run"))
+    lines.append(("held by", _process(one.running, "process") if one.running else "no run"))
     if one.problem:
         lines.append(("problem", one.problem))
     for name, text in lines:
         print(f"{name:<12} {text}")
 
 
-def _reset(args: Namespace) -> None:
+def _reset(args: Namespace, root: CheckpointFolder) -> None:
     if not args.yes:
         _ask(f"Move the checkpoint {args.name} aside, so that its pipeline starts from scratch?", args)
-    aside = positions.reset(args.checkpoints, args.name)
+    aside = positions.reset(root, args.name)
     print(f"{args.name} is now {aside}; nothing was deleted")
     print(
         "The next start reads from the source's start= setting, with a new query id. Sinks know by this id what they "
@@ -140,8 +163,8 @@ def _ask(question: str, args: Namespace) -> None:
         raise PenstockError("nothing was changed", where=f"checkpoint {args.name}")
 
 
-def _set(args: Namespace) -> None:
-    move = positions.move(args.checkpoints, args.name, args.to, keep_state=args.keep_state, dry=args.dry_run)
+def _set(args: Namespace, root: CheckpointFolder) -> None:
+    move = positions.move(root, args.name, args.to, keep_state=args.keep_state, dry=args.dry_run)
     verb = "would continue" if args.dry_run else "continues"
     for place, (before, after) in enumerate(zip(move.before, move.after, strict=True)):
         source = f" (source {place + 1})" if len(move.after) > 1 else ""
@@ -152,8 +175,8 @@ def _set(args: Namespace) -> None:
         print("Rows that are read again are written again: for the sinks they are in new batches.")
 
 
-def _adopt(args: Namespace) -> None:
-    if positions.adopt(args.checkpoints, args.name):
+def _adopt(args: Namespace, root: CheckpointFolder) -> None:
+    if positions.adopt(root, args.name):
         print(
             f"{args.name} forgot its sources and sinks: the next query that starts with it continues from its position."
         )

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import time
 
+from penstock import warm
 from penstock.errors import PenstockError
-from penstock.warm import PARTS
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (default: all of them)")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(warm.PARTS)} (default: all of them)")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    if unknown := [part for part in args.parts if part not in PARTS]:
-        raise PenstockError(f"there is nothing to compile for {', '.join(unknown)}", next=f"use {', '.join(PARTS)}")
-    for part in args.parts or PARTS:
-        began = time.monotonic()
-        print(f"compiling {part} ...", flush=True)
-        PARTS[part]()
-        print(f"compiled {part} in {time.monotonic() - began:.1f} s", flush=True)
+    if unknown := [part for part in args.parts if part not in warm.PARTS]:
+        raise PenstockError(
+            f"there is nothing to compile for {', '.join(unknown)}", next=f"use {', '.join(warm.PARTS)}"
+        )
+    for line in warm.compiled(args.parts or warm.PARTS, whole=bool(args.parts)):
+        print(line, flush=True)
     return 0

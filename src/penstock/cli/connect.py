@@ -16,6 +16,7 @@ from penstock.cli.arguments import (
     add_lineage,
     add_metrics,
     add_spark,
+    folder_here,
     positive,
     servers,
     spark_conf,
@@ -56,12 +57,14 @@ def add(parser: ArgumentParser) -> None:
     add_allow_host(parser)
     parser.add_argument(
         "--data",
-        type=Path,
+        type=folder_here,
         default=Path(".penstock/connect"),
         metavar="DIR",
         help="folder of the connectors' positions (default: %(default)s)",
     )
-    parser.add_argument("--cores", type=positive, metavar="N", help=f"cores for Spark (default: {CORES})")
+    parser.add_argument(
+        "--cores", type=positive, metavar="N", help=f"cores for Spark (default: {CORES}; see penstock run)"
+    )
     add_spark(parser)
     parser.add_argument("--verbose", action="store_true", help="log Spark's warnings and each request")
     add_metrics(parser)

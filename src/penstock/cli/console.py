@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import secrets
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.cli.arguments import add_command_config, port_or_any, servers
+from penstock.cli.arguments import add_command_config, folder_here, port_or_any, servers
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def add(parser: ArgumentParser) -> None:
         help="the metrics server of a run elsewhere; may be repeated. Runs of this user on this machine are found",
     )
     parser.add_argument(
-        "--checkpoints", type=Path, metavar="DIR", help="show the pipelines of this folder that do not run, too"
+        "--checkpoints", type=folder_here, metavar="DIR", help="show the pipelines of this folder that do not run, too"
     )
     parser.add_argument("--servers", type=servers, metavar="HOST:PORT,...", help="Kafka; by default that of the runs")
     add_command_config(parser)

@@ -10,6 +10,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+from penstock.cli.arguments import positive
 from penstock.errors import PenstockError
 from penstock.extras import install
 from penstock.paths import usable
@@ -80,6 +81,14 @@ def add(parser: argparse.ArgumentParser) -> None:
         f"after the other. cdc: {', '.join(CDC.parts)} (kill -9, alter a table, publish new streams); adtech: "
         f"{', '.join(ADTECH.parts)}",
     )
+    parser.add_argument(
+        "--cluster",
+        type=positive,
+        default=0,
+        metavar="N",
+        help="run the pipeline on a Spark cluster of N workers, each with an executor of its own (cdc only); "
+        "--break worker then kills a worker with all that runs on it",
+    )
     parser.add_argument("--keep", action="store_true", help="leave the services and the pipeline running")
     parser.add_argument(
         "--root", type=Path, metavar="DIR", help="folder (default: .penstock/demo, for adtech .penstock/adtech)"
@@ -98,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
 
     root, rate, console = (args.root or application.root).absolute(), args.rate, Console()
     chosen = import_module(f"{application.package}.run")
-    options = Options(root, args.seconds, rate, tuple(args.broken), args.keep)
+    options = Options(root, args.seconds, rate, tuple(args.broken), args.keep, args.cluster)
     with view(console) as shown:
         verdict = staged(lambda stack: chosen.Demo(options, shown, stack).run(), keep=args.keep)
     import_module(f"{application.package}.verdict").print_verdict(console, verdict)
@@ -122,6 +131,10 @@ def _check(args: argparse.Namespace, application: Application) -> None:
     if args.application == "adtech" and args.rate == "max":
         raise PenstockError(
             "--rate max does not work here", where="penstock demo adtech", next="give a number of events per second"
+        )
+    if args.application == "adtech" and args.cluster:
+        raise PenstockError(
+            "--cluster does not work here", where="penstock demo adtech", next="leave it out, or run: penstock demo"
         )
     if args.json:
         _require_writable(args.json)

@@ -130,6 +130,11 @@ COMMANDS = {
     "compile": Command(
         "compile.add", "compile ahead of the first use, for example for an image", ("compile", "compile segments json")
     ),
+    "package": Command(
+        "package.add",
+        "pack this Python environment for executors on other machines",
+        ("package environment.tar.gz",),
+    ),
     "completion": Command(
         "completion.add",
         "print what a shell needs to complete commands",

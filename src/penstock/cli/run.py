@@ -8,15 +8,20 @@ import sys
 import threading
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
+from penstock.checkpoint.checkpoint_folder import Location
+from penstock.checkpoint.hadoop_folder import Hadoop
+from penstock.checkpoint.lease import Lease, LeaseLost
 from penstock.cli.arguments import (
     add_checkpoints,
     add_lineage,
     add_metrics,
     add_spark,
     add_target,
+    checkpoints,
     positive,
     spark_conf,
 )
@@ -29,9 +34,18 @@ from penstock.run.checkpoint import lock
 from penstock.run.life_signs import LifeSigns, Observers
 from penstock.run.pipeline import Pipeline
 from penstock.run.supervise import PipelineRun, Stop
-from penstock.session import end, explain, is_of_lost_jvm, jvm_process, memory, session_of_program, start_workers
+from penstock.session import (
+    end,
+    explain,
+    is_of_lost_jvm,
+    jvm_process,
+    memory,
+    session_of_program,
+    start_workers,
+    until_end,
+)
 from penstock.signals import listen
-from penstock.spark_settings import CORES
+from penstock.spark_settings import CORES, is_local, is_on_cluster
 from penstock.warm import is_first_use
 from penstock.watch import lineage
 from penstock.watch.meters import Meters
@@ -51,14 +65,14 @@ SLOTS = 16
 
 def add(parser: ArgumentParser) -> None:
     add_target(parser)
-    add_checkpoints(parser)
+    add_checkpoints(parser, anywhere=True)
     parser.add_argument("--once", action="store_true", help="handle the data that is present now, then exit")
     parser.add_argument(
         "--cores",
         type=positive,
         metavar="N",
         help=f"cores for Spark (default: {CORES}; in real-time mode {SLOTS}, one for each partition of its topics; "
-        "on a cluster as many as it gives)",
+        "on a standalone cluster the most of all executors, by default all that it has)",
     )
     add_spark(parser)
     parser.add_argument("--verbose", action="store_true", help="write a line for each batch, and Spark's warnings")
@@ -99,30 +113,28 @@ def _run_in_early_session(args: Namespace, lines: Terminal) -> None:
     """Start Spark before the file is loaded: columns and functions at its top ask Spark for their types."""
     log.info("%s uses Spark while it is loaded: starting Spark first", args.target, extra={"event": "starts"})
     spark = session_of_program(args.target, args.cores, args.verbose, **spark_conf(args))
-    try:
+    with until_end(spark):
         pipeline = load(args.target)
-        if pipeline.every == REAL_TIME and not args.cores:
+        if pipeline.every == REAL_TIME and not args.cores and is_local(str(spark.sparkContext.master)):
             raise PenstockError(
                 f"real-time mode needs a core for each partition of its topics, and Spark has started with {CORES}",
                 where=f"{args.target} uses Spark while it is loaded, before its mode is known",
                 next=f"add --cores {SLOTS}, or move its columns and udf decorators into the pipeline's function",
             )
         _supervise(pipeline, args, lines)
-    finally:
-        end(spark)
 
 
 def _supervise(pipeline: Pipeline, args: Namespace, lines: Terminal) -> None:
     stop = Stop(threading.Event(), threading.Event())
     listen(stop.gently, stop.now)
-    checkpoint = args.checkpoints.resolve() / pipeline.name
+    checkpoint = checkpoints(args) / pipeline.name
     updated = lines if args.log == TEXT and sys.stderr.isatty() else None
     signs = LifeSigns(pipeline.name, verbose=args.verbose, terminal=updated)
     meters = Meters()
     meter = meters.pipeline(pipeline.name, pipeline.every, pipeline.target.total_seconds())
     prober = Prober(meters)
     with (
-        lock(checkpoint) as note_jvm,
+        lock(checkpoint) if isinstance(checkpoint, Path) else nullcontext() as note_jvm,
         _told(args, pipeline, checkpoint, meters),
         lineage.sent(args.lineage) as tracker,
         prober.started(),
@@ -132,10 +144,10 @@ def _supervise(pipeline: Pipeline, args: Namespace, lines: Terminal) -> None:
         if is_first_use():
             text = "%s: compiles loops at their first use, once on a machine; `penstock compile` does it in advance"
             log.info(text, pipeline.name, extra={"event": "compiles"})
-        in_real_time = pipeline.every == REAL_TIME
-        cores = args.cores or (SLOTS if in_real_time and not args.master else None)
+        conf, in_real_time = spark_conf(args), pipeline.every == REAL_TIME
+        cores = args.cores or (SLOTS if in_real_time and not is_on_cluster(conf) else None)
         try:
-            spark = session_of_program(pipeline.name, cores, args.verbose, **spark_conf(args))
+            spark = session_of_program(pipeline.name, cores, args.verbose, **conf)
         except KeyboardInterrupt:
             # Spark sets a handler of Ctrl-C of its own while it starts.
             signs.ended()
@@ -145,13 +157,22 @@ def _supervise(pipeline: Pipeline, args: Namespace, lines: Terminal) -> None:
         # Spark's own handler of Ctrl-C would cancel jobs and raise anywhere in the code.
         listen(stop.gently, stop.now)
         jvm = jvm_process(spark)
-        if jvm:
+        if jvm and note_jvm:
             note_jvm(jvm.pid)
         prober.measures(lambda: memory(spark))
         try:
             require_executors(spark, checkpoint)
             observer = Observers(signs, meter, tracker)
-            PipelineRun(pipeline, spark, checkpoint, stop, observer, args.once).supervise()
+            work = PipelineRun(pipeline, spark, checkpoint, stop, observer, args.once)
+            if isinstance(checkpoint, Path):
+                work.supervise()
+            else:
+                supervise_with_lease(work, Lease(Hadoop(spark, f"{checkpoint}.lease"), str(checkpoint)))
+        except LeaseLost:
+            # Another process may run the pipeline: no batch in flight may go on.
+            if jvm:
+                jvm.kill()
+            raise
         except Exception as error:
             # A signal to all processes of the command also ends the JVM.
             if not (stop.gently.is_set() and is_of_lost_jvm(error)):
@@ -163,8 +184,15 @@ def _supervise(pipeline: Pipeline, args: Namespace, lines: Terminal) -> None:
         signs.ended()
 
 
+def supervise_with_lease(run: PipelineRun, lease: Lease) -> None:
+    """Run while the process holds the lease; raises LeaseLost, with the queries as they are, if it does no longer."""
+    if lease.take(run.stop.gently.wait):
+        with lease.kept():
+            replace(run, require_lease=lease.require).supervise()
+
+
 @contextmanager
-def _told(args: Namespace, pipeline: Pipeline, checkpoint: Path, meters: Meters) -> Iterator[None]:
+def _told(args: Namespace, pipeline: Pipeline, checkpoint: Location, meters: Meters) -> Iterator[None]:
     """Serve the metrics of the pipeline, and let other commands find them, while the code inside runs."""
     if args.metrics is None:
         yield

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from penstock.cli import services
-from penstock.cli.arguments import add_command_config, servers
+from penstock.cli.arguments import add_command_config, folder_here, servers
 from penstock.cli.output import aligned, in_largest_units, printable
 from penstock.errors import PenstockError
 from penstock.local.services import status
@@ -39,7 +39,7 @@ def add(parser: ArgumentParser) -> None:
     services.add_root(parser)
     parser.add_argument(
         "--checkpoints",
-        type=Path,
+        type=folder_here,
         metavar="DIR",
         help="also show the pipelines with checkpoints here that do not run, and how far behind they are",
     )

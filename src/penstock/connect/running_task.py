@@ -17,6 +17,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from penstock.checkpoint.checkpoint_folder import Location
 from penstock.connect.task import Task
 from penstock.errors import PenstockError
 from penstock.query import Query
@@ -132,7 +133,7 @@ class RunningTask(Observers):
 
     # What happens to its queries.
 
-    def begins(self, name: str, query: Query, checkpoint: Path) -> None:
+    def begins(self, name: str, query: Query, checkpoint: Location) -> None:
         self._begun.add(name)
         super().begins(name, query, checkpoint)
 

@@ -24,7 +24,7 @@ from penstock.cdc.cdc_options import CdcSettings, option_text, settings
 from penstock.cdc.cdc_source import CdcStreamReader
 from penstock.cdc.cdc_tables import frame_schema
 from penstock.cdc.generations import FIRST_TOKEN, LAST_TOKEN, MICROSECOND, now_micros
-from penstock.cdc.log_pages import fetch_pages
+from penstock.cdc.log_pages import pages_of_table
 from penstock.cdc.planner import describe as describe_logged, retrying
 from penstock.config import Duration, duration
 from penstock.database import Page
@@ -100,7 +100,7 @@ class CqlFeed:
         token = token_of_key(self.rows.table)
         names = ", ".join(map(quoted, (*self.rows.key, *self.rows.columns)))
         text = f"SELECT {names} FROM {base_name(self.rows.table)} WHERE {token} > ? AND {token} <= ?"
-        ranges = (fetch_pages(self.settings, text, part) for part in _ranges())
+        ranges = (pages_of_table(self.settings, text, part) for part in _ranges())
         waiting = deque(islice(ranges, READERS))
         while waiting:
             pages = waiting.popleft()

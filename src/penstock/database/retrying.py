@@ -62,7 +62,8 @@ def retrying(call: Callable[[], T], *, what: str, where: str, patience: timedelt
 
     Raises DatabaseUnavailable when `patience` is over, and PenstockError if the user lacks a permission.
     """
-    wait, delay = Wait(f"the database ({what}, {where})", patience.total_seconds()), 0.05
+    most, delay = patience.total_seconds(), 0.05
+    wait = Wait(f"the database ({what}, {where})", most)
     while True:
         try:
             found = call()
@@ -71,9 +72,9 @@ def retrying(call: Callable[[], T], *, what: str, where: str, patience: timedelt
         except Unauthorized as error:
             raise _forbidden(error, where) from error
         except TRANSIENT as error:
-            if time.monotonic() + delay > wait.since + wait.patience:
+            if time.monotonic() + delay > wait.since + most:
                 raise DatabaseUnavailable(
-                    f"{what} failed for {span(patience.total_seconds())}: {_reason(error)}",
+                    f"{what} failed for {span(most)}: {_reason(error)}",
                     where=where,
                     next=f"{CHECK}; a restarted query continues where it stopped",
                 ) from error

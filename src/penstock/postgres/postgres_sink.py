@@ -30,7 +30,7 @@ from penstock.postgres.postgres_columns import (
     rows_of,
 )
 from penstock.postgres.postgres_session import Session, connected, literal
-from penstock.query import Batch, KeyedFrame, in_batches
+from penstock.query import Batch, KeyedFrame, compute, in_batches
 from penstock.upsert import require_key, require_no_late_results
 
 CONNECTIONS = 8
@@ -74,6 +74,7 @@ class PostgresSink:
         ):
             batches.prepare(session)
             if batches.is_applied(session, batch, self.table):
+                compute(frame)
                 return
             plan = self._layout(frame, session)
             work = PostgresBatch(self.table, self._name(session), plan, self.key, self.version, batch)

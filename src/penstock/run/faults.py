@@ -30,7 +30,16 @@ _SQLSTATE = re.compile(r"(?<!\s)\s*+SQLSTATE: \w+")
 MODULES = frozenset(
     f"penstock.{name}"
     for name in (
-        *("checkpoint.log", "codec.registry", "config", "database.access", "database.columns", "database.retrying"),
+        *(
+            "checkpoint.hadoop_folder",
+            "checkpoint.lease",
+            "checkpoint.log",
+            "codec.registry",
+            "config",
+            "database.access",
+            "database.columns",
+            "database.retrying",
+        ),
         *(
             "database.table_catalog",
             "errors",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
-from penstock.checkpoint.checkpoint_folder import store_of
+from penstock.checkpoint.checkpoint_folder import Location
+from penstock.checkpoint.hadoop_folder import store_of
 from penstock.checkpoint.identity import CDC, Source, source_of, streams, target_of
 from penstock.log_lines import Terminal
 from penstock.query import Query
@@ -28,7 +28,7 @@ MOST = 60
 class Observer:
     """Gets what happens in a run; this one ignores all of it. `name` is the full name of a query."""
 
-    def begins(self, name: str, query: Query, checkpoint: Path) -> None:
+    def begins(self, name: str, query: Query, checkpoint: Location) -> None:
         """A query is about to start."""
 
     def started(self, name: str) -> None:
@@ -81,7 +81,7 @@ class Observers(Observer):
         self._all = all
         self._logged: set[tuple[type, type]] = set()
 
-    def begins(self, name: str, query: Query, checkpoint: Path) -> None:
+    def begins(self, name: str, query: Query, checkpoint: Location) -> None:
         self._each(lambda one: one.begins(name, query, checkpoint))
 
     def started(self, name: str) -> None:
@@ -152,10 +152,10 @@ class LifeSigns(Observer):
         self._idle: set[str] = set()
         self._cut = False
 
-    def starts(self, checkpoint: Path) -> None:
+    def starts(self, checkpoint: Location) -> None:
         self._info("starts", f"starting Spark; the checkpoint is {checkpoint}", checkpoint=str(checkpoint))
 
-    def begins(self, name: str, query: Query, checkpoint: Path) -> None:
+    def begins(self, name: str, query: Query, checkpoint: Location) -> None:
         reads, writes = reads_of(query, checkpoint), writes_of(query)
         # A query that starts again after a fault goes on with the same.
         if self._plans.get(name) == (*reads, *writes):
@@ -225,7 +225,7 @@ class LifeSigns(Observer):
         log.info("%s: %s", query or self._pipeline, line, extra=about)
 
 
-def reads_of(query: Query, checkpoint: Path) -> tuple[str, ...]:
+def reads_of(query: Query, checkpoint: Location) -> tuple[str, ...]:
     """What a query reads, and from where on."""
     found = list(streams(query.frame))
     positions = [one.position for one in resumed(store_of(checkpoint, query.frame.sparkSession))]

@@ -7,20 +7,21 @@ query starts again: it has the addresses and passwords, and knows how far back i
 from __future__ import annotations
 
 import json
+import time as clock
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from penstock.checkpoint.checkpoint_folder import CheckpointFolder, Local
 from penstock.checkpoint.identity import CDC, FILE, OUR_KAFKA, CheckpointIdentity, Source, kept
+from penstock.checkpoint.lease import Lease
 from penstock.checkpoint.log import METADATA, NONE, OFFSETS, Log
 from penstock.config import duration
 from penstock.errors import PenstockError
 from penstock.kafka.source_format import EARLIEST, TopicOffsets, topics
-from penstock.paths import usable
 from penstock.run.checkpoint import holder, lock, lock_file
 
 ASIDE = ".reset"
@@ -47,10 +48,13 @@ class SourcePosition:
 
 @dataclass(frozen=True)
 class Shown:
-    """A checkpoint; `batch` is its last finished batch, `running` the pid of the process that holds it."""
+    """A checkpoint; `batch` is its last finished batch, `running` the pid of the process that holds it.
+
+    On another file system that is a text with the machine's name, and the process may have been killed.
+    """
 
     name: str
-    folder: Path
+    folder: str
     query: str | None
     made: datetime
     batch: int | None
@@ -59,13 +63,13 @@ class Shown:
     readings: tuple[SourcePosition, ...]
     sinks: tuple[str, ...] | None
     stateful: bool
-    running: int | None
+    running: int | str | None
     problem: str | None
 
     def told(self) -> dict[str, Any]:
         return {
             "name": self.name,
-            "folder": str(self.folder),
+            "folder": self.folder,
             "query": self.query,
             "made": iso(self.made),
             "batch": self.batch,
@@ -92,19 +96,18 @@ class Move:
     after: tuple[str, ...]
 
 
-def checkpoints(root: Path) -> list[str]:
+def checkpoints(root: CheckpointFolder) -> list[str]:
     """The names of all checkpoints below a folder: PIPELINE, or PIPELINE/QUERY."""
-    if not root.is_dir():
-        raise PenstockError(f"there is no folder {root}", next="give the DIR of `penstock run --checkpoints DIR`")
-    with usable(root, next="give a readable folder"):
-        folders = [path for path in sorted(root.iterdir()) if path.is_dir() and not path.name.startswith(".")]
-        inner = [path for folder in folders for path in sorted(folder.iterdir()) if path.is_dir()]
-    return [str(path.relative_to(root)) for path in sorted([*folders, *inner]) if _is_checkpoint(path)]
+    folders = root.folders()
+    if folders is None:
+        what = f"there is no folder {root.where}"
+        raise PenstockError(what, next="give the DIR of `penstock run --checkpoints DIR`")
+    names = [[folder, *(f"{folder}/{inner}" for inner in root.folders(folder) or ())] for folder in folders]
+    return [name for some in names for name in some if _is_checkpoint(root.below(name))]
 
 
-def show(root: Path, name: str) -> Shown:
-    folder = _folder(root, name)
-    store, problem, batch = Local(folder), None, None
+def show(root: CheckpointFolder, name: str) -> Shown:
+    store, problem, batch = _folder(root, name), None, None
     log, identity, query = Log(store), None, None
     try:
         identity = kept(store)
@@ -114,20 +117,19 @@ def show(root: Path, name: str) -> Shown:
         offsets = batch.offsets if batch else ()
     except PenstockError as error:
         problem, offsets = str(error), _offsets(log, log.planned)
-    running = next(filter(None, (holder(path) for path in _locks(root, name))), None)
     unfinished = log.planned[-1] if log.planned and log.planned[-1] not in log.committed else None
     return Shown(
         name,
-        folder,
+        store.where,
         query,
-        _made(folder),
+        _made(store),
         log.committed[-1] if log.committed else None,
         datetime.fromtimestamp(batch.at, UTC) if batch else None,
         unfinished,
         tuple(_readings(offsets, identity)),
         tuple(map(str, identity.sinks)) if identity else None,
-        _stateful(folder),
-        running,
+        _stateful(store),
+        _holder(root, name),
         problem,
     )
 
@@ -139,35 +141,35 @@ def resumed(store: CheckpointFolder) -> tuple[SourcePosition, ...]:
     return tuple(_readings(_offsets(log, log.committed), kept(store)))
 
 
-def reset(root: Path, name: str) -> Path:
+def reset(root: CheckpointFolder, name: str) -> str:
     """Move a checkpoint, or all checkpoints of a pipeline, aside; returns the new path.
 
     Raises PenstockError if there is no such checkpoint or a run holds it.
     """
-    folder = _folder(root, name, whole=True)
+    _folder(root, name, whole=True)
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
-    aside = root / ASIDE / f"{name}-{stamp}"
-    with _held(root, name), usable(folder, "the checkpoint cannot be moved"):
-        aside.parent.mkdir(parents=True, exist_ok=True)
-        folder.rename(aside)
-    return aside
+    aside = f"{ASIDE}/{name}-{stamp}"
+    with _held(root, name):
+        root.move(name, aside)
+    return root.below(aside).where
 
 
-def adopt(root: Path, name: str) -> bool:
+def adopt(root: CheckpointFolder, name: str) -> bool:
     """Remove the record of a checkpoint's sources and sinks: the next query that starts with it records its own.
 
     Returns False if there is no record.
     """
     folder = _folder(root, name)
-    file = folder / FILE
-    with _held(root, name), usable(folder, "the checkpoint cannot be written"):
-        if not file.exists():
+    with _held(root, name):
+        if folder.changed(FILE) is None:
             return False
-        file.rename(folder / f".{FILE}.before")
+        before = f".{FILE}.before"
+        folder.remove(before)
+        folder.move(FILE, before)
     return True
 
 
-def move(root: Path, name: str, to: str, *, keep_state: bool = False, dry: bool = False) -> Move:
+def move(root: CheckpointFolder, name: str, to: str, *, keep_state: bool = False, dry: bool = False) -> Move:
     """Let the query continue from a time, "earliest" or "latest" at its next start.
 
     Raises PenstockError if one of its sources cannot be set to a time, or a run holds the checkpoint.
@@ -175,8 +177,7 @@ def move(root: Path, name: str, to: str, *, keep_state: bool = False, dry: bool 
     folder = _folder(root, name)
     time = moment(to)
     with _held(root, name):
-        store = Local(folder)
-        log, identity = Log(store), kept(store)
+        log, identity = Log(folder), kept(folder)
         if not log.begun:
             raise _cannot(folder, "it has no batch yet", "give the source start=, and start the pipeline")
         stateful = _stateful(folder)
@@ -228,21 +229,21 @@ def iso(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _is_checkpoint(folder: Path) -> bool:
-    return (folder / OFFSETS).is_dir() or (folder / METADATA).is_file() or (folder / FILE).is_file()
+def _is_checkpoint(folder: CheckpointFolder) -> bool:
+    return any(folder.changed(name) is not None for name in (OFFSETS, METADATA, FILE))
 
 
-def _folder(root: Path, name: str, *, whole: bool = False) -> Path:
+def _folder(root: CheckpointFolder, name: str, *, whole: bool = False) -> CheckpointFolder:
     """The folder of a checkpoint; with `whole` also the folder of a pipeline with several checkpoints."""
     known = checkpoints(root)
     pipelines = [one.split("/")[0] for one in known] if whole else []
     if name in known or name in pipelines:
-        return root / name
+        return root.below(name)
     queries = [one for one in known if one.startswith(f"{name}/")]
     if queries:
-        raise PenstockError(f"{name} has several queries", where=str(root), next=f"choose one: {', '.join(queries)}")
+        raise PenstockError(f"{name} has several queries", where=root.where, next=f"choose one: {', '.join(queries)}")
     names = f"choose from: {', '.join(known)}" if known else "give --checkpoints DIR: this folder has no checkpoint"
-    raise PenstockError(f"there is no checkpoint {name!r}", where=str(root), next=names)
+    raise PenstockError(f"there is no checkpoint {name!r}", where=root.where, next=names)
 
 
 def _locks(root: Path, name: str) -> list[Path]:
@@ -253,22 +254,47 @@ def _locks(root: Path, name: str) -> list[Path]:
 
 
 @contextmanager
-def _held(root: Path, name: str) -> Iterator[None]:
-    """Hold the checkpoint's locks, so that no run can start; raises PenstockError if a run holds them."""
+def _held(root: CheckpointFolder, name: str) -> Iterator[None]:
+    """Hold the checkpoint, so that no run can start; raises PenstockError if a run holds it."""
+    if isinstance(root, Local):
+        with ExitStack() as stack:
+            for path in _locks(root.path, name):
+                stack.enter_context(lock(path))
+            yield
+        return
     with ExitStack() as stack:
-        for path in _locks(root, name):
-            stack.enter_context(lock(path))
+        for lease in _leases(root, name):
+            lease.take(_wait)
+            stack.callback(lease.release)
         yield
 
 
-def _made(folder: Path) -> datetime:
-    files = [path for path in (folder / METADATA, folder / FILE, folder) if path.exists()]
-    return datetime.fromtimestamp(files[0].stat().st_mtime, UTC)
+def _holder(root: CheckpointFolder, name: str) -> int | str | None:
+    if isinstance(root, Local):
+        return next(filter(None, (holder(path) for path in _locks(root.path, name))), None)
+    return next(filter(None, (lease.holder() for lease in _leases(root, name))), None)
 
 
-def _stateful(folder: Path) -> bool:
-    state = folder / STATE
-    return state.is_dir() and any(state.iterdir())
+def _leases(root: CheckpointFolder, name: str) -> list[Lease]:
+    """Those that a run may hold, as in `_locks`."""
+    pipeline = name.split("/")[0]
+    found = [Lease(root.below(f"{pipeline}.lease"), root.below(pipeline).where)]
+    above = root.below(f"../{PurePath(root.where).name}.lease")
+    return found if above.folders() is None else [*found, Lease(above, root.where)]
+
+
+def _wait(seconds: float) -> bool:
+    clock.sleep(seconds)
+    return False
+
+
+def _made(folder: CheckpointFolder) -> datetime:
+    times = (folder.changed(name) for name in (METADATA, FILE, ""))
+    return datetime.fromtimestamp(next(one for one in times if one is not None), UTC)
+
+
+def _stateful(folder: CheckpointFolder) -> bool:
+    return bool(folder.folders(STATE))
 
 
 def _offsets(log: Log, batches: Sequence[int]) -> tuple[str, ...]:
@@ -281,7 +307,9 @@ def _offsets(log: Log, batches: Sequence[int]) -> tuple[str, ...]:
     return ()
 
 
-def _sources(folder: Path, identity: CheckpointIdentity | None, offsets: tuple[str, ...]) -> tuple[Source, ...]:
+def _sources(
+    folder: CheckpointFolder, identity: CheckpointIdentity | None, offsets: tuple[str, ...]
+) -> tuple[Source, ...]:
     """The sources that the checkpoint names; guessed from their offsets if an older version made it."""
     if identity is not None and len(identity.sources) == len(offsets):
         return identity.sources
@@ -300,7 +328,7 @@ def _guessed(offset: str) -> Source:
     return Source("of an older build")
 
 
-def _set(folder: Path, source: Source, offset: str, time: datetime | None) -> str:
+def _set(folder: CheckpointFolder, source: Source, offset: str, time: datetime | None) -> str:
     """The offset with which a source begins at this time."""
     if source.format == CDC:
         from penstock.cdc.cdc_resume import EARLIEST as BEGIN, SEEK
@@ -327,8 +355,8 @@ def _set(folder: Path, source: Source, offset: str, time: datetime | None) -> st
     )
 
 
-def _cannot(folder: Path, why: str, next: str) -> PenstockError:
-    return PenstockError(f"the position cannot be set: {why}", where=f"checkpoint {folder}", next=next)
+def _cannot(folder: CheckpointFolder, why: str, next: str) -> PenstockError:
+    return PenstockError(f"the position cannot be set: {why}", where=f"checkpoint {folder.where}", next=next)
 
 
 def _readings(offsets: tuple[str, ...], identity: CheckpointIdentity | None) -> Iterator[SourcePosition]:

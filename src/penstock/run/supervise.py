@@ -11,11 +11,10 @@ import json
 import math
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Protocol
 
 from py4j.protocol import Py4JJavaError
@@ -24,6 +23,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock import delays, real_time
+from penstock.checkpoint.checkpoint_folder import Location
 from penstock.errors import PenstockError
 from penstock.query import ONCE, Query, passing_failure
 from penstock.real_time import REAL_TIME
@@ -78,16 +78,18 @@ class Stop:
 class PipelineRun:
     """A pipeline in a Spark session; `observer` gets what happens.
 
-    It gives up after `tries` starts without a finished batch.
+    It gives up after `tries` starts without a finished batch. `require_lease` raises an error if another process may
+    run the pipeline: the queries are left as they are then, and their session must end at once.
     """
 
     pipeline: Buildable
     spark: SparkSession
-    checkpoint: Path
+    checkpoint: Location
     stop: Stop
     observer: Observer
     once: bool = False
     tries: float = TRIES
+    require_lease: Callable[[], None] = lambda: None
 
     def supervise(self) -> None:
         """Run until stopped or, with `once`, until all data that is present now is written.
@@ -125,6 +127,7 @@ class PipelineRun:
             return self._start_again(faults.of_error(error), 1)
 
     def _start(self) -> list[Watched]:
+        self.require_lease()
         trigger = ONCE if self.once else self.pipeline.every
         started: list[StreamingQuery] = []
         try:
@@ -228,6 +231,7 @@ class PipelineRun:
     def _watch(self, queries: list[Watched]) -> Fault | None:
         """Wait for a failure, the end of all queries, or a stop request; returns the failure or None."""
         while not self.stop.gently.is_set():
+            self.require_lease()
             ended = [one for one in queries if not one.query.isActive]
             for one in queries:
                 self._tell(one)

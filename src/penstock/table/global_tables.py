@@ -28,7 +28,7 @@ from penstock.kafka.security import require_servers
 from penstock.keyed_state.arrow_keys import arrow_schema
 from penstock.table.json_rows import decoded, unreadable
 from penstock.table.latest_rows import InMemory, OnDisk
-from penstock.waits import span
+from penstock.waits import Wait
 from penstock.wire import Reader
 
 log = logging.getLogger(__name__)
@@ -197,7 +197,7 @@ class Replica:
         self._feed = feed
         self._rows: InMemory | OnDisk = InMemory(feed.schema, feed.decode)
         self._lock, self._loaded = threading.Lock(), threading.Event()
-        self._away = Away(feed.name)
+        self._away: Wait | None = None
         self.failed: BaseException | None = None
         threading.Thread(target=self._follow, name=f"replica of {feed.name}", daemon=True).start()
 
@@ -211,7 +211,7 @@ class Replica:
             return self._rows.get(keys)
 
     def _follow(self) -> None:
-        rows = self._rows
+        rows, pause = self._rows, PAUSE
         try:
             while True:
                 try:
@@ -223,7 +223,11 @@ class Replica:
                 except Exception as error:
                     if not self._loaded.is_set() or not getattr(error, "retriable", False):
                         raise
-                    self._away.failed(error)
+                    if self._away is None:
+                        self._away, pause = Wait(self._feed.name, patience=None), PAUSE
+                    self._away.failed(f"{error}; lookups use its rows as they were")
+                    time.sleep(pause)
+                    pause = min(pause * 2, LONGEST)
                 rows = self._empty(rows)
         except BaseException as error:
             self.failed = error
@@ -253,30 +257,11 @@ class Replica:
             with self._lock:
                 self._rows = rows
             self._loaded.set()
-            self._away.over()
+            if self._away:
+                self._away.over()
+                self._away = None
 
         self._feed.follow(put, loaded)
-
-
-class Away:
-    """Tells how long the source of a table is away, at growing pauses, in which it is not asked."""
-
-    def __init__(self, name: str) -> None:
-        self._name, self._since, self._pause = name, 0.0, PAUSE
-
-    def failed(self, error: Exception) -> None:
-        """Say that the source is away, and wait before it is asked again."""
-        self._since = self._since or time.monotonic()
-        how_long = span(time.monotonic() - self._since)
-        log.warning("%s has been away for %s: %s; lookups use its rows as they were", self._name, how_long, error)
-        time.sleep(self._pause)
-        self._pause = min(self._pause * 2, LONGEST)
-
-    def over(self) -> None:
-        """The table is as its source has it."""
-        if self._since:
-            log.info("%s: there again after %s", self._name, span(time.monotonic() - self._since))
-        self._since, self._pause = 0.0, PAUSE
 
 
 class _TooLarge(Exception):

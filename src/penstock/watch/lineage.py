@@ -31,6 +31,7 @@ import pyspark
 from pyspark.sql import types as st
 
 from penstock import __version__
+from penstock.checkpoint.checkpoint_folder import Location
 from penstock.codec.change_frame import is_change_frame
 from penstock.errors import PenstockError
 from penstock.plans import analyzed, each
@@ -172,7 +173,7 @@ class Lineage(Observer):
         self._sender = sender
         self._runs: dict[str, _Run] = {}
 
-    def begins(self, name: str, query: Query, checkpoint: Path) -> None:
+    def begins(self, name: str, query: Query, checkpoint: Location) -> None:
         self._end(name, "COMPLETE")
         try:
             inputs, outputs = inputs_of(query), outputs_of(query)

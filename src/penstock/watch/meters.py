@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.checkpoint.checkpoint_folder import Location
 from penstock.checkpoint.identity import OUR_KAFKA, SPARKS_KAFKA, source_of, streams
 from penstock.kafka.broker_check import SERVERS, security_of
 from penstock.plans import analyzed, each
@@ -63,7 +63,7 @@ class PipelineMeter(Observer):
         """What the pipeline waits for while it makes its queries, and since when."""
         self.stops = self.failed = False
 
-    def begins(self, name: str, query: Query, checkpoint: Path) -> None:
+    def begins(self, name: str, query: Query, checkpoint: Location) -> None:
         short = name.removeprefix(self.name).removeprefix(".")
         graph = graph_of(self.name, {short: query})
         sources = [SourceMeter(*place) for place in _places(source_nodes(query))]

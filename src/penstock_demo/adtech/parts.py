@@ -15,7 +15,7 @@ from penstock.local import ports
 from penstock.local.process import tail, uninterrupted
 from penstock_demo import child
 from penstock_demo.adtech import site
-from penstock_demo.parts import INGEST, Part
+from penstock_demo.parts import INGEST, PENSTOCK, Part
 from penstock_demo.stage import Running
 
 PATIENCE = 30.0
@@ -45,7 +45,7 @@ class Ingest(Part):
         (root / INGEST).write_text(
             TEXT.format(servers=servers, address=self.address, topic=site.EVENTS, patience=patience, workers=workers)
         )
-        command = ["ingest", str(root / INGEST)]
+        command = [*PENSTOCK, "ingest", str(root / INGEST)]
         super().__init__("ingest", command, {}, root / "ingest.log", stay=stay, patience=PATIENCE)
 
     @property

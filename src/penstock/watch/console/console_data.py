@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import __version__
+from penstock.checkpoint.checkpoint_folder import location
 from penstock.kafka.brokers import Brokers
 from penstock.watch.console import overview
 from penstock.watch.console.connect_clusters import ConnectClusters
@@ -113,8 +114,10 @@ class ConsoleData:
     def roots(self) -> list[Path]:
         """The folders of checkpoints: the given one, and those of all runs that were seen."""
         for run in self.runs.all():
-            if run.file is not None and run.file.checkpoint:
-                self._roots.setdefault(Path(run.file.checkpoint).parent.resolve())
+            folder = location(run.file.checkpoint) if run.file is not None and run.file.checkpoint else None
+            # Those on another file system are not read.
+            if isinstance(folder, Path):
+                self._roots.setdefault(folder.parent.resolve())
         return list(self._roots)
 
     async def ready(self) -> None:

@@ -10,6 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.checkpoint.checkpoint_folder import Local
 from penstock.errors import PenstockError
 from penstock.watch import graph
 from penstock.wire.errors import KafkaError
@@ -126,12 +127,12 @@ def _part(root: Path, name: str) -> Shown:
     from penstock.run import positions
 
     try:
-        return positions.show(root, name)
+        return positions.show(Local(root), name)
     except PenstockError:
         raise
     except Exception as error:
         # One checkpoint with damaged files must not hide the others.
-        folder, problem = root / name, f"its files are damaged: {type(error).__name__}: {error}"
+        folder, problem = str(root / name), f"its files are damaged: {type(error).__name__}: {error}"
         return positions.Shown(name, folder, None, positions.EPOCH, None, None, None, (), None, False, None, problem)
 
 
@@ -143,7 +144,7 @@ def _shown(roots: Iterable[Path]) -> list[tuple[str, Path, list[Shown]]]:
     for root in roots:
         if not root.is_dir():
             continue
-        names = positions.checkpoints(root)[:MOST]
+        names = positions.checkpoints(Local(root))[:MOST]
         for pipeline, some in groupby(names, key=lambda name: name.split("/")[0]):
             parts = [_part(root, name) for name in some]
             if all(one.running is None for one in parts):

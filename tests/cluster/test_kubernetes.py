@@ -1,0 +1,104 @@
+"""`penstock run` on Kubernetes: what its API is asked for, and the right results with the image's entry point."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import kubernetes_validate
+import pyarrow.dataset as ds
+import pytest
+from fake_kubernetes import Kubernetes, kubernetes
+from waiting import patience, until
+
+from penstock.local import ports
+
+pytestmark = [pytest.mark.kill, pytest.mark.slow]
+
+FILE = """
+import os
+
+import penstock as ps
+
+FOLDER = os.environ["FOLDER"]
+
+
+@ps.pipeline(every="1 second")
+def numbers(spark):
+    frame = spark.readStream.schema("id long").json(FOLDER + "/in")
+    return ps.write(frame.mapInArrow(lambda batches: batches, "id long"), ps.files.sink(FOLDER + "/out"))
+"""
+VERSION = "1.37"
+"""Of Kubernetes' API."""
+
+
+def add(folder: Path, *ids: int) -> None:
+    (folder / "in").mkdir(exist_ok=True)
+    (folder / "new").write_text("".join(f'{{"id": {one}}}\n' for one in ids))
+    (folder / "new").rename(folder / "in" / f"{ids[0]}.json")
+
+
+def written(folder: Path) -> list[int]:
+    if not any(folder.glob("out/batch=*")):
+        return []
+    rows = ds.dataset(folder / "out", exclude_invalid_files=True).to_table()
+    return sorted(rows["id"].to_pylist())
+
+
+@contextmanager
+def running(world: Kubernetes, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    (folder / "shop.py").write_text(FILE)
+    settings = {
+        "spark.kubernetes.container.image": "penstock:test",
+        "spark.driver.host": ports.HOST,
+        "spark.driver.bindAddress": ports.HOST,
+        # The API of the test has no watches.
+        "spark.kubernetes.executor.enableApiWatcher": "false",
+        "spark.kubernetes.executor.apiPollingInterval": "1s",
+    }
+    words = ["--master", world.url, "--executors", "1", "--executor-memory", "700m"]
+    words += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    own = {"FOLDER": str(folder), "PYSPARK_PYTHON": sys.executable, "KUBECONFIG": "/no/configuration"}
+    with (folder / "said").open("wb") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "penstock", "run", "shop.py:numbers", *words],
+            cwd=folder,
+            env=os.environ | own,
+            stderr=said,
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_driver_asks_for_executors_and_for_another_one_when_one_dies(tmp_path: Path) -> None:
+    add(tmp_path, 3, 7)
+    with kubernetes(tmp_path) as world, running(world, tmp_path) as driver:
+
+        def wait(*ids: int) -> None:
+            def there() -> bool:
+                assert driver.poll() is None, (tmp_path / "said").read_text()
+                return written(tmp_path) == [*ids]
+
+            until(there, "rows", patience(180))
+
+        wait(3, 7)
+        (first,) = world.pods.values()
+        world.kill(first)
+        add(tmp_path, 11)
+        wait(3, 7, 11)
+        assert len(world.pods) == 2
+        driver.send_signal(signal.SIGTERM)
+        assert driver.wait(patience(60)) == 0, (tmp_path / "said").read_text()
+        # The driver removes what it asked for.
+        assert not [path for path in world.objects if "/pods/" in path]
+    assert {one["kind"] for one in world.made} >= {"Pod", "ConfigMap"}
+    for one in world.made:
+        kubernetes_validate.validate(one, VERSION, strict=True)

@@ -1,0 +1,163 @@
+"""As much of Kubernetes' API as Spark asks for its pods, which run as processes of this machine.
+
+A pod that is created runs `deploy/docker/entrypoint` with the environment and the arguments of its container, as it
+would in the image.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import psutil
+
+from penstock.local import ports
+
+ENTRYPOINT = Path(__file__).parents[2] / "deploy/docker/entrypoint"
+
+
+class Kubernetes:
+    """The objects that Spark has made, and the processes of its pods."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._lock = folder, threading.Lock()
+        self.objects: dict[str, dict[str, Any]] = {}
+        self.made: list[dict[str, Any]] = []
+        self.pods: dict[str, subprocess.Popen[bytes]] = {}
+        self.url = ""
+
+    def create(self, path: str, given: dict[str, Any]) -> dict[str, Any]:
+        with self._lock:
+            about = given["metadata"] | {"uid": str(uuid.uuid4()), "resourceVersion": str(len(self.made) + 1)}
+            made = given | {"metadata": about | {"creationTimestamp": "2026-01-31T12:00:00Z"}}
+            self.made.append(made)
+            name = about["name"]
+            self.objects[f"{path}/{name}"] = made
+            if path.endswith("/pods"):
+                made["status"] = {"phase": "Running", "podIP": ports.HOST}
+                self.pods[name] = self._start(name, made["spec"]["containers"][0])
+            return made
+
+    def list(self, path: str, selector: str) -> list[dict[str, Any]]:
+        with self._lock:
+            for name, process in self.pods.items():
+                if process.poll() is not None and (pod := self.objects.get(f"{path}/{name}")):
+                    pod["status"]["phase"] = "Failed" if process.returncode else "Succeeded"
+            below = [each for key, each in self.objects.items() if key.startswith(f"{path}/")]
+        wanted = [part.split("=") for part in selector.split(",") if "=" in part and "!" not in part]
+        return [one for one in below if all(one["metadata"]["labels"].get(key) == value for key, value in wanted)]
+
+    def delete(self, path: str) -> None:
+        with self._lock:
+            self.objects.pop(path, None)
+            process = self.pods.get(path.rpartition("/")[2])
+        if process:
+            self.kill(process)
+
+    def stop(self) -> None:
+        for process in self.pods.values():
+            self.kill(process)
+
+    def _start(self, name: str, container: dict[str, Any]) -> subprocess.Popen[bytes]:
+        given = {one["name"]: one.get("value", ports.HOST) for one in container["env"]}
+        own = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "SPARK_LOCAL_IP": ports.HOST}
+        folder = self._folder / name
+        folder.mkdir()
+        with (folder / "log").open("wb") as log:
+            return subprocess.Popen(
+                [str(ENTRYPOINT), *container["args"]],
+                cwd=folder,
+                env=own | given,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def kill(self, process: subprocess.Popen[bytes]) -> None:
+        if process.poll() is None:
+            below = psutil.Process(process.pid).children(recursive=True)
+            process.kill()
+            for one in below:
+                if one.is_running():
+                    one.kill()
+        process.wait()
+
+
+@contextmanager
+def kubernetes(folder: Path) -> Iterator[Kubernetes]:
+    """An API server on this machine; `url` is for `--master`."""
+    world = Kubernetes(folder)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            place = urlsplit(self.path)
+            if "watch" in place.query:
+                self._answer(404, _status("Failure", 404))
+            elif found := world.objects.get(place.path):
+                self._answer(200, found)
+            elif place.path.rpartition("/")[2] in ("pods", "configmaps", "services", "persistentvolumeclaims"):
+                selector = parse_qs(place.query).get("labelSelector", [""])[0]
+                about = {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}}
+                self._answer(200, about | {"items": world.list(place.path, selector)})
+            else:
+                self._answer(404, _status("Failure", 404))
+
+        def do_POST(self) -> None:
+            self._answer(201, world.create(urlsplit(self.path).path, self._body()))
+
+        def do_PATCH(self) -> None:
+            self._answer(200, world.create(urlsplit(self.path).path.rpartition("/")[0], self._body()))
+
+        do_PUT = do_PATCH
+
+        def do_DELETE(self) -> None:
+            self._body()
+            place = urlsplit(self.path)
+            if place.path.endswith("/pods"):
+                for pod in world.list(place.path, parse_qs(place.query).get("labelSelector", [""])[0]):
+                    world.delete(f"{place.path}/{pod['metadata']['name']}")
+            else:
+                world.delete(place.path)
+            self._answer(200, _status("Success", 200))
+
+        def _body(self) -> Any:
+            return json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}")
+
+        def _answer(self, code: int, body: dict[str, Any]) -> None:
+            text = json.dumps(body).encode()
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer((ports.HOST, 0), Handler)
+    world.url = f"k8s://http://{ports.HOST}:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield world
+    finally:
+        world.stop()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _status(status: str, code: int) -> dict[str, Any]:
+    return {"kind": "Status", "apiVersion": "v1", "status": status, "code": code}
