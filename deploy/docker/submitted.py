@@ -1,4 +1,4 @@
-"""What `spark-submit` and Spark's operators start in the image: a command of penstock, with the application's arguments."""
+"""What Spark's operators start in the image: a command of penstock, with the arguments of the application."""
 
 import sys
 
