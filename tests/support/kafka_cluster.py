@@ -207,7 +207,7 @@ class KafkaCluster:
             data=place.data,
             brokers=len(self._places),
         )
-        return place.write("server.properties", text + self._extra)
+        return place.write("server.properties", text + self._extra.replace("{number}", str(number)))
 
 
 def _identity() -> str:
@@ -227,8 +227,8 @@ def kafka_cluster(
     """A running cluster; all of its processes are gone afterwards.
 
     `listeners` are names with their security protocols, besides PLAINTEXT, which the brokers use among themselves;
-    `properties` is added to each broker's configuration, `java_options` to its command line. `advertised` is the port
-    that clients of a listener get instead of its own, such as that of a proxy.
+    `properties` is added to each broker's configuration, with its number for "{number}", `java_options` to its command
+    line. `advertised` is the port that clients of a listener get instead of its own, such as that of a proxy.
     """
     cluster = KafkaCluster(folder, brokers, listeners or {}, properties, java_options, advertised)
     cluster.format()

@@ -8,10 +8,15 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from kafka_cluster import KafkaCluster, kafka_cluster
 
+RACKS = """\
+broker.rack=rack-{number}
+replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector
+"""
+
 
 @pytest.fixture(scope="session")
 def running_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    with kafka_cluster(tmp_path_factory.mktemp("cluster")) as made:
+    with kafka_cluster(tmp_path_factory.mktemp("cluster"), properties=RACKS) as made:
         yield made
 
 

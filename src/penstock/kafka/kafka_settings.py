@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,9 +21,12 @@ from penstock.wire.topic_records import MAX_BYTES, MORE_DECOMPRESSED
 SUBJECT = "kafka.read"
 EARLIEST, LATEST = "earliest", "latest"
 OWN = ("servers", "topic", "start", "batch", "tasks", "members", "epoch", "good", "group")
+RACK = "client.rack"
+RACK_VARIABLE = "PENSTOCK_RACK"
+"""The environment variable with the rack of a machine, where the option does not say it."""
 DECOMPRESSED = "fetch.max.decompressed.bytes"
 KAFKAS = (
-    *("isolation.level", "request.timeout.ms", "fetch.max.bytes", DECOMPRESSED, "ssl.truststore.location"),
+    *("isolation.level", "request.timeout.ms", "fetch.max.bytes", DECOMPRESSED, RACK, "ssl.truststore.location"),
     *SETTINGS,
 )
 KNOWN = (*OWN, "failondataloss", "failonunreadablebatch", *KAFKAS)
@@ -55,7 +59,7 @@ class KafkaSettings:
     lossy: if the next records are gone, continue with the remaining data instead of failing. max_decompressed: bytes to
     which a record batch may decompress. tolerant: a record batch that cannot be read becomes a row with a problem
     instead of failing. group: the consumer group that is told the position, "" for none. patience: how long brokers may
-    be unavailable before the query fails.
+    be unavailable before the query fails. rack: where the readers are, "" for where each one's machine says it is.
     """
 
     servers: str
@@ -74,6 +78,7 @@ class KafkaSettings:
     tolerant: bool
     security: Security
     group: str = ""
+    rack: str = ""
     patience: timedelta = timedelta(minutes=5)
 
     @classmethod
@@ -101,6 +106,7 @@ class KafkaSettings:
             tolerant=_one_of(options, "failonunreadablebatch", "true", "false") == "false",
             security=Security.of({name: options[name] for name in SETTINGS if name in options}),
             group=options.get("group", ""),
+            rack=options.get(RACK, ""),
         )
 
     def reader(self) -> Reader:
@@ -113,6 +119,7 @@ class KafkaSettings:
             patience=self.patience,
             tls=self.security.tls(),
             authenticate=self.security.authenticate(),
+            rack=self.rack or os.environ.get(RACK_VARIABLE, ""),
         )
 
 

@@ -4,6 +4,9 @@ Each broker has one request in flight, for all partitions that it leads and that
 and reads the metadata again holds the partitions whose request failed. The next requests are sent before the last
 answer is decoded, so at most two answers per broker are in memory. An answer's batches are decompressed one by one.
 
+With a rack a leader may name a replica that is nearer (KIP-392). It is asked from then on until `REPLICA_AGE` is over.
+When one fails, the rack is not told for `RACKLESS`: a leader names a replica that was killed until it misses it.
+
 A partition's position is where its last batch ended, not its last record: compaction, transaction markers and aborted
 records leave gaps in the offsets, also at the end of the log.
 """
@@ -26,6 +29,10 @@ from penstock.wire.protocol.frames import Message
 from penstock.wire.records.batch_header import Header, read_headers
 from penstock.wire.records.compression import CODEC_NAMES, CorruptRecords, TooLarge
 
+REPLICA_AGE = 300.0
+"""Seconds for which a replica that is nearer than the leader is asked."""
+RACKLESS = 60.0
+"""Seconds in which leaders themselves are read after a replica has failed."""
 BY_NAME = 12  # the last version of Fetch in which topics go by their name
 
 
@@ -74,23 +81,29 @@ PassOver = Callable[[Unreadable], None]
 
 
 class FetchLimits(NamedTuple):
-    """The settings of all requests of a read; patience in seconds."""
+    """The settings of all requests of a read; patience in seconds, rack "" if it is not known."""
 
     committed: bool
     max_bytes: int
     max_wait_ms: int
     patience: float
+    rack: str = ""
 
 
 @dataclass
 class PartitionPosition:
-    """The progress in one partition: the next offset to read, and the end (None: read on forever)."""
+    """The progress in one partition: the next offset to read, and the end (None: read on forever).
+
+    `replica` is the broker that is asked instead of the leader until `replica_until`; None for the leader.
+    """
 
     partition: int
     next: int
     end: int | None
     backoff: Backoff
     failing_since: float | None = None
+    replica: int | None = None
+    replica_until: float = 0.0
 
     @property
     def finished(self) -> bool:
@@ -197,6 +210,7 @@ class TopicRead:
         # The partitions served longest ago come first: brokers fill an answer in the order of the request.
         self._left = {place.partition: place for place in places if not place.finished}
         self._tasks: dict[asyncio.Task[Message | None], _Asked] = {}
+        self._rackless_until = 0.0
 
     async def chunks(self) -> AsyncGenerator[Chunk, None]:
         self._start()
@@ -216,12 +230,20 @@ class TopicRead:
         """Send a request to each idle broker, for all partitions that it leads and no task holds."""
         held = {place.partition for asked in self._tasks.values() for place in asked.places}
         busy = {asked.node for asked in self._tasks.values()}
-        leaders, idle = self._cluster.topics[self._topic.name].leaders, defaultdict(list)
+        idle = defaultdict(list)
         for place in self._left.values():
-            if place.partition not in held and leaders[place.partition] not in busy:
-                idle[leaders[place.partition]].append(place)
+            if place.partition not in held and (node := self._node(place)) not in busy:
+                idle[node].append(place)
         for node, places in idle.items():
             self._spawn(self._fetch(node, places), _Asked(node, places))
+
+    def _node(self, place: PartitionPosition) -> int:
+        """The broker that is asked for a partition."""
+        if place.replica is not None:
+            if place.replica in self._cluster.brokers and time.monotonic() < place.replica_until:
+                return place.replica
+            place.replica = None
+        return self._cluster.topics[self._topic.name].leaders[place.partition]
 
     def _spawn(self, work: Coroutine[Any, Any, Message | None], asked: _Asked) -> None:
         self._tasks[asyncio.create_task(work)] = asked
@@ -240,6 +262,7 @@ class TopicRead:
             "min_bytes": 1,
             "max_bytes": self._limits.max_bytes,
             "isolation_level": int(self._limits.committed),
+            "rack_id": self._limits.rack if time.monotonic() > self._rackless_until else "",
             "topics": [{"topic": self._topic.name, "topic_id": self._topic.id, "partitions": partitions}],
         }
         answer = await connection.ask(frames.FETCH, body, version=version)
@@ -268,6 +291,7 @@ class TopicRead:
         found = {one["partition_index"]: one for topic in answer["responses"] for one in topic["partitions"]}
         nothing = not any(one["records"] for one in found.values())
         chunks = []
+        until = time.monotonic() + REPLICA_AGE
         # A broker that throttles us leaves partitions out.
         for place in [place for place in places if place.partition in found]:
             one = found[place.partition]
@@ -276,7 +300,12 @@ class TopicRead:
                 continue
             place.failing_since = None
             place.backoff.reset()
-            if one["records"]:
+            if (nearer := one.get("preferred_read_replica", -1)) >= 0:
+                # The answer has no records then, whether there are some or not.
+                place.replica, place.replica_until = nearer, until
+                if nearer not in self._cluster.brokers:
+                    self._failed([place], LeaderNotAvailable(topic=self._topic.name, partition=place.partition))
+            elif one["records"]:
                 chunks.append(self._advance(place, one))
             elif nothing:
                 # No records are left before the end that the broker reports, which may come after a gap. This is only
@@ -321,6 +350,10 @@ class TopicRead:
         for place in places:
             place.failing_since = place.failing_since or now
             place.backoff.failed()
+            if place.replica is not None:
+                # A replica may be gone, or have other offsets: what the leader says counts.
+                place.replica, self._rackless_until = None, now + RACKLESS
+                continue
             if not error.retriable or now - place.failing_since > self._limits.patience:
                 raise error
         self._spawn(self._recover(places), _Asked(None, places))

@@ -42,8 +42,9 @@ class Reader:
     """Reads topics; belongs to one event loop, in which all of its methods must be called.
 
     With `committed`, it returns only records without a transaction or of committed transactions, up to the first
-    transaction that is still open. Retriable errors are retried until `patience` is over, then raised as `KafkaError`;
-    an unknown topic, or no reachable broker at the start, is raised at once. Topics are never created.
+    transaction that is still open. With `rack` it reads from replicas in that rack, if brokers have a
+    `replica.selector.class` that chooses them. Retriable errors are retried until `patience` is over, then raised as
+    `KafkaError`; an unknown topic, or no reachable broker at the start, is raised at once. Topics are never created.
     """
 
     def __init__(
@@ -56,12 +57,13 @@ class Reader:
         patience: Duration = timedelta(minutes=2),
         tls: ssl.SSLContext | None = None,
         authenticate: Authenticate | None = None,
+        rack: str = "",
     ) -> None:
         timeout = duration(request_timeout, name="request_timeout").total_seconds()
         self._committed, self._patience = committed, duration(patience, name="patience").total_seconds()
         link = Link(client_id=client_id, request_timeout=timeout, tls=tls, authenticate=authenticate)
         self._cluster = Cluster(servers, link, pauses=PAUSES, create=False, patience=self._patience)
-        self._timeout = timeout
+        self._timeout, self._rack = timeout, rack
 
     async def __aenter__(self) -> Reader:
         return self
@@ -148,7 +150,7 @@ class Reader:
         if max_decompressed_bytes is None:
             max_decompressed_bytes = max_bytes + MORE_DECOMPRESSED
         most = min(max_decompressed_bytes, MAX_SIZE)
-        limits = FetchLimits(self._committed, max_bytes, int(wait * 1000), self._patience)
+        limits = FetchLimits(self._committed, max_bytes, int(wait * 1000), self._patience, self._rack)
         places = [
             PartitionPosition(p, at, None if end is None else end[p], Backoff(*PAUSES)) for p, at in start.items()
         ]
