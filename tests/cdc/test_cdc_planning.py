@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
@@ -361,16 +361,52 @@ def test_a_batch_is_no_longer_than_it_may_be_after_its_first_row(monkeypatch: py
 # Requests for spans.
 
 
+@pytest.fixture
+def cluster_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, str | None], Cluster]]:
+    """Makes the cluster that spans are read from: its number of nodes, and the partitioner of ScyllaDB's logs."""
+
+    def make(nodes: int, partitioner: str | None) -> Cluster:
+        made: Any = Cluster(nodes=nodes)
+
+        def execute(text: str, values: tuple[str, ...]) -> Any:
+            assert "system_schema.scylla_tables" in text and values == ("ks", "t_scylla_cdc_log")
+            if partitioner is None:
+                raise InvalidRequest("unconfigured table scylla_tables")
+            return SimpleNamespace(one=lambda: (partitioner,))
+
+        known = ring(made, "ks")
+        made.rows.execute = execute
+        monkeypatch.setattr(log_pages, "connection", lambda access: made)
+        monkeypatch.setattr(log_pages, "known_ring", lambda *_: known)
+        log_pages._token_of.cache_clear()
+        return cast(Cluster, made)
+
+    yield make
+    log_pages._token_of.cache_clear()
+
+
 @pytest.mark.parametrize("nodes", [1, 3])
-def test_a_span_is_read_in_requests_of_few_streams_of_one_owner(monkeypatch: pytest.MonkeyPatch, nodes: int) -> None:
-    cluster: Any = Cluster(nodes=nodes)
-    monkeypatch.setattr(log_pages, "known_ring", lambda *_: ring(cluster, "ks"))
+def test_a_span_is_read_in_requests_of_few_streams_of_one_owner(
+    cluster_of: Callable[[int, str | None], Cluster], nodes: int
+) -> None:
+    cluster = cluster_of(nodes, None)
     streams = tuple(uuid.uuid5(uuid.NAMESPACE_OID, str(n)).bytes for n in range(200))
     queries = span_queries(options(GIVEN), Span(streams, 5, 9))
     assert sorted(one for some, _, _ in queries for one in some) == sorted(streams)
     for some, after, until in queries:
         assert 0 < len(some) <= STREAMS_PER_QUERY and (after, until) == (upper_bound(5), upper_bound(9))
         assert len(set(cluster.owners(*some))) == 1
+
+
+def test_scylladb_has_a_stream_where_the_id_says(cluster_of: Callable[[int, str | None], Cluster]) -> None:
+    cluster_of(3, log_pages.CDC_PARTITIONER)
+    # The nodes of TOKENS own what is up to their tokens.
+    tokens = {-9_000_000_000_000_000_001: "a", -3_000_000_000_000_000_000: "b", -1: "c", 100: "a", 101: "b"}
+    tokens |= {5_000_000_000_000_000_001: "c", 9_000_000_000_000_000_001: "a"}
+    streams = {token.to_bytes(8, "big", signed=True) + bytes(8): owner for token, owner in tokens.items()}
+    queries = span_queries(options(GIVEN), Span(tuple(streams), 5, 9))
+    assert sorted(sorted({streams[one] for one in some}) for some, _, _ in queries) == [["a"], ["b"], ["c"]]
+    assert log_pages.stream_token(bytes.fromhex("c000000000000001048d159e24000051")) == -4611686018427387903
 
 
 # What processes load.

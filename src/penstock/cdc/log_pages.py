@@ -15,17 +15,21 @@ from cassandra import InvalidRequest
 from penstock.cdc.cdc_options import CdcSettings
 from penstock.cdc.generations import Span, upper_bound
 from penstock.database import Page
+from penstock.database.access import Access
 from penstock.database.cql_connection import CqlConnection, connection
 from penstock.database.retrying import retrying
 from penstock.database.table_catalog import split_name
-from penstock.database.token_ring import Ring, known_ring, owners
+from penstock.database.token_ring import Ring, Token, known_ring, owners, ring
 from penstock.errors import PenstockError, SchemaChanged
 from penstock.native import Array
+from penstock.schema import LOG_SUFFIX
 
 T = TypeVar("T")
 
 IN_SPAN = '"cdc$stream_id" IN ? AND "cdc$time" > ? AND "cdc$time" <= ?'
 """Selects the rows of a span; `span_queries` gives its values."""
+PARTITIONER = "SELECT partitioner FROM system_schema.scylla_tables WHERE keyspace_name = %s AND table_name = %s"
+CDC_PARTITIONER = "com.scylladb.dht.CDCPartitioner"
 STREAMS_PER_QUERY = 32
 """Streams read by one SELECT: enough to save round trips, few enough to keep the result small."""
 
@@ -33,7 +37,8 @@ STREAMS_PER_QUERY = 32
 def span_queries(chosen: CdcSettings, span: Span) -> list[tuple[list[bytes], Any, Any]]:
     """The values of the SELECTs that read a span; the streams of each SELECT are owned by one node."""
     keyspace, _ = split_name(chosen.table)
-    parts = _by_owner(known_ring(chosen.access, keyspace, chosen.patience), span.streams)
+    known = known_ring(chosen.access, keyspace, chosen.patience)
+    parts = _by_owner(known, span.streams, _token(chosen) if known.hosts else None)
     bounds = upper_bound(span.after), upper_bound(span.until)
     return [
         (streams[i : i + STREAMS_PER_QUERY], *bounds)
@@ -43,9 +48,34 @@ def span_queries(chosen: CdcSettings, span: Span) -> list[tuple[list[bytes], Any
 
 
 @lru_cache(maxsize=64)
-def _by_owner(ring: Ring, streams: tuple[bytes, ...]) -> list[list[bytes]]:
+def _by_owner(ring: Ring, streams: tuple[bytes, ...], token: Token | None) -> list[list[bytes]]:
     """Split the streams by owner; cached, because a reader asks for the same streams each time."""
-    return ring.parted(streams, streams) if ring.hosts else [list(streams)]
+    return ring.parted(streams, streams, token) if ring.hosts else [list(streams)]
+
+
+def _token(chosen: CdcSettings) -> Token | None:
+    """The token of a stream id in the log, None if the cluster's partitioner makes it."""
+    return retrying(
+        lambda: _token_of(chosen.access, *split_name(chosen.table)),
+        what="looking up the partitioner of the change log",
+        where=chosen.access.hosts,
+        patience=chosen.patience,
+    )
+
+
+@lru_cache(maxsize=256)
+def _token_of(access: Access, keyspace: str, table: str) -> Token | None:
+    try:
+        found = connection(access).rows.execute(PARTITIONER, (keyspace, table + LOG_SUFFIX)).one()
+    except InvalidRequest:
+        # Only ScyllaDB has this table.
+        return None
+    return stream_token if found and found[0] == CDC_PARTITIONER else None
+
+
+def stream_token(stream: bytes) -> int:
+    """The token of a stream id by ScyllaDB's partitioner of logs, which puts a log beside the rows that it is about."""
+    return int.from_bytes(stream[:8], "big", signed=True)
 
 
 def pages_of_log(chosen: CdcSettings, text: str, values: tuple[Any, ...]) -> Iterator[Page]:
@@ -123,7 +153,9 @@ class _Request:
     def _owner(self, link: CqlConnection) -> Any:
         if self.stream is None:
             return None
-        return owners(link, split_name(self.chosen.table)[0], [self.stream])[0]
+        keyspace, table = split_name(self.chosen.table)
+        token = _token_of(self.chosen.access, keyspace, table) if ring(link, keyspace).hosts else None
+        return owners(link, keyspace, [self.stream], token)[0]
 
     def _retrying(self, call: Callable[[], T]) -> T:
         where = f"{self.chosen.table} at {self.chosen.access.hosts}"

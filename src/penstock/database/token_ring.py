@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from penstock.native import Array
 
 T = TypeVar("T")
 
+Token: TypeAlias = Callable[[bytes], int]
+"""The token of a partition key."""
 LONGEST_KEY = 0xFFFF
 """The most bytes of a partition key, and of all clustering columns together: their lengths on the wire hold no more."""
 
@@ -40,20 +42,20 @@ class Ring:
     numbers: Array
     hosts: tuple[Any, ...]
 
-    def owners(self, partitions: Iterable[bytes]) -> Array:
-        """The index in `hosts` of each partition's owner."""
-        tokens = np.array([*map(self.token_map.token_class.hash_fn, partitions)], self.ends.dtype)
+    def owners(self, partitions: Iterable[bytes], token: Token | None = None) -> Array:
+        """The index in `hosts` of each partition's owner; `token` if the table has a partitioner of its own."""
+        tokens = np.array([*map(token or self.token_map.token_class.hash_fn, partitions)], self.ends.dtype)
         return self.numbers[np.searchsorted(self.ends, tokens) % len(self.ends)]
 
-    def parted(self, items: Sequence[T], partitions: Iterable[bytes]) -> list[list[T]]:
+    def parted(self, items: Sequence[T], partitions: Iterable[bytes], token: Token | None = None) -> list[list[T]]:
         """Group the items by owner, each group in the order of the items."""
         made: list[list[T]] = [[] for _ in self.hosts]
-        for item, number in zip(items, self.owners(partitions).tolist(), strict=True):
+        for item, number in zip(items, self.owners(partitions, token).tolist(), strict=True):
             made[number].append(item)
         return [each for each in made if each]
 
 
-def owners(link: CqlConnection, keyspace: str, partitions: Sequence[bytes]) -> list[Any]:
+def owners(link: CqlConnection, keyspace: str, partitions: Sequence[bytes], token: Token | None = None) -> list[Any]:
     """The owner of each partition; None if any node can answer, or the owner is not known to be up and connected."""
     found = ring(link, keyspace)
     if not found.hosts:
@@ -61,7 +63,7 @@ def owners(link: CqlConnection, keyspace: str, partitions: Sequence[bytes]) -> l
     # A process that has just connected has a connection to one node only.
     reached = {pool.host for pool in link.pages.get_pools()}
     named = [host if host.is_up and host in reached else None for host in found.hosts]
-    return [named[number] for number in found.owners(partitions).tolist()]
+    return [named[number] for number in found.owners(partitions, token).tolist()]
 
 
 def by_owner(
