@@ -30,8 +30,7 @@ def lease(folder: Path) -> Lease:
 
 
 def wait(seconds: float) -> bool:
-    time.sleep(seconds)
-    return False
+    return threading.Event().wait(seconds)
 
 
 def noted(folder: Path) -> dict[str, dict[str, Any]]:

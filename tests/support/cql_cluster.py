@@ -30,14 +30,15 @@ class CqlCluster:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._places = folder, list[ServiceFolder]()
+        self._datacenters: list[str] = []
         self._processes: dict[int, Process] = {}
 
     @property
     def addresses(self) -> list[str]:
         return [f"{ports.HOST}:{place.ports['client']}" for place in self._places]
 
-    def join(self) -> int:
-        """Start one node more and wait until it serves; its number."""
+    def join(self, datacenter: str = "") -> int:
+        """Start one node more and wait until it serves; its number. All nodes have a datacenter, or none has."""
         number = len(self._places)
         taken = {port for place in self._places for port in place.ports.values()}
         found: dict[str, int] = {}
@@ -46,6 +47,7 @@ class CqlCluster:
         place = ServiceFolder(self._folder / f"node-{number}", found)
         place.data.mkdir(parents=True)
         self._places.append(place)
+        self._datacenters.append(datacenter)
         self.start(number)
         return number
 
@@ -88,6 +90,12 @@ class CqlCluster:
         seed = f"{ports.HOST}:{self._places[0].ports['storage']}"
         settings["seed_provider"][0]["parameters"] = [{"seeds": seed}]
         settings["auto_bootstrap"] = number > 0
+        if datacenter := self._datacenters[number]:
+            settings["endpoint_snitch"] = "GossipingPropertyFileSnitch"
+            place.write("cassandra-rackdc.properties", f"dc={datacenter}\nrack=one\n")
+            # The snitch looks for the file on the class path.
+            at = command.index("-cp") + 1
+            command[at] = f"{file.parent}{os.pathsep}{command[at]}"
         file.write_text(json.dumps(settings))
         return [_shared(word) for word in command]
 
