@@ -95,7 +95,8 @@ def run(job: str, workers: int, services: Services, topic: str, total: int, fold
     folder.mkdir()
     results = f"bench-results-{uuid.uuid4().hex[:8]}"
     with cluster(folder, workers) as where, data.topics(services.kafka, [results]):
-        places = [services.kafka, topic, results, services.cql, str(total), str(folder)]
+        hosts = services.cql if job == CHANGES else "-"
+        places = [services.kafka, topic, results, hosts, str(total), str(folder)]
         command = [sys.executable, str(JOB), job, where.master.url, str(workers), *places]
         samples: list[tuple[int, float, dict[str, float]]] = []
         with (

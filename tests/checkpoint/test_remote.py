@@ -162,6 +162,9 @@ def test_what_spark_cannot_use_is_told(spark: SparkSession, tmp_path: Path) -> N
     for checkpoint, kind, said in cases:
         with pytest.raises(kind, match=said):
             query.start(checkpoint=checkpoint)
+    with pytest.raises(PenstockError, match=r"S3AFileSystem not found .*give Spark the jars") as raised:
+        Hadoop(spark, "s3a://bucket/a").read("metadata")
+    assert not raised.value.retriable
 
 
 def test_a_file_system_that_is_away_is_one_to_try_again(spark: SparkSession) -> None:

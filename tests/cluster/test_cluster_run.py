@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from checkpoints import put_back
 from cluster_runs import ClusterRuns
 from confluent_kafka import Producer
 from kafka_topics import messages, new_topics
@@ -111,3 +113,19 @@ def test_a_killed_worker_and_a_killed_driver_lose_and_double_nothing(shop: Shop)
     shop.runs.stop()
     assert sorted(shop.copied()) == list(range(shop.sent))
     assert shop.counted() == shop.wanted()
+
+
+def test_a_restored_checkpoint_is_told_on_another_machine_too(shop: Shop, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    for machine in ("machine1", "machine2"):
+        shop.runs.start(machine)
+        shop.send()
+        shop.wait()
+        shop.runs.stop()
+        if machine == "machine1":
+            shutil.copytree(kept, tmp_path / "older")
+    put_back(kept, tmp_path / "older")
+    shop.send()
+    shop.runs.start("machine3")
+    assert "Was an older checkpoint restored" in shop.runs.refused()
+    assert sorted(shop.copied()) == list(range(shop.sent - WAVE))

@@ -54,6 +54,12 @@ class ClusterRuns:
         self._driver.send_signal(signal.SIGTERM)
         assert self._driver.wait(PATIENCE) == 0, self._said.read_text()
 
+    def refused(self) -> str:
+        """What the driver says at its end, which comes by itself."""
+        assert self._driver
+        assert self._driver.wait(PATIENCE) == 1, self._said.read_text()
+        return self._said.read_text()
+
     def kill(self) -> None:
         """End the driver and its JVM, as a machine does that loses its power."""
         if self._driver and self._driver.poll() is None:

@@ -146,7 +146,8 @@ class Hadoop(HadoopFiles):
         except Py4JJavaError as error:
             said = str(error.java_exception.getMessage() or _name(error)).strip().splitlines()[0]
             what, where = f"the checkpoint cannot be used: {said}", f"{self.uri}/{name}"
-            if _name(error) == "UnsupportedFileSystemException":
+            # The class of a known scheme may be in a jar that Spark lacks.
+            if _name(error) == "UnsupportedFileSystemException" or "ClassNotFoundException" in said:
                 next = "give Spark the jars and settings of this file system (docs/cluster.md)"
                 raise PenstockError(what, where=where, next=next) from error
             if _name(error) == "AccessControlException":
