@@ -132,6 +132,19 @@ def test_the_commands_of_checkpoints_work_elsewhere(folder: Hadoop, spark: Spark
     aside = positions.reset(folder, "numbers")
     assert aside.startswith(f"{folder.uri}/.reset/numbers-") and positions.checkpoints(folder) == []
     assert Hadoop(spark, aside).numbers("commits") == [0]
+    inner = folder.below("several")
+    query.claim(inner.below("one").uri)
+    whole = Lease(folder.below("several.lease"), "several")
+    assert whole.take(lambda seconds: True)
+    # Of a pipeline with several queries the lease is beside its folder.
+    with whole.kept(), pytest.raises(PenstockError, match="already runs this pipeline"):
+        positions.reset(inner, "one")
+    assert positions.reset(inner, "one").startswith(f"{inner.uri}/.reset/one-")
+    # The root of the file system, which has nothing above it.
+    query.claim(folder.uri)
+    root = Hadoop(spark, folder.uri.rpartition("/")[0])
+    assert positions.show(root, tmp_path.name).running is None
+    folder.remove("penstock.json")
     with pytest.raises(PenstockError, match=f"there is no folder {folder.uri}/none"):
         positions.checkpoints(folder.below("none"))
 

@@ -1,13 +1,14 @@
 """As much of Kubernetes' API as Spark asks for its pods, which run as processes of this machine.
 
 A pod that is created runs `deploy/docker/entrypoint` with the environment and the arguments of its container, as it
-would in the image.
+would in the image, once there are the ConfigMaps that it mounts. Names of services are names of this machine.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -26,6 +27,10 @@ from penstock.local import ports
 ENTRYPOINT = Path(__file__).parents[2] / "deploy/docker/entrypoint"
 
 
+SERVICE = re.compile(r"[\w-]+-driver-svc\.default\.svc")
+"""The name of a service of a driver."""
+
+
 class Kubernetes:
     """The objects that Spark has made, and the processes of its pods."""
 
@@ -34,6 +39,7 @@ class Kubernetes:
         self.objects: dict[str, dict[str, Any]] = {}
         self.made: list[dict[str, Any]] = []
         self.pods: dict[str, subprocess.Popen[bytes]] = {}
+        self._pending: list[dict[str, Any]] = []
         self.url = ""
 
     def create(self, path: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -44,8 +50,12 @@ class Kubernetes:
             name = about["name"]
             self.objects[f"{path}/{name}"] = made
             if path.endswith("/pods"):
-                made["status"] = {"phase": "Running", "podIP": ports.HOST}
-                self.pods[name] = self._start(name, made["spec"]["containers"][0])
+                made["status"] = {"phase": "Pending", "podIP": ports.HOST}
+                self._pending.append(made)
+            for pod in [one for one in self._pending if self._mounts(one) is not None]:
+                self._pending.remove(pod)
+                pod["status"]["phase"] = "Running"
+                self.pods[pod["metadata"]["name"]] = self._start(pod)
             return made
 
     def list(self, path: str, selector: str) -> list[dict[str, Any]]:
@@ -68,14 +78,35 @@ class Kubernetes:
         for process in self.pods.values():
             self.kill(process)
 
-    def _start(self, name: str, container: dict[str, Any]) -> subprocess.Popen[bytes]:
+    def _mounts(self, pod: dict[str, Any]) -> dict[str, dict[str, str]] | None:
+        """The files of the ConfigMaps of a pod by where they are mounted; None if one of them is missing."""
+        named = {one["name"]: one["configMap"]["name"] for one in pod["spec"]["volumes"] if "configMap" in one}
+        (container,) = pod["spec"]["containers"]
+        found = {}
+        for mount in container["volumeMounts"]:
+            if of := named.get(mount["name"]):
+                made = [one for path, one in self.objects.items() if path.endswith(f"/configmaps/{of}")]
+                if not made:
+                    return None
+                found[mount["mountPath"]] = made[0]["data"]
+        return found
+
+    def _start(self, pod: dict[str, Any]) -> subprocess.Popen[bytes]:
+        (container,) = pod["spec"]["containers"]
         given = {one["name"]: one.get("value", ports.HOST) for one in container["env"]}
         own = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "SPARK_LOCAL_IP": ports.HOST}
-        folder = self._folder / name
+        folder = self._folder / pod["metadata"]["name"]
         folder.mkdir()
+        words = [str(word) for word in container["args"]]
+        for number, (path, files) in enumerate((self._mounts(pod) or {}).items()):
+            place = folder / f"mount{number}"
+            place.mkdir()
+            for name, text in files.items():
+                (place / name).write_text(SERVICE.sub(ports.HOST, text))
+            words = [word.replace(path, str(place)) for word in words]
         with (folder / "log").open("wb") as log:
             return subprocess.Popen(
-                [str(ENTRYPOINT), *container["args"]],
+                [str(ENTRYPOINT), *words],
                 cwd=folder,
                 env=own | given,
                 stdin=subprocess.DEVNULL,

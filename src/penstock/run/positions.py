@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePath
 from typing import Any
+from urllib.parse import urlsplit
 
 from penstock.checkpoint.checkpoint_folder import CheckpointFolder, Local
 from penstock.checkpoint.identity import CDC, FILE, OUR_KAFKA, CheckpointIdentity, Source, kept
@@ -279,8 +280,10 @@ def _leases(root: CheckpointFolder, name: str) -> list[Lease]:
     """Those that a run may hold, as in `_locks`."""
     pipeline = name.split("/")[0]
     found = [Lease(root.below(f"{pipeline}.lease"), root.below(pipeline).where)]
-    above = root.below(f"../{PurePath(root.where).name}.lease")
-    return found if above.folders() is None else [*found, Lease(above, root.where)]
+    name = PurePath(urlsplit(root.where).path).name
+    above = root.below(f"../{name}.lease")
+    # The root of a file system has nothing above it.
+    return found if not name or above.folders() is None else [*found, Lease(above, root.where)]
 
 
 def _wait(seconds: float) -> bool:
