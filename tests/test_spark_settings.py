@@ -109,7 +109,8 @@ def test_a_master_of_the_environment_is_a_cluster_too(monkeypatch: pytest.Monkey
 
 
 def test_a_master_on_this_machine_is_asked_on_the_loopback_address() -> None:
-    assert settings("shop", None, None, {MASTER: "spark://127.0.0.1:7077"})["spark.driver.host"] == "127.0.0.1"
+    for master in ("spark://127.0.0.1:7077", "local-cluster[1,1,1024]"):
+        assert settings("shop", None, None, {MASTER: master})["spark.driver.host"] == "127.0.0.1"
 
 
 @pytest.mark.parametrize("text", ["executor.memory=4g", "spark.executor.memory"])

@@ -177,7 +177,8 @@ def _of_cluster(master: str, theirs: Mapping[str, str]) -> dict[str, str]:
         if master.startswith("spark://"):
             # A standalone cluster has no number of executors: it divides cores.
             ours |= {"spark.executor.cores": each, MOST_CORES: all_cores}
-    return ours | (LOOPBACK if is_loopback(urlsplit(master).hostname or "") else {})
+    here = master.startswith("local-cluster") or is_loopback(urlsplit(master).hostname or "")
+    return ours | (LOOPBACK if here else {})
 
 
 def _most_cores(cores: int, master: str, given: Mapping[str, str]) -> str:

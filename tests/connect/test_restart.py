@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from kafka_connect import KafkaConnect
 from kafka_topics import messages
@@ -26,10 +27,12 @@ PARTITIONS = 4  # the broker's default
 
 
 @contextmanager
-def worker(file: Path, data: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def worker(file: Path, data: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A worker's process, and the address of its API; killed at the end."""
-    command = [sys.executable, "-m", "penstock", "connect", str(file), "--data", str(data)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "penstock", "connect", str(file), "--data", str(data), *options]
+    # A fork server of the tests' own session is not for executors.
+    own = os.environ | {"PYSPARK_PYTHON": sys.executable}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=own)
     try:
         assert process.stdout
         line = process.stdout.readline()
@@ -61,6 +64,33 @@ config.providers.file.class=org.apache.kafka.common.config.provider.FileConfigPr
 """
     )
     return path
+
+
+@pytest.mark.slow
+def test_connectors_run_on_a_cluster_of_which_an_executor_is_killed(
+    file: Path, services: Services, cql: Any, tables: Any, config: dict[str, str], tmp_path: Path
+) -> None:
+    table = tables("on_a_cluster")
+    topic = f"{config['topic.prefix']}.{table}"
+
+    def arrived() -> set[int]:
+        found = (message.key() for message in messages(services.kafka, topic, PARTITIONS))
+        return {int(re.findall(rb'"id":(\d+)', key)[0]) for key in found}
+
+    cluster = ["--master", "local-cluster[1,1,1024]", "--executor-memory", "700m"]
+    with worker(file, tmp_path / "data", *cluster) as (process, url):
+        connect = KafkaConnect(url)
+        cql.execute(f"INSERT INTO {table} (id, at, v) VALUES (1, 1, 'a')")
+        connect.create_connector({"name": "killed", "config": config | {"scylla.table.names": table}})
+        until(lambda: _has_written(connect), "written batch")
+        until(lambda: arrived() == {1}, "event")
+        below = psutil.Process(process.pid).children(recursive=True)
+        (executor,) = [one for one in below if "CoarseGrainedExecutorBackend" in " ".join(one.cmdline())]
+        executor.kill()
+        cql.execute(f"INSERT INTO {table} (id, at, v) VALUES (2, 1, 'a')")
+        until(lambda: arrived() == {1, 2}, "event after the kill")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
 
 
 def test_a_killed_worker_loses_neither_connectors_nor_changes(
