@@ -62,6 +62,8 @@ def cluster(folder: Path, workers: int) -> Iterator[Cluster]:
         deadline = time.monotonic() + PATIENCE
         while master.alive() < workers and time.monotonic() < deadline:
             time.sleep(0.1)
+        if master.alive() < workers:
+            raise RuntimeError(f"the workers do not find their master: see {folder}")
         yield Cluster(master, pids)
 
 

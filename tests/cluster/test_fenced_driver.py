@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -19,6 +18,7 @@ from kafka_topics import messages, new_topics
 from waiting import PATIENCE, patience, until
 
 from penstock.local.services import Services
+from penstock_demo import child
 
 pytestmark = [pytest.mark.kill, pytest.mark.slow]
 
@@ -61,11 +61,7 @@ class Driver:
 
     def stop(self) -> None:
         """End it, and all its processes."""
-        if self.process.poll() is None:
-            for one in self.all():
-                with suppress(psutil.NoSuchProcess):
-                    one.kill()
-        self.process.wait()
+        child.kill(self.process)
 
 
 class Shop:

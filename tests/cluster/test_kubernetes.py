@@ -17,6 +17,7 @@ from fake_kubernetes import ENTRYPOINT, Kubernetes, kubernetes
 from waiting import patience, until
 
 from penstock.local import java, ports
+from penstock_demo import child
 
 pytestmark = [pytest.mark.kill, pytest.mark.slow]
 
@@ -125,7 +126,7 @@ def test_a_driver_asks_for_executors_and_for_another_one_when_one_dies(tmp_path:
 
         wait(3, 7)
         (first,) = world.pods.values()
-        world.kill(first)
+        child.kill(first)
         add(tmp_path, 11)
         wait(3, 7, 11)
         assert len(world.pods) == 2

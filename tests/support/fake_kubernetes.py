@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import psutil
-
 from penstock.local import ports
+from penstock_demo import child
 
 ENTRYPOINT = Path(__file__).parents[2] / "deploy/docker/entrypoint"
 
@@ -72,11 +71,11 @@ class Kubernetes:
             self.objects.pop(path, None)
             process = self.pods.get(path.rpartition("/")[2])
         if process:
-            self.kill(process)
+            child.kill(process)
 
     def stop(self) -> None:
         for process in self.pods.values():
-            self.kill(process)
+            child.kill(process)
 
     def _mounts(self, pod: dict[str, Any]) -> dict[str, dict[str, str]] | None:
         """The files of the ConfigMaps of a pod by where they are mounted; None if one of them is missing."""
@@ -113,15 +112,6 @@ class Kubernetes:
                 stdout=log,
                 stderr=log,
             )
-
-    def kill(self, process: subprocess.Popen[bytes]) -> None:
-        if process.poll() is None:
-            below = psutil.Process(process.pid).children(recursive=True)
-            process.kill()
-            for one in below:
-                if one.is_running():
-                    one.kill()
-        process.wait()
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import psutil
 from waiting import patience, until
 
 from penstock.local.spark_cluster import SparkMaster, environment
+from penstock_demo import child
 
 
 class SparkCluster:
@@ -41,13 +42,7 @@ class SparkCluster:
 
     def kill(self, number: int) -> None:
         """End a worker and all its processes, as a machine does that loses its power."""
-        worker = self._workers[number]
-        below = psutil.Process(worker.pid).children(recursive=True)
-        worker.kill()
-        for one in below:
-            if one.is_running():
-                one.kill()
-        worker.wait()
+        child.kill(self._workers[number])
 
     def stop(self) -> None:
         for process in (*self._workers, self._master):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from penstock.errors import PenstockError
+from penstock.paths import usable
 
 _URI = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(.*)")
 _OBJECT_STORE = re.compile(r"(s3a?|s3n|gs|oss|cosn?|wasbs?)://", re.IGNORECASE)
@@ -89,95 +89,80 @@ class Local:
         return str(self.path)
 
     def read(self, name: str) -> str | None:
-        try:
+        with self._usable(name), suppress(FileNotFoundError, NotADirectoryError):
             return (self.path / name).read_text(errors="replace")
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise self._unusable(name, error) from error
+        return None
 
     def write(self, name: str, text: str) -> None:
         file = self.path / name
         # The dot hides the file from Spark.
         unfinished = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with unfinished.open("w") as written:
-                written.write(text)
-                written.flush()
-                os.fsync(written.fileno())
-            # Hadoop would compare the new file with the checksum of the old one.
-            file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-            unfinished.replace(file)
-            _sync(file.parent)
-        except OSError as error:
-            with suppress(OSError):
-                unfinished.unlink()
-            raise self._unusable(name, error) from error
+        with self._usable(name):
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with unfinished.open("w") as written:
+                    written.write(text)
+                    written.flush()
+                    os.fsync(written.fileno())
+                # Hadoop would compare the new file with the checksum of the old one.
+                file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+                unfinished.replace(file)
+                _sync(file.parent)
+            except OSError:
+                with suppress(OSError):
+                    unfinished.unlink()
+                raise
 
     def add(self, name: str, text: str) -> bool:
         file = self.path / name
         unfinished = file.with_name(f".{file.name}.{uuid.uuid4().hex}.tmp")
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.write_text(text)
-            with suppress(FileExistsError):
+        with self._usable(name):
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                unfinished.write_text(text)
                 # Unlike a rename it fails if the name exists.
                 file.hardlink_to(unfinished)
-                return True
-            return False
-        except OSError as error:
-            raise self._unusable(name, error) from error
-        finally:
-            unfinished.unlink(missing_ok=True)
+            except FileExistsError:
+                return False
+            finally:
+                with suppress(OSError):
+                    unfinished.unlink()
+        return True
 
     def remove(self, name: str) -> None:
-        try:
+        with self._usable(name):
             (self.path / name).unlink(missing_ok=True)
-        except OSError as error:
-            raise self._unusable(name, error) from error
 
     def numbers(self, folder: str) -> list[int]:
-        try:
+        with self._usable(folder), suppress(FileNotFoundError, NotADirectoryError):
             return sorted(int(file.name) for file in (self.path / folder).iterdir() if file.name.isdecimal())
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        except OSError as error:
-            raise self._unusable(folder, error) from error
+        return []
 
     def below(self, name: str) -> Local:
         return Local(self.path / name)
 
     def folders(self, name: str = "") -> list[str] | None:
-        try:
-            with os.scandir(self.path / name) as found:
-                return sorted(one.name for one in found if one.is_dir() and not one.name.startswith("."))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise self._unusable(name, error) from error
+        with (
+            self._usable(name),
+            suppress(FileNotFoundError, NotADirectoryError),
+            os.scandir(self.path / name) as found,
+        ):
+            return sorted(one.name for one in found if one.is_dir() and not one.name.startswith("."))
+        return None
 
     def changed(self, name: str) -> float | None:
-        try:
+        with self._usable(name), suppress(FileNotFoundError, NotADirectoryError):
             return (self.path / name).stat().st_mtime
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise self._unusable(name, error) from error
+        return None
 
     def move(self, old: str, new: str) -> None:
-        try:
+        with self._usable(old):
             (self.path / new).parent.mkdir(parents=True, exist_ok=True)
             (self.path / old).rename(self.path / new)
-        except OSError as error:
-            raise self._unusable(old, error) from error
 
-    def _unusable(self, name: str, error: OSError) -> PenstockError:
-        return PenstockError(
-            f"the checkpoint cannot be used: {error.strerror or error}",
-            where=str(self.path / name),
-            next="give a folder that this user can read and write",
-        )
+    def _usable(self, name: str) -> AbstractContextManager[None]:
+        what, next = "the checkpoint cannot be used", "give a folder that this user can read and write"
+        return usable(self.path / name, what, next)
 
 
 def is_object_store(uri: str) -> bool:

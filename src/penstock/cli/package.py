@@ -11,7 +11,6 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from penstock.errors import PenstockError
-from penstock.extras import missing
 from penstock.warm import PARTS, compiled
 
 FOLDER = "environment"
@@ -37,10 +36,9 @@ _archive.__name__ = "name of a .tar.gz file"
 
 
 def run(args: Namespace) -> int:
-    try:
-        import venv_pack
-    except ModuleNotFoundError as error:
-        raise missing(error, "penstock package") from error
+    # Here, so that its help needs no extra.
+    import venv_pack
+
     if args.file.exists():
         raise PenstockError(f"{args.file} exists", next="remove it, or give another name")
     if sys.prefix == sys.base_prefix:

@@ -167,7 +167,7 @@ def _supervise(pipeline: Pipeline, args: Namespace, lines: Terminal) -> None:
             if isinstance(checkpoint, Path):
                 work.supervise()
             else:
-                supervise_with_lease(work, Lease(Hadoop(spark, f"{checkpoint}.lease"), str(checkpoint)))
+                _supervise_with_lease(work, Lease(Hadoop(spark, f"{checkpoint}.lease"), str(checkpoint)))
         except LeaseLost:
             # Another process may run the pipeline: no batch in flight may go on.
             if jvm:
@@ -184,7 +184,7 @@ def _supervise(pipeline: Pipeline, args: Namespace, lines: Terminal) -> None:
         signs.ended()
 
 
-def supervise_with_lease(run: PipelineRun, lease: Lease) -> None:
+def _supervise_with_lease(run: PipelineRun, lease: Lease) -> None:
     """Run while the process holds the lease; raises LeaseLost, with the queries as they are, if it does no longer."""
     if lease.take(run.stop.gently.wait):
         with lease.kept():
