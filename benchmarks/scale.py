@@ -12,15 +12,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,41 +27,13 @@ import _stream_data as data
 from _measure import tell, turns
 from cdc_source import fill
 from penstock.local.services import Services, down, up
-from penstock.local.spark_cluster import SparkMaster, environment
+
+sys.path.append(str(Path(__file__).parents[1] / "tests/support"))
+
+from spark_cluster import spark_cluster
 
 JOB = Path(__file__).with_name("_scale_job.py")
 CHANGES = "changes"
-PATIENCE = 900.0
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """A master and the process ids of its workers."""
-
-    master: SparkMaster
-    workers: list[int]
-
-
-@contextmanager
-def cluster(folder: Path, workers: int) -> Iterator[Cluster]:
-    master, own = SparkMaster.on_free_ports(), os.environ | environment()
-    with ExitStack() as stack:
-
-        def start(name: str, command: list[str]) -> int:
-            log = stack.enter_context((folder / f"{name}.log").open("wb"))
-            process = stack.enter_context(subprocess.Popen(command, env=own, stdout=log, stderr=log))
-            stack.callback(process.terminate)
-            return process.pid
-
-        start("master", master.command())
-        commands = [master.worker(folder / f"worker{n}", cores=1, memory="1g") for n in range(workers)]
-        pids = [start(f"worker{n}", command) for n, command in enumerate(commands)]
-        deadline = time.monotonic() + PATIENCE
-        while master.alive() < workers and time.monotonic() < deadline:
-            time.sleep(0.1)
-        if master.alive() < workers:
-            raise RuntimeError(f"the workers do not find their master: see {folder}")
-        yield Cluster(master, pids)
 
 
 def used(pid: int) -> dict[str, float]:
@@ -81,10 +50,10 @@ def used(pid: int) -> dict[str, float]:
     return found
 
 
-def cpu(where: Cluster, driver: int, services: Services) -> dict[str, float]:
-    """CPU seconds by stage."""
+def cpu(workers: Iterable[int], driver: int, services: Services) -> dict[str, float]:
+    """CPU seconds by stage; all but `services` are process ids."""
     found = {"executors_jvm": 0.0, "executors_python": 0.0}
-    for worker in where.workers:
+    for worker in workers:
         each = used(worker)
         found["executors_jvm"] += each.get("java", 0.0)
         found["executors_python"] += each.get("python", 0.0)
@@ -96,17 +65,18 @@ def run(job: str, workers: int, services: Services, topic: str, total: int, fold
     """One job on a new cluster; `total` rows."""
     folder.mkdir()
     results = f"bench-results-{uuid.uuid4().hex[:8]}"
-    with cluster(folder, workers) as where, data.topics(services.kafka, [results]):
+    with spark_cluster(folder, workers) as cluster, data.topics(services.kafka, [results]):
         hosts = services.cql if job == CHANGES else "-"
         places = [services.kafka, topic, results, hosts, str(total), str(folder)]
-        command = [sys.executable, str(JOB), job, where.master.url, str(workers), *places]
+        command = [sys.executable, str(JOB), job, cluster.url, str(workers), *places]
         samples: list[tuple[int, float, dict[str, float]]] = []
         with (
             (folder / "said").open("wb") as said,
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True) as process,
         ):
             assert process.stdout
-            samples.extend((int(line), time.monotonic(), cpu(where, process.pid, services)) for line in process.stdout)
+            pids = cluster.worker_pids
+            samples.extend((int(line), time.monotonic(), cpu(pids, process.pid, services)) for line in process.stdout)
         if process.returncode or len(samples) < 3:
             raise RuntimeError(f"{job} failed: {(folder / 'said').read_text()[-2000:]}")
     first = next(one for one in samples if one[0] >= total / 2)

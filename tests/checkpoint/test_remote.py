@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pyarrow.dataset as ds
 import pytest
 from hdfs import hdfs
+from number_files import add, pipeline, written
 from pyspark.sql import SparkSession
 from waiting import patience
 
@@ -27,19 +27,7 @@ from penstock.query import Query
 from penstock.run import positions
 from penstock.spark_settings import FILE_MANAGER, MANAGER
 
-FILE = """
-import os
-
-import penstock as ps
-
-FOLDER = os.environ["FOLDER"]
-
-
-@ps.pipeline(every="1 second")
-def numbers(spark):
-    frame = spark.readStream.schema("id long").json(FOLDER + "/in")
-    return ps.write(frame.dropDuplicates(["id"]), ps.files.sink(FOLDER + "/out"))
-"""
+FILE = pipeline('frame.dropDuplicates(["id"])')
 
 
 @pytest.fixture(scope="module")
@@ -78,30 +66,18 @@ def distinct(spark: SparkSession, folder: Path) -> Query:
     return ps.write(frame.dropDuplicates(["id"]), files.sink(folder / "out"))
 
 
-def add(folder: Path, name: str, *ids: int) -> None:
-    (folder / "in").mkdir(exist_ok=True)
-    # A source of files sees a name only with its whole content.
-    (folder / "new").write_text("".join(f'{{"id": {one}}}\n' for one in ids))
-    (folder / "new").rename(folder / "in" / name)
-
-
-def written(folder: Path) -> list[int]:
-    rows = ds.dataset(folder / "out", exclude_invalid_files=True).to_table()
-    return sorted(rows["id"].to_pylist())
-
-
 def test_a_batch_with_state_runs_again(spark: SparkSession, folder: Hadoop, tmp_path: Path) -> None:
     def run() -> None:
         distinct(spark, tmp_path).start(checkpoint=folder.uri, trigger="once").awaitTermination()
 
-    for name, ids in (("1.json", (1, 2)), ("2.json", (2, 3))):
-        add(tmp_path, name, *ids)
+    for ids in ((1, 2), (2, 3)):
+        add(tmp_path, *ids)
         run()
     # As if the driver had died before its commit: the batch's files of state are there already.
     for _ in range(2):
         folder.remove(f"commits/{Log(folder).committed[-1]}")
         run()
-    add(tmp_path, "3.json", 3, 4)
+    add(tmp_path, 3, 4)
     run()
     assert written(tmp_path) == [1, 2, 3, 4]
     assert len(Log(folder).committed) == len(Log(folder).planned) == 3
@@ -112,7 +88,7 @@ def test_a_batch_with_state_runs_again(spark: SparkSession, folder: Hadoop, tmp_
 
 
 def test_the_commands_of_checkpoints_work_elsewhere(folder: Hadoop, spark: SparkSession, tmp_path: Path) -> None:
-    add(tmp_path, "1.json", 1, 2)
+    add(tmp_path, 1, 2)
     frame = spark.readStream.schema("id long").json(str(tmp_path / "in"))
     query = ps.write(frame, files.sink(tmp_path / "out"))
     query.start(checkpoint=folder.below("numbers").uri, trigger="once").awaitTermination()
@@ -152,7 +128,7 @@ def test_the_commands_of_checkpoints_work_elsewhere(folder: Hadoop, spark: Spark
 def test_a_path_is_a_folder_of_this_machine_whatever_is_the_default(
     spark: SparkSession, uri: str, tmp_path: Path
 ) -> None:
-    add(tmp_path, "1.json", 1)
+    add(tmp_path, 1)
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     before = hadoop.get("fs.defaultFS")
     hadoop.set("fs.defaultFS", uri)
@@ -166,7 +142,7 @@ def test_a_path_is_a_folder_of_this_machine_whatever_is_the_default(
 
 
 def test_what_spark_cannot_use_is_told(spark: SparkSession, tmp_path: Path) -> None:
-    add(tmp_path, "1.json", 1)
+    add(tmp_path, 1)
     query = distinct(spark, tmp_path)
     cases: list[tuple[str, type[PenstockError], str]] = [
         ("nofs://host/a", PenstockError, r'No FileSystem for scheme "nofs" .*nofs://host/a/.*jars and settings'),
@@ -200,11 +176,10 @@ def test_a_file_system_that_is_away_is_one_to_try_again(spark: SparkSession) -> 
 
 
 def test_a_run_with_a_checkpoint_elsewhere(uri: str, spark: SparkSession, tmp_path: Path) -> None:
-    add(tmp_path, "1.json", 1, 2)
     (tmp_path / "shop.py").write_text(FILE)
     root = f"{uri}/{tmp_path.name}/kept"
-    for name, ids in (("1.json", (1, 2)), ("2.json", (2, 3))):
-        add(tmp_path, name, *ids)
+    for ids in ((1, 2), (2, 3)):
+        add(tmp_path, *ids)
         ran = subprocess.run(
             [sys.executable, "-m", "penstock", "run", "shop.py:numbers", "--once", "--checkpoints", root],
             cwd=tmp_path,

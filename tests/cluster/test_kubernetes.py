@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import kubernetes_validate
-import pyarrow.dataset as ds
 import pytest
 from fake_kubernetes import ENTRYPOINT, Kubernetes, kubernetes
+from number_files import add, pipeline, written
 from waiting import patience, until
 
 from penstock.local import java, ports
@@ -21,19 +21,7 @@ from penstock_demo import child
 
 pytestmark = [pytest.mark.kill, pytest.mark.slow]
 
-FILE = """
-import os
-
-import penstock as ps
-
-FOLDER = os.environ["FOLDER"]
-
-
-@ps.pipeline(every="1 second")
-def numbers(spark):
-    frame = spark.readStream.schema("id long").json(FOLDER + "/in")
-    return ps.write(frame.mapInArrow(lambda batches: batches, "id long"), ps.files.sink(FOLDER + "/out"))
-"""
+FILE = pipeline('frame.mapInArrow(lambda batches: batches, "id long")')
 VERSION = "1.37"
 """Of Kubernetes' API."""
 STARTER = ENTRYPOINT.with_name("submitted.py")
@@ -43,19 +31,6 @@ SETTINGS = {
     "spark.kubernetes.executor.enableApiWatcher": "false",
     "spark.kubernetes.executor.apiPollingInterval": "1s",
 }
-
-
-def add(folder: Path, *ids: int) -> None:
-    (folder / "in").mkdir(exist_ok=True)
-    (folder / "new").write_text("".join(f'{{"id": {one}}}\n' for one in ids))
-    (folder / "new").rename(folder / "in" / f"{ids[0]}.json")
-
-
-def written(folder: Path) -> list[int]:
-    if not any(folder.glob("out/batch=*")):
-        return []
-    rows = ds.dataset(folder / "out", exclude_invalid_files=True).to_table()
-    return sorted(rows["id"].to_pylist())
 
 
 @contextmanager

@@ -24,6 +24,11 @@ class SparkCluster:
         self._master = self._start("master", self._place.command())
         self._workers: list[subprocess.Popen[bytes]] = []
 
+    @property
+    def worker_pids(self) -> list[int]:
+        """The process ids of the workers, by number."""
+        return [one.pid for one in self._workers]
+
     def add_worker(self, memory: str = "1g") -> int:
         """Start a worker; its number."""
         number = len(self._workers)

@@ -7,8 +7,8 @@ import os
 import sys
 import threading
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -134,7 +134,7 @@ def _supervise(pipeline: Pipeline, args: Namespace, lines: Terminal) -> None:
     meter = meters.pipeline(pipeline.name, pipeline.every, pipeline.target.total_seconds())
     prober = Prober(meters)
     with (
-        lock(checkpoint) if isinstance(checkpoint, Path) else nullcontext() as note_jvm,
+        _held(checkpoint) as (note_jvm, supervise),
         _told(args, pipeline, checkpoint, meters),
         lineage.sent(args.lineage) as tracker,
         prober.started(),
@@ -157,17 +157,13 @@ def _supervise(pipeline: Pipeline, args: Namespace, lines: Terminal) -> None:
         # Spark's own handler of Ctrl-C would cancel jobs and raise anywhere in the code.
         listen(stop.gently, stop.now)
         jvm = jvm_process(spark)
-        if jvm and note_jvm:
+        if jvm:
             note_jvm(jvm.pid)
         prober.measures(lambda: memory(spark))
         try:
             require_executors(spark, checkpoint)
             observer = Observers(signs, meter, tracker)
-            work = PipelineRun(pipeline, spark, checkpoint, stop, observer, args.once)
-            if isinstance(checkpoint, Path):
-                work.supervise()
-            else:
-                _supervise_with_lease(work, Lease(Hadoop(spark, f"{checkpoint}.lease"), str(checkpoint)))
+            supervise(PipelineRun(pipeline, spark, checkpoint, stop, observer, args.once))
         except LeaseLost:
             # Another process may run the pipeline: no batch in flight may go on.
             if jvm:
@@ -184,8 +180,22 @@ def _supervise(pipeline: Pipeline, args: Namespace, lines: Terminal) -> None:
         signs.ended()
 
 
-def _supervise_with_lease(run: PipelineRun, lease: Lease) -> None:
+@contextmanager
+def _held(checkpoint: Location) -> Iterator[tuple[Callable[[int], None], Callable[[PipelineRun], None]]]:
+    """Hold the checkpoint; yields what notes the pid of the run's JVM, and what runs the pipeline.
+
+    A folder is locked at once. Elsewhere there is a lease, which needs Spark: it is held while the pipeline runs.
+    """
+    if isinstance(checkpoint, Path):
+        with lock(checkpoint) as note_jvm:
+            yield note_jvm, PipelineRun.supervise
+    else:
+        yield lambda jvm: None, _supervise_with_lease
+
+
+def _supervise_with_lease(run: PipelineRun) -> None:
     """Run while the process holds the lease; raises LeaseLost, with the queries as they are, if it does no longer."""
+    lease = Lease(Hadoop(run.spark, f"{run.checkpoint}.lease"), str(run.checkpoint))
     if lease.take(run.stop.gently.wait):
         with lease.kept():
             replace(run, require_lease=lease.require).supervise()
