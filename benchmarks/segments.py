@@ -62,9 +62,9 @@ def events(spark: SparkSession, folder: Path, batches: int, rows: int, persons: 
     for number in range(batches):
         frame = spark.range(number * rows, (number + 1) * rows, 1, 1).select(
             F.concat(F.lit("person-"), (F.rand(number) * persons).cast("int")).alias("person"),
-            _choice(KINDS, number + 1000).alias("event"),
+            choice(KINDS, number + 1000).alias("event"),
             F.concat(F.lit("p"), (F.rand(number + 2000) * PAGES).cast("int")).alias("page"),
-            _choice(COUNTRIES, number + 3000).alias("country"),
+            choice(COUNTRIES, number + 3000).alias("country"),
             (F.rand(number + 4000) * 100).cast("double").alias("amount"),
             F.timestamp_millis(
                 F.unix_millis(F.current_timestamp()) - 3_600_000 + (F.col("id") / 100).cast("long")
@@ -73,7 +73,7 @@ def events(spark: SparkSession, folder: Path, batches: int, rows: int, persons: 
         frame.repartition(2).write.mode("append").parquet(str(folder))
 
 
-def _choice(words: list[str], seed: int) -> Column:
+def choice(words: list[str], seed: int) -> Column:
     return F.element_at(F.array(*map(F.lit, words)), (F.rand(seed) * len(words)).cast("int") + 1)
 
 

@@ -31,7 +31,7 @@ from waiting import PATIENCE
 
 from penstock.local import fork_server
 from penstock.local.services import Services, down, up
-from penstock.native import shared_memory
+from penstock.native import memory_bound, shared_memory, spill_files
 from penstock.session import spark as spark_session
 
 # In runs of minutes the JVMs' optimising compiler takes more CPU than it saves.
@@ -183,8 +183,9 @@ def keyspace(cql: Any) -> Iterator[str]:
 
 
 @pytest.fixture
-def sharing(monkeypatch: pytest.MonkeyPatch) -> shared_memory.SharedMemory:
+def sharing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> shared_memory.SharedMemory:
     """This process has memory to share."""
+    monkeypatch.setenv(spill_files.VARIABLE, str(tmp_path))
     made = shared_memory.SharedMemory.make()
     if made is None:
         pytest.skip("this system gives no such memory")
@@ -193,8 +194,10 @@ def sharing(monkeypatch: pytest.MonkeyPatch) -> shared_memory.SharedMemory:
     return made
 
 
-@pytest.fixture(params=["own", "shared"])
+@pytest.fixture(params=["own", "shared", "disk"])
 def memory(request: pytest.FixtureRequest) -> None:
-    """Both with such memory and without."""
-    if request.param == "shared":
+    """Without such memory, with it, and with so little that all values go to disk."""
+    if request.param == "disk":
+        request.getfixturevalue("monkeypatch").setenv(memory_bound.VARIABLE, "1k")
+    if request.param != "own":
         request.getfixturevalue("sharing")

@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.spark_settings import MASTER, MOST_CORES, is_local, is_on_cluster, require_master, settings
+from penstock.spark_settings import (
+    MASTER,
+    MOST_CORES,
+    OVERHEAD,
+    STATE_MEMORY,
+    is_local,
+    is_on_cluster,
+    require_master,
+    settings,
+)
 
 DRIVER, EXECUTOR = "spark.driver.memory", "spark.executor.memory"
 CLUSTER = "spark://10.0.0.7:7077"
@@ -17,7 +26,8 @@ CLUSTER = "spark://10.0.0.7:7077"
 @pytest.fixture(autouse=True)
 def defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file of Spark's own defaults; nothing is set outside."""
-    for name in ("PENSTOCK_SPARK_MASTER", "PENSTOCK_SPARK_CONF", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT"):
+    ours = ("PENSTOCK_SPARK_MASTER", "PENSTOCK_SPARK_CONF", "PENSTOCK_STATE_MEMORY")
+    for name in (*ours, "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     return tmp_path / "spark-defaults.conf"
@@ -100,6 +110,19 @@ def test_cores_are_those_of_all_executors() -> None:
 def test_a_number_of_cores_that_a_cluster_would_not_heed_is_refused(given: dict[str, str], said: str) -> None:
     with pytest.raises(PenstockError, match=said):
         settings("shop", 6, None, given)
+
+
+def test_state_has_a_quarter_of_an_executor_and_room_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert STATE_MEMORY not in settings("shop", None, None, {})
+    assert settings("shop", None, None, {MASTER: CLUSTER})[STATE_MEMORY] == "262144k"
+    assert settings("shop", None, None, {MASTER: CLUSTER, EXECUTOR: "4g"})[STATE_MEMORY] == "1048576k"
+    assert OVERHEAD not in settings("shop", None, None, {MASTER: CLUSTER})
+    for master in ("yarn", "k8s://https://10.0.0.1:6443"):
+        assert settings("shop", None, None, {MASTER: master})[OVERHEAD] == "0.5"
+    monkeypatch.setenv("PENSTOCK_STATE_MEMORY", "3g")
+    assert settings("shop", None, None, {MASTER: CLUSTER})[STATE_MEMORY] == "3g"
+    with pytest.raises(PenstockError, match=r"'lots' is not an amount of memory .*STATE_MEMORY.*as in 700m or 4g"):
+        settings("shop", None, None, {STATE_MEMORY: "lots"})
 
 
 def test_a_master_of_the_environment_is_a_cluster_too(monkeypatch: pytest.MonkeyPatch) -> None:

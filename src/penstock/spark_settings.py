@@ -1,7 +1,7 @@
 """The settings of a new Spark session: ours are defaults, which the user's, the cluster's and a call's overrule.
 
-Later ones win: ours; `spark-defaults.conf`; PENSTOCK_SPARK_CONF and PENSTOCK_SPARK_MASTER; PYSPARK_SUBMIT_ARGS; those
-of a call or a command line. Under `spark-submit` Spark has read all but the last already.
+Later ones win: ours; `spark-defaults.conf`; PENSTOCK_SPARK_CONF, PENSTOCK_SPARK_MASTER and PENSTOCK_STATE_MEMORY;
+PYSPARK_SUBMIT_ARGS; those of a call or a command line. Under `spark-submit` Spark has read all but the last already.
 """
 
 from __future__ import annotations
@@ -24,11 +24,17 @@ from penstock.config import whole
 from penstock.errors import PenstockError
 from penstock.local import jars
 from penstock.local.ports import HOST
+from penstock.native import memory_bound
 from penstock.serve.hosts import is_loopback
 
 MASTER = "spark.master"
 DRIVER_OPTIONS, EXECUTOR_OPTIONS = "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"
 JARS = "spark.jars"
+STATE_MEMORY = f"spark.executorEnv.{memory_bound.VARIABLE}"
+EXECUTOR_MEMORY = "spark.executor.memory"
+OVERHEAD = "spark.executor.memoryOverheadFactor"
+"""What a container has besides the JVM's heap, as a share of it: half of this is for state, the rest for Python and
+RocksDB. Spark's own default for programs that it does not know as Python is a tenth."""
 MOST_CORES = "spark.cores.max"
 """The most cores of all executors; only a standalone cluster heeds it."""
 LOOPBACK = {"spark.driver.host": HOST, "spark.driver.bindAddress": HOST}
@@ -46,7 +52,7 @@ ARGUMENTS = {
     "--name": "spark.app.name",
     "--driver-memory": "spark.driver.memory",
     "--driver-java-options": DRIVER_OPTIONS,
-    "--executor-memory": "spark.executor.memory",
+    "--executor-memory": EXECUTOR_MEMORY,
     "--executor-cores": "spark.executor.cores",
     "--num-executors": "spark.executor.instances",
     "--total-executor-cores": MOST_CORES,
@@ -91,6 +97,7 @@ def settings(app: str, cores: int | None, memory: str | None, given: Mapping[str
     theirs = outside | asked | dict(given) | {MASTER: master}
     ours = _of_any(app) | (_of_local() if is_local(master) else _of_cluster(master, theirs))
     joins = {DRIVER_OPTIONS: " ", EXECUTOR_OPTIONS: " ", JARS: ","}
+    _require_state_memory(theirs)
     both = {
         name: f"{ours[name]}{sign}{theirs[name]}" for name, sign in joins.items() if name in ours and name in theirs
     }
@@ -170,6 +177,11 @@ def _of_local() -> dict[str, str]:
 
 def _of_cluster(master: str, theirs: Mapping[str, str]) -> dict[str, str]:
     ours = {EXECUTOR_OPTIONS: EXECUTOR_JAVA, "spark.sql.shuffle.partitions": theirs.get(MOST_CORES, str(PARTITIONS))}
+    # Machines may run several executors: each has a share for its state of what it was given, not of the machine.
+    if memory := memory_bound.size_in_bytes(theirs.get(EXECUTOR_MEMORY, MEMORY)):
+        ours[STATE_MEMORY] = f"{memory // memory_bound.SHARE >> 10}k"
+    if _has_containers(master):
+        ours[OVERHEAD] = "0.5"
     if "spark.executor.instances" in theirs and MOST_CORES not in theirs:
         each = theirs.get("spark.executor.cores", "1")
         all_cores = _product(theirs["spark.executor.instances"], each)
@@ -182,13 +194,25 @@ def _of_cluster(master: str, theirs: Mapping[str, str]) -> dict[str, str]:
 
 
 def _most_cores(cores: int, master: str, given: Mapping[str, str]) -> str:
-    if master == "yarn" or master.startswith("k8s://"):
+    if _has_containers(master):
         what = f"a number of cores limits a standalone cluster only, and {master} gives executors of a size"
         raise PenstockError(what, next="leave --cores out, and give --executors N and --executor-cores N")
     if "spark.executor.instances" in given:
         what = f"{cores} cores and {given['spark.executor.instances']} executors are two limits of a standalone cluster"
         raise PenstockError(what, next="give --executors N and --executor-cores N, or --cores N")
     return str(cores)
+
+
+def _has_containers(master: str) -> bool:
+    """Whether executors are of a size that they were given, beyond which they are killed."""
+    return master == "yarn" or master.startswith("k8s://")
+
+
+def _require_state_memory(theirs: Mapping[str, str]) -> None:
+    given = theirs.get(STATE_MEMORY, "1g")
+    if memory_bound.size_in_bytes(given) is None:
+        what = f"{given!r} is not an amount of memory for the state of an executor"
+        raise PenstockError(what, where=STATE_MEMORY, next="give a size as in 700m or 4g")
 
 
 def _product(one: str, other: str) -> str:
@@ -226,6 +250,8 @@ def _in_environment() -> dict[str, str]:
     found = dict(map(pair, _words(CONF_VARIABLE)))
     if master := os.environ.get(MASTER_VARIABLE):
         found[MASTER] = master
+    if memory := os.environ.get(memory_bound.VARIABLE):
+        found[STATE_MEMORY] = memory
     return found
 
 

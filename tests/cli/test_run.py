@@ -138,6 +138,7 @@ def test_checkpoints_in_a_file_are_refused(tmp_path: Path, penstock: Command) ->
         (["--conf", "executor.memory=4g"], "'executor.memory=4g' is not a setting of Spark. Next: write NAME=VALUE"),
         (["--executor-memory", "4 GB"], "'4 GB' is not a size, as in 700m or 4g"),
         (["--executors", "0"], "'0' is not a number, 1 or more"),
+        (["--state-memory", "lots"], "'lots' is not a size, as in 700m or 4g"),
     ],
 )
 def test_wrong_settings_of_spark_are_refused_before_the_file_is_loaded(

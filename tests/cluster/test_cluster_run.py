@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,7 @@ from spark_cluster import SparkCluster, spark_cluster
 from waiting import PATIENCE
 
 from penstock.local.services import Services
+from penstock.native.spill_files import PREFIX
 
 pytestmark = [pytest.mark.kill, pytest.mark.slow]
 
@@ -97,11 +99,19 @@ def shop(tmp_path: Path, services: Services) -> Iterator[Shop]:
             runs.kill()
 
 
+def has_state_on_disk(cluster: SparkCluster) -> bool:
+    """Whether Python daemons of executors have files in the executors' own folders."""
+    daemons = {daemon.pid for number in range(2) for one in cluster.executors(number) for daemon in one.children()}
+    files = Path(tempfile.gettempdir()).glob(f"spark-*/executor-*/blockmgr-*/{PREFIX}*/*")
+    return any(int(file.parent.name.removeprefix(PREFIX)) in daemons for file in files)
+
+
 def test_a_killed_worker_and_a_killed_driver_lose_and_double_nothing(shop: Shop) -> None:
     shop.runs.start("machine1")
     shop.send()
     shop.wait()
     assert shop.cluster.executors(0) and shop.cluster.executors(1)
+    assert has_state_on_disk(shop.cluster)
     shop.send()
     shop.cluster.kill(0)
     shop.wait()

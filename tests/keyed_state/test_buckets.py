@@ -11,7 +11,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from penstock.errors import PenstockError
-from penstock.keyed_state import buckets, buckets as bucket_memory
+from penstock.keyed_state import buckets
 from penstock.keyed_state.arrow_keys import packed, unpacked
 from penstock.keyed_state.buckets import BLOB, Bucket, require_name
 from penstock.native import shared_memory
@@ -45,14 +45,14 @@ class Workers:
         self.memory: list[dict[Any, Any]] = [{}, {}]
 
     def run(self, worker: int, pairs: dict[int, int | None], version: int) -> list[Row]:
-        bucket_memory._KNOWN = self.memory[worker]
+        shared_memory._OWN = self.memory[worker]
         return self.tester.test(BUCKET, rows(pairs, version))
 
 
 @pytest.mark.usefixtures("memory")
 @pytest.mark.parametrize("order", ["same", "turns", "random"])
 def test_every_process_finds_the_state_that_the_others_left(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bucket_memory, "_KNOWN", {})
+    monkeypatch.setattr(shared_memory, "_OWN", {})
     monkeypatch.setattr(buckets, "LOG_BLOBS", 5)
     draw, workers, model, total = random.Random(7), Workers(), dict[int, int](), 0
     for version in range(1, 60):
@@ -64,7 +64,7 @@ def test_every_process_finds_the_state_that_the_others_left(order: str, monkeypa
 
 
 def test_the_log_is_replaced_by_the_whole_table_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bucket_memory, "_KNOWN", {})
+    monkeypatch.setattr(shared_memory, "_OWN", {})
     monkeypatch.setattr(buckets, "LOG_BLOBS", 5)
     workers = Workers()
     lengths = []
@@ -113,7 +113,7 @@ def test_a_worker_that_dies_in_a_batch_leaves_nothing_to_be_trusted(monkeypatch:
 
 @pytest.mark.usefixtures("memory")
 def test_a_table_of_a_batch_that_failed_is_not_taken_for_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bucket_memory, "_KNOWN", {})
+    monkeypatch.setattr(shared_memory, "_OWN", {})
     workers = Workers()
     workers.run(0, {1: 10}, 1)
     head = workers.tester.peekValueState("s__head", BUCKET)
@@ -134,7 +134,7 @@ def test_a_table_of_a_batch_that_failed_is_not_taken_for_the_state(monkeypatch: 
 def test_a_stage_that_gets_other_columns_does_not_read_its_old_state(
     remembered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bucket_memory, "_KNOWN", {})
+    monkeypatch.setattr(shared_memory, "_OWN", {})
     workers = Workers()
     workers.run(0, {1: 10}, 1)
     workers.bucket._logic = Revisions(pa.schema({"id": pa.int64(), "w": pa.int64()}), ("id",), ("id", "w"))

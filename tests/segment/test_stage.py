@@ -28,7 +28,7 @@ BUCKET = 0
 
 @pytest.fixture(autouse=True)
 def new_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor, "_HELD", {})
+    monkeypatch.setattr(shared_memory, "_OWN", {})
 
 
 def changes(found: Sequence[Row]) -> list[Change]:
@@ -73,11 +73,11 @@ def test_workers_come_fall_behind_and_go(monkeypatch: pytest.MonkeyPatch, reach:
     behind: dict[Any, Any] = {}
     for number, (some, now) in enumerate(batches):
         if number % 5 == 1:
-            behind = copy.deepcopy(processor._HELD)
+            behind = copy.deepcopy(shared_memory._OWN)
         elif number % 5 == 3:
-            monkeypatch.setattr(processor, "_HELD", behind)  # without later events
+            monkeypatch.setattr(shared_memory, "_OWN", behind)  # without later events
         elif number % 5 == 4:
-            monkeypatch.setattr(processor, "_HELD", {})
+            monkeypatch.setattr(shared_memory, "_OWN", {})
             gone += 1
         found += changes(tester.test(BUCKET, packed(made, some)))
         found += changes(tester.setWatermark(now - 1))
@@ -137,7 +137,7 @@ def test_records_of_an_earlier_build_are_refused() -> None:
     del before["layout"]
     log[(processor.SNAPSHOT,)] = (*log[(processor.SNAPSHOT,)][:4], zlib.compress(json.dumps(before).encode()), b"")
     tester.updateMapState("s__entries", BUCKET, log)
-    processor._HELD.clear()
+    shared_memory._OWN.clear()
     with pytest.raises(PenstockError, match=r"earlier build.*new checkpoint"):
         tester.test(BUCKET, packed(made, rows(0)[80:]))
 
@@ -155,7 +155,7 @@ def test_workers_that_share_build_records_once(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(shared_memory, "_NUMBERS", {})  # as in another worker
         found += changes(tester.test(BUCKET, packed(made, some)))
         found += changes(tester.setWatermark(now - 1))
-    assert not processor._HELD
+    assert not shared_memory._OWN
     clocked = [([modelled(row) for row in some], now - 1) for some, now in batches]
     assert grouped(found) == segment_model.changes(RULES, clocked)
 

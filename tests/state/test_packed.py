@@ -19,6 +19,7 @@ from penstock.errors import PenstockError
 from penstock.keyed_state import arrow_keys
 from penstock.keyed_state.buckets import BLOB, GONE, Bucket
 from penstock.keyed_state.description import TABLES, About
+from penstock.native import shared_memory
 from penstock.segment import processor
 from penstock.segment.rule_plan import plan
 from penstock.state import read
@@ -188,7 +189,7 @@ def test_a_log_of_several_batches_is_unpacked_to_what_holds_now() -> None:
 
 
 def test_a_log_of_segments_is_unpacked_to_what_the_worker_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor, "_HELD", {})
+    monkeypatch.setattr(shared_memory, "_OWN", {})
     made = plan(segment_events.RULES)
     tester = TwsTester(processor.Segments(made, "s", 1, 0, False), timeMode="ProcessingTime")
     tester.setProcessingTime(160)
@@ -197,7 +198,7 @@ def test_a_log_of_segments_is_unpacked_to_what_the_worker_holds(monkeypatch: pyt
         tester.test(0, [Row(events=segment_events.touches(made, events).pack())])
     names = ["previous", "token", "clock", "latest", "rules", "data"]
     found = unpack_segments(pieces(tester.peekMapState("s__entries", 0), names))
-    ids, rows = processor._HELD["/s/0"].store.records()
+    ids, rows = shared_memory._OWN["/s/0"][1].store.records()
     members = sum(1 for row in rows.tolist() if row[2])
     assert members and len(found) == len(ids)
     assert {row["key"]["person"] for row in found.to_pylist()} == {one.decode() for one in ids}

@@ -27,6 +27,8 @@ class ClusterRuns:
         own = self._folder / machine
         own.mkdir()
         words = ["--master", self._master, "--executor-memory", "700m", "--checkpoints", str(self._folder / "kept")]
+        # All state is on disk between two batches.
+        words += ["--state-memory", "1k"]
         self._said = own / "said"
         with self._said.open("wb") as said:
             self._driver = subprocess.Popen(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -42,8 +42,12 @@ class SparkCluster:
 
     def executors(self, number: int) -> list[psutil.Process]:
         """The executors of a worker."""
-        below = psutil.Process(self._workers[number].pid).children(recursive=True)
-        return [one for one in below if "CoarseGrainedExecutorBackend" in " ".join(one.cmdline())]
+        found = []
+        for one in psutil.Process(self._workers[number].pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):  # it ended meanwhile
+                if "CoarseGrainedExecutorBackend" in " ".join(one.cmdline()):
+                    found.append(one)
+        return found
 
     def kill(self, number: int) -> None:
         """End a worker and all its processes, as a machine does that loses its power."""

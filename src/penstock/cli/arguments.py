@@ -142,6 +142,12 @@ RESOURCES: dict[str, tuple[str, Callable[[str], str | int], str]] = {
     "executors": ("spark.executor.instances", positive, "executors on a cluster"),
     "executor-memory": ("spark.executor.memory", size, "memory of an executor's JVM (1g)"),
     "executor-cores": ("spark.executor.cores", positive, "tasks of an executor at a time"),
+    "state-memory": (
+        "spark.executorEnv.PENSTOCK_STATE_MEMORY",
+        size,
+        "state of an executor's windows, tables, joins and segments in memory; the rest is on its disk (a quarter of "
+        "the memory of an executor or, local, of the machine)",
+    ),
 }
 """Their settings, types and help."""
 

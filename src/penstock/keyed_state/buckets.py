@@ -363,19 +363,19 @@ class Known:
     table: pa.Table
 
 
-_KNOWN: dict[str, Known] = {}
-"""What a worker without shared memory knows, by the name of the state and the bucket."""
-
-
 def place(name: str) -> AbstractContextManager[shared_memory.SharedValue[Known]]:
     """The slot of a bucket's table (see `shared_memory.place`); do not use the table outside the `with` block."""
-    return shared_memory.place(name, _KNOWN, _take, _put)
+    return shared_memory.place(name, _FORM)
 
 
 def _take(slot: shared_memory.Slot) -> Known:
     notes = slot.notes
     table = unpacked(pa.py_buffer(slot.array(int(notes[_COPY]))))
     return Known(int(notes[_VERSION]), notes[_TOKEN].tobytes().hex(), table)
+
+
+def _size(known: Known) -> int:
+    return int(known.table.nbytes)
 
 
 def _put(slot: shared_memory.Slot, known: Known) -> None:
@@ -395,8 +395,13 @@ def _write(slot: shared_memory.Slot, copy: int, table: pa.Table) -> None:
     if not len(room) // _SPARE <= words <= len(room):
         room = slot.zeros(copy, words + words // _SPARE)
     _send(pa.FixedSizeBufferWriter(pa.py_buffer(room)), table)
+    slot.needed[:] = 0
+    slot.needed[copy] = words
 
 
 def _send(to: pa.NativeFile, table: pa.Table) -> None:
     with pa.ipc.new_stream(to, table.schema) as writer:
         writer.write_table(table)
+
+
+_FORM = shared_memory.Form(_take, _put, _size)

@@ -28,10 +28,10 @@ from penstock.errors import PenstockError
 from penstock.keyed_state import description
 from penstock.native import shared_memory
 from penstock.segment.event_packing import joined, unpack
-from penstock.segment.record_store import ARRAYS, Changes, RecordStore, migrated
+from penstock.segment.record_store import ARRAYS, WORDS, Changes, RecordStore, migrated
 from penstock.segment.rule_definitions import Rule, spec
 from penstock.segment.rule_files import rule_of
-from penstock.segment.rule_plan import ENTER, LAYOUT, PROLONG, RulePlan, plan
+from penstock.segment.rule_plan import ENTER, LAYOUT, PROLONG, USED, RulePlan, plan
 
 _TOKEN, _LAST, _RULES, _SIZES = 1, 2, slice(3, 7), slice(7, 12)
 """Positions in the notes of a slot."""
@@ -266,10 +266,6 @@ class Held:
     rules: str
 
 
-_HELD: dict[str, Held] = {}
-"""What a worker without shared memory holds, by the name of the state and the bucket."""
-
-
 def place(name: str, plan: RulePlan, rules: str) -> AbstractContextManager[shared_memory.SharedValue[Held]]:
     """The slot of a bucket of records (see `shared_memory.place`); `rules` is the digest of the plan's rules."""
 
@@ -281,9 +277,11 @@ def place(name: str, plan: RulePlan, rules: str) -> AbstractContextManager[share
         store = RecordStore(plan, slot)
         store.words, store.index, store.heap = map(slot.array, ARRAYS)
         store.sizes[:] = notes[_SIZES]
+        if not len(store.index):
+            store.reindex()
         return Held(store, int(notes[_LAST]), int(notes[_TOKEN]), rules)
 
-    return shared_memory.place(name, _HELD, take, _put)
+    return shared_memory.place(name, shared_memory.Form(take, _put, lambda held: held.store.nbytes))
 
 
 def _put(slot: shared_memory.Slot, held: Held) -> None:
@@ -291,6 +289,9 @@ def _put(slot: shared_memory.Slot, held: Held) -> None:
     notes = slot.notes
     notes[_LAST], notes[_TOKEN], notes[_SIZES] = held.last, held.token, held.store.sizes
     notes[_RULES] = np.frombuffer(bytes.fromhex(held.rules), np.int64)
+    # Index and heap are made faster than they are compressed.
+    slot.needed[:] = 0
+    slot.needed[WORDS] = held.store.sizes[USED]
 
 
 # Membership events on their way out of the stage: packed as bytes, then rows again.

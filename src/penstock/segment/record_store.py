@@ -143,10 +143,14 @@ class RecordStore:
         """Replace the records by those in `words`."""
         self.words = self.memory.zeros(WORDS, _power(max(len(words), SMALLEST)))
         self.words[: len(words)] = words
-        self.sizes[USED] = len(words)
-        least = -(-len(words) // ID_HEAD)
-        self.index = self.memory.zeros(INDEX, 3 * _power(max(2 * least, SMALLEST)))
-        self.heap = self.memory.zeros(HEAP, 2 * _power(max(least, SMALLEST)))
+        self.sizes[USED], self.sizes[INDEXED] = len(words), -(-len(words) // ID_HEAD)
+        self.reindex()
+
+    def reindex(self) -> None:
+        """Make index and heap anew from the records, of which there are at most `INDEXED`."""
+        most = int(self.sizes[INDEXED])
+        self.index = self.memory.zeros(INDEX, 3 * _power(max(2 * most, SMALLEST)))
+        self.heap = self.memory.zeros(HEAP, 2 * _power(max(most, SMALLEST)))
         record_kernel.rebuild(self.words, self.index, self.heap, self.sizes)
 
     def move(self, memory: Own | Slot) -> None:
