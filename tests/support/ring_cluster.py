@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from cassandra.connection import DefaultEndPoint
@@ -45,7 +46,7 @@ class Cluster:
         return [host and host.address for host in owners(link, "ks", partitions)]
 
     def _host(self, address: str) -> Host:
-        host = Host(DefaultEndPoint(address), SimpleConvictionPolicy)
+        host = Host(DefaultEndPoint(address), SimpleConvictionPolicy, host_id=uuid4())
         host.set_location_info("near" if address.startswith("10.0.0") else "far", "rack")
         host.set_up()
         return host

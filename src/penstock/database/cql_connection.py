@@ -92,8 +92,11 @@ def _connect(access: Access) -> CqlConnection:
         consistency_level=_consistency(access.consistency),
         row_factory=tuple_factory,
     )
+    endpoints = access.endpoints()
     cluster = Cluster(
-        access.endpoints(),
+        endpoints,
+        # scylla-driver takes it for nodes that it finds, also for those given here.
+        port=endpoints[0][1],
         auth_provider=PlainTextAuthProvider(access.user, access.password) if access.user else None,
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         ssl_context=access.tls_context(),

@@ -126,15 +126,31 @@ def _send(link: CqlConnection, request: Request, limits: RequestLimits, host: An
 def _statement(link: CqlConnection, request: Request) -> Any:
     if len(request.statements) == 1:
         text, values = request.statements[0]
-        bound = BoundStatement(link.prepare(text), fetch_size=None)
+        bound = _Bound(link.prepare(text), fetch_size=None)
         bound.values = values
-        return bound
+        return _routed(bound, bound.prepared_statement, request)
     batch = BatchStatement(BatchType.UNLOGGED)
     # Like `batch.add`, which would serialize each value again.
     batch._statements_and_parameters = [
         (True, link.prepare(text).query_id, values) for text, values in request.statements
     ]
-    return batch
+    return _routed(batch, link.prepare(request.statements[0][0]), request)
+
+
+class _Bound(BoundStatement):  # type: ignore[misc]
+    """A statement whose partition is given: the driver finds none in a list of keys."""
+
+    @property
+    def routing_key(self) -> bytes:
+        return bytes(self._routing_key)
+
+
+def _routed(statement: Any, prepared: Any, request: Request) -> Any:
+    """The statement with its partition and table, from which scylla-driver finds the shard to send it to."""
+    statement._routing_key = request.key
+    statement.keyspace = prepared.keyspace
+    statement.table = prepared.column_metadata[0].table_name if prepared.column_metadata else None
+    return statement
 
 
 def _receive(number: int, future: Any, answers: list[Page | None]) -> Exception | None:
@@ -208,8 +224,9 @@ def refusal(
 
 
 def _changed(link: CqlConnection, table: CqlTable | None, statements: Iterable[str]) -> bool:
-    # A node that does not know of a schema change yet would report the old table.
-    link.cluster.control_connection.wait_for_schema_agreement()
+    # A node that does not know of a schema change yet would report the old table. Sessions of scylla-driver wait.
+    waiting = link.rows if hasattr(link.rows, "wait_for_schema_agreement") else link.cluster.control_connection
+    waiting.wait_for_schema_agreement()
     if table is None:
         return not all(_prepares(link, text) for text in statements)
     try:

@@ -42,6 +42,12 @@ class Ring:
     numbers: Array
     hosts: tuple[Any, ...]
 
+    @property
+    def sharding(self) -> Any:
+        """How scylla-driver finds the shard of a token, the same on all nodes; None for other drivers and databases."""
+        hosts = self.token_map.token_to_host_owner.values() if self.token_map else ()
+        return next(filter(None, (getattr(host, "sharding_info", None) for host in hosts)), None)
+
     def owners(self, partitions: Iterable[bytes], token: Token | None = None) -> Array:
         """The index in `hosts` of each partition's owner; `token` if the table has a partitioner of its own."""
         tokens = np.array([*map(token or self.token_map.token_class.hash_fn, partitions)], self.ends.dtype)
@@ -69,11 +75,24 @@ def owners(link: CqlConnection, keyspace: str, partitions: Sequence[bytes], toke
 def by_owner(
     access: Access, keyspace: str, items: Sequence[T], partition: Callable[[T], bytes], *, patience: timedelta
 ) -> list[Sequence[T]]:
-    """Group the items by the owner of their partition; one group if any node can answer."""
+    """Group the items by the owner of their partition; one group if any node can answer.
+
+    With scylla-driver, the groups are those of the owner's shards.
+    """
     found = known_ring(access, keyspace, patience)
-    if not found.hosts:
-        return [items] if items else []
-    return list(found.parted(items, map(partition, items)))
+    parts: list[Sequence[T]] = [items] if items else []
+    if found.hosts:
+        parts = list(found.parted(items, map(partition, items)))
+    if sharding := found.sharding:
+        return [piece for part in parts for piece in _by_shard(sharding, found.token_map, part, partition)]
+    return parts
+
+
+def _by_shard(sharding: Any, token_map: Any, items: Sequence[T], partition: Callable[[T], bytes]) -> Iterable[list[T]]:
+    token, pieces = token_map.token_class.hash_fn, dict[int, list[T]]()
+    for item in items:
+        pieces.setdefault(sharding.shard_id_from_token(token(partition(item))), []).append(item)
+    return pieces.values()
 
 
 def known_ring(access: Access, keyspace: str, patience: timedelta) -> Ring:
