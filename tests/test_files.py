@@ -21,7 +21,7 @@ QUERY = "1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed"
 @pytest.mark.parametrize(
     ("path", "options", "said"),
     [
-        ("s3a://bucket/a", {}, "in an object store, which cannot rename.*copy complete batches"),
+        ("s3a://bucket/a", {}, "in an object store, which cannot rename.*with delta.sink; or to a file system"),
         ("/tmp/a", {"compression": "zip"}, "unknown compression 'zip'.*use one of zstd, snappy"),
     ],
 )

@@ -24,7 +24,7 @@ LAYERS = (
     "query markers upsert sink_part real_time spark_settings",
     "keyed_state",
     "table",
-    "cdc kafka cql postgres files",
+    "cdc kafka cql postgres files delta",
     "window join segment",
     "session workers executors",
     "run state ingest",
@@ -51,7 +51,7 @@ ABOVE = {
     "segment/member_tables/delivery_server.py": {"ingest"},
     # The public names for type checkers, which do not run the code.
     "__init__.py": {
-        *("cdc", "config", "cql", "errors", "files", "join", "kafka", "lazy", "postgres", "query", "run"),
+        *("cdc", "config", "cql", "delta", "errors", "files", "join", "kafka", "lazy", "postgres", "query", "run"),
         *("segment", "session", "sink_part", "table", "window", "wire"),
     },
 }
@@ -73,6 +73,7 @@ SMALL = {
     "kafka.group_position": "an idea of its own: how far a query has read, for tools that show lag",
     "local.fork_client": "the program that Spark runs in place of Python; it may load nothing else",
     "local.process": "an idea of its own: processes that outlive their starter; the demos use it, too",
+    "native.spill_files": "an idea of its own: state on disk",
     "watch.console.long_history": "an idea of its own: charts from Prometheus",
     "window.native_windows": "an idea of its own: windows by Spark's own aggregation",
 }

@@ -119,6 +119,8 @@ def test_snippets_run(
         "127.0.0.1:9042": services.cql,
         "http://127.0.0.1:8081": registry,
         "postgresql://shop@db:5432/shop": accounts,
+        "s3://data/visits": f"{tmp_path}/visits",
+        "/data/counts": f"{tmp_path}/counts",
     }
     for block in PAGES[page]:
         text = block

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from penstock import (
         cdc as cdc,
         cql as cql,
+        delta as delta,
         errors as errors,
         files as files,
         join as join,
@@ -39,7 +40,10 @@ else:
             "penstock.run.row_preview": ("preview",),
             "penstock.session": ("spark",),
         },
-        modules=("cdc", "cql", "errors", "files", "join", "kafka", "postgres", "segment", "table", "window", "wire"),
+        modules=(
+            *("cdc", "cql", "delta", "errors", "files", "join", "kafka", "postgres", "segment", "table", "window"),
+            "wire",
+        ),
     )
 
 __version__ = "0.1.0.dev0"

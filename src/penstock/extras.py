@@ -22,6 +22,7 @@ MODULES = {
     "rocksdict": "rocksdb",
     "adbc_driver_postgresql": "postgres",
     "adbc_driver_manager": "postgres",
+    "deltalake": "delta",
     "httptools": "ingest",
     "uvloop": "ingest",
     "msgspec": "ingest",

@@ -120,7 +120,7 @@ def sink(
             # It renames object by object: readers would see parts of a batch.
             f"{folder} is in an object store, which cannot rename a folder atomically",
             where="files.sink",
-            next="write to a file system, such as file: or hdfs:, and copy complete batches from there",
+            next="write to a Delta table there with delta.sink; or to a file system, such as file: or hdfs:",
         )
     if compression not in COMPRESSIONS:
         raise PenstockError(

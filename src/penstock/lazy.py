@@ -9,7 +9,13 @@ from typing import Any
 
 from penstock import extras
 
-EXTRAS = {"penstock.cdc": "cql", "penstock.cql": "cql", "penstock.postgres": "postgres", "penstock.segment": "segments"}
+EXTRAS = {
+    "penstock.cdc": "cql",
+    "penstock.cql": "cql",
+    "penstock.delta": "delta",
+    "penstock.postgres": "postgres",
+    "penstock.segment": "segments",
+}
 """The extra with all that a public package needs."""
 
 

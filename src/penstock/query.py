@@ -293,7 +293,7 @@ def _keyed(sink: Sink, table: KeyedFrame) -> Sink:
     raise PenstockError(
         f"{type(sink).__name__} has no key, which it needs to replace the rows of a table",
         where="write()",
-        next="use cql.sink, postgres.sink or kafka.sink, or write all revisions: table.to_stream(...)",
+        next="use cql.sink, postgres.sink, delta.sink or kafka.sink, or write all revisions: table.to_stream(...)",
     )
 
 

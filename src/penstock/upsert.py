@@ -37,10 +37,11 @@ class Newest(AroundSink):
         self.sink.save(self.columns(newest(frame, self.table.key, self.table.version)), batch)
 
 
-def newest(rows: DataFrame, key: Sequence[str], version: str) -> DataFrame:
-    """The row with the highest version of each key; of equal versions the last row."""
+def newest(rows: DataFrame, key: Sequence[str], version: str | None) -> DataFrame:
+    """The row with the highest version of each key; of equal versions, or without a version, the last row."""
     placed = rows.withColumn(_PLACE, F.monotonically_increasing_id())
-    last = F.max_by(F.struct(*map(F.col, rows.columns)), F.struct(version, _PLACE)).alias(_ROW)
+    order = F.struct(*filter(None, (version, _PLACE)))
+    last = F.max_by(F.struct(*map(F.col, rows.columns)), order).alias(_ROW)
     return placed.groupBy(*key).agg(last).select(f"{_ROW}.*")
 
 

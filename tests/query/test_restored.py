@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import delta_tables
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -22,7 +23,7 @@ from postgres_server import execute, new_table, query
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock import cdc, files, kafka, postgres, write
+from penstock import cdc, delta, files, kafka, postgres, write
 from penstock.local.services import Services
 from penstock.run import faults
 
@@ -102,6 +103,10 @@ def pipeline(kind: str, spark: SparkSession, request: pytest.FixtureRequest, fol
             out = folder / "out"
             start = to(lambda: files.sink(out), "id")
             yield Pipeline(spark, folder, start, lambda: Counter(ds.dataset(out).to_table()["id"].to_pylist()))
+        elif kind == "delta":
+            out = folder / "out"
+            start = to(lambda: delta.sink(out), "id")
+            yield Pipeline(spark, folder, start, lambda: Counter(row["id"] for row in delta_tables.rows(out)))
         elif kind == "postgres":
             url = request.getfixturevalue("postgres")
             table = stack.enter_context(new_table(url, "id bigint"))
@@ -116,7 +121,7 @@ def pipeline(kind: str, spark: SparkSession, request: pytest.FixtureRequest, fol
 
 
 @pytest.mark.slow_after(1)
-@pytest.mark.parametrize("kind", ["kafka", "penstock-kafka", "postgres", "files"])
+@pytest.mark.parametrize("kind", ["kafka", "penstock-kafka", "postgres", "files", "delta"])
 def test_a_sink_that_is_ahead_of_the_checkpoint_stops_the_query(
     spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path, kind: str
 ) -> None:
@@ -144,7 +149,7 @@ def test_a_sink_that_is_ahead_of_the_checkpoint_stops_the_query(
         assert made.written() == Counter(range(400))
 
 
-@pytest.mark.parametrize("kind", ["files", "postgres", pytest.param("kafka", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["files", "delta", "postgres", pytest.param("kafka", marks=pytest.mark.slow)])
 def test_a_batch_that_a_sink_has_already_is_computed_for_the_state(
     spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path, kind: str
 ) -> None:

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from waiting import until
 
 import penstock as ps
-from penstock import cdc, cql, files, join, kafka, segment, table, window
+from penstock import cdc, cql, delta, files, join, kafka, segment, table, window
 from penstock.errors import PenstockError
 from penstock.query import Batch
 from penstock.table import Table
@@ -153,6 +153,7 @@ class Client:
                 "written", servers=self.kafka, key="user", delivery="exactly-once"
             ).save(self.batch, BATCH),
             "files.sink": lambda: files.sink(kept).save(self.batch, BATCH),
+            "delta.sink": lambda: delta.sink(kept).save(self.batch, BATCH),
             "cql.sink": lambda: cql.sink(f"{self.keyspace}.names", hosts=self.cql).save(
                 self.batch.select(F.col("user").alias("id"), F.col("page").alias("name")), BATCH
             ),

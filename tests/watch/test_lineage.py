@@ -54,6 +54,7 @@ def at() -> Iterator[Receiver]:
         (Node("", "sink", "/data/out", "files"), "file", "/data/out"),
         (Node("", "sink", "file:///data/a%20b", "files"), "file", "/data/a b"),
         (Node("", "sink", "hdfs://name:8020/out", "files"), "hdfs://name:8020", "/out"),
+        (Node("", "sink", "s3://bucket/a/t", "delta"), "s3://bucket", "/a/t"),
         (Node("", "table", "db.t", "iceberg"), "iceberg", "db.t"),
     ],
 )

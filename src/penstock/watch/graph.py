@@ -32,8 +32,8 @@ ADDRESSES = ("hosts", "servers", "kafka.bootstrap.servers")
 
 @dataclass(frozen=True)
 class Node:
-    """`kind` is one of those above, `system` "kafka", "cql", "postgres", "files", "penstock" or Spark's name of a
-    source; `address` is None where there is none, and never has a password."""
+    """`kind` is one of those above, `system` "kafka", "cql", "postgres", "files", "delta", "penstock" or Spark's
+    name of a source; `address` is None where there is none, and never has a password."""
 
     id: str
     kind: str

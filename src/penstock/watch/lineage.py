@@ -83,7 +83,7 @@ def dataset(node: Node, columns: st.StructType | None = None) -> Event | None:
 
 def _named(node: Node) -> tuple[str, str] | None:
     """Namespace and name."""
-    if node.system == "files":
+    if node.system in ("files", "delta"):
         parts = urlsplit(node.name)
         if parts.scheme in ("", "file"):
             return "file", str(Path(unquote(parts.path)).absolute())
