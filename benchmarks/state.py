@@ -3,11 +3,11 @@
     python benchmarks/state.py --json state.json
 
 A standalone Spark with one worker of one core. Ten batches bring every key once; the rates are those of the batches of
-random keys after them, with all state in memory and with `--bound`. Before the last batch the executor is killed:
-`after_kill_s` is how long this batch takes, with a new executor that reads the state again. `python_mb` is the most that the executor's Python
-processes had in memory, of which shared pages count once; `java_mb` is that of its JVM. With `--container` the system
-kills an executor with the bound whose processes take more together, as it does in a container (Linux, first version of
-control groups, as root).
+random keys after them, with all state in memory and with a bound. Before the last batch the executor is killed:
+`after_kill_s` is how long this batch takes, with a new executor that reads the state again. `python_mb` is the most
+that the executor's Python processes had in memory, of which shared pages count once; `java_mb` is that of its JVM.
+With `--container` the system kills an executor with a bound whose processes take more together, as it does in a
+container (Linux, first version of control groups, as root).
 """
 
 from __future__ import annotations
@@ -106,7 +106,9 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=10_000_000)
     parser.add_argument("--rows", type=int, default=1_000_000, help="of a batch of random keys (default: %(default)s)")
     parser.add_argument("--batches", type=int, default=6, help="with random keys (default: %(default)s)")
-    parser.add_argument("--bound", default="256m", help="as for --state-memory (default: %(default)s)")
+    parser.add_argument(
+        "--bounds", nargs="+", default=[ALL, "256m"], help="as for --state-memory (default: %(default)s)"
+    )
     parser.add_argument("--container", type=int, metavar="BYTES", help="kill an executor that takes more")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write the results to this file")
@@ -114,11 +116,12 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory() as name:
         for job in options.jobs:
-            runs: dict[str, list[dict[str, Any]]] = {ALL: [], options.bound: []}
+            runs: dict[str, list[dict[str, Any]]] = {bound: [] for bound in options.bounds}
             for _, bound in turns(list(runs), options.rounds):
                 runs[bound].append(run(job, bound, Path(name), options))
             rows += [sorted(each, key=lambda one: one["rate_per_s"])[len(each) // 2] for each in runs.values()]
-            rows[-1]["ratio"] = round(rows[-1]["rate_per_s"] / rows[-2]["rate_per_s"], 2)
+            for row in rows[-len(runs) :]:
+                row["ratio"] = round(row["rate_per_s"] / rows[-len(runs)]["rate_per_s"], 2)
     tell(rows, options.json)
 
 

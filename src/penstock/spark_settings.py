@@ -31,10 +31,12 @@ MASTER = "spark.master"
 DRIVER_OPTIONS, EXECUTOR_OPTIONS = "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"
 JARS = "spark.jars"
 STATE_MEMORY = f"spark.executorEnv.{memory_bound.VARIABLE}"
-EXECUTOR_MEMORY = "spark.executor.memory"
-OVERHEAD = "spark.executor.memoryOverheadFactor"
-"""What a container has besides the JVM's heap, as a share of it: half of this is for state, the rest for Python and
-RocksDB. Spark's own default for programs that it does not know as Python is a tenth."""
+EXECUTOR_MEMORY, EXECUTOR_CORES = "spark.executor.memory", "spark.executor.cores"
+OVERHEAD = "spark.executor.memoryOverhead"
+"""What a container has besides the JVM's heap. Spark's own default, a tenth of the heap, is for programs that have
+neither Python processes nor state in them."""
+OF_EXECUTOR, OF_CORE = 512, 384
+"""Megabytes beside heap and state: for RocksDB, the JVM itself and Python daemons; for the Python workers of a core."""
 MOST_CORES = "spark.cores.max"
 """The most cores of all executors; only a standalone cluster heeds it."""
 LOOPBACK = {"spark.driver.host": HOST, "spark.driver.bindAddress": HOST}
@@ -53,7 +55,7 @@ ARGUMENTS = {
     "--driver-memory": "spark.driver.memory",
     "--driver-java-options": DRIVER_OPTIONS,
     "--executor-memory": EXECUTOR_MEMORY,
-    "--executor-cores": "spark.executor.cores",
+    "--executor-cores": EXECUTOR_CORES,
     "--num-executors": "spark.executor.instances",
     "--total-executor-cores": MOST_CORES,
     "--jars": JARS,
@@ -180,15 +182,15 @@ def _of_cluster(master: str, theirs: Mapping[str, str]) -> dict[str, str]:
     # Machines may run several executors: each has a share for its state of what it was given, not of the machine.
     if memory := memory_bound.size_in_bytes(theirs.get(EXECUTOR_MEMORY, MEMORY)):
         ours[STATE_MEMORY] = f"{memory // memory_bound.SHARE >> 10}k"
-    if _has_containers(master):
-        ours[OVERHEAD] = "0.5"
+    if _has_containers(master) and f"{OVERHEAD}Factor" not in theirs:
+        ours[OVERHEAD] = _overhead(ours | dict(theirs))
     if "spark.executor.instances" in theirs and MOST_CORES not in theirs:
-        each = theirs.get("spark.executor.cores", "1")
+        each = theirs.get(EXECUTOR_CORES, "1")
         all_cores = _product(theirs["spark.executor.instances"], each)
         ours["spark.sql.shuffle.partitions"] = all_cores
         if master.startswith("spark://"):
             # A standalone cluster has no number of executors: it divides cores.
-            ours |= {"spark.executor.cores": each, MOST_CORES: all_cores}
+            ours |= {EXECUTOR_CORES: each, MOST_CORES: all_cores}
     here = master.startswith("local-cluster") or is_loopback(urlsplit(master).hostname or "")
     return ours | (LOOPBACK if here else {})
 
@@ -206,6 +208,12 @@ def _most_cores(cores: int, master: str, given: Mapping[str, str]) -> str:
 def _has_containers(master: str) -> bool:
     """Whether executors are of a size that they were given, beyond which they are killed."""
     return master == "yarn" or master.startswith("k8s://")
+
+
+def _overhead(settings: Mapping[str, str]) -> str:
+    cores = settings.get(EXECUTOR_CORES, "1")
+    state = memory_bound.size_in_bytes(settings.get(STATE_MEMORY, "")) or 0
+    return f"{OF_EXECUTOR + OF_CORE * int(_product(cores, '1')) + (state >> 20)}m"
 
 
 def _require_state_memory(theirs: Mapping[str, str]) -> None:

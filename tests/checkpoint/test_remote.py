@@ -18,6 +18,7 @@ from waiting import patience
 
 import penstock as ps
 from penstock import files
+from penstock.checkpoint import checkpoint_folder
 from penstock.checkpoint.checkpoint_folder import Local
 from penstock.checkpoint.hadoop_folder import Away, Hadoop
 from penstock.checkpoint.lease import Lease
@@ -51,6 +52,16 @@ def test_files_are_written_replaced_and_removed(folder: Hadoop) -> None:
     folder.remove("offsets/0")
     folder.remove("offsets/7")
     assert folder.numbers("offsets") == [10]
+
+
+def test_a_file_that_is_too_large_is_not_read(folder: Hadoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint_folder, "LARGEST", 5)
+    for store in (folder, Local(tmp_path)):
+        store.write("offsets/1", "12345")
+        store.write("offsets/2", "123456")
+        assert store.read("offsets/1") == "12345" and store.read("offsets/3") is None
+        with pytest.raises(PenstockError, match=r"has 6 bytes, and at most 5 .*offsets/2.*restore the checkpoint"):
+            store.read("offsets/2")
 
 
 def test_of_several_callers_one_adds_a_file(folder: Hadoop) -> None:

@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from penstock.errors import PenstockError
 from penstock.paths import usable
 
 _URI = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(.*)")
+LARGEST = 64 << 20
+"""Bytes of a file: the offsets of thousands of partitions take some hundred kilobytes."""
 _OBJECT_STORE = re.compile(r"(s3a?|s3n|gs|oss|cosn?|wasbs?)://", re.IGNORECASE)
 
 
@@ -24,7 +27,10 @@ class CheckpointFolder(Protocol):
         """The folder, for messages."""
 
     def read(self, name: str) -> str | None:
-        """The text of a file; None if it does not exist. Bytes that are not UTF-8 become U+FFFD."""
+        """The text of a file; None if it does not exist. Bytes that are not UTF-8 become U+FFFD.
+
+        Raises `PenstockError` for a file of more than LARGEST bytes, which no checkpoint has.
+        """
 
     def write(self, name: str, text: str) -> None:
         """Write or replace a file, all of it or nothing."""
@@ -90,6 +96,7 @@ class Local:
 
     def read(self, name: str) -> str | None:
         with self._usable(name), suppress(FileNotFoundError, NotADirectoryError):
+            require_small((self.path / name).stat().st_size, f"{self.path / name}")
             return (self.path / name).read_text(errors="replace")
         return None
 
@@ -163,6 +170,15 @@ class Local:
     def _usable(self, name: str) -> AbstractContextManager[None]:
         what, next = "the checkpoint cannot be used", "give a folder that this user can read and write"
         return usable(self.path / name, what, next)
+
+
+def require_small(size: int, where: str) -> None:
+    """Raise `PenstockError` for a file that is too large to be read as one of a checkpoint."""
+    if size > LARGEST:
+        what = f"a file of the checkpoint has {size} bytes, and at most {LARGEST} are read"
+        raise PenstockError(
+            what, where=where, next="it is damaged: restore the checkpoint from a backup, or start anew"
+        )
 
 
 def is_object_store(uri: str) -> bool:

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
 
-from penstock.checkpoint.checkpoint_folder import CheckpointFolder, Local, Location, is_object_store, location
+from penstock.checkpoint.checkpoint_folder import (
+    CheckpointFolder,
+    Local,
+    Location,
+    is_object_store,
+    location,
+    require_small,
+)
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -34,8 +41,10 @@ class HadoopFiles:
 
     def read(self, name: str) -> str | None:
         """The text of a file; None if it does not exist."""
+        path = self.path(name)
         try:
-            stream = self.files.open(self.path(name))
+            require_small(self.files.getFileStatus(path).getLen(), f"{self.uri}/{name}")
+            stream = self.files.open(path)
         except Py4JJavaError as error:
             if _name(error) == "FileNotFoundException":
                 return None
