@@ -118,9 +118,9 @@ def test_state_has_a_quarter_of_an_executor_and_room_for_it(monkeypatch: pytest.
     assert settings("shop", None, None, {MASTER: CLUSTER, EXECUTOR: "4g"})[STATE_MEMORY] == "1048576k"
     assert OVERHEAD not in settings("shop", None, None, {MASTER: CLUSTER})
     for master in ("yarn", "k8s://https://10.0.0.1:6443"):
-        assert settings("shop", None, None, {MASTER: master})[OVERHEAD] == f"{512 + 384 + 256}m"
+        assert settings("shop", None, None, {MASTER: master})[OVERHEAD] == f"{768 + 384 + 256}m"
         large = {MASTER: master, EXECUTOR: "4g", "spark.executor.cores": "3", STATE_MEMORY: "6g"}
-        assert settings("shop", None, None, large)[OVERHEAD] == f"{512 + 3 * 384 + 6144}m"
+        assert settings("shop", None, None, large)[OVERHEAD] == f"{768 + 3 * 384 + 6144}m"
         assert settings("shop", None, None, large | {OVERHEAD: "1g"})[OVERHEAD] == "1g"
         assert OVERHEAD not in settings("shop", None, None, large | {f"{OVERHEAD}Factor": "0.4"})
     monkeypatch.setenv("PENSTOCK_STATE_MEMORY", "3g")

@@ -35,7 +35,7 @@ EXECUTOR_MEMORY, EXECUTOR_CORES = "spark.executor.memory", "spark.executor.cores
 OVERHEAD = "spark.executor.memoryOverhead"
 """What a container has besides the JVM's heap. Spark's own default, a tenth of the heap, is for programs that have
 neither Python processes nor state in them."""
-OF_EXECUTOR, OF_CORE = 512, 384
+OF_EXECUTOR, OF_CORE = 768, 384
 """Megabytes beside heap and state: for RocksDB, the JVM itself and Python daemons; for the Python workers of a core."""
 MOST_CORES = "spark.cores.max"
 """The most cores of all executors; only a standalone cluster heeds it."""

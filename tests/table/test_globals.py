@@ -249,6 +249,19 @@ def test_a_frame_gets_the_columns_of_a_global_table(
     assert [tuple(row) for row in inner] == [(1, "ann", "ann", 1)]
 
 
+def test_a_query_tells_how_old_its_global_table_is(
+    spark: SparkSession, services: Services, people: tuple[str, Producer], tmp_path: Path
+) -> None:
+    users = table.global_table(people[0], servers=services.kafka, schema="name string, n int")
+    spark.sql("SELECT * FROM VALUES ('ann'), ('zoe') AS (user)").write.parquet(str(tmp_path / "clicks"))
+    clicks = spark.readStream.schema("user string").parquet(str(tmp_path / "clicks"))
+    rows = join.enrich(clicks, users, on="user", name="people").writeStream.format("noop")
+    query = rows.option("checkpointLocation", str(tmp_path / "kept")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    (progress,) = [one for one in query.recentProgress if one["numInputRows"]]
+    assert progress["observedMetrics"]["people"]["stale_ms"] == 0
+
+
 @pytest.fixture
 def logged(cql: Session, keyspace: str) -> Iterator[str]:
     """A table with a change log and three rows."""

@@ -89,11 +89,11 @@ def test_a_table_keeps_its_rows_while_its_broker_is_away(
         assert names(people) == ["ann", None]
         os.kill(services.pids["kafka"], signal.SIGKILL)
         until(lambda: "waiting for topic people for " in caplog.text, "line about the broker")
-        assert names(people) == ["ann", None]
+        assert names(people) == ["ann", None] and people.stale_ms > 0
         up(tmp_path, only=["kafka"])
         send(services.kafka, "bob")
         until(lambda: names(people) == ["ann", "bob"], "row written after the broker's return")
-        assert "topic people: there after" in caplog.text
+        assert "topic people: there after" in caplog.text and people.stale_ms == 0
         # What it cannot read ends the replica's thread, which would ask the stopped broker for as long as pytest runs.
         send(services.kafka, "x" * MOST)
         until(lambda: people.failed, "end of the replica")

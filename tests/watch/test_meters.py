@@ -179,6 +179,15 @@ def test_lookups_and_bad_records_are_counted() -> None:
     assert query["sources"][0]["bad_records"] == {"not_json": problems}
 
 
+def test_the_age_of_a_global_table_is_that_of_its_last_batch() -> None:
+    fed = Fed()
+    for stale in (0, 1500, None):
+        fed.progress(recorded("lookup")[0] | {"observedMetrics": {"people": {"stale_ms": stale}}})
+        assert fed.value("global_table_stale_seconds", table="people") == (0 if stale == 0 else 1.5)
+    (query,) = fed.status()["queries"]
+    assert query["global_tables"] == [{"name": "people", "stale_seconds": 1.5}]
+
+
 def test_bad_records_of_one_of_two_sources() -> None:
     fed = Fed()
     sources = [SourceMeter("topic a", "topic:a"), SourceMeter("topic b", "topic:b")]

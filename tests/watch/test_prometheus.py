@@ -196,6 +196,7 @@ RARE = {
     "penstock_ingest_waiting_bytes",
     "penstock_jvm_memory_max_bytes",
     "penstock_jvm_memory_used_bytes",
+    "penstock_global_table_stale_seconds",
     "penstock_lookup_hits_total",
     "penstock_lookup_rows_total",
     "penstock_lookup_wait_seconds_total",
@@ -219,6 +220,7 @@ def rare() -> str:
     meter.sources = [source]
     meter.sinks = [SinkMeter("topic out", "topic:out", counts=counts)]
     meter.states = {"counts": StateMeter(disk=1000)}
+    meter.tables = {"people": 1.5}
     meter.lookups = {"persons": LookupMeter(rows=2, hits=1, wait=0.5)}
     meters.jvm = 1, 2
     waits = Facts(True, "ok", "", 10, {"clicks": 5})

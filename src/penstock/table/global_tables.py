@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, functions as F, types as st
@@ -34,7 +35,9 @@ from penstock.wire import Reader
 log = logging.getLogger(__name__)
 
 FOUND = "_penstock_found"
-"""The column that holds the row of the table as a struct, null without one, until it becomes columns."""
+"""The column that holds what was found as a struct, until it becomes columns: the row of the table, and these two."""
+IS_THERE, STALE = "_penstock_is_there", "_penstock_stale_ms"
+"""Whether the table has the key, and how long the replica has not been able to follow the table."""
 PATIENCE = 300.0
 """Seconds for the first read of a table."""
 
@@ -60,8 +63,9 @@ class GlobalTable:
             )
         key = F.col(on).cast("string").cast("binary")
         rows = frame.withColumn(FOUND, _looked_up(self.source, self.schema)(key))
+        rows = rows.observe(name, F.max(F.col(FOUND)[STALE]).alias("stale_ms"))
         if how == "inner":
-            rows = rows.where(F.col(FOUND).isNotNull())
+            rows = rows.where(F.col(FOUND)[IS_THERE])
         values = (F.col(FOUND)[field.name].alias(field.name) for field in self.schema)
         return rows.select("*", *values).drop(FOUND)
 
@@ -106,19 +110,24 @@ def global_table(
 
 @dataclass(frozen=True)
 class _Enrich:
-    """The rows of the table for keys, as structs; null for keys that are not in it."""
+    """What the table has for keys, as structs; the fields of its columns are null for keys that are not in it."""
 
     source: Feed
     output: pa.DataType
 
     def enrich(self, keys: pa.Array) -> pa.Array:
-        found, values = replica(self.source).get(keys)
-        arrays = [values[field.name].combine_chunks().cast(field.type) for field in self.output]
-        return pa.StructArray.from_arrays(arrays, fields=list(self.output), mask=pa.array(~found))
+        table = replica(self.source)
+        found, values = table.get(keys)
+        fields = list(self.output)
+        arrays = [values[field.name].combine_chunks().cast(field.type) for field in fields[:-2]]
+        row = pa.StructArray.from_arrays(arrays, fields=fields[:-2], mask=pa.array(~found)).flatten()
+        stale = pa.array(np.full(len(found), table.stale_ms))
+        return pa.StructArray.from_arrays([*row, pa.array(found), stale], fields=fields)
 
 
 def _looked_up(source: Feed, schema: st.StructType) -> Callable[[Column], Column]:
     kind = st.StructType([st.StructField(field.name, field.dataType) for field in schema])
+    kind.add(IS_THERE, st.BooleanType()).add(STALE, st.LongType())
     # Not a stage of its own: that would take all columns of the frame to Python and back.
     made: Any = arrow_udf(_Enrich(source, pa.struct(arrow_schema(kind))).enrich, kind)  # type: ignore[call-overload]
     # A key is looked up once: not again for each use of its columns.
@@ -209,6 +218,12 @@ class Replica:
             raise self.failed
         with self._lock:
             return self._rows.get(keys)
+
+    @property
+    def stale_ms(self) -> int:
+        """How long ago the source went away, in milliseconds; 0 while it is there."""
+        away = self._away
+        return int((time.monotonic() - away.since) * 1000) if away else 0
 
     def _follow(self) -> None:
         rows, pause = self._rows, PAUSE

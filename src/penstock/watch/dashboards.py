@@ -403,6 +403,14 @@ def _lookups() -> tuple[Panel, ...]:
             by,
         ),
         rates("Waits", "Seconds per second that tasks wait.", "none", "penstock_lookup_wait_seconds_total", by),
+        levels(
+            "Age of global tables",
+            "How long their sources have been away; 0 while they are there.",
+            "s",
+            "penstock_global_table_stale_seconds",
+            "query, table",
+            function="max",
+        ),
     )
 
 

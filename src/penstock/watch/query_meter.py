@@ -147,6 +147,8 @@ class QueryMeter:
         self.sinks: list[SinkMeter] = []
         self.states: dict[str, StateMeter] = {}
         self.lookups: dict[str, LookupMeter] = {}
+        self.tables: dict[str, float] = {}
+        """Global tables, with the seconds for which the source had been away at the last batch with rows."""
         self.history: deque[Point] = deque(maxlen=MOST_POINTS)
         self.graph = Graph()
         self.observed: Mapping[str, Sequence[int]] = {}
@@ -330,6 +332,8 @@ class QueryMeter:
                 lookup.rows += numbers.get("rows") or 0
                 lookup.hits += numbers.get("hits") or 0
                 lookup.wait += (numbers["wait_ms"] or 0) / 1000
+            if numbers.get("stale_ms") is not None:
+                self.tables[name] = numbers["stale_ms"] / 1000
         for name, reasons in delays.bad_records(observed).items():
             if (source := self._source_of(name)) is not None:
                 source.bad.update(reasons)

@@ -151,6 +151,9 @@ def _of_lookups(queries: Sequence[QueryMeter]) -> Iterator[Metric]:
     ):
         samples = [[((name,), float(getattr(one, field))) for name, one in query.lookups.items()] for query in queries]
         yield of.counter(f"lookup_{name}", text, samples, "lookup")
+    ages: list[list[Sample]] = [[((name,), stale) for name, stale in one.tables.items()] for one in queries]
+    text = "For how long the source of a global table was away at the last batch"
+    yield of.gauge("global_table_stale_seconds", text, ages, "table")
 
 
 def _of_jvm(jvm: tuple[int, int] | None) -> Iterator[Metric]:

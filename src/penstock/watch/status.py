@@ -116,6 +116,7 @@ def _query(query: QueryMeter, now: float) -> dict[str, Any]:
             {"name": name, "rows_total": one.rows, "hits_total": one.hits, "wait_seconds_total": shortened(one.wait)}
             for name, one in query.lookups.items()
         ],
+        "global_tables": [{"name": name, "stale_seconds": shortened(stale)} for name, stale in query.tables.items()],
         "phases": _rounded(query.phases),
         "history": [one.told for one in query.history],
     }
