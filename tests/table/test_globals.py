@@ -255,11 +255,15 @@ def test_a_query_tells_how_old_its_global_table_is(
     users = table.global_table(people[0], servers=services.kafka, schema="name string, n int")
     spark.sql("SELECT * FROM VALUES ('ann'), ('zoe') AS (user)").write.parquet(str(tmp_path / "clicks"))
     clicks = spark.readStream.schema("user string").parquet(str(tmp_path / "clicks"))
-    rows = join.enrich(clicks, users, on="user", name="people").writeStream.format("noop")
+    # The name may be that of a reader, or of another join.
+    clicks = clicks.observe("people", F.count(F.lit(1)).alias("problems"))
+    known = join.enrich(clicks, users, on="user", name="people").withColumnsRenamed({"name": "one", "n": "two"})
+    rows = join.enrich(known, users, on="one", name="people").writeStream.format("noop")
     query = rows.option("checkpointLocation", str(tmp_path / "kept")).trigger(availableNow=True).start()
     query.awaitTermination()
     (progress,) = [one for one in query.recentProgress if one["numInputRows"]]
-    assert progress["observedMetrics"]["people"]["stale_ms"] == 0
+    told = [one for one in progress["observedMetrics"].values() if "stale_ms" in one]
+    assert [(one["table"], one["stale_ms"]) for one in told] == [("people", 0)] * 2
 
 
 @pytest.fixture

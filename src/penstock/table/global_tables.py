@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,6 +39,8 @@ FOUND = "_penstock_found"
 """The column that holds what was found as a struct, until it becomes columns: the row of the table, and these two."""
 IS_THERE, STALE = "_penstock_is_there", "_penstock_stale_ms"
 """Whether the table has the key, and how long the replica has not been able to follow the table."""
+_NUMBERS = count(1)
+"""Of the joins with global tables in this process."""
 PATIENCE = 300.0
 """Seconds for the first read of a table."""
 
@@ -63,7 +66,9 @@ class GlobalTable:
             )
         key = F.col(on).cast("string").cast("binary")
         rows = frame.withColumn(FOUND, _looked_up(self.source, self.schema)(key))
-        rows = rows.observe(name, F.max(F.col(FOUND)[STALE]).alias("stale_ms"))
+        # Spark takes each name once in a query, and `name` may be that of a reader or of another join too.
+        stale = F.max(F.col(FOUND)[STALE]).alias("stale_ms")
+        rows = rows.observe(f"global table {next(_NUMBERS)}", stale, F.max(F.lit(name)).alias("table"))
         if how == "inner":
             rows = rows.where(F.col(FOUND)[IS_THERE])
         values = (F.col(FOUND)[field.name].alias(field.name) for field in self.schema)

@@ -326,6 +326,7 @@ class QueryMeter:
     def _count_observed(self, id: str, observed: Mapping[str, Mapping[str, Any]]) -> None:
         """Count what the stages of the query have observed: bad records, lookups; sinks' counts go to `delays`."""
         delays.add_observed(id, observed)
+        ages: dict[str, float] = {}
         for name, numbers in observed.items():
             if "wait_ms" in numbers:
                 lookup = self.lookups.setdefault(name, LookupMeter())
@@ -333,7 +334,9 @@ class QueryMeter:
                 lookup.hits += numbers.get("hits") or 0
                 lookup.wait += (numbers["wait_ms"] or 0) / 1000
             if numbers.get("stale_ms") is not None:
-                self.tables[name] = numbers["stale_ms"] / 1000
+                table = numbers.get("table", name)
+                ages[table] = max(ages.get(table, 0.0), numbers["stale_ms"] / 1000)
+        self.tables |= ages
         for name, reasons in delays.bad_records(observed).items():
             if (source := self._source_of(name)) is not None:
                 source.bad.update(reasons)
