@@ -63,3 +63,14 @@ def require_key(sink: str, place: str, known: Sequence[str], table: KeyedFrame, 
     has = f"the key {', '.join(known)}" if known else "no key"
     what = f"the table's key is {', '.join(table.key)}, and {sink} has {has}"
     raise PenstockError(what, where=place, next=next)
+
+
+def require_same(sink: str, version: str | None, deleted: str | None, table: KeyedFrame) -> None:
+    """Raise `PenstockError` if a sink's version or deleted column is set, and is not the table's."""
+    for name, ours, theirs in (("version", version, table.version), ("deleted", deleted, table.deleted)):
+        if ours not in (None, theirs):
+            raise PenstockError(
+                f"{name}= is {ours}, but the table's is {theirs}",
+                where=sink,
+                next=f"omit {name}=: the table defines it",
+            )

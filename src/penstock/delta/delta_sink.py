@@ -28,7 +28,7 @@ from penstock.delta.delta_table import Log, arrow_schema, created, opened, remov
 from penstock.errors import PenstockError
 from penstock.plans import require_classic
 from penstock.query import Batch, KeyedFrame, compute, in_batches
-from penstock.upsert import require_key, require_no_late_results
+from penstock.upsert import require_key, require_no_late_results, require_same
 
 Compression: TypeAlias = Literal["zstd", "snappy", "lz4_raw", "gzip", "none"]
 COMPRESSIONS = get_args(Compression)
@@ -100,13 +100,7 @@ class DeltaSink:
         """The sink for a table's rows; see `write`."""
         given = ", ".join(f'"{name}"' for name in table.key)
         require_key("delta.sink", self._where, self.key, table, f"set key=[{given}]")
-        for name, ours, theirs in (("version", self.version, table.version), ("deleted", self.deleted, table.deleted)):
-            if ours not in (None, theirs):
-                raise PenstockError(
-                    f"{name}= is {ours}, but the table's is {theirs}",
-                    where="delta.sink",
-                    next=f"omit {name}=: the table defines it",
-                )
+        require_same("delta.sink", self.version, self.deleted, table)
         return replace(self, version=table.version, deleted=table.deleted)
 
     @property

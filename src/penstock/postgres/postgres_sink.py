@@ -31,7 +31,7 @@ from penstock.postgres.postgres_columns import (
 )
 from penstock.postgres.postgres_session import Session, connected, literal
 from penstock.query import Batch, KeyedFrame, compute, in_batches
-from penstock.upsert import require_key, require_no_late_results
+from penstock.upsert import require_key, require_no_late_results, require_same
 
 CONNECTIONS = 8
 
@@ -90,13 +90,7 @@ class PostgresSink:
         """The sink for a table's rows; see `write`."""
         given = ", ".join(f'"{name}"' for name in table.key)
         require_key("postgres.sink", f"PostgreSQL table {self.table}", self.key, table, f"set key=[{given}]")
-        for name, ours, theirs in (("version", self.version, table.version), ("deleted", self.deleted, table.deleted)):
-            if ours not in (None, theirs):
-                raise PenstockError(
-                    f"{name}= is {ours}, but the table's is {theirs}",
-                    where="postgres.sink",
-                    next=f"omit {name}=: the table defines it",
-                )
+        require_same("postgres.sink", self.version, self.deleted, table)
         return replace(self, version=table.version, deleted=table.deleted)
 
     def _name(self, session: Session) -> str:
