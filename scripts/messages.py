@@ -38,6 +38,7 @@ AREAS = {
     "Checkpoints": "checkpoint",
     "Windows, tables and joins": "window table join keyed_state",
     "Segments (`segment`)": "segment",
+    "Replication and comparison (`replicate`)": "replicate",
     "PostgreSQL, files and Delta Lake": "postgres files delta",
     "Kafka Connect's interface (`penstock connect`)": "connect rest",
     "Events by HTTP (`penstock ingest`)": "ingest",

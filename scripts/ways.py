@@ -61,6 +61,10 @@ WAYS = {
         (WIRE, DATABASE),
     ),
     "6. frame → `cql.sink` → table": (("penstock.cql.cql_sink:CqlSink.save",), ()),
+    "7. CQL table → change log → `cdc.read` → `replicate.sink` → another table": (
+        ("penstock.cdc.cdc_source:CdcStreamReader.read", "penstock.replicate.replicate_sink:ReplicateSink.save"),
+        (DATABASE,),
+    ),
 }
 
 

@@ -25,7 +25,7 @@ LAYERS = (
     "keyed_state",
     "table",
     "cdc kafka cql postgres files delta",
-    "window join segment",
+    "window join segment replicate",
     "session workers executors",
     "run state ingest",
     "watch",
@@ -51,8 +51,8 @@ ABOVE = {
     "segment/member_tables/delivery_server.py": {"ingest"},
     # The public names for type checkers, which do not run the code.
     "__init__.py": {
-        *("cdc", "config", "cql", "delta", "errors", "files", "join", "kafka", "lazy", "postgres", "query", "run"),
-        *("segment", "session", "sink_part", "table", "window", "wire"),
+        *("cdc", "config", "cql", "delta", "errors", "files", "join", "kafka", "lazy", "postgres", "query"),
+        *("replicate", "run", "segment", "session", "sink_part", "table", "window", "wire"),
     },
 }
 # Names of modules that occur more than once, and why.
@@ -73,6 +73,7 @@ SMALL = {
     "kafka.group_position": "an idea of its own: how far a query has read, for tools that show lag",
     "local.fork_client": "the program that Spark runs in place of Python; it may load nothing else",
     "local.process": "an idea of its own: processes that outlive their starter; the demos use it, too",
+    "replicate.target_schema": "an idea of its own: CQL that makes a table like another",
     "native.spill_files": "an idea of its own: state on disk",
     "watch.console.long_history": "an idea of its own: charts from Prometheus",
     "window.native_windows": "an idea of its own: windows by Spark's own aggregation",

@@ -41,6 +41,7 @@ COLUMNS = CLICKS.replace("string", "text").replace("binary", "blob")
 CREATED = (
     "CREATE TABLE shop.orders (customer text, id int, total decimal, paid boolean, PRIMARY KEY (customer, id))"
     " WITH cdc = {'enabled': true, 'preimage': 'full', 'postimage': true}",
+    "CREATE TABLE shop.orders_copy (customer text, id int, total decimal, paid boolean, PRIMARY KEY (customer, id))",
     "CREATE TABLE shop.users (id text PRIMARY KEY, name text, city text)",
     f"CREATE TABLE shop.clicks ({COLUMNS}, name text, city text, PRIMARY KEY (id))",
 )
@@ -89,7 +90,8 @@ def session(spark: SparkSession, services: Services, folder: Path) -> dict[str, 
     people = clicks.selectExpr("user", "user AS city", "id AS v")
     return {
         **{"penstock": penstock, "ps": penstock, "F": F, "spark": spark},
-        **{name: getattr(penstock, name) for name in ("cdc", "cql", "files", "join", "kafka", "postgres", "segment")},
+        **{name: getattr(penstock, name) for name in ("cdc", "cql", "files", "join", "kafka", "postgres")},
+        **{name: getattr(penstock, name) for name in ("replicate", "segment")},
         **{"table": tables, "KAFKA": services.kafka, "CQL": services.cql, "WORD": "secret"},
         **{"clicks": clicks, "frame": clicks.select("value"), "events": clicks.drop("person"), "visits": clicks},
         "minutes": window.tumbling(clicks, "1 minute", at="ts", key="page", name="minutes", n="count(*)"),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         join as join,
         kafka as kafka,
         postgres as postgres,
+        replicate as replicate,
         segment as segment,
         table as table,
         window as window,
@@ -41,8 +42,8 @@ else:
             "penstock.session": ("spark",),
         },
         modules=(
-            *("cdc", "cql", "delta", "errors", "files", "join", "kafka", "postgres", "segment", "table", "window"),
-            "wire",
+            *("cdc", "cql", "delta", "errors", "files", "join", "kafka", "postgres", "replicate", "segment", "table"),
+            *("window", "wire"),
         ),
     )
 

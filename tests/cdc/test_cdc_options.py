@@ -50,10 +50,12 @@ def test_every_option_has_its_place_whatever_the_case_of_its_name() -> None:
         "key": "own.key",
         "tls": "True",
         "verify_hostname": "false",
+        "WRITE_TIMES": "TRUE",
     }
     made = settings(given)
     assert {name.lower() for name in given} | {"rows"} == set(KNOWN)
     assert (made.name, made.images.before, made.images.after, made.latency) == ("orders", "full", "full", "low")
+    assert made.write_times
     assert (made.bad_values, made.lossy, made.max_rows, made.partitions, made.page_size) == ("problem", True, 7, 3, 11)
     assert (made.confidence, made.max_time, made.patience) == (
         *(timedelta(seconds=5), timedelta(minutes=10), timedelta(hours=1)),

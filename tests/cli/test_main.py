@@ -77,6 +77,8 @@ def test_a_command_sets_what_runs_it(name: str) -> None:
         "dashboards": ["--out", "folder"],
         "erase": ["kind", "value", "--keyspace", "k", "--hosts", "h:1"],
         "segment": ["tables", "--keyspace", "k"],
+        "replicate": ["a.b", "--from", "h:1", "--to", "h:2", "--name", "n"],
+        "verify": ["a.b", "--from", "h:1", "--to", "h:2"],
     }
     assert callable(_parser(name).parse_args([name, *required.get(name, [])]).run)
 

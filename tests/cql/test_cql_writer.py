@@ -37,7 +37,7 @@ def collecting(patch: pytest.MonkeyPatch) -> list[Statement]:
 
     def collect(access: Access, keyspace: str, rows: Any, limits: RequestLimits) -> list[Request]:
         assert keyspace == "ks"
-        found.extend((text, list(values)) for _, text, values in rows)
+        found.extend((text, list(values)) for _, statements in rows for text, values in statements)
         return []
 
     patch.setattr(cql_writer, "together", collect)

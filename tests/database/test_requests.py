@@ -161,11 +161,11 @@ ROWS = st.lists(st.tuples(st.binary(min_size=1, max_size=8), st.integers(0, 3000
 def test_writes_are_grouped_by_owner_in_small_requests_and_none_is_lost(
     nodes: Nodes, rows: list[tuple[bytes, int]]
 ) -> None:
-    writes = [(key, f"INSERT {number}", [key, bytes(size), None]) for number, (key, size) in enumerate(rows)]
+    writes = [(key, [(f"INSERT {number}", [key, bytes(size), None])]) for number, (key, size) in enumerate(rows)]
     made = together(ACCESS, "ks", iter(writes), LIMITS)
     statements = [statement for request in made for statement in request.statements]
-    assert Counter(text for text, _ in statements) == Counter(text for _, text, _ in writes)
-    order = {text: (number, key) for number, (key, text, _) in enumerate(writes)}
+    assert Counter(text for text, _ in statements) == Counter(text for _, ((text, _),) in writes)
+    order = {text: (number, key) for number, (key, ((text, _),)) in enumerate(writes)}
     for request in made:
         keys = [order[text][1] for text, _ in request.statements]
         assert request.key == keys[0] and len(set(nodes.owners(*keys))) == 1
@@ -178,7 +178,14 @@ def test_writes_are_grouped_by_owner_in_small_requests_and_none_is_lost(
 
 def test_writes_for_any_node_are_grouped_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     Cluster(nodes=1).connect(monkeypatch, token_ring)
-    made = together(ACCESS, "ks", [(b"%d" % n, "INSERT", [b"%d" % n]) for n in range(23)], LIMITS)
+    made = together(ACCESS, "ks", [(b"%d" % n, [("INSERT", [b"%d" % n])]) for n in range(23)], LIMITS)
     assert [len(request.statements) for request in made] == [10, 10, 3]
     assert [request.key for request in made] == [b"0", b"10", b"20"]
     assert together(ACCESS, "ks", [], LIMITS) == []
+
+
+def test_statements_that_belong_together_stay_in_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    Cluster(nodes=1).connect(monkeypatch, token_ring)
+    writes = [(b"%d" % n, [("INSERT", [b"%d" % n])] * count) for n, count in enumerate((8, 3, 25, 1))]
+    made = together(ACCESS, "ks", writes, LIMITS)
+    assert [len(request.statements) for request in made] == [8, 3, 25, 1]

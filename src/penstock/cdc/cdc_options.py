@@ -30,6 +30,7 @@ class CdcOptions(AccessOptions, total=False):
     partitions: int
     page_size: int
     patience: Duration
+    write_times: bool
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class CdcSettings:
     (`failOnDataLoss=false`).
     bad_values: "stop" ends the query at a cell that cannot be read, with an error that names it; "problem" makes the
     cell null and describes it in the column `problem`.
+    write_times: give also when each value was written, and when it expires.
     """
 
     access: Access
@@ -64,6 +66,7 @@ class CdcSettings:
     patience: timedelta = timedelta(minutes=5)
     lossy: bool = False
     bad_values: str = "stop"
+    write_times: bool = False
 
     def start_micros(self) -> int | None:
         """The start time in microseconds since 1970; None for "earliest"."""
@@ -77,10 +80,10 @@ class CdcSettings:
 _REQUIRED = ("table", "hosts")
 _TEXTS = ("user", "password", "local_dc", "consistency", "ca", "certificate", "key")
 _FLAGS = ("tls", "verify_hostname")
-_LOSS = "failondataloss"
+_LOSS, _TIMES = "failondataloss", "write_times"
 _DURATIONS = ("confidence", "max_time", "patience")
 _COUNTS = ("max_rows", "partitions", "page_size")
-_OWN = ("name", "before", "after", "rows", "start", "latency", "bad_values", _LOSS)
+_OWN = ("name", "before", "after", "rows", "start", "latency", "bad_values", _LOSS, _TIMES)
 KNOWN = (*_REQUIRED, *_OWN, *_TEXTS, *_FLAGS, *_DURATIONS, *_COUNTS)
 
 
@@ -101,6 +104,7 @@ def settings(options: Mapping[str, str]) -> CdcSettings:
     made |= {key: _count(key, given[key]) for key in _COUNTS if key in given}
     made |= {key: given[key] for key in ("start", "rows", "latency", "bad_values") if key in given}
     made["lossy"] = _one_of(_LOSS, given.get(_LOSS, "true").lower(), ("true", "false")) == "false"
+    made["write_times"] = _one_of(_TIMES, given.get(_TIMES, "false").lower(), ("true", "false")) == "true"
     reach: dict[str, Any] = {key: given[key] for key in _TEXTS if key in given}
     reach |= {key: _one_of(key, given[key].lower(), ("true", "false")) == "true" for key in _FLAGS if key in given}
     access = Access(given["hosts"], **reach)
@@ -117,6 +121,11 @@ def settings(options: Mapping[str, str]) -> CdcSettings:
         raise PenstockError(
             'start "snapshot" does not work with rows "log": a snapshot has no log rows',
             next='use another start, or .option("rows", "changes")',
+        )
+    if result.rows == "log" and result.write_times:
+        raise PenstockError(
+            'write_times does not work with rows "log": they are the columns of the log, unchanged',
+            next='leave write_times out, or use .option("rows", "changes")',
         )
     return result
 

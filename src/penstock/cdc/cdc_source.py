@@ -68,7 +68,7 @@ class ScyllaCdc(DataSource):
         problem = self.settings.bad_values == "problem"
         if self.settings.rows == "log":
             return log_schema(layout(self.table), problem=problem)
-        return frame_schema(self.table, problem=problem)
+        return frame_schema(self.table, problem=problem, write_times=self.settings.write_times)
 
     def streamReader(self, schema: StructType) -> CdcStreamReader:
         return CdcStreamReader(self.settings, self.table, schema)
@@ -189,8 +189,11 @@ def read(
     and continues. With `bad_values="stop"` a cell that cannot be read ends the query with an error that names it. With
     "problem" the cell is null and the column `problem struct` describes it: `cdc.events` leaves these rows out, and
     `kafka.dead_letters` takes them. `late` is the watermark's delay, for windows and joins: how long after changes with
-    a newer `ts` a change may come. `options` are other options of the source, such as `user`, `consistency`, `max_rows`
-    or `latency`; docs/cdc.md lists them.
+    a newer `ts` a change may come. With `write_times=True` there are also `expires timestamp` (when a change's values
+    expire) and, for the rows of a snapshot, `write_times struct` (microseconds since 1970) and `expiries struct`
+    (seconds since 1970), with a list where each element has its own. A change of some elements of a list has
+    the whole list in `lists struct`. `options` are other options of the source, such as
+    `user`, `consistency`, `max_rows` or `latency`; docs/cdc.md lists them.
 
     Raises PenstockError if a setting is not valid, the table does not exist or has no change log, the user may not read
     it, or the log lacks the images; DatabaseUnavailable if no node answers within `patience` (5 minutes).

@@ -103,6 +103,12 @@ def _written(name: str) -> str:
 
 # The columns of a change log and of the frame made from them: names and types, no values.
 
+WRITE_TIME, TIME_TO_LIVE = "penstock$writetime$", "penstock$ttl$"
+"""Before the name of a column: the column's CQL function; no column of a table can have such a name."""
+LEFT = TIME_TO_LIVE + "cdc$operation"
+"""For how many more seconds the log holds a row."""
+_FUNCTIONS = {WRITE_TIME: "WRITETIME", TIME_TO_LIVE: "TTL"}
+
 FIXED_COLUMNS = ("cdc$stream_id", "cdc$time", "cdc$batch_seq_no", "cdc$operation", "cdc$ttl")
 _FIXED_TYPES = ("blob", "timeuuid", "int", "tinyint", "bigint")
 
@@ -118,10 +124,27 @@ class LogLayout:
     def at(self, name: str) -> int:
         return self.names.index(name)
 
+    def selection(self) -> str:
+        """The columns as CQL selects them."""
+        return ", ".join(map(_selected, self.names))
 
-def layout(table: CqlTable) -> LogLayout:
-    """The columns to SELECT from the log: the fixed columns, then each base column with its deletion columns."""
+
+def _selected(name: str) -> str:
+    for prefix, function in _FUNCTIONS.items():
+        if name.startswith(prefix):
+            return f"{function}({quoted(name.removeprefix(prefix))})"
+    return quoted(name)
+
+
+def layout(table: CqlTable, *, write_times: bool = False) -> LogLayout:
+    """The columns to SELECT from the log: the fixed columns, then each base column with its deletion columns.
+
+    With `write_times` the time to live of the log's row is among them: it says when the row was written.
+    """
     names, kinds = list(FIXED_COLUMNS), [CqlType(name) for name in _FIXED_TYPES]
+    if write_times:
+        names.append(LEFT)
+        kinds.append(CqlType("int"))
     for column in table.columns:
         names.append(column.name)
         kinds.append(log_value_type(column.type))
@@ -138,7 +161,7 @@ def _struct(fields: Iterable[tuple[str, CqlType]]) -> st.StructType:
     return st.StructType([st.StructField(name, spark_type(kind)) for name, kind in fields])
 
 
-def frame_schema(table: CqlTable, *, problem: bool = False) -> st.StructType:
+def frame_schema(table: CqlTable, *, problem: bool = False, write_times: bool = False) -> st.StructType:
     """The Spark schema of the changes of `table`; the metadata of the field `key` describes the table.
 
     The optional field `problem` is last, because it is known only after all other fields are decoded.
@@ -169,6 +192,10 @@ def frame_schema(table: CqlTable, *, problem: bool = False) -> st.StructType:
         ("keyspace", st.StringType()),
         ("table", st.StringType()),
     ]
+    if write_times:
+        times = st.StructType([st.StructField(c.name, _times_type(c.type)) for c in table.values])
+        lists = st.StructType([st.StructField(c.name, _list_type(c.type)) for c in table.values if _is_list(c.type)])
+        fields += [("expires", st.TimestampType()), ("write_times", times), ("expiries", times), ("lists", lists)]
     # Spark has no struct without fields: leave out structs that a table without values or collections would not fill.
     absent = {name for name, kind in fields if isinstance(kind, st.StructType) and not kind.fields}
     if not bounds.fields:
@@ -179,6 +206,20 @@ def frame_schema(table: CqlTable, *, problem: bool = False) -> st.StructType:
     return st.StructType(
         [st.StructField(name, kind, True, metadata.get(name)) for name, kind in fields if name not in absent]
     )
+
+
+def _times_type(kind: CqlType) -> st.DataType:
+    """The type of a column's write times, or of its times of expiry: one time, or one for each element or field."""
+    return st.ArrayType(st.LongType()) if kind.multi_cell else st.LongType()
+
+
+def _is_list(kind: CqlType) -> bool:
+    return kind.multi_cell and kind.name == "list"
+
+
+def _list_type(kind: CqlType) -> st.StructType:
+    """The type of a whole list, and of when each of its elements expires."""
+    return st.StructType().add("values", spark_type(kind)).add("expiries", st.ArrayType(st.LongType()))
 
 
 def _range_type(bounds: st.StructType) -> st.StructType:

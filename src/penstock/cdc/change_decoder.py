@@ -8,6 +8,7 @@ that a change is always decoded with its images.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.cdc import row_pairing
-from penstock.cdc.cdc_tables import Images, LogLayout
+from penstock.cdc.cdc_tables import LEFT, Images, LogLayout
 from penstock.cdc.row_pairing import OPERATION, SEQUENCE, STREAM, TIME, TTL, Groups
 from penstock.cdc.sent_groups import hashes
 from penstock.codec.problem import PROBLEM
@@ -31,6 +32,9 @@ log = logging.getLogger(__name__)
 
 ROW_DELETE = 3
 """The log's code, negative if the row's time to live ended."""
+SECOND = 1_000_000
+LONGEST = 10**10
+"""Seconds: more than any time to live that a database accepts."""
 LOST = "the log has no value, as the column got its name later"
 
 
@@ -296,6 +300,31 @@ class _Changes(FrameColumns):
 
     def column_ttl(self, t: pa.DataType) -> pa.Array:
         return self._fixed(TTL, t)
+
+    def column_expires(self, t: pa.DataType) -> pa.Array:
+        """When the values of a change expire; null for values that do not."""
+        ttl = self._fixed(TTL, pa.int64())
+        seconds = self._written_seconds() + np.clip(ttl.fill_null(0).to_numpy(), 0, LONGEST)
+        return pa.array(seconds * SECOND, mask=np.asarray(ttl.is_null())).view(t)
+
+    def _written_seconds(self) -> Array:
+        """The seconds of the clock, since 1970, at which the changes were written: a time to live counts from there.
+
+        It is the change's timestamp, unless a client chose one in the past: then the log tells, by how long it holds
+        the row.
+        """
+        seconds = self.groups.micros // SECOND
+        held = int(self.table.option("ttl") or 0)
+        if LEFT not in self.layout.names or not held:
+            return seconds
+        left = self._decode("log", LEFT, self.rows, pa.int32())
+        now = int(time.time())
+        told = now - held + left.fill_null(0).to_numpy().astype(np.int64)
+        # The log's own time to live may have been changed: then it tells a wrong time of rows from before, which is in
+        # the future or before the change.
+        late = np.asarray(left.is_valid()) & (told >= self.table.altered // SECOND - 1)
+        late &= (told > seconds + 1) & (told <= now)
+        return np.where(late, told, seconds)
 
     def column_ts(self, t: pa.DataType) -> pa.Array:
         return pa.array(self.groups.micros).view(t)

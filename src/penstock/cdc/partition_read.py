@@ -9,24 +9,28 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import StructType
 
 from penstock.cdc.cdc_options import CdcSettings
-from penstock.cdc.cdc_tables import LogLayout, layout, log_name
-from penstock.cdc.change_decoder import ChangeDecoder, FrameColumns, View, decode_log, names_where
+from penstock.cdc.cdc_tables import TIME_TO_LIVE, WRITE_TIME, LogLayout, layout, log_name
+from penstock.cdc.change_decoder import SECOND, ChangeDecoder, FrameColumns, View, decode_log, names_where
 from penstock.cdc.generations import Span, TokenRange, now_micros
 from penstock.cdc.log_pages import IN_SPAN, pages_of_log, pages_of_table, span_queries
 from penstock.cdc.row_pairing import row_hashes
+from penstock.cdc.whole_lists import WholeLists
 from penstock.database import Page
-from penstock.database.table_catalog import base_name, quoted, token_of_key
+from penstock.database.columns import decode
+from penstock.database.table_catalog import base_name, token_of_key
+from penstock.database.write_times import timed_columns
 from penstock.native import Array
-from penstock.schema import Column, CqlTable, CqlType, log_value_type
+from penstock.schema import Column, CqlTable, CqlType, log_value_type, spark_type
 
 HELD_ROWS = 20_000
 AHEAD = 3_600_000_000
@@ -35,16 +39,13 @@ AHEAD = 3_600_000_000
 
 def span_select(columns: LogLayout) -> str:
     """The SELECT statement for these columns of a span."""
-    return f"SELECT {_names(columns)} FROM {log_name(columns.table)} WHERE {IN_SPAN}"
-
-
-def _names(columns: LogLayout) -> str:
-    return ", ".join(map(quoted, columns.names))
+    return f"SELECT {columns.selection()} FROM {log_name(columns.table)} WHERE {IN_SPAN}"
 
 
 def read_span(chosen: CdcSettings, table: CqlTable, schema: StructType, span: Span) -> Iterator[pa.RecordBatch]:
     """Yield the span's rows as record batches of `schema`; the rows of each stream are in the log's order."""
-    columns = layout(table)
+    columns = layout(table, write_times=chosen.write_times)
+    lists = WholeLists(chosen, table) if "lists" in schema.names else None
     arrow = to_arrow_schema(schema, timezone="UTC")
     text = span_select(columns)
     for query in span_queries(chosen, span):
@@ -56,7 +57,7 @@ def read_span(chosen: CdcSettings, table: CqlTable, schema: StructType, span: Sp
         for page in pages:
             batch = decoder.decode(page)
             if batch is not None:
-                yield batch
+                yield batch if lists is None else lists(batch)
 
 
 # The rows of a token range.
@@ -64,11 +65,17 @@ def read_span(chosen: CdcSettings, table: CqlTable, schema: StructType, span: Sp
 
 def read_range(chosen: CdcSettings, table: CqlTable, schema: StructType, part: TokenRange) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a token range as record batches of `schema`; holds at most `HELD_ROWS` rows and one page."""
-    build = RowBuilder(table, to_arrow_schema(schema, timezone="UTC"), part)
+    timed = timed_columns(chosen.access, table, chosen.patience) if chosen.write_times else frozenset()
+    build = RowBuilder(table, to_arrow_schema(schema, timezone="UTC"), part, timed)
     key = token_of_key(table)
-    text = f"SELECT {_names(build.layout)} FROM {base_name(table)} WHERE {key} > ? AND {key} <= ?"
+    text = f"SELECT {build.layout.selection()} FROM {base_name(table)} WHERE {key} > ? AND {key} <= ?"
+    pages = pages_of_table(chosen, text, (part.after, part.until))
+    if chosen.write_times:
+        # Each value has the time of its write: whoever applies the changes needs no order among them.
+        yield from (build.batch(page, Changed(None, {})) for page in pages if page.rows)
+        return
     held: list[Page] = []
-    for page in pages_of_table(chosen, text, (part.after, part.until)):
+    for page in pages:
         held.append(page)
         if page.final or sum(page.rows for page in held) >= HELD_ROWS:
             if any(page.rows for page in held):
@@ -115,9 +122,13 @@ def changed_since(chosen: CdcSettings, table: CqlTable, part: TokenRange) -> Cha
 class RowBuilder:
     """Builds batches of the frame from pages of a table's rows; a partition's static row comes before its rows."""
 
-    def __init__(self, table: CqlTable, schema: pa.Schema, part: TokenRange) -> None:
-        self.table, self.schema, self.part = table, schema, part
-        self.layout = LogLayout(table, tuple(c.name for c in table.columns), tuple(c.type for c in table.columns))
+    def __init__(self, table: CqlTable, schema: pa.Schema, part: TokenRange, timed: Collection[str] = ()) -> None:
+        self.table, self.schema, self.part, self.timed = table, schema, part, timed
+        names, kinds = [c.name for c in table.columns], [c.type for c in table.columns]
+        for column in (one for one in table.values if one.name in timed):
+            names += [WRITE_TIME + column.name, TIME_TO_LIVE + column.name]
+            kinds += [_of_each(column, "bigint"), _of_each(column, "int")]
+        self.layout = LogLayout(table, tuple(names), tuple(kinds))
         self.partition_columns = [self.layout.at(c.name) for c in table.partition_key]
         self.clustering_columns = [self.layout.at(c.name) for c in table.clustering_key]
         self.statics = [self.layout.at(c.name) for c in table.columns if c.kind == "static"]
@@ -176,12 +187,17 @@ class RowBuilder:
         return masked
 
 
+def _of_each(column: Column, kind: str) -> CqlType:
+    """The type of a function of the column: of an element's or a field's, if they have their own."""
+    return CqlType("list", (CqlType(kind),), frozen=True) if column.type.multi_cell else CqlType(kind)
+
+
 class _Rows(FrameColumns):
     """Builds the columns of a snapshot's rows."""
 
     def __init__(self, builder: RowBuilder, view: View, rows: Array, cells: dict[str, Array], masked: Array) -> None:
         super().__init__(view, rows, builder.schema, builder.part.planned)
-        self.part, self.cells, self.masked = builder.part, cells, masked
+        self.part, self.cells, self.masked, self.timed = builder.part, cells, masked, builder.timed
 
     def _decode(self, part: str, name: str, kind: CqlType, t: pa.DataType) -> pa.Array:
         cells = self.view.cells(self.layout.at(name), self.cells[name])
@@ -223,5 +239,31 @@ class _Rows(FrameColumns):
         return names_where([], np.empty((len(self.rows), 0), np.bool_), t)
 
     def column_ts(self, t: pa.DataType) -> pa.Array:
-        # A row that leaves columns to its changes must be older than they are.
-        return pa.array(np.where(self.masked, self.part.low, self.part.planned)).view(t)
+        # A row that leaves columns to its changes must be older than they are, and so must one that tells write times.
+        older = self.masked | ("write_times" in self.schema.names)
+        return pa.array(np.where(older, self.part.low, self.part.planned)).view(t)
+
+    def column_write_times(self, t: pa.DataType) -> pa.Array:
+        return self._times(WRITE_TIME, t, 0)
+
+    def column_expiries(self, t: pa.DataType) -> pa.Array:
+        return self._times(TIME_TO_LIVE, t, now_micros() // SECOND)
+
+    def _times(self, prefix: str, t: pa.DataType, since: int) -> pa.Array:
+        """The results of a function of each column, with `since` added; null where the database does not tell them."""
+        values = {column.name: column for column in self.table.values if column.name in self.timed}
+        children = [
+            self._time(values[f.name], prefix, f.type, since) if f.name in values else self._null(f.type) for f in t
+        ]
+        return pa.StructArray.from_arrays(children, fields=list(t))
+
+    def _time(self, column: Column, prefix: str, t: pa.DataType, since: int) -> pa.Array:
+        place = self.layout.at(prefix + column.name)
+        cells = self.view.cells(place, self.cells[column.name])
+        kind = self.layout.kinds[place]
+        found = decode(kind, cells, to_arrow_type(spark_type(kind)))
+        if not column.type.multi_cell:
+            return pc.add(found.cast(t), since)
+        return pa.ListArray.from_arrays(
+            found.offsets, pc.add(found.values.cast(t.value_type), since), type=t, mask=found.is_null()
+        )

@@ -122,6 +122,23 @@ COMMANDS = {
             'segment count "buyers - returning" --keyspace seg --since 2026-11-01',
         ),
     ),
+    "replicate": Command(
+        "replicate.add",
+        "keep tables of one cluster equal to tables of another",
+        (
+            "replicate shop.orders --from 10.0.0.1 --to 10.1.0.1 --name orders --create",
+            "replicate shop.orders copy.orders --from 10.0.0.1 --to 10.0.0.1 --name shop --also shop.items=copy.items",
+        ),
+    ),
+    "verify": Command(
+        "verify.add",
+        "compare a table of one cluster with a table of another, and show what differs",
+        (
+            "verify shop.orders --from 10.0.0.1 --to 10.1.0.1",
+            'verify shop.orders copy.orders --from 10.0.0.1 --to 10.0.0.1 --settle "0 seconds" --json',
+            "verify shop.orders --from 10.0.0.1 --to 10.1.0.1 --repair",
+        ),
+    ),
     "dashboards": Command(
         "dashboards.add",
         "write dashboards for Grafana and alerts for Prometheus",
@@ -157,8 +174,10 @@ EXTRAS = {
     "erase": "cql",
     "ingest": "ingest",
     "new": "cql",
+    "replicate": "cql",
     "segment": "segments",
     "state": "state",
+    "verify": "cql",
 }
 """The extra with all that a command needs."""
 

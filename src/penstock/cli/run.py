@@ -10,7 +10,9 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
+from typing import Protocol
 
 from penstock.checkpoint.checkpoint_folder import Location
 from penstock.checkpoint.hadoop_folder import Hadoop
@@ -32,8 +34,7 @@ from penstock.log_lines import FORM, JSON, TEXT, Terminal, begin
 from penstock.real_time import REAL_TIME
 from penstock.run.checkpoint import lock
 from penstock.run.life_signs import LifeSigns, Observers
-from penstock.run.pipeline import Pipeline
-from penstock.run.supervise import PipelineRun, Stop
+from penstock.run.supervise import Buildable, PipelineRun, Stop
 from penstock.session import (
     end,
     explain,
@@ -63,8 +64,21 @@ SLOTS = 16
 """Tasks of real-time mode mostly wait, so there may be more of them than cores."""
 
 
+class Runnable(Buildable, Protocol):
+    """A pipeline, or another object that makes queries and has a target for their delay."""
+
+    @property
+    def target(self) -> timedelta: ...
+
+
 def add(parser: ArgumentParser) -> None:
     add_target(parser)
+    add_running(parser)
+    parser.set_defaults(run=run)
+
+
+def add_running(parser: ArgumentParser) -> None:
+    """Add how queries run; `running` and `supervise` read it."""
     add_checkpoints(parser, anywhere=True)
     parser.add_argument("--once", action="store_true", help="handle the data that is present now, then exit")
     parser.add_argument(
@@ -81,14 +95,18 @@ def add(parser: ArgumentParser) -> None:
     )
     add_metrics(parser)
     add_lineage(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: Namespace) -> int:
+    return running(args, lambda lines: _run(args, lines))
+
+
+def running(args: Namespace, work: Callable[[Terminal], None]) -> int:
+    """Do the work of a command that runs queries, with the log that its arguments want; the command's exit code."""
     os.environ[FORM] = args.log
     lines = begin()
     try:
-        _run(args, lines)
+        work(lines)
     except PenstockError as error:
         lines.status("")
         if args.log == TEXT:
@@ -106,7 +124,7 @@ def _run(args: Namespace, lines: Terminal) -> None:
             raise
         _run_in_early_session(args, lines)
     else:
-        _supervise(pipeline, args, lines)
+        supervise(pipeline, args, lines)
 
 
 def _run_in_early_session(args: Namespace, lines: Terminal) -> None:
@@ -121,10 +139,11 @@ def _run_in_early_session(args: Namespace, lines: Terminal) -> None:
                 where=f"{args.target} uses Spark while it is loaded, before its mode is known",
                 next=f"add --cores {SLOTS}, or move its columns and udf decorators into the pipeline's function",
             )
-        _supervise(pipeline, args, lines)
+        supervise(pipeline, args, lines)
 
 
-def _supervise(pipeline: Pipeline, args: Namespace, lines: Terminal) -> None:
+def supervise(pipeline: Runnable, args: Namespace, lines: Terminal) -> None:
+    """Run the queries of a pipeline until they are stopped."""
     stop = Stop(threading.Event(), threading.Event())
     listen(stop.gently, stop.now)
     checkpoint = checkpoints(args) / pipeline.name
@@ -134,7 +153,7 @@ def _supervise(pipeline: Pipeline, args: Namespace, lines: Terminal) -> None:
     meter = meters.pipeline(pipeline.name, pipeline.every, pipeline.target.total_seconds())
     prober = Prober(meters)
     with (
-        _held(checkpoint) as (note_jvm, supervise),
+        _held(checkpoint) as (note_jvm, run_all),
         _told(args, pipeline, checkpoint, meters),
         lineage.sent(args.lineage) as tracker,
         prober.started(),
@@ -163,7 +182,7 @@ def _supervise(pipeline: Pipeline, args: Namespace, lines: Terminal) -> None:
         try:
             require_executors(spark, checkpoint)
             observer = Observers(signs, meter, tracker)
-            supervise(PipelineRun(pipeline, spark, checkpoint, stop, observer, args.once))
+            run_all(PipelineRun(pipeline, spark, checkpoint, stop, observer, args.once))
         except LeaseLost:
             # Another process may run the pipeline: no batch in flight may go on.
             if jvm:
@@ -202,7 +221,7 @@ def _supervise_with_lease(run: PipelineRun) -> None:
 
 
 @contextmanager
-def _told(args: Namespace, pipeline: Pipeline, checkpoint: Location, meters: Meters) -> Iterator[None]:
+def _told(args: Namespace, pipeline: Runnable, checkpoint: Location, meters: Meters) -> Iterator[None]:
     """Serve the metrics of the pipeline, and let other commands find them, while the code inside runs."""
     if args.metrics is None:
         yield

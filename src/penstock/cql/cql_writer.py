@@ -19,7 +19,7 @@ from penstock import delays
 from penstock.database.access import Access
 from penstock.database.cql_connection import connection
 from penstock.database.encode_cells import as_bytes, encode
-from penstock.database.requests import Request, RequestLimits, Values, send_all, together
+from penstock.database.requests import Request, RequestLimits, Statement, send_all, together
 from penstock.database.retrying import retrying
 from penstock.database.table_catalog import base_name, describe, quoted, require_fit
 from penstock.database.token_ring import LONGEST_KEY, partition_key, too_long
@@ -111,8 +111,8 @@ class _Rows:
         cells = as_bytes(found)
         return [absent if cell is None else cell for cell in cells] if absent else cells  # type: ignore[misc]
 
-    def statements(self) -> Iterator[tuple[bytes, str, Values]]:
-        """For each row its partition key, the statement and the values to bind."""
+    def statements(self) -> Iterator[tuple[bytes, list[Statement]]]:
+        """For each row its partition key and its statement."""
         times = as_bytes(encode(_BIGINT, self.times))
         partitions = map(partition_key, zip(*(self.cells[c.name] for c in self.table.partition_key), strict=True))
         keys = zip(*(self.cells[name] for name in self.key), strict=True)
@@ -121,11 +121,11 @@ class _Rows:
         everything = zip(partitions, keys, rows, times, self._ttls(), self._deletes(), strict=True)
         for partition, key, row, at, ttl, gone in everything:
             if gone:
-                yield partition, delete, [at, *key]
+                yield partition, [(delete, [at, *key])]
             elif ttl is None:
-                yield partition, insert, [*row, at]
+                yield partition, [(insert, [*row, at])]
             else:
-                yield partition, insert_ttl, [*row, at, ttl]
+                yield partition, [(insert_ttl, [*row, at, ttl])]
 
     def _ttls(self) -> list[bytes | None]:
         if TTL not in self.batch.schema.names:

@@ -71,6 +71,11 @@ def key_text(kinds: Mapping[str, CqlType], key: Mapping[str, Cells], row: int) -
     )
 
 
+def value_text(kind: CqlType, cell: Cells) -> str:
+    """The value of one cell as JSON; one that cannot be read is given as its bytes."""
+    return json.dumps(_plain(kind, cell), default=_as_text, ensure_ascii=False)
+
+
 def _plain(kind: CqlType, cell: Cells) -> object:
     try:
         return decode(kind, cell, to_arrow_type(spark_type(kind), timezone="UTC"))[0].as_py()

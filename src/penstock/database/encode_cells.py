@@ -106,7 +106,7 @@ def _timestamp(kind: CqlType, values: pa.Array) -> Cells:
 
 def _binary(kind: CqlType, values: pa.Array) -> Cells:
     if len(values) == 0:
-        return _of_bytes([])
+        return cells_of([])
     plain = values.cast(pa.large_binary())
     _, offsets, data = plain.buffers()
     bounds = np.frombuffer(offsets, np.int64, len(plain) + 1, plain.offset * 8)
@@ -157,14 +157,15 @@ def _text_by(read: Callable[[str], bytes]) -> Callable[[CqlType, pa.Array], Cell
 
     def encoder(kind: CqlType, values: pa.Array) -> Cells:
         try:
-            return _of_bytes([None if text is None else read(text) for text in values.to_pylist()])
+            return cells_of([None if text is None else read(text) for text in values.to_pylist()])
         except NO_VALUE:
             raise _refused(kind, values, fits) from None
 
     return encoder
 
 
-def _of_bytes(values: list[bytes | None]) -> Cells:
+def cells_of(values: Sequence[bytes | None]) -> Cells:
+    """The cells with these bytes."""
     lengths = np.array([-1 if value is None else len(value) for value in values], np.int32)
     starts = np.zeros(len(values), np.int64)
     np.cumsum(np.maximum(lengths[:-1], 0), out=starts[1:])

@@ -27,6 +27,8 @@ from penstock.errors import PenstockError, SchemaChanged
 from penstock.schema import CqlTable
 
 Values: TypeAlias = Sequence[bytes | None]
+Statement: TypeAlias = tuple[str, Values]
+"""The text of a statement, and the values to bind."""
 
 # Cassandra logs a warning for larger unlogged batches (unlogged_batch_across_partitions_warn_threshold and
 # batch_size_warn_threshold, whose 5 KiB count memory).
@@ -37,7 +39,7 @@ WRITES_TOGETHER, BYTES_TOGETHER = 10, 4096
 class Request:
     """Statements with their values as bytes; the owner of the partition `key` is asked first."""
 
-    statements: tuple[tuple[str, Values], ...]
+    statements: tuple[Statement, ...]
     key: bytes
 
 
@@ -164,21 +166,24 @@ def _receive(number: int, future: Any, answers: list[Page | None]) -> Exception 
 
 
 def together(
-    access: Access, keyspace: str, rows: Iterable[tuple[bytes, str, Values]], limits: RequestLimits
+    access: Access, keyspace: str, writes: Iterable[tuple[bytes, Sequence[Statement]]], limits: RequestLimits
 ) -> list[Request]:
-    """Group writes, each with its partition, into requests of a few writes with the same owner."""
+    """Group writes into requests of a few statements with the same owner.
+
+    A write is its partition and statements that stay together, so that the database applies them at once.
+    """
     found: list[Request] = []
-    for part in by_owner(access, keyspace, list(rows), itemgetter(0), patience=limits.patience):
-        some: list[tuple[str, Values]] = []
+    for part in by_owner(access, keyspace, list(writes), itemgetter(0), patience=limits.patience):
+        some: list[Statement] = []
         size, first = 0, b""
-        for partition, text, values in part:
-            bytes_more = sum(len(value) for value in values if isinstance(value, bytes))
-            if some and (len(some) == WRITES_TOGETHER or size + bytes_more > BYTES_TOGETHER):
+        for partition, statements in part:
+            bytes_more = sum(len(value) for _, values in statements for value in values if isinstance(value, bytes))
+            if some and (len(some) + len(statements) > WRITES_TOGETHER or size + bytes_more > BYTES_TOGETHER):
                 found.append(Request(tuple(some), first))
                 some, size = [], 0
             if not some:
                 first = partition
-            some.append((text, values))
+            some += statements
             size += bytes_more
         found.append(Request(tuple(some), first))
     return found

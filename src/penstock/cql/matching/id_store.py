@@ -197,7 +197,8 @@ class IdTables:
             yield from rows_of(page, 3)
 
     def _write(self, rows: Iterable[tuple[bytes, str, Values]]) -> None:
-        self._send(together(self.store.access, self.store.keyspace, rows, self.store.limits))
+        writes = ((partition, [(text, values)]) for partition, text, values in rows)
+        self._send(together(self.store.access, self.store.keyspace, writes, self.store.limits))
 
     def _send(self, requests: list[Request]) -> list[Page]:
         self.requests += len(requests)

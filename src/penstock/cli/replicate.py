@@ -1,0 +1,86 @@
+"""`penstock replicate`: keeps tables of one cluster equal to tables of another until it is stopped."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from datetime import timedelta
+
+from penstock.cli.both_clusters import add_clusters, source_access, target_access
+from penstock.cli.run import add_running, running, supervise
+from penstock.config import duration
+from penstock.errors import PenstockError
+from penstock.replicate.replication import Replication, TablePair
+from penstock.run.pipeline import default_target
+
+
+def add(parser: ArgumentParser) -> None:
+    parser.add_argument("table", metavar="TABLE", help="keyspace.table of the source")
+    parser.add_argument("target", metavar="TARGET", nargs="?", help="the target's table (default: the same name)")
+    parser.add_argument(
+        "--also",
+        type=_pair,
+        action="append",
+        default=[],
+        metavar="TABLE[=TARGET]",
+        help="another table in the same pipeline; may be repeated",
+    )
+    add_clusters(parser)
+    parser.add_argument(
+        "--name", required=True, metavar="NAME", help="the replication's name, and that of its checkpoint"
+    )
+    parser.add_argument("--create", action="store_true", help="create target tables that are not there")
+    parser.add_argument("--alter", action="store_true", help="add columns to the target that the source has got")
+    parser.add_argument(
+        "--start",
+        default="snapshot",
+        metavar="WHEN",
+        help="where a new replication begins: snapshot (the rows that are there, then all changes), earliest (the "
+        "oldest change of the log), latest, or a time (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--confidence",
+        default="30 seconds",
+        metavar="DURATION",
+        help="how long after its time a write may become visible (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--every", default="1 second", metavar="DURATION", help="a batch's start to the next's (1 second)"
+    )
+    add_running(parser)
+    parser.set_defaults(run=run)
+
+
+def _pair(text: str) -> TablePair:
+    table, _, target = text.partition("=")
+    if not table:
+        raise ArgumentTypeError(f"{text!r} is not TABLE or TABLE=TARGET")
+    return TablePair(table, target or table)
+
+
+def run(args: Namespace) -> int:
+    return running(args, lambda lines: supervise(_replication(args), args, lines))
+
+
+def _replication(args: Namespace) -> Replication:
+    every: timedelta = duration(args.every, name="--every")
+    source, target = source_access(args), target_access(args)
+    pairs = (TablePair(args.table, args.target or args.table), *args.also)
+    same = next((pair for pair in pairs if pair.source == pair.target), None)
+    if same and set(source.endpoints()) & set(target.endpoints()):
+        raise PenstockError(
+            f"{same.source} would be replicated to itself",
+            where=source.hosts,
+            next="give --to another cluster, or another table: penstock replicate TABLE TARGET ...",
+        )
+    return Replication(
+        name=args.name,
+        pairs=pairs,
+        source=source,
+        target_access=target,
+        start=args.start,
+        confidence=duration(args.confidence, name="--confidence"),
+        create=args.create,
+        alter=args.alter,
+        every=every,
+        target=default_target(every),
+    )

@@ -1,0 +1,47 @@
+"""Which write times and times to live a database tells.
+
+Of values in one cell, all databases tell them; of the elements of collections and the fields of user types, Cassandra
+since 5.0, and ScyllaDB since 2026, but not of lists.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from cassandra import InvalidRequest
+
+from penstock.database.access import Access
+from penstock.database.cql_connection import connection
+from penstock.database.retrying import retrying
+from penstock.database.table_catalog import base_name, quoted
+from penstock.schema import Column, CqlTable
+
+_known: dict[tuple[Access, str, tuple[str, ...]], frozenset[str]] = {}
+"""What was found, as long as the process lives, by the cluster, the table and the columns' types."""
+
+
+def timed_columns(access: Access, table: CqlTable, patience: timedelta) -> frozenset[str]:
+    """The names of the columns outside the key whose `WRITETIME` and `TTL` can be selected.
+
+    Raises DatabaseUnavailable if no node answers within `patience`.
+    """
+    known = (access, base_name(table), tuple(f"{column.name} {column.type}" for column in table.values))
+    if known not in _known:
+        _known[known] = retrying(
+            lambda: frozenset(column.name for column in table.values if _is_timed(access, table, column)),
+            what="looking up which write times can be read",
+            where=f"{table.full_name} at {access.hosts}",
+            patience=patience,
+        )
+    return _known[known]
+
+
+def _is_timed(access: Access, table: CqlTable, column: Column) -> bool:
+    if not column.type.multi_cell:
+        return True
+    name = quoted(column.name)
+    try:
+        connection(access).pages.prepare(f"SELECT WRITETIME({name}), TTL({name}) FROM {base_name(table)}")
+    except InvalidRequest:
+        return False
+    return True

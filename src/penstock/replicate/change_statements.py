@@ -1,0 +1,253 @@
+"""Turns changes of a change frame into statements that leave a target table as the changes left their table.
+
+Whole columns are encoded; then the rows that assign the same columns share a statement's text. Assignments:
+
+| column | the change | the assignment |
+|---|---|---|
+| one cell | a value, a deletion | `c = ?` |
+| map, set | all elements, or none | `c = ?`: the database writes its tombstone a microsecond before the elements |
+| map, set | elements put or removed | `c = c + ?`, `c = c - ?` |
+| user type | a whole value, or none; some fields | `u = ?`; `u.f = ?` |
+| list | all of its elements, as its table has them | `l = ?` (see `lists`) |
+
+A column that the change does not name is in no statement. What had expired when the change arrives is deleted at the
+change's time: an older value must not show in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.cdc.whole_lists import listed
+from penstock.database.encode_cells import as_bytes, encode
+from penstock.database.requests import Statement
+from penstock.database.token_ring import partition_key
+from penstock.native import Array
+from penstock.replicate.table_statements import (
+    MAX_TTL,
+    SECOND,
+    TableStatements,
+    added,
+    removed,
+    slices,
+    to,
+    to_field,
+)
+from penstock.schema import Column, CqlTable, CqlType, deleted_elements_type, log_value_type
+
+Cells = list[bytes | None]
+_BIGINT, _INT = CqlType("bigint"), CqlType("int")
+UPDATE, INSERT, ROW_DELETE, PARTITION_DELETE, RANGE_DELETE = 1, 2, 3, 4, 5
+"""The log's operations; it has the negative of a deletion's that the end of a time to live made."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """An assignment in the rows of `mask`.
+
+    `column` is the name of a column that INSERT can set to the same value. `apart` says that an UPDATE of its own has
+    it, because one statement cannot set a whole column and remove elements of it.
+    """
+
+    text: str
+    mask: Array
+    cells: Cells
+    column: str | None = None
+    apart: bool = False
+
+
+def change_statements(texts: TableStatements, batch: pa.RecordBatch, now: int) -> list[list[Statement]]:
+    """The statements of each change of a batch with the columns of `cdc.read`; `now` is in seconds since 1970."""
+    return _Changes(texts, batch, now).statements()
+
+
+def key_cells(columns: Sequence[Column], batch: pa.RecordBatch) -> list[Cells]:
+    """These columns of the key, as the cells of each change."""
+    return [as_bytes(encode(column.type, field(batch.column("key"), column.name))) for column in columns]
+
+
+def partitions(table: CqlTable, batch: pa.RecordBatch) -> list[bytes]:
+    """The partition of each change, as the bytes that its token is computed from."""
+    return [partition_key(key) for key in zip(*key_cells(table.partition_key, batch), strict=True)]
+
+
+def field(structs: pa.StructArray, name: str) -> pa.Array:
+    """A field of structs; null where the struct is null."""
+    return structs.flatten()[structs.type.get_field_index(name)]
+
+
+def has_field(batch: pa.RecordBatch, column: str, name: str) -> bool:
+    return column in batch.schema.names and batch.schema.field(column).type.get_field_index(name) >= 0
+
+
+class _Changes:
+    """One batch of changes."""
+
+    def __init__(self, texts: TableStatements, batch: pa.RecordBatch, now: int) -> None:
+        self.texts, self.table, self.batch, self.now = texts, texts.table, batch, now
+        self.rows = batch.num_rows
+        self.keys = key_cells((*self.table.partition_key, *self.table.clustering_key), batch)
+        self.times = as_bytes(encode(_BIGINT, batch.column("ts").cast(pa.int64())))
+        self.operations = np.abs(batch.column("operation").fill_null(0).to_numpy(zero_copy_only=False))
+        left = self._left()
+        self.expired = left < 0
+        self.ttls = as_bytes(encode(_INT, pa.array(np.maximum(left, 0).astype(np.int32))))
+
+    def _left(self) -> Array:
+        """The seconds that the values of each change have left: 0 if they do not expire, -1 if they have expired."""
+        expires = self.batch.column("expires").cast(pa.int64())
+        seconds: Array = expires.fill_null(0).to_numpy(zero_copy_only=False) // SECOND - self.now
+        left = np.where(seconds > 0, np.minimum(seconds, MAX_TTL), -1)
+        return np.where(np.asarray(expires.is_null()), 0, left)
+
+    def statements(self) -> list[list[Statement]]:
+        found: list[list[Statement]] = [[] for _ in range(self.rows)]
+        for row, statement in (*self._deletions(), *self._writes()):
+            found[row].append(statement)
+        return found
+
+    # Deletions.
+
+    def _deletions(self) -> Iterator[tuple[int, Statement]]:
+        count = len(self.texts.partition)
+        delete_row, delete_partition = (
+            self.texts.delete([where]) for where in (self.texts.of_row, self.texts.of_partition)
+        )
+        for row in np.flatnonzero(self.operations >= ROW_DELETE).tolist():
+            key = [cells[row] for cells in self.keys]
+            if self.operations[row] == ROW_DELETE:
+                yield row, (delete_row, [self.times[row], *key])
+            elif self.operations[row] == PARTITION_DELETE:
+                yield row, (delete_partition, [self.times[row], *key[:count]])
+            else:
+                yield from ((row, statement) for statement in self._range(row, key[:count]))
+
+    def _range(self, row: int, partition: Cells) -> Iterator[Statement]:
+        deleted = self.batch.column("range")
+        about = {name: field(deleted, name) for name in deleted.type.names}
+        start, end = (self._bound(field(deleted, side), row) for side in ("start", "end"))
+        descending = [text.endswith(" DESC") for text in about["order"][row].as_py()] if "order" in about else [False]
+        included = {
+            side: not bound or bool(about[f"{side}_inclusive"][row].as_py())
+            for side, bound in (("start", start), ("end", end))
+        }
+        for conditions, values in slices(
+            self.texts.clustering, start, included["start"], end, included["end"], descending
+        ):
+            yield self.texts.delete([self.texts.of_partition, *conditions]), [self.times[row], *partition, *values]
+
+    def _bound(self, bounds: pa.StructArray, row: int) -> list[bytes]:
+        """The values of a bound, of the first clustering columns."""
+        one = bounds.slice(row, 1)
+        cells = [as_bytes(encode(column.type, field(one, column.name)))[0] for column in self.table.clustering_key]
+        return [cell for cell in cells if cell is not None]
+
+    # Writes.
+
+    def _writes(self) -> Iterator[tuple[int, Statement]]:
+        writes = (self.operations == UPDATE) | (self.operations == INSERT)
+        static = writes & self._without_row()
+        # A marker that has expired cannot be written: only its columns are.
+        insert = writes & (self.operations == INSERT) & ~static & ~self.expired
+        assignments = [one for column in self.table.values for one in self._assignments(column)]
+        yield from self._inserts(insert, [one for one in assignments if one.column])
+        inside = [one for one in assignments if not one.apart]
+        yield from self._updates(writes & ~insert & ~static, inside, static=False)
+        yield from self._updates(static, inside, static=True)
+        yield from self._updates(insert, [one for one in inside if not one.column], static=False)
+        for one in assignments:
+            if one.apart:
+                yield from self._updates(writes & ~static, [one], static=False)
+                yield from self._updates(static, [one], static=True)
+
+    def _without_row(self) -> Array:
+        """The changes of a partition's static columns."""
+        if not self.table.clustering_key:
+            return np.zeros(self.rows, np.bool_)
+        return np.array([cell is None for cell in self.keys[len(self.texts.partition)]], np.bool_)
+
+    def _inserts(self, rows: Array, assignments: list[Assignment]) -> Iterator[tuple[int, Statement]]:
+        for some, chosen in _alike(rows, assignments):
+            text = self.texts.insert([one.column for one in chosen if one.column])
+            columns: list[Cells] = [*self.keys, *(one.cells for one in chosen), self.times, self.ttls]
+            yield from ((row, (text, [cells[row] for cells in columns])) for row in some)
+
+    def _updates(self, rows: Array, assignments: list[Assignment], *, static: bool) -> Iterator[tuple[int, Statement]]:
+        keys = self.keys[: len(self.texts.partition)] if static else self.keys
+        for some, chosen in _alike(rows, assignments):
+            if chosen:
+                text = self.texts.update([one.text for one in chosen], static=static)
+                columns: list[Cells] = [self.times, self.ttls, *(one.cells for one in chosen), *keys]
+                yield from ((row, (text, [cells[row] for cells in columns])) for row in some)
+
+    def _assignments(self, column: Column) -> list[Assignment]:
+        if not has_field(self.batch, "delta", column.name):
+            return []
+        values = field(self.batch.column("delta"), column.name)
+        deleted = self._names("deleted", column.name)
+        if not column.type.multi_cell:
+            cells = self._live(as_bytes(encode(column.type, values)))
+            return [Assignment(to(column.name), self._present(values) | deleted, cells, column.name)]
+        if column.type.name == "list":
+            return []
+        removals = field(self.batch.column("deleted_elements"), column.name)
+        if column.type.name == "udt":
+            return self._of_fields(column, values, deleted, removals)
+        return self._of_elements(column, values, deleted, removals)
+
+    def _of_elements(self, column: Column, values: pa.Array, deleted: Array, removals: pa.Array) -> list[Assignment]:
+        put, keys = self._present(values), deleted_elements_type(column.type)
+        cells = as_bytes(encode(log_value_type(column.type), values))
+        gone, gone_keys = self._present(removals), as_bytes(encode(keys, removals))
+        made = [
+            Assignment(to(column.name), deleted, self._live(cells), column.name),
+            Assignment(added(column.name), put & ~deleted & ~self.expired, cells),
+            Assignment(removed(column.name), gone & ~deleted, gone_keys),
+            Assignment(removed(column.name), gone & deleted, gone_keys, apart=True),
+        ]
+        expired = put & self.expired
+        if expired.any():
+            given = pa.ListArray.from_arrays(values.offsets, values.keys) if pa.types.is_map(values.type) else values
+            made.append(Assignment(removed(column.name), expired, as_bytes(encode(keys, given)), apart=True))
+        return made
+
+    def _of_fields(self, column: Column, values: pa.Array, deleted: Array, removals: pa.Array) -> list[Assignment]:
+        made = [Assignment(to(column.name), deleted, self._live(as_bytes(encode(column.type, values))), column.name)]
+        parts = values.flatten()
+        for number, (name, kind) in enumerate(zip(column.type.fields, column.type.args, strict=True)):
+            put, gone = self._present(parts[number]), listed(removals, number)
+            cells = self._live(as_bytes(encode(kind, parts[number])))
+            one = Assignment(to_field(column.name, name), (put | gone) & ~deleted, cells)
+            # Beside the whole value, a field has a tombstone of its own.
+            made += [one, replace(one, mask=(gone | put & self.expired) & deleted, apart=True)]
+        return made
+
+    def _live(self, cells: Cells) -> Cells:
+        """The cells, with null for those that have expired."""
+        if not self.expired.any():
+            return cells
+        return [None if gone else cell for cell, gone in zip(cells, self.expired.tolist(), strict=True)]
+
+    def _present(self, values: pa.Array) -> Array:
+        found: Array = values.is_valid().to_numpy(zero_copy_only=False)
+        return found
+
+    def _names(self, column: str, name: str) -> Array:
+        """The changes whose list of names in `column` has this one."""
+        return listed(self.batch.column(column), name)
+
+
+def _alike(rows: Array, assignments: list[Assignment]) -> Iterator[tuple[list[int], list[Assignment]]]:
+    """Group the rows that have the same of these assignments."""
+    places = np.flatnonzero(rows)
+    if not len(places):
+        return
+    marks = np.column_stack([np.empty((len(places), 0), np.bool_), *(one.mask[places] for one in assignments)])
+    kinds, kind_of = np.unique(marks, axis=0, return_inverse=True)
+    for number, kind in enumerate(kinds):
+        chosen = [one for one, there in zip(assignments, kind, strict=True) if there]
+        yield places[kind_of.ravel() == number].tolist(), chosen

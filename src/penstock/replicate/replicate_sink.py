@@ -1,0 +1,247 @@
+"""Writes changes of a table to a table of another cluster, each with its own time: the sink of a replication.
+
+State is a merge: the database keeps the newest write of each cell, whatever order writes come in. So a batch that is
+written again changes nothing, and neither do late changes, or a snapshot that is read while the log is applied.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Unpack
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from penstock import delays
+from penstock.codec.change_frame import Layout, is_change_frame, layout
+from penstock.config import Duration, duration
+from penstock.cql.cql_writer import described
+from penstock.database.access import Access, AccessOptions
+from penstock.database.requests import RequestLimits, Statement, send_all, together
+from penstock.delivery import EXACTLY_ONCE
+from penstock.errors import PenstockError
+from penstock.plans import require_classic
+from penstock.query import Batch, in_batches
+from penstock.replicate.change_statements import change_statements, partitions
+from penstock.replicate.list_statements import ListStatements
+from penstock.replicate.row_statements import row_statements
+from penstock.replicate.table_statements import TableStatements
+from penstock.schema import CqlTable, CqlType
+
+WHERE = "replicate.sink"
+COLUMNS = (
+    *("op", "key", "after", "delta", "deleted", "deleted_elements", "range", "operation", "ts", "stream_id", "time"),
+    *("end_of_batch", "expires", "write_times", "expiries", "lists"),
+)
+"""The columns of a change frame that statements are made of."""
+MOST_STATEMENTS = 50_000
+"""Statements of one batch: the protocol counts them with 16 bits."""
+
+
+@dataclass(frozen=True)
+class ReplicateSink:
+    """A sink for the changes of one table; created and checked by `sink`."""
+
+    counts_delays: ClassVar[bool] = True
+    table: CqlTable
+    access: Access
+    limits: RequestLimits
+    delivery: str = EXACTLY_ONCE
+
+    @property
+    def target(self) -> tuple[str, str]:
+        """The identity of the sink in a checkpoint."""
+        return "cql", self.table.full_name
+
+    def records(self, frame: DataFrame) -> DataFrame:
+        """The columns that statements are made of; raises if the changes are not those of such a table."""
+        return self._timed(frame).drop(delays.TIME)
+
+    def _timed(self, frame: DataFrame) -> DataFrame:
+        """The same with the times of the changes."""
+        _check(frame, self.table)
+        times = delays.event_micros(frame)
+        columns = [name for name in COLUMNS if name in frame.columns]
+        return frame.select(*columns, *([] if times is None else [times]))
+
+    def stream(self, frame: DataFrame) -> DataStreamWriter:
+        """The writer of a query with only this sink."""
+        return in_batches(delays.timed(frame), self.save)
+
+    def save(self, frame: DataFrame, batch: Batch) -> None:
+        """Write the changes of one batch; writing it again changes nothing."""
+        require_classic(frame, WHERE)
+        writer = ChangeWriter(self.access, self.table, self.limits)
+        with delays.failures(batch.query):
+            delays.add_rows(batch.query, self._timed(frame).mapInArrow(writer, delays.SCHEMA).collect())
+
+
+def sink(
+    table: str,
+    *,
+    hosts: str,
+    in_flight: int = RequestLimits.in_flight,
+    timeout: Duration = RequestLimits.timeout,
+    patience: Duration = RequestLimits.patience,
+    **access: Unpack[AccessOptions],
+) -> ReplicateSink:
+    """A sink for `penstock.write` that applies changes of a table to "keyspace.table" of another cluster.
+
+    It takes frames of `cdc.read(..., write_times=True)`. Each change is written with its own time, and with the time to
+    live that is left; deletions of every kind are deletions. The order of changes does not matter, and writing them
+    again changes nothing. docs/replicate.md says what CQL cannot carry over. `access` are `user`, `password`,
+    `local_dc`, `consistency` and the TLS arguments.
+
+    Raises PenstockError, here or in `penstock.write`, if the table does not exist or differs from the changes' table;
+    DatabaseUnavailable if no node answers within `patience`.
+    """
+    reach = Access.of(hosts, access, where=WHERE, function=sink)
+    limits = RequestLimits(in_flight, duration(timeout, name="timeout"), duration(patience, name="patience"))
+    return ReplicateSink(described(reach, table, limits.patience), reach, limits)
+
+
+def _check(frame: DataFrame, table: CqlTable) -> None:
+    """Raise PenstockError if the frame's changes cannot be applied to the table."""
+    if not is_change_frame(frame.schema):
+        raise PenstockError(
+            "replicate.sink takes changes of a table",
+            where=f"columns {', '.join(frame.columns)}",
+            next="pass a frame of penstock.cdc.read(..., write_times=True)",
+        )
+    known = layout(frame.schema, also=("delta", "deleted", "deleted_elements", "stream_id", "time"))
+    if "expires" not in frame.columns:
+        raise PenstockError(
+            "the changes have no times of expiry",
+            where=f"changes of {known.full_name}",
+            next="read them with penstock.cdc.read(..., write_times=True), and keep all columns",
+        )
+    _require_key(known, table)
+    kinds = {column.name: column.type for column in table.columns}
+    for name, kind in known.types.items():
+        _require_column(known, table, name, kind, kinds.get(name))
+
+
+def _require_key(known: Layout, table: CqlTable) -> None:
+    keys = (
+        (known.partition_key, known.clustering_key),
+        tuple(tuple(column.name for column in key) for key in (table.partition_key, table.clustering_key)),
+    )
+    if keys[0] != keys[1]:
+        source, target = (f"({', '.join(one)}), {', '.join(two)}".rstrip(", ") for one, two in keys)
+        raise PenstockError(
+            f"the tables have different keys: {known.full_name} has {source}; {table.full_name} has {target}",
+            where=WHERE,
+            next="create the target with the same PRIMARY KEY",
+        )
+
+
+def _require_column(known: Layout, table: CqlTable, name: str, kind: CqlType, target: CqlType | None) -> None:
+    if target is None:
+        raise PenstockError(
+            f"the target has no column {name}, which {known.full_name} has",
+            where=f"{table.full_name}.{name}",
+            next=f"run ALTER TABLE {table.full_name} ADD {name} {kind}; then start again: no change is lost",
+        )
+    if str(kind) != str(target):
+        raise PenstockError(
+            f"column {name} is {kind} in {known.full_name} and {target} in the target",
+            where=f"{table.full_name}.{name}",
+            next="create the target with the same types",
+        )
+
+
+@dataclass(frozen=True)
+class ChangeWriter:
+    """Applies the changes of a task, and gives a row of counts (`delays`)."""
+
+    access: Access
+    table: CqlTable
+    limits: RequestLimits
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        written, size, repeated = delays.DelayCounts(), 0, list[int]()
+        texts = TableStatements(self.table)
+        lists = ListStatements(self.access, texts, self.limits)
+        for batch in whole_groups(batches):
+            batch, events = delays.split(batch)
+            writes = list(mutations(texts, lists, batch, time.time_ns() // 1_000_000_000))
+            requests = together(self.access, self.table.keyspace, writes, self.limits)
+            send_all(
+                self.access,
+                self.table.keyspace,
+                requests,
+                self.limits,
+                what="applying changes",
+                where=self.table.full_name,
+                table=self.table,
+                repeated=repeated.append,
+            )
+            size += sum(len(value) for one in requests for _, values in one.statements for value in values if value)
+            written.acknowledged(batch.num_rows, events)
+        yield written.counts(bytes=size, retries=sum(repeated)).batch()
+
+
+def whole_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows in batches that end with a whole group: what one mutation wrote is applied at once."""
+    held: pa.RecordBatch | None = None
+    for batch in batches:
+        joined = batch if held is None else _joined(held, batch)
+        cut = _last_group(joined)
+        held = joined.slice(cut)
+        if cut:
+            yield joined.slice(0, cut)
+    if held is not None and held.num_rows:
+        yield held
+
+
+def _joined(first: pa.RecordBatch, second: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.Table.from_batches([first, second]).combine_chunks().to_batches()[0] if first.num_rows else second
+
+
+def _last_group(batch: pa.RecordBatch) -> int:
+    """Where the last group begins, if it may go on; else the number of rows."""
+    rows: int = batch.num_rows
+    times, ends = batch.column("time"), batch.column("end_of_batch")
+    if not rows or ends[rows - 1].as_py() is not False:
+        return rows
+    streams, cut = batch.column("stream_id"), rows - 1
+    while cut and times[cut - 1] == times[rows - 1] and streams[cut - 1] == streams[rows - 1]:
+        cut -= 1
+    return cut
+
+
+def mutations(
+    texts: TableStatements, lists: ListStatements, batch: pa.RecordBatch, now: int
+) -> Iterator[tuple[bytes, list[Statement]]]:
+    """The statements for the changes of a batch: those of one partition in one group together, after their partition.
+
+    `now` is in seconds since 1970.
+    """
+    made = _statements(texts, batch, now)
+    if lists.columns:
+        for row, statements in lists.of(batch, now).items():
+            made[row] += statements
+    groups: dict[tuple[object, bytes, bytes], list[Statement]] = defaultdict(list)
+    times, streams = batch.column("time").to_pylist(), batch.column("stream_id").to_pylist()
+    for row, partition in enumerate(partitions(texts.table, batch)):
+        # The rows of a snapshot were not written together.
+        groups[times[row] or row, streams[row], partition] += made[row]
+    for (_, _, partition), statements in groups.items():
+        for first in range(0, len(statements), MOST_STATEMENTS):
+            yield partition, statements[first : first + MOST_STATEMENTS]
+
+
+def _statements(texts: TableStatements, batch: pa.RecordBatch, now: int) -> list[list[Statement]]:
+    """The statements of each change, and of each row of a snapshot, but not of their lists."""
+    snapshot = pc.equal(batch.column("op"), "r")
+    rows, changes = batch.filter(snapshot), batch.filter(pc.invert(snapshot))
+    made = {
+        True: iter(row_statements(texts, rows, now) if rows.num_rows else []),
+        False: iter(change_statements(texts, changes, now) if changes.num_rows else []),
+    }
+    return [next(made[one]) for one in snapshot.to_pylist()]

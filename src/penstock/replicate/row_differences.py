@@ -1,0 +1,201 @@
+"""Compares the rows of two tables one by one: which differ, in which columns, and whether a difference will pass.
+
+While changes are on their way from one table to the other, rows differ for a while. A difference is proven by two
+comparisons, if all changes from before the first one have arrived before the second one: if a column of the source is
+the same in both, the target should have it by then; if it changed in between, the target's write is at least as new as
+the one that the source had first. What is neither proven nor gone is compared again.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from penstock.database.bad_values import key_text, value_text
+from penstock.database.encode_cells import cells_of
+from penstock.native import Array
+from penstock.replicate.row_digests import CELL, KEY
+from penstock.replicate.table_scan import Scanned, TableScan
+
+SLACK = 2
+"""Seconds by which times of expiry may differ: both databases and the replication round them."""
+
+
+class Cell(NamedTuple):
+    """A column of a row: its bytes, when it or its elements were written (microseconds), and when they expire
+    (seconds since 1970)."""
+
+    value: bytes | None
+    times: tuple[int | None, ...] = ()
+    expiries: tuple[int | None, ...] = ()
+
+    @property
+    def newest(self) -> int | None:
+        return max((time for time in self.times if time is not None), default=None)
+
+
+Row: TypeAlias = tuple[Cell, ...] | None
+"""The columns outside the key, in the order of the scan; None if there is no such row."""
+
+
+Key: TypeAlias = tuple[bytes | None, ...]
+"""The cells of a primary key; without a clustering key for a partition that has only static columns."""
+
+
+class Pair(NamedTuple):
+    """A row as the source and as the target has it."""
+
+    source: Row
+    target: Row
+
+
+def differing(source: TableScan, target: TableScan, after: int, until: int) -> Iterator[tuple[Key, Pair]]:
+    """The rows of the tokens (after, until] that differ, by their keys."""
+    ours, theirs = _rows(source, after, until), _rows(target, after, until)
+    for key in {**ours, **theirs}:
+        pair = Pair(ours.get(key), theirs.get(key))
+        if not _same(pair):
+            yield key, pair
+
+
+def _rows(scan: TableScan, after: int, until: int) -> dict[Key, tuple[Cell, ...]]:
+    reader = _Reader(scan.columns)
+    found: dict[Key, tuple[Cell, ...]] = {}
+    for page, now in scan.pages(after, until):
+        buffer, starts, lengths = scan.cells(page)
+        data = buffer.tobytes()
+        found |= (reader.row(data, starts[row], lengths[row], now) for row in range(page.rows))
+    return found
+
+
+class _Reader:
+    """Reads the rows of a page."""
+
+    def __init__(self, columns: Sequence[Scanned]) -> None:
+        self.keys = [place for place, column in enumerate(columns) if column.kind == KEY]
+        self.values = [(place, one.timed) for place, one in enumerate(columns) if one.kind == CELL and one.is_value]
+
+    def row(self, data: bytes, starts: Array, lengths: Array, now: int) -> tuple[Key, tuple[Cell, ...]]:
+        cells = [
+            data[start : start + length] if length >= 0 else None
+            for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
+        ]
+        key = tuple(cells[place] for place in self.keys)
+        return key, tuple(self._cell(cells, place, timed, now) for place, timed in self.values)
+
+    def _cell(self, cells: list[bytes | None], place: int, timed: bool, now: int) -> Cell:
+        if not timed or cells[place] is None:
+            return Cell(cells[place])
+        expiries = [None if ttl is None else now + ttl for ttl in _numbers(cells[place + 2], 4)]
+        return Cell(cells[place], tuple(_numbers(cells[place + 1], 8)), tuple(expiries))
+
+
+def _numbers(cell: bytes | None, width: int) -> list[int | None]:
+    """The number of a cell, or those of a list."""
+    if cell is None:
+        return [None]
+    if len(cell) == width:
+        return [int.from_bytes(cell, "big", signed=True)]
+    found: list[int | None] = []
+    at = 4
+    while at < len(cell):
+        (length,) = struct.unpack_from(">i", cell, at)
+        at += 4
+        found.append(int.from_bytes(cell[at : at + length], "big", signed=True) if length == width else None)
+        at += max(length, 0)
+    return found
+
+
+def _same(pair: Pair) -> bool:
+    if pair.source is None or pair.target is None:
+        return pair.source is pair.target
+    return all(_alike(one, other) for one, other in zip(pair.source, pair.target, strict=True))
+
+
+def _alike(one: Cell, other: Cell) -> bool:
+    return one.value == other.value and one.times == other.times and _expire_together(one, other)
+
+
+def _expire_together(one: Cell, other: Cell) -> bool:
+    if len(one.expiries) != len(other.expiries):
+        return all(expiry is None for expiry in (*one.expiries, *other.expiries))
+    return all(
+        a == b or (a is not None and b is not None and abs(a - b) <= SLACK)
+        for a, b in zip(one.expiries, other.expiries, strict=True)
+    )
+
+
+def proven(first: Pair, second: Pair) -> bool:
+    """Whether two comparisons of a row show that it differs for good; both differ."""
+    presence = [one is None for one in (*first, *second)]
+    if presence[:2] == presence[2:] and presence[0] != presence[1]:
+        there = 0 if second.target is None else 1
+        return _same(Pair(first[there], second[there]))
+    rows = [*first, *second]
+    if any(row is None for row in rows):
+        return False
+    return any(_proven(*cells) for cells in zip(*rows, strict=True))
+
+
+def _proven(source: Cell, target: Cell, source_then: Cell, target_then: Cell) -> bool:
+    """The same for one column, as both had it first and then."""
+    if _alike(source, target) or _alike(source_then, target_then):
+        return False
+    if _alike(source, source_then):
+        return True
+    had, has, knows = source.newest, target_then.newest, source_then.newest
+    if had is not None and has is not None and has < had:
+        return True
+    # The target had a write first that the source still does not know.
+    return _alike(target, target_then) and has is not None and (knows is None or has > knows)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A row that differs: its key as JSON, and what the source and the target have.
+
+    `columns` maps "v", "writetime(v)" or "ttl(v)" to both values as text; it is empty if one side has no such row.
+    `missing` is "source" or "target" then.
+    """
+
+    key: str
+    missing: str
+    columns: dict[str, tuple[str, str]]
+
+
+def described(scan: TableScan, key: Key, pair: Pair, now: int) -> Difference:
+    """The difference for people; `now` is in seconds since 1970."""
+    text = _key_text(scan, key)
+    if pair.source is None or pair.target is None:
+        return Difference(text, "source" if pair.source is None else "target", {})
+    found: dict[str, tuple[str, str]] = {}
+    columns = [one.column for one in scan.columns if one.kind == CELL and one.is_value and one.column]
+    for column, one, other in zip(columns, pair.source, pair.target, strict=True):
+        name, both = column.name, one.value is not None and other.value is not None
+        if one.value != other.value:
+            found[name] = (
+                value_text(column.type, cells_of([one.value])),
+                value_text(column.type, cells_of([other.value])),
+            )
+        if both and one.times != other.times:
+            found[f"writetime({name})"] = _listed(one.times), _listed(other.times)
+        if both and not _expire_together(one, other):
+            found[f"ttl({name})"] = _listed(_left(one, now)), _listed(_left(other, now))
+    return Difference(text, "", found)
+
+
+def _key_text(scan: TableScan, key: Key) -> str:
+    columns = (*scan.table.partition_key, *scan.table.clustering_key)
+    cells = {column.name: cells_of([cell]) for column, cell in zip(columns, key, strict=True)}
+    return key_text({column.name: column.type for column in columns}, cells, 0)
+
+
+def _left(cell: Cell, now: int) -> tuple[int | None, ...]:
+    return tuple(None if expiry is None else max(expiry - now, 0) for expiry in cell.expiries)
+
+
+def _listed(numbers: Sequence[int | None]) -> str:
+    return json.dumps(numbers[0] if len(numbers) == 1 else numbers)

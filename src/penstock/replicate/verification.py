@@ -1,0 +1,284 @@
+"""Proves that two tables are equal, or says in which rows they differ.
+
+Both tables are read once, by ranges of their tokens, in Spark's tasks; only digests of buckets leave the tasks
+(`row_digests`). The buckets that differ are read again, row by row (`row_differences`), until each difference is either
+proven or gone, so writes may go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import islice
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from penstock.config import Duration, duration, duration_text
+from penstock.errors import PenstockError
+from penstock.native import Array
+from penstock.plans import parallelism
+from penstock.replicate.repair import repair as repair_rows
+from penstock.replicate.row_differences import Difference, Key, Pair, described, differing, proven
+from penstock.replicate.row_digests import BUCKETS, COUNT, WIDTH, Compared, bounds, compare, digests
+from penstock.replicate.table_scan import Scans, Side, TableScan, scans
+
+log = logging.getLogger(__name__)
+
+WHERE = "replicate.verify"
+Level: TypeAlias = Literal[1, 2]
+Result: TypeAlias = Literal["equal", "different", "undecided"]
+RANGES_PER_TASK = 4
+ROWS_TOGETHER = 20_000
+"""Rows of a side that a task holds to compare them one by one."""
+MOST_ROWS = 100_000
+"""Rows that differ and are kept to be compared again; of more, only the number is known."""
+Buckets: TypeAlias = tuple[int, int]
+"""The first bucket of some, and the one after the last."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a comparison found.
+
+    `rows` are the rows of the source and of the target. `different` rows differ, of which `described` has the first
+    ones; `undecided` rows differed in every comparison, but were written in between. `repaired`
+    rows were written again from the source. `unlike` says how the columns of
+    the tables differ, and `unseen` what this comparison cannot see.
+    """
+
+    source: Side
+    target: Side
+    level: int
+    rows: tuple[int, int]
+    different: int
+    undecided: int
+    repaired: int
+    described: tuple[Difference, ...]
+    unlike: tuple[str, ...]
+    unseen: tuple[str, ...]
+    read_again: int
+    seconds: float
+
+    @property
+    def result(self) -> Result:
+        if self.different or self.unlike:
+            return "different"
+        return "undecided" if self.undecided else "equal"
+
+
+def verify(
+    spark: SparkSession,
+    source: Side,
+    target: Side,
+    *,
+    level: Level = 2,
+    settle: Duration = timedelta(minutes=1),
+    tries: int = 5,
+    most: int = 1000,
+    repair: bool = False,
+    page_size: int = 5000,
+    patience: Duration = timedelta(minutes=5),
+) -> Report:
+    """Compare two tables, while changes of the source may still be written and applied to the target.
+
+    `level` 1 compares values; 2 also write times, and times to live within 2 seconds. `settle` is how long a change may
+    take from the source to the target: a row that differs is compared again after that time, and a difference counts
+    if it is the same; give 0 if nothing is written or on its way. Rows that were written in between are compared up
+    to `tries` times, then they are undecided. `most` differences are described.
+    With `repair` the rows that differ are written again from the source, with their times; the report has those that
+    differ still, because the target's writes are newer.
+
+    Raises PenstockError if a table does not exist or the keys differ; DatabaseUnavailable if no node answers within
+    `patience`.
+    """
+    wait = duration(settle, name="settle")
+    _check(level, tries, repair)
+    began = time.monotonic()
+    both = scans(source, target, level, patience=duration(patience, name="patience"), page_size=page_size)
+    found = _digested(spark, both)
+    compared = compare(*found)
+    log.info("%s and %s: %d of %d buckets differ", source, target, len(compared.different), BUCKETS)
+    rows = np.maximum(found[0][:, COUNT], found[1][:, COUNT]).astype(np.int64)
+    comparison = _Comparison(spark, both, sure=not wait)
+    parts = _parts(compared.different, rows)
+    for attempt in range(tries if parts else 0):
+        if attempt:
+            log.info("%d rows differ; they are compared again in %s", len(comparison.open), duration_text(wait))
+            time.sleep(wait / timedelta(seconds=1))
+        parts = comparison.compare(parts)
+        if not parts:
+            break
+    if repair:
+        comparison.repair()
+    return comparison.report(source, target, level, compared, most, time.monotonic() - began)
+
+
+def _check(level: int, tries: int, repair: bool) -> None:
+    if repair and level < 2:
+        raise PenstockError(
+            "a repair needs the times of writes", where=WHERE, next="leave level out: level 2 compares them"
+        )
+    if level not in (1, 2):
+        raise PenstockError(f"level cannot be {level!r}", where=WHERE, next="use 1 (values) or 2 (and their times)")
+    if tries < 2:
+        raise PenstockError(
+            f"tries cannot be {tries}", where=WHERE, next="use 2 or more: a difference needs two comparisons to be sure"
+        )
+
+
+class _Comparison:
+    """The rows that differ, over several comparisons; `sure` says that the first one counts already."""
+
+    def __init__(self, spark: SparkSession, both: Scans, *, sure: bool) -> None:
+        self.spark, self.both, self.sure = spark, both, sure
+        self.different: dict[Key, Pair] = {}
+        self.parts: dict[Key, Buckets] = {}
+        self.repaired = 0
+        self.open: dict[Key, Pair] = {}
+        self.more = 0
+
+    def compare(self, parts: Sequence[Buckets]) -> list[Buckets]:
+        """Compare the rows of some buckets; the buckets to compare again."""
+        known, self.open, self.more, again = self.open, {}, 0, []
+        for part, pairs, more in _differing(self.spark, self.both, parts):
+            self.more += more
+            undecided = more
+            for key, pair in pairs:
+                if key in self.different:
+                    continue
+                if self.sure or (key in known and proven(known[key], pair)):
+                    self.different[key], self.parts[key] = pair, part
+                else:
+                    self.open[key] = pair
+                    undecided += 1
+            if undecided:
+                again.append(part)
+        return [] if self.sure else again
+
+    def repair(self) -> None:
+        """Write the rows that differ again, and compare them once more."""
+        by_part: dict[Buckets, dict[Key, Pair]] = {}
+        for key, part in self.parts.items():
+            by_part.setdefault(part, {})[key] = self.different[key]
+        if not by_part:
+            return
+        source, target = self.both[:2]
+
+        def work(items: list[tuple[Buckets, dict[Key, Pair]]]) -> Iterator[int]:
+            for part, pairs in items:
+                repair_rows(source, target, bounds(*part), pairs)
+                yield len(pairs)
+
+        tried = sum(_tasks(self.spark, work, list(by_part.items())))
+        left = {key: pair for _, pairs, _ in _differing(self.spark, self.both, list(by_part)) for key, pair in pairs}
+        self.different = {key: left[key] for key in self.different if key in left}
+        self.repaired = tried - len(self.different)
+
+    def report(self, source: Side, target: Side, level: int, compared: Compared, most: int, seconds: float) -> Report:
+        now = int(time.time())
+        return Report(
+            source=source,
+            target=target,
+            level=level,
+            rows=compared.rows,
+            different=len(self.different) + (self.more if self.sure else 0),
+            undecided=len(self.open) + (0 if self.sure else self.more),
+            repaired=self.repaired,
+            described=tuple(
+                described(self.both.source, key, pair, now) for key, pair in islice(self.different.items(), most)
+            ),
+            unlike=self.both.unlike,
+            unseen=self.both.unseen,
+            read_again=len(compared.different),
+            seconds=seconds,
+        )
+
+
+def _parts(different: Sequence[int], rows: Array) -> list[Buckets]:
+    """Put neighbours among the buckets together, as long as they have few rows."""
+    found: list[Buckets] = []
+    held = 0
+    for bucket in different:
+        if found and found[-1][1] == bucket and held + rows[bucket] <= ROWS_TOGETHER:
+            found[-1] = (found[-1][0], bucket + 1)
+            held += rows[bucket]
+        else:
+            found.append((bucket, bucket + 1))
+            held = int(rows[bucket])
+    return found
+
+
+# In Spark's tasks.
+
+
+def _tasks(spark: SparkSession, work: Callable[[list[Any]], Iterator[Any]], items: Sequence[Any]) -> Iterator[Any]:
+    """Run `work` on the items, some in each task, and yield what it yields."""
+    count = min(len(items), RANGES_PER_TASK * parallelism(spark))
+    dealt = [list(items[number::count]) for number in range(count)]
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for result in work(dealt[number]):
+                    yield pa.record_batch({"result": pa.array([pickle.dumps(result)], pa.binary())})
+
+    frame = spark.range(0, count, 1, count).mapInArrow(run, "result binary")
+    for row in frame.toLocalIterator():
+        yield pickle.loads(row[0])
+
+
+def _digested(spark: SparkSession, both: Scans) -> tuple[Array, Array]:
+    """The buckets of both tables."""
+    count = RANGES_PER_TASK * parallelism(spark)
+    edges = [BUCKETS * number // count for number in range(count + 1)]
+    ranges = [(side, *edges[number : number + 2]) for number in range(count) for side in (0, 1)]
+    scanned = both[:2]
+
+    def work(items: list[tuple[int, int, int]]) -> Iterator[tuple[int, int, Array]]:
+        for side, first, end in items:
+            yield side, first, _digest(scanned[side], first, end)
+
+    found = np.zeros((BUCKETS, WIDTH), np.uint64), np.zeros((BUCKETS, WIDTH), np.uint64)
+    for side, first, part in _tasks(spark, work, ranges):
+        found[side][first : first + len(part)] = part
+    return found
+
+
+def _digest(scan: TableScan, first: int, end: int) -> Array:
+    buckets = np.zeros((BUCKETS, WIDTH), np.uint64)
+    for page, now in scan.pages(*bounds(first, end)):
+        if page.rows and digests(*scan.cells(page), scan.kinds, now, buckets) >= 0:
+            raise PenstockError(
+                "a page of rows cannot be read: a cell is not inside it, or a token has no 8 bytes",
+                where=str(scan.side),
+                next="check the connection to the database, and start again",
+            )
+    return buckets[first:end]
+
+
+def _differing(
+    spark: SparkSession, both: Scans, parts: Sequence[Buckets]
+) -> Iterator[tuple[Buckets, list[tuple[Key, Pair]], int]]:
+    """The rows of some buckets that differ, and the number of those beyond `MOST_ROWS`."""
+    source, target = both[:2]
+    most = max(MOST_ROWS // len(parts), 100)
+
+    def work(items: list[Buckets]) -> Iterator[tuple[Buckets, list[tuple[Key, Pair]], int]]:
+        for part in items:
+            found: list[tuple[Key, Pair]] = []
+            more = 0
+            for entry in differing(source, target, *bounds(*part)):
+                if len(found) < most:
+                    found.append(entry)
+                else:
+                    more += 1
+            yield part, found, more
+
+    yield from _tasks(spark, work, parts)

@@ -1,0 +1,172 @@
+"""`penstock replicate` and `penstock verify` as processes, with real nodes that are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cassandra.cluster import Cluster, Session
+from keyspaces import new_keyspace
+from waiting import PATIENCE, until
+
+from penstock.local.services import Services, down, up
+from penstock_demo.child import kill
+
+TABLE = "CREATE TABLE {ks}.orders (id int PRIMARY KEY, total int, tags set<text>) WITH cdc = {'enabled': true}"
+
+
+def penstock(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "penstock", *words],
+        cwd=folder,
+        env=os.environ | {"PENSTOCK_RUNS": str(folder / "runs")},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+
+
+@pytest.fixture(scope="module")
+def source(cql: Any) -> Iterator[str]:
+    with new_keyspace(cql, "shop") as name:
+        cql.execute(TABLE.replace("{ks}", name))
+        yield name
+
+
+@pytest.fixture(scope="module")
+def target(cql: Any) -> Iterator[str]:
+    with new_keyspace(cql, "copy") as name:
+        yield name
+
+
+def test_a_table_is_created_copied_altered_and_verified(
+    cql: Any, services: Services, source: str, target: str, tmp_path: Path
+) -> None:
+    both = (f"{source}.orders", f"{target}.orders", "--from", services.cql, "--to", services.cql)
+    copies = ("replicate", *both, "--name", "orders", "--once", "--metrics", "none")
+    for number in range(50):
+        cql.execute(f"INSERT INTO {source}.orders (id, total, tags) VALUES ({number}, 1, {{'a'}})")
+    ran = penstock(tmp_path, *copies, "--create")
+    assert ran.returncode == 0, ran.stderr
+    cql.execute(f"ALTER TABLE {source}.orders ADD note text")
+    cql.execute(f"UPDATE {source}.orders SET note = 'new' WHERE id = 1")
+    ran = penstock(tmp_path, *copies, "--alter")
+    assert ran.returncode == 0, ran.stderr
+    cql.execute(f"UPDATE {target}.orders SET total = 2 WHERE id = 7")
+    ran = penstock(tmp_path, "verify", *both, "--settle", "0 seconds")
+    assert ran.returncode == 1 and "different: 50 rows in the source, 50 in the target, 1 differ" in ran.stdout
+    assert '{"id": 7}: total is 1 in the source, 2 in the target' in ran.stdout
+
+
+def test_what_cannot_be_compared_is_told_with_an_exit_code_of_its_own(services: Services, tmp_path: Path) -> None:
+    ran = penstock(tmp_path, "verify", "no.table", "--from", services.cql, "--to", services.cql)
+    assert ran.returncode == 3 and "there is no table no.table" in ran.stderr
+
+
+def test_a_table_is_not_replicated_to_itself(services: Services, tmp_path: Path) -> None:
+    ran = penstock(tmp_path, "replicate", "a.b", "--from", services.cql, "--to", services.cql, "--name", "x")
+    assert ran.returncode == 1 and "a.b would be replicated to itself" in ran.stderr
+
+
+@pytest.mark.kill
+@pytest.mark.slow
+def test_both_tables_are_equal_after_kills_of_the_driver_and_of_either_node(tmp_path: Path) -> None:
+    places = [tmp_path / "here", tmp_path / "there"]
+    nodes = [up(place, only=["cassandra"]) for place in places]
+    try:
+        hosts = [node.cql for node in nodes]
+        clusters = [_connected(one) for one in hosts]
+        try:
+            _kill_all(tmp_path, places, nodes, hosts, [cluster.connect() for cluster in clusters])
+        finally:
+            for cluster in clusters:
+                cluster.shutdown()
+    finally:
+        for place in places:
+            down(place)
+
+
+def _connected(hosts: str) -> Cluster:
+    host, port = hosts.split(":")
+    return Cluster([host], port=int(port))
+
+
+class Writer(threading.Thread):
+    """Writes, overwrites and deletes rows until it is stopped; a write that fails is repeated."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(daemon=True)
+        self.session, self.ends, self.written = session, threading.Event(), 0
+
+    def run(self) -> None:
+        while not self.ends.wait(0.002):
+            number = self.written
+            key = number % 500
+            statement = (
+                f"INSERT INTO shop.orders (id, total, tags) VALUES ({key}, {number}, {{'a'}}) USING TTL 90000",
+                f"UPDATE shop.orders SET tags = tags + {{'{number % 11}'}}, total = {number} WHERE id = {key}",
+                f"DELETE FROM shop.orders WHERE id = {key}",
+            )[number * 7919 % 5 % 3]
+            try:
+                self.session.execute(statement, timeout=PATIENCE)
+            except Exception:  # the node is being killed
+                continue
+            self.written += 1
+
+
+def _has_copied(session: Session, number: int) -> bool:
+    """Whether the write of this number, or a later one, is there."""
+    try:
+        found = session.execute("SELECT max(total) FROM shop.orders", timeout=PATIENCE).one()[0]
+    except Exception:  # the node is being killed
+        return False
+    return found is not None and found >= number
+
+
+def _kill_all(
+    folder: Path, places: list[Path], nodes: list[Services], hosts: list[str], sessions: list[Session]
+) -> None:
+    for session in sessions:
+        session.execute("CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+    sessions[0].execute(TABLE.replace("{ks}", "shop"))
+    both = ("shop.orders", "--from", hosts[0], "--to", hosts[1])
+    command = [sys.executable, "-m", "penstock", "replicate", *both, "--name", "orders", "--create"]
+
+    def start() -> subprocess.Popen[bytes]:
+        with (folder / "log").open("ab") as log:
+            return subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, start_new_session=True)
+
+    writer = Writer(sessions[0])
+    writer.start()
+    running = start()
+    try:
+        for kills in range(5):
+            before = writer.written
+            until(partial(_has_copied, sessions[1], before), "a copied row", 3 * PATIENCE)
+            if kills in (0, 3):
+                kill(running)
+                running.wait()
+                running = start()
+            else:
+                number = kills % 2
+                os.kill(nodes[number].pids["cassandra"], signal.SIGKILL)
+                nodes[number] = up(places[number], only=["cassandra"])
+        writer.ends.set()
+        writer.join()
+        ran = penstock(folder, "verify", *both, "--settle", "35 seconds", "--json")
+        told = json.loads(ran.stdout)
+        assert (ran.returncode, told["result"]) == (0, "equal"), (told, (folder / "log").read_text()[-3000:])
+        assert told["rows"]["source"] > 100 and writer.written > 500
+    finally:
+        writer.ends.set()
+        kill(running)
+        running.wait()

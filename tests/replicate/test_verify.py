@@ -1,0 +1,180 @@
+"""`replicate.verify` finds whatever differs between two tables on a real node, and nothing else; a repair writes it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from cassandra.concurrent import execute_concurrent
+from keyspaces import new_keyspace
+from pyspark.sql import SparkSession
+
+from penstock import replicate
+from penstock.errors import PenstockError
+from penstock.local.services import Services
+
+ROWS = 200
+TYPES = "CREATE TYPE {ks}.address (street text, zip int)"
+TABLE = (
+    "CREATE TABLE {ks}.t (pk int, ck int, s int static, v int, w text, m map<text, int>, e set<int>, l list<int>, "
+    "u address, f frozen<map<text, int>>, PRIMARY KEY (pk, ck))"
+)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two tables with the same rows, written at the same times."""
+
+    cql: Any
+    hosts: str
+    source: str
+    target: str
+    time: int
+
+    def both(self, statement: str) -> None:
+        for keyspace in (self.source, self.target):
+            self.cql.execute(statement.replace("{ks}", keyspace).replace("{T}", str(self.time)))
+
+    def change(self, statement: str) -> None:
+        """Change the target alone."""
+        self.cql.execute(statement.replace("{ks}", self.target).replace("{T}", str(self.time)))
+
+    def sides(self, table: str = "t") -> tuple[replicate.Side, replicate.Side]:
+        source, target = (replicate.side(f"{name}.{table}", hosts=self.hosts) for name in (self.source, self.target))
+        return source, target
+
+
+@pytest.fixture
+def pair(cql: Any, services: Services) -> Iterator[Pair]:
+    with new_keyspace(cql, "source") as source, new_keyspace(cql, "target") as target:
+        made = Pair(cql, services.cql, source, target, time.time_ns() // 1000 - 60_000_000)
+        made.both(TYPES)
+        made.both(TABLE)
+        for keyspace in (source, target):
+            writes = [(one.replace("{ks}", keyspace).replace("{T}", str(made.time)), ()) for one in _rows()]
+            execute_concurrent(cql, writes, concurrency=32)
+        yield made
+
+
+def _rows() -> Iterator[str]:
+    for row in range(ROWS):
+        ttl = " AND TTL 86400" if row % 10 == 0 else ""
+        yield (
+            f"INSERT INTO {{ks}}.t (pk, ck, v, w, m, e, u, f) VALUES ({row // 4}, {row % 4}, {row}, 'w{row}', "
+            f"{{'a': {row}, 'b': 2}}, {{{row}, 7}}, {{street: 's', zip: {row}}}, {{'x': {row}}}) "
+            f"USING TIMESTAMP {{T}}{ttl}"
+        )
+        if row % 4 == 0:
+            yield f"UPDATE {{ks}}.t USING TIMESTAMP {{T}} SET s = {row} WHERE pk = {row // 4}"
+            yield f"UPDATE {{ks}}.t USING TIMESTAMP {{T}} SET l = [1, 2, {row}] WHERE pk = {row // 4} AND ck = 0"
+
+
+def verify(pair: Pair, spark: SparkSession, **options: Any) -> replicate.Report:
+    return replicate.verify(spark, *pair.sides(), settle=0, **options)
+
+
+def test_equal_tables_are_equal(pair: Pair, spark: SparkSession) -> None:
+    report = verify(pair, spark)
+    assert (report.result, report.rows, report.described) == ("equal", (ROWS, ROWS), ())
+    assert any("lists (l)" in part for part in report.unseen)
+
+
+DIFFERENCES: tuple[tuple[str, list[int | None], str | list[str]], ...] = (
+    # A value, its write time, its time to live, and one where the source has none.
+    ("UPDATE {ks}.t USING TIMESTAMP {T} SET v = 999 WHERE pk = 5 AND ck = 1", [5, 1], ["v"]),
+    ("UPDATE {ks}.t USING TIMESTAMP {later} SET v = 23 WHERE pk = 5 AND ck = 3", [5, 3], ["writetime(v)"]),
+    ("UPDATE {ks}.t USING TIMESTAMP {T} AND TTL 90000 SET v = 20 WHERE pk = 5 AND ck = 0", [5, 0], ["ttl(v)"]),
+    ("UPDATE {ks}.t USING TIMESTAMP {T} AND TTL 90000 SET v = 25 WHERE pk = 6 AND ck = 1", [6, 1], ["ttl(v)"]),
+    # A row that is missing, and two that should not be there: one has only its marker, one only a static column.
+    ("DELETE FROM {ks}.t USING TIMESTAMP {T} WHERE pk = 7 AND ck = 2", [7, 2], "target"),
+    ("INSERT INTO {ks}.t (pk, ck) VALUES (7, 9) USING TIMESTAMP {T}", [7, 9], "source"),
+    ("UPDATE {ks}.t USING TIMESTAMP {T} SET s = 1 WHERE pk = 8000", [8000, None], "source"),
+    # Elements and fields.
+    ("UPDATE {ks}.t USING TIMESTAMP {T} SET m = m + {'b': 3} WHERE pk = 8 AND ck = 1", [8, 1], ["m"]),
+    ("UPDATE {ks}.t USING TIMESTAMP {T} SET m = m - {'b'} WHERE pk = 8 AND ck = 2", [8, 2], ["m", "writetime(m)"]),
+    ("UPDATE {ks}.t USING TIMESTAMP {later} SET e = e + {7} WHERE pk = 8 AND ck = 3", [8, 3], ["writetime(e)"]),
+    ("UPDATE {ks}.t SET l = [2, 1, 36] WHERE pk = 9 AND ck = 0", [9, 0], ["l"]),
+    ("UPDATE {ks}.t USING TIMESTAMP {later} SET u.zip = null WHERE pk = 9 AND ck = 2", [9, 2], ["u", "writetime(u)"]),
+    ("UPDATE {ks}.t USING TIMESTAMP {later} SET f = {'y': 1} WHERE pk = 9 AND ck = 1", [9, 1], ["f", "writetime(f)"]),
+)
+
+
+def test_each_difference_is_found(pair: Pair, spark: SparkSession) -> None:
+    for statement, _, _ in DIFFERENCES:
+        pair.change(statement.replace("{later}", str(pair.time + 5)))
+    # A static column is in each row of its partition.
+    pair.change("UPDATE {ks}.t USING TIMESTAMP {T} SET s = 999 WHERE pk = 12")
+    report = verify(pair, spark)
+    found = {row.key: row.missing or list(row.columns) for row in report.described}
+    wanted = {json.dumps(dict(zip(("pk", "ck"), key, strict=True))): what for _, key, what in DIFFERENCES}
+    wanted |= {json.dumps({"pk": 12, "ck": ck}): ["s"] for ck in range(4)}
+    assert found == wanted
+    assert (report.result, report.different) == ("different", len(wanted))
+
+
+def test_swapped_values_are_found(pair: Pair, spark: SparkSession) -> None:
+    later = str(pair.time + 1)
+    for value, ck in ((12, 1), (13, 0)):
+        pair.both(f"UPDATE {{ks}}.t USING TIMESTAMP {later} SET v = {value} WHERE pk = 3 AND ck = {ck}")
+    for value, ck in ((13, 1), (12, 0)):
+        pair.change(f"DELETE v FROM {{ks}}.t USING TIMESTAMP {later} WHERE pk = 3 AND ck = {ck}")
+        pair.change(f"UPDATE {{ks}}.t USING TIMESTAMP {pair.time + 2} SET v = {value} WHERE pk = 3 AND ck = {ck}")
+    report = verify(pair, spark, level=1)
+    assert report.different == 2 and all(list(row.columns) == ["v"] for row in report.described)
+
+
+def test_columns_of_one_side_are_told_and_the_others_compared(pair: Pair, spark: SparkSession) -> None:
+    pair.change("ALTER TABLE {ks}.t DROP w")
+    pair.change("ALTER TABLE {ks}.t ADD z bigint")
+    report = verify(pair, spark)
+    assert report.result == "different" and report.different == 0
+    assert report.unlike == ("column w text is only in the source", "column z bigint is only in the target")
+
+
+def test_level_1_compares_values_alone(pair: Pair, spark: SparkSession) -> None:
+    pair.change(f"UPDATE {{ks}}.t USING TIMESTAMP {pair.time + 5} SET v = 21 WHERE pk = 5 AND ck = 1")
+    assert verify(pair, spark, level=1).result == "equal"
+    assert "write times and times to live" in verify(pair, spark, level=1).unseen
+
+
+def test_a_repair_writes_the_source_s_rows_with_their_times(pair: Pair, spark: SparkSession) -> None:
+    pair.change("TRUNCATE {ks}.t")
+    pair.change("INSERT INTO {ks}.t (pk, ck, v) VALUES (9000, 1, 1)")
+    pair.change("UPDATE {ks}.t SET m = m + {'only here': 1} WHERE pk = 3 AND ck = 1")
+    report = verify(pair, spark, repair=True)
+    assert (report.result, report.different) == ("equal", 0) and report.repaired == ROWS + 1
+    report = verify(pair, spark)
+    assert (report.result, report.rows) == ("equal", (ROWS, ROWS))
+
+
+def test_what_the_target_got_later_is_left_and_told(pair: Pair, spark: SparkSession) -> None:
+    pair.change("UPDATE {ks}.t SET v = -1 WHERE pk = 3 AND ck = 1")
+    report = verify(pair, spark, repair=True)
+    assert (report.result, report.repaired) == ("different", 0)
+    assert report.described[0].columns["v"] == ("13", "-1")
+
+
+BAD: dict[str, tuple[Callable[[Pair], dict[str, Any]], str]] = {
+    "level": (lambda pair: {"level": 3}, "use 1 .values. or 2"),
+    "tries": (lambda pair: {"tries": 1}, "use 2 or more"),
+    "repair": (lambda pair: {"level": 1, "repair": True}, "a repair needs the times of writes"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_wrong_arguments_are_told(pair: Pair, spark: SparkSession, name: str) -> None:
+    options, said = BAD[name]
+    with pytest.raises(PenstockError, match=said):
+        verify(pair, spark, **options(pair))
+
+
+def test_tables_with_other_keys_are_refused(pair: Pair, spark: SparkSession) -> None:
+    pair.both("CREATE TABLE {ks}.o (pk int, ck int, v int, PRIMARY KEY (pk, ck))")
+    pair.change("DROP TABLE {ks}.o")
+    pair.change("CREATE TABLE {ks}.o (pk int, ck text, v int, PRIMARY KEY (pk, ck))")
+    with pytest.raises(PenstockError, match="the tables have different keys: pk int, ck int; and pk int, ck text"):
+        replicate.verify(spark, *pair.sides("o"))
