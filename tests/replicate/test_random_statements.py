@@ -145,7 +145,7 @@ def test_any_order_and_repeats_end_in_the_same_state(
     for number in range(STATEMENTS):
         # Lists have no write times of their own: changes of one list at the same time are told apart by their order.
         at = f"USING TIMESTAMP {began + (number if table == 'lists' else draw.randrange(400))}"
-        expires = table != "lists" and draw.randrange(5) == 0
+        expires = draw.randrange(5) == 0
         using = at + (f" AND TTL {draw.randrange(8000, 9000)}" if expires else "")
         text = DRAWN[table](draw).replace("{t}", source).replace("{using}", using).replace("{at}", at)
         statements.append((text, ()))

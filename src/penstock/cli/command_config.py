@@ -75,6 +75,15 @@ def security(args: Namespace) -> Security:
 
 def read(file: Path) -> Security:
     """Read and check the file and the PEM files that it names; settings without effect are one line of warning."""
+    return _checked(file)[1]
+
+
+def options(file: Path) -> dict[str, str]:
+    """The same, as settings for `kafka.read` and `kafka.sink`."""
+    return _checked(file)[0]
+
+
+def _checked(file: Path) -> tuple[dict[str, str], Security]:
     given = _settings(file)
     found = {ALIASES.get(name, name): value for name, value in given.items() if name in KNOWN and name not in TYPES}
     for name, to in ALIASES.items():
@@ -92,7 +101,7 @@ def read(file: Path) -> Security:
         raise PenstockError(error.what, where=f"{file}: {where}", next=PEM) from error
     if unused := sorted(name for name in given if name not in KNOWN):
         print(f"penstock: without effect in {file}: {', '.join(unused)}", file=sys.stderr)
-    return security
+    return found, security
 
 
 def _settings(file: Path) -> dict[str, str]:

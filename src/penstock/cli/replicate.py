@@ -5,11 +5,13 @@ from __future__ import annotations
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from datetime import timedelta
 
+from penstock.cli import command_config
+from penstock.cli.arguments import add_command_config, servers
 from penstock.cli.both_clusters import add_clusters, source_access, target_access
 from penstock.cli.run import add_running, running, supervise
 from penstock.config import duration
 from penstock.errors import PenstockError
-from penstock.replicate.replication import Replication, TablePair
+from penstock.replicate.replication import Replication, TablePair, Through
 from penstock.run.pipeline import default_target
 
 
@@ -28,6 +30,16 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--name", required=True, metavar="NAME", help="the replication's name, and that of its checkpoint"
     )
+    kafka = parser.add_argument_group("through Kafka", "without it, changes go from table to table")
+    kafka.add_argument(
+        "--through",
+        type=servers,
+        dest="servers",
+        metavar="HOST:PORT,...",
+        help="Kafka's brokers: changes go to topics NAME.<keyspace>.<table>, and from there to the target",
+    )
+    kafka.add_argument("--registry", metavar="URL", help="a schema registry: records are Avro instead of JSON")
+    add_command_config(parser)
     parser.add_argument("--create", action="store_true", help="create target tables that are not there")
     parser.add_argument("--alter", action="store_true", help="add columns to the target that the source has got")
     parser.add_argument(
@@ -83,4 +95,18 @@ def _replication(args: Namespace) -> Replication:
         alter=args.alter,
         every=every,
         target=default_target(every),
+        through=_through(args),
     )
+
+
+def _through(args: Namespace) -> Through | None:
+    if args.servers is None:
+        if args.registry or args.command_config:
+            raise PenstockError(
+                "--registry and --command-config need --through",
+                where="penstock replicate",
+                next="give the brokers that changes go through, or leave them out",
+            )
+        return None
+    options = command_config.options(args.command_config) if args.command_config else {}
+    return Through(args.servers, args.name, args.registry, options)

@@ -160,8 +160,11 @@ def is_plain(kind: CqlType) -> bool:
     return kind.name not in ("date", "timestamp", "map", "udt") and all(map(is_plain, kind.args))
 
 
-def encode(value: Column, kind: CqlType) -> Column:
-    """The value in Connect's form; null stays null."""
+def encode(value: Column, kind: CqlType, *, exact: bool = False) -> Column:
+    """The value in Connect's form; null stays null.
+
+    With `exact` a user type whose fields are null is not null, and a null collection in it is not empty.
+    """
     if is_plain(kind):
         return value
     if kind.name == "date":
@@ -169,22 +172,22 @@ def encode(value: Column, kind: CqlType) -> Column:
     if kind.name == "timestamp":
         return F.unix_millis(value)
     if kind.name == "map":
-        return _entries(value, kind)
+        return _entries(value, kind, exact)
     if kind.name in ("tuple", "udt"):
         names = kind.fields or tuple(f"field_{i}" for i in range(len(kind.args)))
         kinds = dict(zip(names, kind.args, strict=True))
-        fields = [_field(field_of(value, n, kinds), arg).alias(n) for n, arg in kinds.items()]
-        return F.when(_filled(value, kind), F.struct(*fields))
-    return F.transform(value, lambda element: encode(element, kind.args[0]))
+        fields = [_field(field_of(value, n, kinds), arg, exact).alias(n) for n, arg in kinds.items()]
+        return F.when(value.isNotNull() if exact else _filled(value, kind), F.struct(*fields))
+    return F.transform(value, lambda element: encode(element, kind.args[0], exact=exact))
 
 
-def _field(value: Column, kind: CqlType) -> Column:
+def _field(value: Column, kind: CqlType, exact: bool) -> Column:
     """A field of a tuple or user type."""
-    encoded = encode(value, kind)
-    return F.coalesce(encoded, F.array()) if kind.name in COLLECTIONS else encoded
+    encoded = encode(value, kind, exact=exact)
+    return F.coalesce(encoded, F.array()) if kind.name in COLLECTIONS and not exact else encoded
 
 
-def _entries(value: Column, kind: CqlType) -> Column:
+def _entries(value: Column, kind: CqlType, exact: bool) -> Column:
     entries = F.map_entries(value)
     if all(map(is_plain, kind.args)):
         return entries
@@ -192,7 +195,8 @@ def _entries(value: Column, kind: CqlType) -> Column:
     return F.transform(
         entries,
         lambda e: F.struct(
-            encode(e.getField("key"), key).alias("key"), encode(e.getField("value"), item).alias("value")
+            encode(e.getField("key"), key, exact=exact).alias("key"),
+            encode(e.getField("value"), item, exact=exact).alias("value"),
         ),
     )
 

@@ -64,11 +64,12 @@ def envelope_schema(
     ranged: bool,
     cells: bool,
     extended: bool,
+    timed: bool = False,
 ) -> Schema:
     """The event; `images` says whether before and after hold the key columns, `ranged` adds the deleted range.
 
     `cells` is for the legacy format, where each column outside the key is wrapped in a struct `Cell`. `extended` adds
-    the member `change`.
+    the member `change`, and `timed` the member `times`.
     """
     base = _base(table, prefix)
     fields = [
@@ -87,6 +88,8 @@ def envelope_schema(
     ]
     if extended:
         fields.append(("change", _change(table, base)))
+    if timed:
+        fields.append(("times", _times(table, base)))
     if ranged:
         fields.append(("range", _range(table, base)))
     return _struct(fields, f"{base}.Envelope")
@@ -227,6 +230,31 @@ def _change(table: Layout, base: str) -> Schema:
         ("end_of_batch", _primitive("boolean")),
     ]
     return _struct(fields, f"{base}.Change", optional=True)
+
+
+def _times(table: Layout, base: str) -> Schema:
+    values = {name: kind for name, kind in table.types.items() if name not in table.key}
+    number = _primitive("int64")
+    each = [(name, _array(number) if kind.multi_cell else number) for name, kind in values.items()]
+    fields = [("expires", number)]
+    if each:
+        fields += [
+            ("write_times", _struct(each, f"{base}.WriteTimes", optional=True)),
+            ("expiries", _struct(each, f"{base}.Expiries", optional=True)),
+        ]
+    lists = [
+        (name, _whole_list(name, kind, base))
+        for name, kind in values.items()
+        if kind.multi_cell and kind.name == "list"
+    ]
+    if lists:
+        fields.append(("lists", _struct(lists, f"{base}.Lists", optional=True)))
+    return _struct(fields, f"{base}.Times", optional=True)
+
+
+def _whole_list(name: str, kind: CqlType, base: str) -> Schema:
+    fields = [("values", column_schema(kind, f"{base}.")), ("expiries", _array(_primitive("int64")))]
+    return _struct(fields, avro_name(f"{base}.{name}.List"), optional=True)
 
 
 def _elements(column: CqlType, removed: CqlType, base: str) -> Schema:

@@ -73,6 +73,7 @@ def events(
         _images(images),
         _places(placement),
         payload_key_name,
+        timed=format == "extended" and "expires" in changes.columns,
     )
     if style.legacy:
         _refuse_choices(style)

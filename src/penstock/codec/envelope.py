@@ -45,6 +45,8 @@ class Format:
     images: tuple[str, str]
     places: frozenset[str]
     payload_key_name: str
+    timed: bool = False
+    """Whether the events have times of writes and of expiry, and exact values."""
 
     @property
     def legacy(self) -> bool:
@@ -92,6 +94,7 @@ def _event(table: Layout, style: Format, condition: Column, *, ranged: bool) -> 
         ranged=ranged,
         cells=style.legacy,
         extended=style.extended,
+        timed=style.timed,
     )
     members = {field["field"]: field for field in schema["fields"]}
     made = {"source": _source(table, style.prefix), "op": F.col("op"), **_times(style)}
@@ -100,7 +103,9 @@ def _event(table: Layout, style: Format, condition: Column, *, ranged: bool) -> 
     if "payload-key" in style.places:
         made[style.payload_key_name] = change_frame.row_key(table)
     if style.extended:
-        made["change"] = change_member(table)
+        made["change"] = change_member(table, exact=style.timed)
+    if style.timed:
+        made["times"] = times_member(table)
     if ranged:
         made["range"] = deleted_range(table)
     payload = F.struct(*(made.get(name, nothing(kind)).alias(name) for name, kind in members.items()))
@@ -119,6 +124,8 @@ def _images(table: Layout, style: Format) -> dict[str, Column]:
         for side, mode in zip(("before", "after"), style.images, strict=True)
         if mode != "none" or side == "after"
     }
+    if style.timed:
+        made["after"] = F.coalesce(F.when(F.col("op") == "r", _exact_row(table, style)), made["after"])
     if style.images[1] == "none":
         # Without `after`, the event of a snapshot row would be empty.
         made["after"] = F.when(F.col("op") == "r", made["after"])
@@ -260,12 +267,36 @@ def _legacy_cell(struct: str, name: str, table: Layout) -> Column:
 # The format `extended` adds a member `change` with everything that the log holds about the statement.
 
 
-def change_member(table: Layout) -> Column:
+def _exact_row(table: Layout, style: Format) -> Column:
+    names = [name for name in table.columns if "payload-after" in style.places or name not in table.key]
+    fields = (encode(field_of(F.col("after"), n, table.types), table.types[n], exact=True).alias(n) for n in names)
+    return F.struct(*fields)
+
+
+def times_member(table: Layout) -> Column:
+    """The member `times`: of frames that are read with `write_times`."""
+    values = [name for name in table.types if name not in table.key]
+    members = [F.unix_seconds("expires").alias("expires")]
+    if values:
+        members += [F.col("write_times"), F.col("expiries")]
+    lists = [name for name in values if table.types[name].multi_cell and table.types[name].name == "list"]
+    if lists:
+        members.append(F.struct(*(_whole_list(name, table).alias(name) for name in lists)).alias("lists"))
+    return F.struct(*members)
+
+
+def _whole_list(name: str, table: Layout) -> Column:
+    whole = F.col("lists").getField(name)
+    values = encode(whole.getField("values"), table.types[name], exact=True).alias("values")
+    return F.when(whole.isNotNull(), F.struct(values, whole.getField("expiries").alias("expiries")))
+
+
+def change_member(table: Layout, *, exact: bool = False) -> Column:
     """The member `change`; null for rows of a snapshot, which have no statement."""
     members = {
         "touched": F.col("written"),
         "set_to_null": F.col("deleted"),
-        "values": _struct({name: _written(name, table) for name in table.fields("delta")}),
+        "values": _struct({name: _written(name, table, exact) for name in table.fields("delta")}),
         "removed_elements": _struct({name: _removed(name, table) for name in table.fields("deleted_elements")}),
         "ttl": F.col("ttl"),
         "stream_id": F.lower(F.hex("stream_id")),
@@ -284,9 +315,9 @@ def _struct(fields: dict[str, Column]) -> Column | None:
     return F.when(F.col("op") != "d", F.struct(*(column.alias(name) for name, column in fields.items())))
 
 
-def _written(name: str, table: Layout) -> Column:
+def _written(name: str, table: Layout, exact: bool) -> Column:
     kinds = table.fields("delta")
-    return encode(field_of(F.col("delta"), name, kinds), kinds[name])
+    return encode(field_of(F.col("delta"), name, kinds), kinds[name], exact=exact)
 
 
 def _removed(name: str, table: Layout) -> Column:

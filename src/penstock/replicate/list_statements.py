@@ -45,6 +45,14 @@ class ListWrite:
     expiries: list[int | None]
 
 
+def _hides(later: ListWrite, known: ListWrite) -> bool:
+    """Whether the later one of two lists of a row is the one that stays.
+
+    A statement with a time to live is two changes at one time: one empties the list, the other has the elements.
+    """
+    return later.time > known.time or (later.time == known.time and (bool(later.elements) or not known.elements))
+
+
 class ListStatements:
     """Makes the statements of the lists of one table, for the batches of a task."""
 
@@ -59,8 +67,7 @@ class ListStatements:
         for column in self.columns:
             for write in self._writes(column, batch, now):
                 known = newest.get((column.name, write.key))
-                # Of the lists of one row, the newest one hides the others; of two of one time, it is the later one.
-                if known is None or write.time >= known.time:
+                if known is None or _hides(write, known):
                     newest[column.name, write.key] = write
         found: dict[int, list[Statement]] = defaultdict(list)
         for column in self.columns:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from penstock.cdc.cdc_source import read
+from penstock.codec.connect_schema import topic_name
 from penstock.cql.cql_writer import described
 from penstock.database.access import Access
 from penstock.database.table_catalog import split_name
 from penstock.errors import PenstockError
+from penstock.kafka.kafka_sink import sink as kafka_sink
+from penstock.kafka.security import Security
+from penstock.kafka.topic_reader import BrokersAway
 from penstock.query import Query, write
+from penstock.replicate.change_events import EventCodec, changes as received, events
 from penstock.replicate.replicate_sink import sink
 from penstock.replicate.target_schema import prepare
+from penstock.wire.admin import Admin
+from penstock.wire.errors import KafkaError
 
 PATIENCE = timedelta(minutes=5)
 
@@ -35,10 +44,52 @@ class TablePair:
 
 
 @dataclass(frozen=True)
-class Replication:
-    """Pairs of tables, each with a query of its own; `create` and `alter` say what may be done to the targets.
+class Through:
+    """The Kafka that changes go through: a topic `<prefix>.<keyspace>.<table>` for each table of the source.
 
-    `start` is where a new query begins, as in `cdc.read`: "snapshot" copies the rows that are there first.
+    The records are Avro with a `registry`, else JSON. `options` are Kafka's settings for TLS and SASL.
+    """
+
+    servers: str
+    prefix: str
+    registry: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def format(self) -> EventCodec:
+        return "json" if self.registry is None else "avro"
+
+    def topic(self, pair: TablePair) -> str:
+        return topic_name(f"{self.prefix}.{'.'.join(split_name(pair.source))}")
+
+    def create(self, topics: Iterable[str]) -> None:
+        """Create the topics that are missing, with the settings of the brokers.
+
+        Raises PenstockError if Kafka does not answer, or refuses.
+        """
+        try:
+            asyncio.run(self._create(topics))
+        except KafkaError as error:
+            kind = BrokersAway if error.retriable else PenstockError
+            raise kind(
+                f"the topics of the replication cannot be created: {error}",
+                where=f"{self.prefix}.* at {self.servers}",
+                next="check the address, or create the topics by hand with penstock topics create",
+            ) from error
+
+    async def _create(self, topics: Iterable[str]) -> None:
+        security = Security.of(self.options)
+        async with Admin(self.servers, tls=security.tls(), authenticate=security.authenticate()) as admin:
+            for topic in topics:
+                await admin.create_topic(topic)
+
+
+@dataclass(frozen=True)
+class Replication:
+    """Pairs of tables, each with queries of its own; `create` and `alter` say what may be done to the targets.
+
+    `start` is where a new query begins, as in `cdc.read`: "snapshot" copies the rows that are there first. With
+    `through` one query writes the changes to a topic, and another one applies them.
     """
 
     name: str
@@ -51,6 +102,7 @@ class Replication:
     confidence: timedelta = timedelta(seconds=30)
     create: bool = False
     alter: bool = False
+    through: Through | None = None
 
     def __post_init__(self) -> None:
         names = [pair.name for pair in self.pairs]
@@ -64,14 +116,21 @@ class Replication:
 
     def queries(self, spark: SparkSession) -> dict[str, Query]:
         """The queries by the name of their checkpoint; called at each start, so that the tables are as they are now."""
-        return {pair.name: self._query(spark, pair) for pair in self.pairs}
+        for pair in self.pairs:
+            table = described(self.source, pair.source, PATIENCE)
+            prepare(table, self.target_access, pair.target, PATIENCE, create=self.create, alter=self.alter)
+        if self.through is None:
+            return {pair.name: self._applied(pair, self._changes(spark, pair)) for pair in self.pairs}
+        self.through.create(map(self.through.topic, self.pairs))
+        found: dict[str, Query] = {}
+        for pair in self.pairs:
+            found[f"{pair.name}.out"] = self._sent(self.through, pair, self._changes(spark, pair))
+            found[f"{pair.name}.in"] = self._applied(pair, self._received(self.through, spark, pair))
+        return found
 
-    def _query(self, spark: SparkSession, pair: TablePair) -> Query:
-        table = described(self.source, pair.source, PATIENCE)
-        prepare(table, self.target_access, pair.target, PATIENCE, create=self.create, alter=self.alter)
-        options = _options(self.source)
+    def _changes(self, spark: SparkSession, pair: TablePair) -> DataFrame:
         # Order among changes does not matter, since each has its time: they are read at once.
-        changes = read(
+        return read(
             spark,
             pair.source,
             name=pair.name,
@@ -79,9 +138,35 @@ class Replication:
             confidence=self.confidence,
             latency="low",
             write_times=True,
-            **options,
+            **_options(self.source),
         )
-        return write(changes, sink(pair.target, **_options(self.target_access)), name=pair.name)
+
+    def _sent(self, through: Through, pair: TablePair, changes: DataFrame) -> Query:
+        made = events(
+            changes,
+            topic=through.topic(pair),
+            prefix=through.prefix,
+            format=through.format,
+            registry=through.registry,
+        )
+        return write(made, kafka_sink(servers=through.servers, options=through.options), name=f"{pair.name}.out")
+
+    def _received(self, through: Through, spark: SparkSession, pair: TablePair) -> DataFrame:
+        return received(
+            spark,
+            through.topic(pair),
+            table=pair.target,
+            servers=through.servers,
+            name=f"{pair.name}.in",
+            format=through.format,
+            registry=through.registry,
+            options=through.options,
+            **_options(self.target_access),
+        )
+
+    def _applied(self, pair: TablePair, changes: DataFrame) -> Query:
+        name = pair.name if self.through is None else f"{pair.name}.in"
+        return write(changes, sink(pair.target, **_options(self.target_access)), name=name)
 
 
 def _options(access: Access) -> dict[str, Any]:
