@@ -30,11 +30,16 @@ def penstock(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "penstock", *words],
         cwd=folder,
-        env=os.environ | {"PENSTOCK_RUNS": str(folder / "runs")},
+        env=_environment(folder),
         capture_output=True,
         text=True,
         timeout=PATIENCE,
     )
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """No other test finds these commands."""
+    return os.environ | {"PENSTOCK_RUNS": str(folder / "runs")}
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +177,9 @@ def _kill_all(
 
     def start() -> subprocess.Popen[bytes]:
         with (folder / "log").open("ab") as log:
-            return subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, start_new_session=True)
+            return subprocess.Popen(
+                command, cwd=folder, env=_environment(folder), stdout=log, stderr=log, start_new_session=True
+            )
 
     writer = Writer(sessions[0])
     writer.start()
