@@ -95,6 +95,24 @@ def test_changes_go_through_kafka(
     assert found[0] == found[1] and len(found[0]) == 25
 
 
+@pytest.mark.slow
+def test_two_tables_are_written_and_both_are_equal(
+    cql: Any, services: Services, source: str, target: str, tmp_path: Path
+) -> None:
+    cql.execute(f"CREATE TABLE {source}.both (id int PRIMARY KEY, total int, note text) {LOGGED}")
+    both = (f"{source}.both", f"{target}.both", "--from", services.cql, "--to", services.cql)
+    copies = ("replicate", *both, "--name", "both", "--two-ways", "--create", "--once", "--metrics", "none")
+    cql.execute(f"INSERT INTO {source}.both (id, total) VALUES (1, 1)")
+    assert penstock(tmp_path, *copies).returncode == 0
+    cql.execute(f"UPDATE {target}.both SET note = 'there' WHERE id = 1")
+    cql.execute(f"INSERT INTO {target}.both (id, total) VALUES (2, 2)")
+    cql.execute(f"UPDATE {source}.both SET total = 3 WHERE id = 1")
+    ran = penstock(tmp_path, *copies)
+    assert ran.returncode == 0, ran.stderr
+    found = [sorted(cql.execute(f"SELECT id, total, note FROM {keyspace}.both")) for keyspace in (source, target)]
+    assert found == [[(1, 3, "there"), (2, 2, None)]] * 2
+
+
 def test_kafka_s_options_need_kafka(services: Services, tmp_path: Path) -> None:
     both = ("a.b", "c.d", "--from", services.cql, "--to", services.cql, "--name", "x")
     ran = penstock(tmp_path, "replicate", *both, "--registry", "http://127.0.0.1:1")

@@ -15,6 +15,7 @@ from penstock.database.access import Access
 from penstock.database.cql_connection import connection
 from penstock.database.requests import RequestLimits
 from penstock.database.table_catalog import describe
+from penstock.replicate.applied_groups import AppliedGroups, TwoWays
 from penstock.replicate.replicate_sink import ChangeWriter
 
 HOUR = 3_600_000_000
@@ -51,7 +52,21 @@ class Reader:
         return [[batch] for batch in read_range(self.chosen, table, frame_schema(table, write_times=True), part)]
 
 
-def apply(cql: str, table: str, groups: list[list[pa.RecordBatch]]) -> None:
-    access = Access(cql)
-    writer = ChangeWriter(access, describe(connection(access).rows, table), RequestLimits())
+def apply(cql: str, table: str, groups: list[list[pa.RecordBatch]], *, two_ways_with: str = "") -> None:
+    """Apply the groups to a table; `two_ways_with` is the table that they come from, if it also gets changes back."""
+    access, limits = Access(cql), RequestLimits()
+    both = None
+    if two_ways_with:
+        names = [name.split(".") for name in (two_ways_with, table)]
+        registers = [AppliedGroups(access, keyspace, name, limits) for keyspace, name in names]
+        for register in registers:
+            register.create(limits.patience)
+        both = TwoWays(*registers)
+    writer = ChangeWriter(access, describe(connection(access).rows, table), limits, both)
     list(writer(batch for group in groups for batch in group))
+
+
+def place(group: list[pa.RecordBatch]) -> tuple[str, str, bytes]:
+    """The table of a group, and its place in the log."""
+    row = group[0].slice(0, 1)
+    return tuple(row.column(name)[0].as_py() for name in ("keyspace", "time", "stream_id"))

@@ -22,7 +22,7 @@ import pytest
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
 from cassandra.query import dict_factory
 from cell_states import State, session_for_states, state_of
-from log_copies import HOUR, Reader, apply
+from log_copies import HOUR, Reader, apply, place
 from pyspark.sql import SparkSession
 from waiting import PATIENCE
 
@@ -148,9 +148,8 @@ def test_vector(pair: Pair, services: Services, vector: Vector, request: pytest.
     began = time.time()
     first = replicated(pair, services.cql, vector, base_time)
     if vector.get("run", {}).get("two_ways"):
-        for table in pair.target.tables:
-            back = Reader.of(services.cql, f"{pair.target.name}.{table}").groups(first)
-            apply(services.cql, f"{pair.source.name}.{table}", back)
+        sent_back = carried_back(pair, services.cql, first)
+        assert sent_back == vector["run"].get("expect_target_log_events_sent_back", sent_back)
     source, target = pair.source.states(), pair.target.states()
     expected = expected_states(vector["expect"]["partitions"], base_time, began)
     assert_same(source, expected, lists=True)
@@ -162,6 +161,31 @@ def test_vector(pair: Pair, services: Services, vector: Vector, request: pytest.
         assert_same(pair.source.states(), expected, lists=True)
         if not HIDDEN & set(vector.get("tags", [])):
             assert_same(pair.target.states(), expected, lists=False)
+
+
+def carried_back(pair: Pair, cql: str, first: int) -> int:
+    """Apply each log to the other table, until nothing is new in either; how many groups the source got at first."""
+    # The source's log was applied once.
+    seen = {place(group) for table in pair.source.tables for group in log_of(pair.source, cql, table, first)}
+    sent = []
+    for _ in range(3):
+        for here, there in ((pair.target, pair.source), (pair.source, pair.target)):
+            before = logged(there, cql, first)
+            for table in pair.source.tables:
+                new = [group for group in log_of(here, cql, table, first) if place(group) not in seen]
+                seen.update(map(place, new))
+                apply(cql, f"{there.name}.{table}", new, two_ways_with=f"{here.name}.{table}")
+            sent.append(logged(there, cql, first) - before)
+    assert sent[-2:] == [0, 0], f"changes go round: {sent}"
+    return sent[0]
+
+
+def log_of(side: Side, cql: str, table: str, first: int) -> list[list[pa.RecordBatch]]:
+    return Reader.of(cql, f"{side.name}.{table}").groups(first)
+
+
+def logged(side: Side, cql: str, first: int) -> int:
+    return sum(len(log_of(side, cql, table, first)) for table in side.tables)
 
 
 def replicated(pair: Pair, cql: str, vector: Vector, base_time: int) -> int:
@@ -182,7 +206,9 @@ def replicated(pair: Pair, cql: str, vector: Vector, base_time: int) -> int:
         groups = Reader.of(cql, f"{pair.source.name}.{table}").groups(first)
         rows = snapshots.get(table, [])
         both = [*groups, *rows] if order == "log before snapshot" else [*rows, *groups]
-        apply(cql, f"{pair.target.name}.{table}", ordered(both, order, vector["id"]))
+        source = f"{pair.source.name}.{table}" if run.get("two_ways") else ""
+        target = f"{pair.target.name}.{table}"
+        apply(cql, target, ordered(both, order, vector["id"]), two_ways_with=source)
     return first
 
 
@@ -367,11 +393,11 @@ def _plain(state: State, lists: bool) -> State:
 def _expiries(state: State) -> dict[Any, Any]:
     found: dict[Any, Any] = {}
     for key, partition in state.items():
-        for place, cells in [
+        for at, cells in [
             ("static", partition["static"]),
             *((tuple(r["ck"]), r["cells"]) for r in partition["rows"]),
         ]:
             for name, cell in cells.items():
                 parts = cell.get("elements", [[None, None, None, cell.get("expires")]])
-                found |= {(key, place, name, number): part[3] for number, part in enumerate(parts)}
+                found |= {(key, at, name, number): part[3] for number, part in enumerate(parts)}
     return found

@@ -40,6 +40,11 @@ def add(parser: ArgumentParser) -> None:
     )
     kafka.add_argument("--registry", metavar="URL", help="a schema registry: records are Avro instead of JSON")
     add_command_config(parser)
+    parser.add_argument(
+        "--two-ways",
+        action="store_true",
+        help="apply changes of the target to the source as well; both need a change log",
+    )
     parser.add_argument("--create", action="store_true", help="create target tables that are not there")
     parser.add_argument("--alter", action="store_true", help="add columns to the target that the source has got")
     parser.add_argument(
@@ -74,6 +79,12 @@ def run(args: Namespace) -> int:
 
 
 def _replication(args: Namespace) -> Replication:
+    if args.two_ways and args.servers:
+        raise PenstockError(
+            "--two-ways does not go through Kafka",
+            where="penstock replicate",
+            next="leave --through out, or start a replication for each direction without --two-ways, of other tables",
+        )
     every: timedelta = duration(args.every, name="--every")
     source, target = source_access(args), target_access(args)
     pairs = (TablePair(args.table, args.target or args.table), *args.also)
@@ -96,6 +107,7 @@ def _replication(args: Namespace) -> Replication:
         every=every,
         target=default_target(every),
         through=_through(args),
+        two_ways=args.two_ways,
     )
 
 

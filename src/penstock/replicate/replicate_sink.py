@@ -27,9 +27,11 @@ from penstock.delivery import EXACTLY_ONCE
 from penstock.errors import PenstockError
 from penstock.plans import require_classic
 from penstock.query import Batch, in_batches
+from penstock.replicate.applied_groups import AppliedGroups, TwoWays
 from penstock.replicate.change_statements import change_statements, partitions
 from penstock.replicate.list_statements import ListStatements
 from penstock.replicate.row_statements import row_statements
+from penstock.replicate.table_scan import Side
 from penstock.replicate.table_statements import TableStatements
 from penstock.schema import CqlTable, CqlType
 
@@ -51,6 +53,7 @@ class ReplicateSink:
     table: CqlTable
     access: Access
     limits: RequestLimits
+    two_ways: TwoWays | None = None
     delivery: str = EXACTLY_ONCE
 
     @property
@@ -76,7 +79,7 @@ class ReplicateSink:
     def save(self, frame: DataFrame, batch: Batch) -> None:
         """Write the changes of one batch; writing it again changes nothing."""
         require_classic(frame, WHERE)
-        writer = ChangeWriter(self.access, self.table, self.limits)
+        writer = ChangeWriter(self.access, self.table, self.limits, self.two_ways)
         with delays.failures(batch.query):
             delays.add_rows(batch.query, self._timed(frame).mapInArrow(writer, delays.SCHEMA).collect())
 
@@ -85,6 +88,7 @@ def sink(
     table: str,
     *,
     hosts: str,
+    two_ways: Side | None = None,
     in_flight: int = RequestLimits.in_flight,
     timeout: Duration = RequestLimits.timeout,
     patience: Duration = RequestLimits.patience,
@@ -94,15 +98,30 @@ def sink(
 
     It takes frames of `cdc.read(..., write_times=True)`. Each change is written with its own time, and with the time to
     live that is left; deletions of every kind are deletions. The order of changes does not matter, and writing them
-    again changes nothing. docs/replicate.md says what CQL cannot carry over. `access` are `user`, `password`,
-    `local_dc`, `consistency` and the TLS arguments.
+    again changes nothing. docs/replicate.md says what CQL cannot carry over. `two_ways` is the table of the changes, if
+    changes of the target are replicated to it as well: what came from the target is not sent back. `access` are `user`,
+    `password`, `local_dc`, `consistency` and the TLS arguments.
 
     Raises PenstockError, here or in `penstock.write`, if the table does not exist or differs from the changes' table;
     DatabaseUnavailable if no node answers within `patience`.
     """
     reach = Access.of(hosts, access, where=WHERE, function=sink)
     limits = RequestLimits(in_flight, duration(timeout, name="timeout"), duration(patience, name="patience"))
-    return ReplicateSink(described(reach, table, limits.patience), reach, limits)
+    target = described(reach, table, limits.patience)
+    return ReplicateSink(
+        target, reach, limits, None if two_ways is None else _two_ways(two_ways, reach, target, limits)
+    )
+
+
+def _two_ways(source: Side, access: Access, target: CqlTable, limits: RequestLimits) -> TwoWays:
+    table = described(source.access, source.table, limits.patience)
+    both = (
+        AppliedGroups(source.access, table.keyspace, table.name, limits),
+        AppliedGroups(access, target.keyspace, target.name, limits),
+    )
+    for one in both:
+        one.create(limits.patience)
+    return TwoWays(*both)
 
 
 def _check(frame: DataFrame, table: CqlTable) -> None:
@@ -162,6 +181,7 @@ class ChangeWriter:
     access: Access
     table: CqlTable
     limits: RequestLimits
+    two_ways: TwoWays | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         written, size, repeated = delays.DelayCounts(), 0, list[int]()
@@ -170,6 +190,8 @@ class ChangeWriter:
         for batch in whole_groups(batches):
             batch, events = delays.split(batch)
             writes = list(mutations(texts, lists, batch, time.time_ns() // 1_000_000_000))
+            if self.two_ways is not None:
+                writes = self.two_ways.new(writes)
             requests = together(self.access, self.table.keyspace, writes, self.limits)
             send_all(
                 self.access,

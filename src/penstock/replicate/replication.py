@@ -23,6 +23,7 @@ from penstock.kafka.topic_reader import BrokersAway
 from penstock.query import Query, write
 from penstock.replicate.change_events import EventCodec, changes as received, events
 from penstock.replicate.replicate_sink import sink
+from penstock.replicate.table_scan import Side
 from penstock.replicate.target_schema import prepare
 from penstock.wire.admin import Admin
 from penstock.wire.errors import KafkaError
@@ -89,7 +90,8 @@ class Replication:
     """Pairs of tables, each with queries of its own; `create` and `alter` say what may be done to the targets.
 
     `start` is where a new query begins, as in `cdc.read`: "snapshot" copies the rows that are there first. With
-    `through` one query writes the changes to a topic, and another one applies them.
+    `through` one query writes the changes to a topic, and another one applies them. With `two_ways` changes of the
+    targets are applied to the sources as well.
     """
 
     name: str
@@ -103,6 +105,7 @@ class Replication:
     create: bool = False
     alter: bool = False
     through: Through | None = None
+    two_ways: bool = False
 
     def __post_init__(self) -> None:
         names = [pair.name for pair in self.pairs]
@@ -116,29 +119,53 @@ class Replication:
 
     def queries(self, spark: SparkSession) -> dict[str, Query]:
         """The queries by the name of their checkpoint; called at each start, so that the tables are as they are now."""
+        found: dict[str, Query]
         for pair in self.pairs:
             table = described(self.source, pair.source, PATIENCE)
-            prepare(table, self.target_access, pair.target, PATIENCE, create=self.create, alter=self.alter)
+            prepare(
+                table,
+                self.target_access,
+                pair.target,
+                PATIENCE,
+                create=self.create,
+                alter=self.alter,
+                logged=self.two_ways,
+            )
+        if self.two_ways:
+            found = {}
+            for pair in self.pairs:
+                here, there = Side(pair.source, self.source), Side(pair.target, self.target_access)
+                found[pair.name] = self._carried(spark, here, there, pair.name)
+                found[f"{pair.name}.back"] = self._carried(spark, there, here, f"{pair.name}.back")
+            return found
         if self.through is None:
             return {pair.name: self._applied(pair, self._changes(spark, pair)) for pair in self.pairs}
         self.through.create(map(self.through.topic, self.pairs))
-        found: dict[str, Query] = {}
+        found = {}
         for pair in self.pairs:
             found[f"{pair.name}.out"] = self._sent(self.through, pair, self._changes(spark, pair))
             found[f"{pair.name}.in"] = self._applied(pair, self._received(self.through, spark, pair))
         return found
 
+    def _carried(self, spark: SparkSession, source: Side, target: Side, name: str) -> Query:
+        """One of the two directions."""
+        applied = sink(target.table, two_ways=source, **_options(target.access))
+        return write(self._read(spark, source, name), applied, name=name)
+
     def _changes(self, spark: SparkSession, pair: TablePair) -> DataFrame:
+        return self._read(spark, Side(pair.source, self.source), pair.name)
+
+    def _read(self, spark: SparkSession, source: Side, name: str) -> DataFrame:
         # Order among changes does not matter, since each has its time: they are read at once.
         return read(
             spark,
-            pair.source,
-            name=pair.name,
+            source.table,
+            name=name,
             start=self.start,
             confidence=self.confidence,
             latency="low",
             write_times=True,
-            **_options(self.source),
+            **_options(source.access),
         )
 
     def _sent(self, through: Through, pair: TablePair, changes: DataFrame) -> Query:

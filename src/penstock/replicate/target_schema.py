@@ -15,11 +15,20 @@ from penstock.errors import PenstockError
 from penstock.schema import Column, CqlTable, CqlType, clustering_order
 
 
-def prepare(source: CqlTable, access: Access, target: str, patience: timedelta, *, create: bool, alter: bool) -> None:
+def prepare(
+    source: CqlTable,
+    access: Access,
+    target: str,
+    patience: timedelta,
+    *,
+    create: bool,
+    alter: bool,
+    logged: bool = False,
+) -> None:
     """Create the table "keyspace.table" of a target if it is not there, or add what it lacks, as far as it is wanted.
 
-    Without `create` and `alter` nothing is changed. Raises PenstockError if the table is not there and may not be
-    created, or the database refuses.
+    Without `create` and `alter` nothing is changed. With `logged` a table that is created has a change log. Raises
+    PenstockError if the table is not there and may not be created, or the database refuses.
     """
 
     def work() -> None:
@@ -29,7 +38,7 @@ def prepare(source: CqlTable, access: Access, target: str, patience: timedelta, 
         except NoTable:
             if not create:
                 raise
-            statements = list(creating(source, target))
+            statements = list(creating(source, target, logged=logged))
         else:
             statements = list(adding(source, there)) if alter else []
         for statement in statements:
@@ -53,7 +62,7 @@ def _execute(session: object, statement: str, target: str) -> None:
         ) from error
 
 
-def creating(source: CqlTable, target: str) -> Iterator[str]:
+def creating(source: CqlTable, target: str, *, logged: bool) -> Iterator[str]:
     """The statements that create the user types and the table.
 
     Its default time to live is none: each write brings its own.
@@ -70,9 +79,11 @@ def creating(source: CqlTable, target: str) -> Iterator[str]:
             [quoted(column.name) for column in source.clustering_key], [quoted(name) for name in source.descending]
         )
     )
+    options = [f"CLUSTERING ORDER BY ({order})"] if order else []
+    options += ["cdc = {'enabled': true}"] if logged else []
     yield (
         f"CREATE TABLE IF NOT EXISTS {quoted(keyspace)}.{quoted(name)} ({columns}, "
-        f"PRIMARY KEY (({partition}){clustering}))" + (f" WITH CLUSTERING ORDER BY ({order})" if order else "")
+        f"PRIMARY KEY (({partition}){clustering}))" + (f" WITH {' AND '.join(options)}" if options else "")
     )
 
 
