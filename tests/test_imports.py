@@ -73,7 +73,6 @@ SMALL = {
     "kafka.group_position": "an idea of its own: how far a query has read, for tools that show lag",
     "local.fork_client": "the program that Spark runs in place of Python; it may load nothing else",
     "local.process": "an idea of its own: processes that outlive their starter; the demos use it, too",
-    "replicate.target_schema": "an idea of its own: CQL that makes a table like another",
     "native.spill_files": "an idea of its own: state on disk",
     "watch.console.long_history": "an idea of its own: charts from Prometheus",
     "window.native_windows": "an idea of its own: windows by Spark's own aggregation",
