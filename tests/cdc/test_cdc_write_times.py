@@ -1,0 +1,88 @@
+"""`write_times=True`: when values were written and when they expire, and whole lists; on a real node."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cdc_queries import Sink, run
+from pyspark.sql import Row, SparkSession
+
+from penstock import cdc
+from penstock.errors import PenstockError
+from penstock.local.services import Services
+
+COLUMNS = (
+    "k int, c int, s int static, v int, m map<text, int>, l list<int>, u frozen<tuple<int, int>>, PRIMARY KEY (k, c)"
+)
+SLACK = 3
+"""Seconds: the node's clock and ours are read at different times, and both are rounded."""
+Table = Callable[..., str]
+
+
+@pytest.fixture
+def read(spark: SparkSession, services: Services, tmp_path: Path) -> Callable[..., list[Row]]:
+    """The rows of a query on the changes of a table."""
+
+    def read(table: str, start: str = "earliest") -> list[Row]:
+        sink = Sink()
+        frame = cdc.read(spark, table, hosts=services.cql, name="times", start=start, latency="low", write_times=True)
+        run(frame, sink, tmp_path / start)
+        return sink.rows
+
+    return read
+
+
+def test_a_row_of_a_snapshot_has_the_times_of_its_values(
+    table: Table, cql: Any, read: Callable[..., list[Row]]
+) -> None:
+    name = table(COLUMNS)
+    began = time.time_ns() // 1000 - 100
+    cql.execute(f"INSERT INTO {name} (k, c, v, m) VALUES (1, 2, 3, {{'a': 1}}) USING TIMESTAMP {began}")
+    cql.execute(f"UPDATE {name} USING TIMESTAMP {began + 1} AND TTL 5000 SET m['b'] = 2, l = [7] WHERE k = 1 AND c = 2")
+    cql.execute(f"UPDATE {name} USING TIMESTAMP {began + 2} SET s = 4 WHERE k = 1")
+    expires = time.time() + 5000
+    static, row = (one for one in read(name, "snapshot") if one.op == "r")
+    assert (static.write_times.s, static.write_times.v, static.expiries.s) == (began + 2, None, None)
+    assert (row.write_times.v, row.write_times.m, row.write_times.s) == (began, [began, began + 1], None)
+    assert row.write_times.l == [began + 1] and row.write_times.u is None
+    assert row.expiries.v is None and row.expiries.m[0] is None
+    assert abs(row.expiries.m[1] - expires) <= SLACK and abs(row.expiries.l[0] - expires) <= SLACK
+    # The changes since before the snapshot come after it, and its rows are older than all of them.
+    assert row.after.v == 3 and row.ts.timestamp() * 1_000_000 < began and row.expires is None
+
+
+def test_a_change_says_when_its_values_expire(table: Table, cql: Any, read: Callable[..., list[Row]]) -> None:
+    name = table(COLUMNS)
+    long_ago = time.time_ns() // 1000 - 600_000_000
+    cql.execute(f"INSERT INTO {name} (k, c, v) VALUES (1, 1, 1) USING TTL 5000")
+    cql.execute(f"INSERT INTO {name} (k, c, v) VALUES (1, 2, 1) USING TIMESTAMP {long_ago} AND TTL 5000")
+    cql.execute(f"INSERT INTO {name} (k, c, v) VALUES (1, 3, 1)")
+    wanted = time.time() + 5000
+    found = {row.key.c: row.expires for row in read(name)}
+    assert found[3] is None
+    # A time to live counts from the clock, also if the client's timestamp is another one.
+    assert abs(found[1].timestamp() - wanted) <= SLACK and abs(found[2].timestamp() - wanted) <= SLACK
+
+
+def test_a_change_of_some_elements_has_the_whole_list(table: Table, cql: Any, read: Callable[..., list[Row]]) -> None:
+    name = table(COLUMNS)
+    cql.execute(f"INSERT INTO {name} (k, c, l) VALUES (1, 1, [1, 2])")
+    cql.execute(f"UPDATE {name} USING TTL 5000 SET l = l + [3] WHERE k = 1 AND c = 1")
+    cql.execute(f"UPDATE {name} SET l = [9] + l WHERE k = 1 AND c = 2")
+    cql.execute(f"DELETE l FROM {name} WHERE k = 1 AND c = 2")
+    cql.execute(f"UPDATE {name} SET v = 1 WHERE k = 1 AND c = 3")
+    inserted, appended, prepended, deleted, other = read(name)
+    assert appended.lists.l["values"] == [1, 2, 3] and appended.lists.l.expiries[:2] == [None, None]
+    assert abs(appended.lists.l.expiries[2] - time.time() - 5000) <= SLACK
+    # The list is read after the change: it is gone by then.
+    assert prepended.lists.l["values"] == []
+    assert [one.lists.l for one in (inserted, deleted, other)] == [None] * 3
+
+
+def test_rows_of_the_log_have_no_such_columns(spark: SparkSession, services: Services, table: Table) -> None:
+    with pytest.raises(PenstockError, match='write_times does not work with rows "log"'):
+        cdc.read(spark, table(COLUMNS), hosts=services.cql, name="times", rows="log", write_times=True)
