@@ -23,7 +23,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from penstock.local.services import Services
 
 OURS, THEIRS = "penstock", "scylla-cdc-replicator"
 PORT, ELSEWHERE = 9042, "127.0.0.2"
-POLL = 0.02
+POLL, COUNT_EVERY = 0.02, 0.5
 PATIENCE = 1800.0
 FORWARD = """
 import asyncio, sys
@@ -87,19 +86,19 @@ class Bench:
         with self.subjects[subject]() as process:
             self._await(lambda: self.session.execute(f"SELECT id FROM {TABLE} LIMIT 1").one())
             began, cpu, there = time.perf_counter(), tree_cpu(process.pid), self._partitions()
-            self._await(lambda: self._partitions() == partitions and self.count() == self.options.rows)
+            self._await(lambda: self._partitions() == partitions and self.count() == self.options.rows, COUNT_EVERY)
             seconds, used = time.perf_counter() - began, tree_cpu(process.pid) - cpu
         return Run(self.options.rows - there * ROWS_PER_BATCH, seconds, used)
 
     def _partitions(self) -> int:
         return len(list(self.session.execute(f"SELECT DISTINCT id FROM {TABLE}", timeout=120)))
 
-    def _await(self, reached: Callable[[], Any]) -> None:
+    def _await(self, reached: Callable[[], Any], every: float = POLL) -> None:
         deadline = time.monotonic() + PATIENCE
         while not reached():
             if time.monotonic() > deadline:
                 raise SystemExit(f"not there after {PATIENCE:.0f} s")
-            time.sleep(POLL)
+            time.sleep(every)
 
     @contextmanager
     def _ours(self) -> Iterator[subprocess.Popen[bytes]]:
@@ -125,35 +124,44 @@ class Bench:
             finally:
                 process.terminate()
 
-    def _is_there(self, select: Any, number: int) -> bool:
-        return self.session.execute(select, (number,)).one() is not None
-
     def lag(self, subject: str) -> list[float]:
-        """Milliseconds from before a write to when the target has it, for some of the writes of a steady rate."""
+        """Milliseconds from before a write to when the target has it, for one write of each second at a steady rate."""
         self.empty()
         source = connect(self.source.cql)
-        probe = source.prepare(f"INSERT INTO {TABLE} (id, at, n) VALUES (?, 0, 1)")
-        seen = self.session.prepare(f"SELECT n FROM {TABLE} WHERE id = ? AND at = 0")
-        base, found, ends = time.time_ns(), list[float](), threading.Event()
+        insert = source.prepare(f"INSERT INTO {TABLE} (id, at, n) VALUES (?, 0, 1)")
+        select = self.session.prepare(f"SELECT n FROM {TABLE} WHERE id = ? AND at = 0")
+        base, ends = time.time_ns(), threading.Event()
+        open_probes: dict[int, float] = {}
 
         def write() -> None:
             number = 0
             while not ends.wait(1 / self.options.rate):
                 number += 1
-                source.execute_async(probe, (base + 10_000_000 + number,))
+                if number % self.options.rate == 0:
+                    open_probes[base + number] = time.perf_counter()
+                source.execute_async(insert, (base + number,))
 
+        found: list[float] = []
         with self.subjects[subject]():
+            self._write_one_and_await(source.prepare(f"INSERT INTO {TABLE} (id, at) VALUES (?, 0)"), select, base)
             writer = threading.Thread(target=write, daemon=True)
             writer.start()
-            for number in range(self.options.probes):
-                began = time.perf_counter()
-                source.execute(probe, (base + number,))
-                self._await(partial(self._is_there, seen, base + number))
-                found.append((time.perf_counter() - began) * 1000)
-            ends.set()
+            until = time.monotonic() + self.options.seconds
+            while open_probes or time.monotonic() < until:
+                if time.monotonic() > until:
+                    ends.set()
+                for number, began in list(open_probes.items()):
+                    if self.session.execute(select, (number,)).one() is not None:
+                        found.append((time.perf_counter() - began) * 1000)
+                        del open_probes[number]
+                time.sleep(POLL)
             writer.join()
-        # The first ones wait for the start of the subject.
-        return sorted(found[len(found) // 5 :])
+        return sorted(found)
+
+    def _write_one_and_await(self, insert: Any, select: Any, number: int) -> None:
+        """Wait until the subject has started."""
+        connect(self.source.cql).execute(insert, (number,))
+        self._await(lambda: self.session.execute(select, (number,)).one())
 
 
 def main() -> None:
@@ -161,7 +169,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--rate", type=int, default=1000, help="writes a second while the lag is measured")
-    parser.add_argument("--probes", type=int, default=40)
+    parser.add_argument("--seconds", type=int, default=60, help="how long the lag is measured; 0: not")
     parser.add_argument("--replicator", type=Path, help="folder of the replicator's jars")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -189,7 +197,7 @@ def measure(bench: Bench, options: argparse.Namespace) -> None:
         rate, cpu = round(run.rows / run.seconds), round(run.cpu / run.rows * 1e6, 1)
         rows.append({"case": "catch up", "subject": subject, "rate_per_s": rate, "cpu_s_per_million": cpu})
         tell(rows[-1:], None)
-    for subject in bench.subjects if options.probes else ():
+    for subject in bench.subjects if options.seconds else ():
         lags = bench.lag(subject)
         parts = {f"p{part}_ms": round(quantile(lags, part / 100)) for part in (50, 95, 99)}
         rows.append({"case": f"lag at {options.rate} writes/s", "subject": subject, **parts})

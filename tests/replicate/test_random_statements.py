@@ -139,7 +139,7 @@ def test_any_order_and_repeats_end_in_the_same_state(
     keyspaces: tuple[str, str], cql: Any, services: Services, spark: SparkSession, table: str
 ) -> None:
     seed = random.randrange(1 << 32)
-    draw, began = random.Random(seed), time.time_ns() // 1000 - 5_000_000
+    draw, began = random.Random(seed), time.time_ns() // 1000 - 2_000_000
     source, target = (f"{name}.{table}" for name in keyspaces)
     statements = []
     for number in range(STATEMENTS):

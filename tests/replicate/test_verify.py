@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from penstock import replicate
 from penstock.errors import PenstockError
 from penstock.local.services import Services
+from penstock.replicate import verification
 
 ROWS = 200
 TYPES = "CREATE TYPE {ks}.address (street text, zip int)"
@@ -178,3 +179,16 @@ def test_tables_with_other_keys_are_refused(pair: Pair, spark: SparkSession) -> 
     pair.change("CREATE TABLE {ks}.o (pk int, ck text, v int, PRIMARY KEY (pk, ck))")
     with pytest.raises(PenstockError, match="the tables have different keys: pk int, ck int; and pk int, ck text"):
         replicate.verify(spark, *pair.sides("o"))
+
+
+def test_a_repair_goes_on_until_no_row_is_left(
+    pair: Pair, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More rows differ than are kept at once."""
+    monkeypatch.setattr(verification, "MOST_ROWS", 1)
+    monkeypatch.setattr(verification, "LEAST_ROWS", 7)
+    pair.change("TRUNCATE {ks}.t")
+    report = verify(pair, spark)
+    assert (report.result, report.different) == ("different", ROWS)
+    report = verify(pair, spark, repair=True)
+    assert (report.result, report.repaired) == ("equal", ROWS)

@@ -24,7 +24,7 @@ from cassandra.query import dict_factory
 from cell_states import State, session_for_states, state_of
 from log_copies import HOUR, Reader, apply, place
 from pyspark.sql import SparkSession
-from waiting import PATIENCE
+from waiting import PATIENCE, patience
 
 from penstock import replicate
 from penstock.cdc.cdc_options import settings
@@ -36,8 +36,8 @@ from penstock.errors import PenstockError
 from penstock.local.services import Services
 
 VECTORS = "replication.json"
-SLACK = 2
-"""Seconds by which times of expiry may differ: each side rounds, and the log's second is the timestamp's."""
+SLACK = patience(4)
+"""Seconds by which times of expiry may differ: each side rounds, and is read a moment after the clock."""
 
 HIDDEN = {"marker-unknown", "marker-time-unknown", "cql-cannot"}
 """Tags of vectors whose target differs in what CQL can neither read nor write: a probe may show it."""

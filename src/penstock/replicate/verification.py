@@ -39,6 +39,8 @@ ROWS_TOGETHER = 20_000
 """Rows of a side that a task holds to compare them one by one."""
 MOST_ROWS = 100_000
 """Rows that differ and are kept to be compared again; of more, only the number is known."""
+LEAST_ROWS = 100
+"""Rows of them that are kept of each part of the table."""
 Buckets: TypeAlias = tuple[int, int]
 """The first bucket of some, and the one after the last."""
 
@@ -164,22 +166,36 @@ class _Comparison:
 
     def repair(self) -> None:
         """Write the rows that differ again, and compare them once more."""
-        by_part: dict[Buckets, dict[Key, Pair]] = {}
-        for key, part in self.parts.items():
-            by_part.setdefault(part, {})[key] = self.different[key]
-        if not by_part:
-            return
+        tried: set[Key] = set()
+        todo = self.different
+        while todo:
+            by_part: dict[Buckets, dict[Key, Pair]] = {}
+            for key, pair in todo.items():
+                by_part.setdefault(self.parts[key], {})[key] = pair
+            self._write(by_part)
+            tried |= todo.keys()
+            left: dict[Key, Pair] = {}
+            self.more = 0 if self.sure else self.more
+            for part, pairs, more in _differing(self.spark, self.both, list(by_part)):
+                left |= pairs
+                self.parts |= {key: part for key, _ in pairs}
+                self.more += more if self.sure else 0
+            others = {key: pair for key, pair in self.different.items() if self.parts[key] not in by_part}
+            self.different = others | {key: pair for key, pair in left.items() if key in tried}
+            # Of rows that were too many to keep, the next ones. While writes go on, they may be on their way.
+            todo = {key: pair for key, pair in left.items() if key not in tried} if self.sure else {}
+        self.repaired = len(tried) - len(self.different)
+
+    def _write(self, by_part: dict[Buckets, dict[Key, Pair]]) -> None:
         source, target = self.both[:2]
 
-        def work(items: list[tuple[Buckets, dict[Key, Pair]]]) -> Iterator[int]:
+        def work(items: list[tuple[Buckets, dict[Key, Pair]]]) -> Iterator[None]:
             for part, pairs in items:
                 repair_rows(source, target, bounds(*part), pairs)
-                yield len(pairs)
+                yield
 
-        tried = sum(_tasks(self.spark, work, list(by_part.items())))
-        left = {key: pair for _, pairs, _ in _differing(self.spark, self.both, list(by_part)) for key, pair in pairs}
-        self.different = {key: left[key] for key in self.different if key in left}
-        self.repaired = tried - len(self.different)
+        for _ in _tasks(self.spark, work, list(by_part.items())):
+            pass
 
     def report(self, source: Side, target: Side, level: int, compared: Compared, most: int, seconds: float) -> Report:
         now = int(time.time())
@@ -268,7 +284,7 @@ def _differing(
 ) -> Iterator[tuple[Buckets, list[tuple[Key, Pair]], int]]:
     """The rows of some buckets that differ, and the number of those beyond `MOST_ROWS`."""
     source, target = both[:2]
-    most = max(MOST_ROWS // len(parts), 100)
+    most = max(MOST_ROWS // len(parts), LEAST_ROWS)
 
     def work(items: list[Buckets]) -> Iterator[tuple[Buckets, list[tuple[Key, Pair]], int]]:
         for part in items:
