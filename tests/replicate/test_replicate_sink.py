@@ -109,6 +109,13 @@ def test_changes_without_times_are_refused(pair: Pair, spark: SparkSession) -> N
         penstock.write(pair.changes(spark, write_times=False), pair.sink())
 
 
+def test_changes_with_unreadable_values_are_refused(pair: Pair, spark: SparkSession) -> None:
+    changes = pair.changes(spark, bad_values="problem")
+    with pytest.raises(PenstockError, match="values that cannot be read would lose them"):
+        penstock.write(changes, pair.sink())
+    penstock.write(changes.where("problem IS NULL").drop("problem"), pair.sink())
+
+
 def test_a_frame_of_something_else_is_refused(pair: Pair, spark: SparkSession) -> None:
     with pytest.raises(PenstockError, match=r"replicate\.sink takes changes of a table"):
         pair.sink().records(spark.range(1))

@@ -1,7 +1,7 @@
 """Which write times and times to live a database tells.
 
-Of values in one cell, all databases tell them; of the elements of collections and the fields of user types, Cassandra
-since 5.0, and ScyllaDB since 2026, but not of lists.
+Of values in one cell, all databases tell them, but not of counters; of the elements of collections and the fields of
+user types, Cassandra since 5.0, and ScyllaDB since 2026, but not of lists.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def timed_columns(access: Access, table: CqlTable, patience: timedelta) -> froze
 
 def _is_timed(access: Access, table: CqlTable, column: Column) -> bool:
     if not column.type.multi_cell:
-        return True
+        return column.type.name != "counter"
     name = quoted(column.name)
     try:
         connection(access).pages.prepare(f"SELECT WRITETIME({name}), TTL({name}) FROM {base_name(table)}")

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock import delays
 from penstock.codec.change_frame import Layout, is_change_frame, layout
+from penstock.codec.problem import PROBLEM
 from penstock.config import Duration, duration
 from penstock.cql.cql_writer import described
 from penstock.database.access import Access, AccessOptions
@@ -138,6 +139,13 @@ def _check(frame: DataFrame, table: CqlTable) -> None:
             "the changes have no times of expiry",
             where=f"changes of {known.full_name}",
             next="read them with penstock.cdc.read(..., write_times=True), and keep all columns",
+        )
+    if PROBLEM in frame.columns:
+        raise PenstockError(
+            "changes with values that cannot be read would lose them on their way",
+            where=f"changes of {known.full_name}",
+            next='read them with bad_values="stop"; or leave these changes out: '
+            'frame.where("problem IS NULL").drop("problem")',
         )
     _require_key(known, table)
     kinds = {column.name: column.type for column in table.columns}

@@ -50,9 +50,8 @@ class Report:
     """What a comparison found.
 
     `rows` are the rows of the source and of the target. `different` rows differ, of which `described` has the first
-    ones; `undecided` rows differed in every comparison, but were written in between. `repaired`
-    rows were written again from the source. `unlike` says how the columns of
-    the tables differ, and `unseen` what this comparison cannot see.
+    ones; `undecided` rows differed in every comparison, but were written in between. `repaired` rows were written again
+    from the source. `unlike` says how the columns of the tables differ, and `unseen` what this comparison cannot see.
     """
 
     source: Side
@@ -93,9 +92,9 @@ def verify(
     `level` 1 compares values; 2 also write times, and times to live within 2 seconds. `settle` is how long a change may
     take from the source to the target: a row that differs is compared again after that time, and a difference counts
     if it is the same; give 0 if nothing is written or on its way. Rows that were written in between are compared up
-    to `tries` times, then they are undecided. `most` differences are described.
-    With `repair` the rows that differ are written again from the source, with their times; the report has those that
-    differ still, because the target's writes are newer.
+    to `tries` times, then they are undecided. `most` differences are described. With `repair` the rows that differ are
+    written again from the source, with their times; the report has those that differ still, because the target's writes
+    are newer.
 
     Raises PenstockError if a table does not exist or the keys differ; DatabaseUnavailable if no node answers within
     `patience`.
