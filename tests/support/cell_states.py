@@ -12,14 +12,14 @@ import time
 from typing import Any
 
 from cassandra.cluster import Session
-from cassandra.protocol import ProtocolHandler, _ProtocolHandler
+from cassandra.protocol import _ProtocolHandler
 
 State = dict[Any, dict[str, Any]]
 
 
 def session_for_states(session: Session) -> Session:
     """The session with a reader of rows in Python: the driver's own cannot read lists of times with nulls."""
-    session.client_protocol_handler = _ProtocolHandler if ProtocolHandler is not _ProtocolHandler else ProtocolHandler
+    session.client_protocol_handler = _ProtocolHandler
     return session
 
 

@@ -1,17 +1,41 @@
-"""Finds the vectors, and prints how many of each difficulty ran."""
+"""Finds the vectors, gives them a node, and prints how many of each difficulty ran."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
+from cassandra.query import dict_factory
+from waiting import PATIENCE
+
+from penstock.local.services import Services
 
 FOLDER = Path(os.environ.get("PENSTOCK_VECTORS") or Path(__file__).parent)
 RAN = pytest.StashKey[Counter[int]]()
+
+
+@pytest.fixture(scope="module")
+def node(services: Services) -> Iterator[Session]:
+    """A session without schema metadata: the vectors change the schema faster than a driver refreshes it."""
+    host, port = services.cql.split(":")
+    profile = ExecutionProfile(row_factory=dict_factory, request_timeout=PATIENCE)
+    cluster = Cluster(
+        [host],
+        port=int(port),
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        schema_metadata_enabled=False,
+        token_metadata_enabled=False,
+    )
+    try:
+        yield cluster.connect()
+    finally:
+        cluster.shutdown()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -8,19 +8,14 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import cassandra
 import pytest
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
+from cassandra.cluster import Session
 from cassandra.protocol import ConfigurationException
-from cassandra.query import dict_factory
 from log_rows import expected_rows, found_rows, matching, partitions
-from waiting import PATIENCE
-
-from penstock.local.services import Services
 
 VECTORS = "cdc_log.json"
 IMPOSSIBLE = {"scylla-row-ttl": "the per-row TTL is syntax and a background process of ScyllaDB that Cassandra has not"}
@@ -32,24 +27,6 @@ ERRORS = {
 SUFFIX = "_scylla_cdc_log"
 
 Vector = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def node(services: Services) -> Iterator[Session]:
-    """A session without schema metadata: the vectors change the schema faster than a driver refreshes it."""
-    host, port = services.cql.split(":")
-    profile = ExecutionProfile(row_factory=dict_factory, request_timeout=PATIENCE)
-    cluster = Cluster(
-        [host],
-        port=int(port),
-        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
-        schema_metadata_enabled=False,
-        token_metadata_enabled=False,
-    )
-    try:
-        yield cluster.connect()
-    finally:
-        cluster.shutdown()
 
 
 @dataclass(frozen=True)

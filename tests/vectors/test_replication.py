@@ -12,19 +12,17 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
-from cassandra.query import dict_factory
+from cassandra.cluster import Session
 from cell_states import State, session_for_states, state_of
 from log_copies import HOUR, Reader, apply, place
 from pyspark.sql import SparkSession
-from waiting import PATIENCE, patience
+from waiting import patience
 
 from penstock import replicate
 from penstock.cdc.cdc_options import settings
@@ -46,21 +44,9 @@ Vector = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def node(services: Services) -> Iterator[Session]:
-    """A session without schema metadata: the vectors change the schema faster than a driver refreshes it."""
-    host, port = services.cql.split(":")
-    profile = ExecutionProfile(row_factory=dict_factory, request_timeout=PATIENCE)
-    cluster = Cluster(
-        [host],
-        port=int(port),
-        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
-        schema_metadata_enabled=False,
-        token_metadata_enabled=False,
-    )
-    try:
-        yield session_for_states(cluster.connect())
-    finally:
-        cluster.shutdown()
+def node(node: Session) -> Session:
+    """The session of all vectors, with a reader of times."""
+    return session_for_states(node)
 
 
 @dataclass
