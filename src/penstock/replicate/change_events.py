@@ -16,7 +16,6 @@ from penstock.codec import debezium
 from penstock.codec.avro import field_name
 from penstock.codec.change_frame import Layout, is_plain, layout
 from penstock.codec.connect_schema import envelope_schema, spark_type as event_type
-from penstock.codec.debezium import Place
 from penstock.codec.formats import codec
 from penstock.codec.registry import Registry
 from penstock.config import Duration, duration
@@ -25,6 +24,7 @@ from penstock.database.access import Access, AccessOptions
 from penstock.database.requests import RequestLimits
 from penstock.errors import PenstockError
 from penstock.kafka.kafka_read import read
+from penstock.replicate.replicate_sink import require_times
 from penstock.schema import CqlTable, CqlType, spark_type
 
 EventCodec: TypeAlias = Literal["json", "avro"]
@@ -100,17 +100,19 @@ def events(
     """
     if format not in CODECS:
         raise _unknown(format, "replicate.events")
-    if "expires" not in frame.columns:
-        raise PenstockError(
-            "the changes have no times of expiry",
-            where="replicate.events",
-            next="read them with penstock.cdc.read(..., write_times=True), and keep all columns",
-        )
+    require_times(frame, "replicate.events")
     made = codec(format, registry=registry)
-    placement: tuple[Place, ...] = ("kafka-key", "payload-key")
-    options: dict[str, Any] = {"placement": placement, "payload_key_name": KEY, "tombstones": False}
     return debezium.events(
-        frame, prefix=prefix, topic=topic, format="extended", images="none", key=made, value=made, **options
+        frame,
+        prefix=prefix,
+        topic=topic,
+        format="extended",
+        images="none",
+        tombstones=False,
+        placement=("kafka-key", "payload-key"),
+        payload_key_name=KEY,
+        key=made,
+        value=made,
     )
 
 

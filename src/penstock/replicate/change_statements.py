@@ -18,18 +18,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.cdc.change_decoder import SECOND
 from penstock.cdc.whole_lists import listed
+from penstock.cql.cql_writer import MAX_TTL
 from penstock.database.encode_cells import as_bytes, encode
 from penstock.database.requests import Statement
 from penstock.database.token_ring import partition_key
 from penstock.native import Array
 from penstock.replicate.table_statements import (
-    MAX_TTL,
-    SECOND,
     TableStatements,
     added,
     removed,
@@ -127,24 +128,31 @@ class _Changes:
                 yield from ((row, statement) for statement in self._range(row, key[:count]))
 
     def _range(self, row: int, partition: Cells) -> Iterator[Statement]:
-        deleted = self.batch.column("range")
-        about = {name: field(deleted, name) for name in deleted.type.names}
-        start, end = (self._bound(field(deleted, side), row) for side in ("start", "end"))
-        descending = [text.endswith(" DESC") for text in about["order"][row].as_py()] if "order" in about else [False]
-        included = {
-            side: not bound or bool(about[f"{side}_inclusive"][row].as_py())
-            for side, bound in (("start", start), ("end", end))
-        }
-        for conditions, values in slices(
-            self.texts.clustering, start, included["start"], end, included["end"], descending
-        ):
+        (start, with_start), (end, with_end) = (self._bound(side, row) for side in ("start", "end"))
+        orders = self._ranges.get("order")
+        descending = [text.endswith(" DESC") for text in orders[row].as_py()] if orders is not None else [False]
+        for conditions, values in slices(self.texts.clustering, start, with_start, end, with_end, descending):
             yield self.texts.delete([self.texts.of_partition, *conditions]), [self.times[row], *partition, *values]
 
-    def _bound(self, bounds: pa.StructArray, row: int) -> list[bytes]:
-        """The values of a bound, of the first clustering columns."""
-        one = bounds.slice(row, 1)
-        cells = [as_bytes(encode(column.type, field(one, column.name)))[0] for column in self.table.clustering_key]
-        return [cell for cell in cells if cell is not None]
+    def _bound(self, side: str, row: int) -> tuple[list[bytes], bool]:
+        """The values of a bound, of the first clustering columns, and whether it is in the range."""
+        values = [cells[row] for cells in self._bounds[side]]
+        found = [cell for cell in values if cell is not None]
+        return found, not found or bool(self._ranges[f"{side}_inclusive"][row].as_py())
+
+    @cached_property
+    def _ranges(self) -> dict[str, pa.Array]:
+        """The fields of the deleted ranges."""
+        deleted = self.batch.column("range")
+        return {name: field(deleted, name) for name in deleted.type.names}
+
+    @cached_property
+    def _bounds(self) -> dict[str, list[Cells]]:
+        """The values of both bounds, by clustering column."""
+        return {
+            side: [as_bytes(encode(one.type, field(self._ranges[side], one.name))) for one in self.table.clustering_key]
+            for side in ("start", "end")
+        }
 
     # Writes.
 

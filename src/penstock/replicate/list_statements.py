@@ -17,7 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.cdc.change_decoder import SECOND
 from penstock.cdc.whole_lists import listed
+from penstock.cql.cql_writer import MAX_TTL
 from penstock.database.access import Access
 from penstock.database.cells import indexed
 from penstock.database.columns import Cells as ColumnCells, decode
@@ -27,7 +29,7 @@ from penstock.database.table_catalog import quoted
 from penstock.database.token_ring import partition_key
 from penstock.database.write_times import timed_columns
 from penstock.replicate.change_statements import Cells, field, has_field, key_cells
-from penstock.replicate.table_statements import MAX_TTL, SECOND, TableStatements, added, to
+from penstock.replicate.table_statements import TableStatements, added, to
 from penstock.schema import Column, CqlType
 
 _TIMES = CqlType("list", (CqlType("bigint"),), frozen=True)

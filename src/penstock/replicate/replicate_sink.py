@@ -134,12 +134,7 @@ def _check(frame: DataFrame, table: CqlTable) -> None:
             next="pass a frame of penstock.cdc.read(..., write_times=True)",
         )
     known = layout(frame.schema, also=("delta", "deleted", "deleted_elements", "stream_id", "time"))
-    if "expires" not in frame.columns:
-        raise PenstockError(
-            "the changes have no times of expiry",
-            where=f"changes of {known.full_name}",
-            next="read them with penstock.cdc.read(..., write_times=True), and keep all columns",
-        )
+    require_times(frame, f"changes of {known.full_name}")
     if PROBLEM in frame.columns:
         raise PenstockError(
             "changes with values that cannot be read would lose them on their way",
@@ -151,6 +146,16 @@ def _check(frame: DataFrame, table: CqlTable) -> None:
     kinds = {column.name: column.type for column in table.columns}
     for name, kind in known.types.items():
         _require_column(known, table, name, kind, kinds.get(name))
+
+
+def require_times(frame: DataFrame, where: str) -> None:
+    """Raise PenstockError if a frame of changes was read without `write_times`."""
+    if "expires" not in frame.columns:
+        raise PenstockError(
+            "the changes have no times of expiry",
+            where=where,
+            next="read them with penstock.cdc.read(..., write_times=True), and keep all columns",
+        )
 
 
 def _require_key(known: Layout, table: CqlTable) -> None:

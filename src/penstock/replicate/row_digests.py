@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from penstock.cdc.generations import FIRST_TOKEN, LAST_TOKEN
 from penstock.database.cells import inside
 from penstock.native import Array
 from penstock.native.jit import compiled
@@ -23,7 +24,6 @@ from penstock.native.jit import compiled
 BITS = 16
 """A table has 2^BITS buckets."""
 BUCKETS = 1 << BITS
-FIRST_TOKEN, LAST_TOKEN = -(1 << 63), (1 << 63) - 1
 PROJECTIONS = 4
 COUNT, XOR_A, XOR_B, SUM_A, SUM_B = range(5)
 EXPIRING, FIRST_SUM = 5, 6

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from penstock.cql.cql_writer import MAX_TTL
 from penstock.database.encode_cells import as_bytes, encode, list_bytes
 from penstock.database.requests import Statement
 from penstock.replicate.change_statements import Cells, field, has_field, key_cells
 from penstock.replicate.table_statements import (
-    MAX_TTL,
     TableStatements,
     added,
     removed,

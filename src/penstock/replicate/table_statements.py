@@ -12,10 +12,6 @@ from functools import cached_property
 from penstock.database.table_catalog import base_name, quoted
 from penstock.schema import CqlTable
 
-SECOND = 1_000_000
-MAX_TTL = 20 * 365 * 86_400
-"""The longest time to live that the databases accept, in seconds."""
-
 
 class TableStatements:
     """The texts of statements for one table."""
