@@ -124,6 +124,20 @@ def test_what_cannot_be_compared_is_told_with_an_exit_code_of_its_own(services: 
     assert ran.returncode == 3 and "there is no table no.table" in ran.stderr
 
 
+WRONG = {
+    "both": (("--replication", "x", "--settle", "1 minute"), "give one of them"),
+    "none": (("--through", "127.0.0.1:1"), "--through and --command-config need --replication"),
+    "name": (("--replication", "x"), "there is no checkpoint of a replication 'x'"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_how_the_arrival_of_changes_is_known_is_checked(services: Services, tmp_path: Path, name: str) -> None:
+    words, said = WRONG[name]
+    ran = penstock(tmp_path, "verify", "a.b", "--from", services.cql, "--to", services.cql, *words)
+    assert ran.returncode == 3 and said in ran.stderr
+
+
 def test_a_table_is_not_replicated_to_itself(services: Services, tmp_path: Path) -> None:
     ran = penstock(tmp_path, "replicate", "a.b", "--from", services.cql, "--to", services.cql, "--name", "x")
     assert ran.returncode == 1 and "a.b would be replicated to itself" in ran.stderr
@@ -216,7 +230,7 @@ def _kill_all(
                 nodes[number] = up(places[number], only=["cassandra"])
         writer.ends.set()
         writer.join()
-        ran = penstock(folder, "verify", *both, "--settle", "35 seconds", "--json")
+        ran = penstock(folder, "verify", *both, "--replication", "orders", "--json")
         told = json.loads(ran.stdout)
         assert (ran.returncode, told["result"]) == (0, "equal"), (told, (folder / "log").read_text()[-3000:])
         assert told["rows"]["source"] > 100 and writer.written > 500

@@ -12,11 +12,25 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from penstock.cli.arguments import add_spark, positive, spark_conf
+from pyspark.sql import SparkSession
+
+from penstock.checkpoint.hadoop_folder import store_of
+from penstock.cli import command_config
+from penstock.cli.arguments import (
+    add_checkpoints,
+    add_command_config,
+    add_spark,
+    checkpoints,
+    positive,
+    servers,
+    spark_conf,
+)
 from penstock.cli.both_clusters import add_clusters, source_access, target_access
 from penstock.cli.output import printable
 from penstock.errors import PenstockError
 from penstock.log_lines import begin
+from penstock.replicate.applied_changes import Progress, checkpoints_of, progress
+from penstock.replicate.replication import TablePair
 from penstock.replicate.row_differences import Difference
 from penstock.replicate.table_scan import Side
 from penstock.replicate.verification import Report, verify
@@ -24,6 +38,8 @@ from penstock.session import session_of_program, until_end
 
 EXIT = {"equal": 0, "different": 1, "undecided": 2}
 FAILED = 3
+SETTLE = "1 minute"
+WHERE = "penstock verify"
 
 
 def add(parser: ArgumentParser) -> None:
@@ -38,11 +54,25 @@ def add(parser: ArgumentParser) -> None:
         help="1 compares values; 2 also write times and times to live (default: %(default)s)",
     )
     parser.add_argument(
+        "--replication",
+        metavar="NAME",
+        help="rows that differ are compared again when the penstock replicate of this name has applied all changes of "
+        "before; its checkpoint says when",
+    )
+    add_checkpoints(parser, anywhere=True)
+    parser.add_argument(
+        "--through",
+        type=servers,
+        dest="servers",
+        metavar="HOST:PORT,...",
+        help="Kafka's brokers, if the replication goes through Kafka",
+    )
+    add_command_config(parser)
+    parser.add_argument(
         "--settle",
-        default="1 minute",
         metavar="DURATION",
-        help="how long a change may take from the source to the target: rows that differ are compared again after it; "
-        '"0 seconds" if nothing is written or on its way (default: %(default)s)',
+        help="without --replication: how long a change may take from the source to the target; "
+        '"0 seconds" if nothing is written or on its way (default: 1 minute)',
     )
     parser.add_argument(
         "--tries", type=positive, default=5, metavar="N", help="comparisons of rows that are written meanwhile (5)"
@@ -73,20 +103,43 @@ def run(args: Namespace) -> int:
 
 
 def _report(args: Namespace) -> Report:
+    _require_one_way(args)
     source = Side(args.table, source_access(args))
     target = Side(args.target or args.table, target_access(args))
     spark = session_of_program("penstock-verify", args.cores, verbose=False, **spark_conf(args))
     with until_end(spark):
+        settle = _progress(spark, args) if args.replication else args.settle or SETTLE
         return verify(
             spark,
             source,
             target,
             level=args.level,
-            settle=args.settle,
+            settle=settle,
             tries=args.tries,
             most=args.limit,
             repair=args.repair,
         )
+
+
+def _require_one_way(args: Namespace) -> None:
+    """How the changes' arrival is known."""
+    if args.replication and args.settle:
+        raise PenstockError(
+            "--replication and --settle both say when changes have arrived", where=WHERE, next="give one of them"
+        )
+    if not args.replication and (args.servers or args.command_config):
+        raise PenstockError(
+            "--through and --command-config need --replication",
+            where=WHERE,
+            next="give the --name of the penstock replicate, or leave them out",
+        )
+
+
+def _progress(spark: SparkSession, args: Namespace) -> Progress:
+    folder = checkpoints(args)
+    names = checkpoints_of(store_of(folder, spark), args.replication, TablePair(args.table, "").name)
+    options = command_config.options(args.command_config) if args.command_config else {}
+    return progress(spark, *(folder / name for name in names), servers=args.servers, options=options)
 
 
 def _as_json(report: Report) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from penstock import lazy
 
 if TYPE_CHECKING:
+    from penstock.replicate.applied_changes import Progress as Progress, progress as progress
     from penstock.replicate.change_events import EventCodec as EventCodec, changes as changes, events as events
     from penstock.replicate.replicate_sink import ReplicateSink as ReplicateSink, sink as sink
     from penstock.replicate.row_differences import Difference as Difference
@@ -19,6 +20,7 @@ else:
     __all__, __getattr__, __dir__ = lazy.names(
         __name__,
         {
+            "penstock.replicate.applied_changes": ("Progress", "progress"),
             "penstock.replicate.change_events": ("EventCodec", "changes", "events"),
             "penstock.replicate.replicate_sink": ("ReplicateSink", "sink"),
             "penstock.replicate.row_differences": ("Difference",),

@@ -1,9 +1,14 @@
 """Compares the rows of two tables one by one: which differ, in which columns, and whether a difference will pass.
 
 While changes are on their way from one table to the other, rows differ for a while. A difference is proven by two
-comparisons, if all changes from before the first one have arrived before the second one: if a column of the source is
-the same in both, the target should have it by then; if it changed in between, the target's write is at least as new as
-the one that the source had first. What is neither proven nor gone is compared again.
+comparisons, if all changes from before the first one have arrived before the second one: what is the same on both sides
+in both comparisons will stay so; and a write that one side had first must be on the other side by then, or a newer
+one. What is neither proven nor gone is compared again. The target is read before the source, so that it cannot have
+what the source does not know yet. The same holds where changes go both ways.
+
+Deletions and the markers of rows have no times that a database tells. So a row without values that was deleted and
+inserted again between two comparisons looks as if it had stayed; and where changes go both ways, so does a value that
+one side got and deleted again.
 """
 
 from __future__ import annotations
@@ -26,15 +31,21 @@ SLACK = 2
 
 class Cell(NamedTuple):
     """A column of a row: its bytes, when it or its elements were written (microseconds), and when they expire
-    (seconds since 1970)."""
+    (seconds since 1970); the times are left out if the database does not tell them."""
 
     value: bytes | None
     times: tuple[int | None, ...] = ()
     expiries: tuple[int | None, ...] = ()
+    has_elements: bool = False
 
     @property
     def newest(self) -> int | None:
         return max((time for time in self.times if time is not None), default=None)
+
+    @property
+    def written(self) -> int | None:
+        """When the value was written; None if its elements were written one by one, or that is not known."""
+        return self.times[0] if self.times and not self.has_elements else None
 
 
 Row: TypeAlias = tuple[Cell, ...] | None
@@ -54,10 +65,11 @@ class Pair(NamedTuple):
 
 def differing(source: TableScan, target: TableScan, after: int, until: int) -> Iterator[tuple[Key, Pair]]:
     """The rows of the tokens (after, until] that differ, by their keys."""
-    ours, theirs = _rows(source, after, until), _rows(target, after, until)
+    theirs = _rows(target, after, until)
+    ours = _rows(source, after, until)
     for key in {**ours, **theirs}:
         pair = Pair(ours.get(key), theirs.get(key))
-        if not _same(pair):
+        if not _same(pair, source.level):
             yield key, pair
 
 
@@ -76,7 +88,7 @@ class _Reader:
 
     def __init__(self, columns: Sequence[Scanned]) -> None:
         self.keys = [place for place, column in enumerate(columns) if column.kind == KEY]
-        self.values = [(place, one.timed) for place, one in enumerate(columns) if one.kind == CELL and one.is_value]
+        self.values = [(place, one) for place, one in enumerate(columns) if one.kind == CELL and one.is_value]
 
     def row(self, data: bytes, starts: Array, lengths: Array, now: int) -> tuple[Key, tuple[Cell, ...]]:
         cells = [
@@ -84,13 +96,13 @@ class _Reader:
             for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
         ]
         key = tuple(cells[place] for place in self.keys)
-        return key, tuple(self._cell(cells, place, timed, now) for place, timed in self.values)
+        return key, tuple(self._cell(cells, place, column, now) for place, column in self.values)
 
-    def _cell(self, cells: list[bytes | None], place: int, timed: bool, now: int) -> Cell:
-        if not timed or cells[place] is None:
+    def _cell(self, cells: list[bytes | None], place: int, column: Scanned, now: int) -> Cell:
+        if not column.timed or cells[place] is None:
             return Cell(cells[place])
         expiries = [None if ttl is None else now + ttl for ttl in _numbers(cells[place + 2], 4)]
-        return Cell(cells[place], tuple(_numbers(cells[place + 1], 8)), tuple(expiries))
+        return Cell(cells[place], tuple(_numbers(cells[place + 1], 8)), tuple(expiries), column.has_elements)
 
 
 def _numbers(cell: bytes | None, width: int) -> list[int | None]:
@@ -109,13 +121,18 @@ def _numbers(cell: bytes | None, width: int) -> list[int | None]:
     return found
 
 
-def _same(pair: Pair) -> bool:
+def _same(pair: Pair, level: int) -> bool:
     if pair.source is None or pair.target is None:
         return pair.source is pair.target
-    return all(_alike(one, other) for one, other in zip(pair.source, pair.target, strict=True))
+    return all(_alike(one, other, level) for one, other in zip(pair.source, pair.target, strict=True))
 
 
-def _alike(one: Cell, other: Cell) -> bool:
+def _alike(one: Cell, other: Cell, level: int) -> bool:
+    return one.value == other.value if level < 2 else _unchanged(one, other)
+
+
+def _unchanged(one: Cell, other: Cell) -> bool:
+    """Whether both are the same write, as far as the database tells."""
     return one.value == other.value and one.times == other.times and _expire_together(one, other)
 
 
@@ -128,29 +145,36 @@ def _expire_together(one: Cell, other: Cell) -> bool:
     )
 
 
-def proven(first: Pair, second: Pair) -> bool:
-    """Whether two comparisons of a row show that it differs for good; both differ."""
-    presence = [one is None for one in (*first, *second)]
-    if presence[:2] == presence[2:] and presence[0] != presence[1]:
-        there = 0 if second.target is None else 1
-        return _same(Pair(first[there], second[there]))
-    rows = [*first, *second]
-    if any(row is None for row in rows):
-        return False
-    return any(_proven(*cells) for cells in zip(*rows, strict=True))
+def proven(first: Pair, second: Pair, level: int) -> bool:
+    """Whether two comparisons of a row show that it differs for good; it differed in both."""
+    if first.source is None or first.target is None or second.source is None or second.target is None:
+        return _stays(first.source, second.source) and _stays(first.target, second.target)
+    columns = zip(first.source, first.target, second.source, second.target, strict=True)
+    return any(_proven(one, other, one_then, other_then, level) for one, other, one_then, other_then in columns)
 
 
-def _proven(source: Cell, target: Cell, source_then: Cell, target_then: Cell) -> bool:
+def _stays(first: Row, second: Row) -> bool:
+    """Whether a row is the same in both comparisons, or missing in both."""
+    if first is None or second is None:
+        return first is second
+    return all(_unchanged(one, other) for one, other in zip(first, second, strict=True))
+
+
+def _proven(source: Cell, target: Cell, source_then: Cell, target_then: Cell, level: int) -> bool:
     """The same for one column, as both had it first and then."""
-    if _alike(source, target) or _alike(source_then, target_then):
+    if _alike(source, target, level) or _alike(source_then, target_then, level):
         return False
-    if _alike(source, source_then):
+    stays = _unchanged(target, target_then)
+    if stays and _unchanged(source, source_then):
         return True
-    had, has, knows = source.newest, target_then.newest, source_then.newest
-    if had is not None and has is not None and has < had:
+    # The source had a write first that the target still does not know.
+    if _is_older(target_then, source):
         return True
-    # The target had a write first that the source still does not know.
-    return _alike(target, target_then) and has is not None and (knows is None or has > knows)
+    return stays and _is_older(source_then, target)
+
+
+def _is_older(one: Cell, other: Cell) -> bool:
+    return one.written is not None and other.written is not None and one.written < other.written
 
 
 @dataclass(frozen=True)
@@ -180,9 +204,9 @@ def described(scan: TableScan, key: Key, pair: Pair, now: int) -> Difference:
                 value_text(column.type, cells_of([one.value])),
                 value_text(column.type, cells_of([other.value])),
             )
-        if both and one.times != other.times:
+        if both and scan.level > 1 and one.times != other.times:
             found[f"writetime({name})"] = _listed(one.times), _listed(other.times)
-        if both and not _expire_together(one, other):
+        if both and scan.level > 1 and not _expire_together(one, other):
             found[f"ttl({name})"] = _listed(_left(one, now)), _listed(_left(other, now))
     return Difference(text, "", found)
 

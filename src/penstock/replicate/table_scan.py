@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import NamedTuple, Unpack
 
@@ -56,16 +56,33 @@ class Scanned(NamedTuple):
     is_value: bool = False
     timed: bool = False
 
+    @property
+    def has_elements(self) -> bool:
+        """Whether it has a write time for each of its elements or fields."""
+        return self.column is not None and self.column.type.multi_cell
+
 
 @dataclass(frozen=True)
 class TableScan:
-    """A table, and the columns that are read of it, in the same order as of the other one."""
+    """A table, and the columns that are read of it, in the same order as of the other one.
+
+    At `level` 1 only values are compared: write times are read with the rows that differ, to see whether they change.
+    """
 
     side: Side
     table: CqlTable
     columns: tuple[Scanned, ...]
+    level: int
     patience: timedelta
     page_size: int
+
+    @property
+    def compared(self) -> TableScan:
+        """A scan of what is compared alone."""
+        if self.level > 1:
+            return self
+        kept = (column for column in self.columns if column.is_value or column.kind in (TOKEN, KEY))
+        return replace(self, columns=tuple(column._replace(timed=False) for column in kept))
 
     @property
     def kinds(self) -> Array:
@@ -108,15 +125,12 @@ def scans(source: Side, target: Side, level: int, *, patience: timedelta, page_s
     tables = [described(one.access, one.table, patience) for one in (source, target)]
     _require_key(*tables)
     shared, unlike = _shared(*tables)
-    timed = [column for column in shared if (level > 1 and column.type.name != "list") or not column.type.multi_cell]
-    if level > 1:
-        told = [timed_columns(one.access, table, patience) for one, table in zip((source, target), tables, strict=True)]
-        timed = [column for column in timed if all(column.name in names for names in told)]
-    else:
-        timed = []
+    told = [timed_columns(one.access, table, patience) for one, table in zip((source, target), tables, strict=True)]
+    timed = [column for column in shared if column.type.name != "list" or not column.type.multi_cell]
+    timed = [column for column in timed if all(column.name in names for names in told)]
     columns = tuple(_columns(tables[0], shared, {column.name for column in timed}))
     one, other = (
-        TableScan(each, table, columns, patience, page_size)
+        TableScan(each, table, columns, level, patience, page_size)
         for each, table in zip((source, target), tables, strict=True)
     )
     return Scans(one, other, tuple(unlike), tuple(_unseen(level, shared, timed)))

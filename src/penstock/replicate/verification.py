@@ -20,10 +20,12 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from penstock.cdc.generations import now_micros
 from penstock.config import Duration, duration, duration_text
 from penstock.errors import PenstockError
 from penstock.native import Array
 from penstock.plans import parallelism
+from penstock.replicate.applied_changes import Progress
 from penstock.replicate.repair import repair as repair_rows
 from penstock.replicate.row_differences import Difference, Key, Pair, described, differing, proven
 from penstock.replicate.row_digests import BUCKETS, COUNT, WIDTH, Compared, bounds, compare, digests
@@ -80,7 +82,7 @@ def verify(
     target: Side,
     *,
     level: Level = 2,
-    settle: Duration = timedelta(minutes=1),
+    settle: Duration | Progress = timedelta(minutes=1),
     tries: int = 5,
     most: int = 1000,
     repair: bool = False,
@@ -89,36 +91,46 @@ def verify(
 ) -> Report:
     """Compare two tables, while changes of the source may still be written and applied to the target.
 
-    `level` 1 compares values; 2 also write times, and times to live within 2 seconds. `settle` is how long a change may
-    take from the source to the target: a row that differs is compared again after that time, and a difference counts
-    if it is the same; give 0 if nothing is written or on its way. Rows that were written in between are compared up
-    to `tries` times, then they are undecided. `most` differences are described. With `repair` the rows that differ are
+    `level` 1 compares values; 2 also write times, and times to live within 2 seconds. A row that differs is compared
+    again when all changes of before have arrived, and a difference counts if it is the same. `settle` says when that
+    is: `replicate.progress(...)` asks the replication, a duration is how long a change may take from the source to the
+    target; give 0 if nothing is written or on its way. Rows that were written in between are compared up to `tries`
+    times, then they are undecided. `most` differences are described. With `repair` the rows that differ are
     written again from the source, with their times; the report has those that differ still, because the target's writes
     are newer.
 
-    Raises PenstockError if a table does not exist or the keys differ; DatabaseUnavailable if no node answers within
-    `patience`.
+    Raises PenstockError if a table does not exist or the keys differ, or if the replication does not get on for
+    `patience`; DatabaseUnavailable if no node answers within `patience`.
     """
-    wait = duration(settle, name="settle")
+    arrival = settle if isinstance(settle, Progress) else duration(settle, name="settle")
+    longest = duration(patience, name="patience")
     _check(level, tries, repair)
     began = time.monotonic()
-    both = scans(source, target, level, patience=duration(patience, name="patience"), page_size=page_size)
+    both = scans(source, target, level, patience=longest, page_size=page_size)
     found = _digested(spark, both)
     compared = compare(*found)
     log.info("%s and %s: %d of %d buckets differ", source, target, len(compared.different), BUCKETS)
     rows = np.maximum(found[0][:, COUNT], found[1][:, COUNT]).astype(np.int64)
-    comparison = _Comparison(spark, both, sure=not wait)
-    parts = _parts(compared.different, rows)
-    for attempt in range(tries if parts else 0):
-        if attempt:
-            log.info("%d rows differ; they are compared again in %s", len(comparison.open), duration_text(wait))
-            time.sleep(wait / timedelta(seconds=1))
-        parts = comparison.compare(parts)
+    comparison = _Comparison(spark, both, sure=arrival == timedelta(0))
+    parts = comparison.compare(_parts(compared.different, rows))
+    for _ in range(tries - 1):
         if not parts:
             break
+        _await(arrival, len(comparison.open), longest)
+        parts = comparison.compare(parts)
     if repair:
         comparison.repair()
     return comparison.report(source, target, level, compared, most, time.monotonic() - began)
+
+
+def _await(arrival: timedelta | Progress, rows: int, patience: timedelta) -> None:
+    """Wait until all changes of before have arrived."""
+    if isinstance(arrival, Progress):
+        log.info("%d rows differ; they are compared again when the replication has applied the changes of now", rows)
+        arrival.wait(now_micros(), patience)
+        return
+    log.info("%d rows differ; they are compared again in %s", rows, duration_text(arrival))
+    time.sleep(arrival / timedelta(seconds=1))
 
 
 def _check(level: int, tries: int, repair: bool) -> None:
@@ -148,13 +160,15 @@ class _Comparison:
     def compare(self, parts: Sequence[Buckets]) -> list[Buckets]:
         """Compare the rows of some buckets; the buckets to compare again."""
         known, self.open, self.more, again = self.open, {}, 0, []
+        if not parts:
+            return []
         for part, pairs, more in _differing(self.spark, self.both, parts):
             self.more += more
             undecided = more
             for key, pair in pairs:
                 if key in self.different:
                     continue
-                if self.sure or (key in known and proven(known[key], pair)):
+                if self.sure or (key in known and proven(known[key], pair, self.both.source.level)):
                     self.different[key], self.parts[key] = pair, part
                 else:
                     self.open[key] = pair
@@ -254,7 +268,7 @@ def _digested(spark: SparkSession, both: Scans) -> tuple[Array, Array]:
     count = RANGES_PER_TASK * parallelism(spark)
     edges = [BUCKETS * number // count for number in range(count + 1)]
     ranges = [(side, *edges[number : number + 2]) for number in range(count) for side in (0, 1)]
-    scanned = both[:2]
+    scanned = both.source.compared, both.target.compared
 
     def work(items: list[tuple[int, int, int]]) -> Iterator[tuple[int, int, Array]]:
         for side, first, end in items:
