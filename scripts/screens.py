@@ -25,7 +25,7 @@ from penstock_demo.stage import AUTO, Options, staged
 from penstock_demo.view import Board, View, as_table
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
-PACKAGES = {"cdc": "penstock_demo", "adtech": "penstock_demo.adtech"}
+PACKAGES = {"cdc": "penstock_demo", "adtech": "penstock_demo.adtech", "replicate": "penstock_demo.replicate"}
 SECONDS = 20.0
 WIDTH = 92
 FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)

@@ -28,7 +28,7 @@ def create_topics(servers: str, *, copies: int = 1, config: Mapping[str, str] | 
     watch.create(servers, [NewTopic(topic, PARTITIONS, copies, config=dict(config or {})) for topic in TOPICS])
 
 
-class Reader(watch.Watch):
+class Reader(watch.TopicWatch):
     """Keeps of each event what the proof needs."""
 
     def __init__(self, servers: str, **more: Any) -> None:

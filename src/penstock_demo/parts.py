@@ -154,7 +154,8 @@ class Pipeline(Part):
     """`penstock run` of a demo's pipeline, FILE.py:NAME; `close` waits for the batch in flight.
 
     `cores` are its tasks at the same time, None for the default; with a `master` those of its cluster. `part` is its
-    name in the demo, and that of its log.
+    name in the demo, and that of its log. `words` are another command and its arguments, in place of `run` and the
+    pipeline.
     """
 
     def __init__(
@@ -167,11 +168,14 @@ class Pipeline(Part):
         cores: int | None = 2,
         part: str = "pipeline",
         master: str | None = None,
+        words: Sequence[str] | None = None,
     ) -> None:
+        self.rows = 0
+        """The rows of all batches that it has told."""
         self.batch: tuple[int, float] | None = None
         """Rows and seconds of the newest batch."""
         self._checkpoints, self._target, self._read = root / "checkpoints", target, 0
-        command = [*PENSTOCK, "run", target, "--verbose", "--checkpoints", str(self._checkpoints)]
+        command = [*PENSTOCK, *(words or ("run", target)), "--verbose", "--checkpoints", str(self._checkpoints)]
         if master:
             command += ["--master", master, "--executor-memory", EXECUTOR_MEMORY]
         elif cores is not None:
@@ -205,8 +209,9 @@ class Pipeline(Part):
             said = file.read()
         end = said.rfind(b"\n") + 1
         self._read += end
-        for rows, seconds in BATCH.findall(said[:end])[-1:]:
+        for rows, seconds in BATCH.findall(said[:end]):
             self.batch = int(rows), float(seconds)
+            self.rows += int(rows)
         super().look()
 
     def kill_worker(self) -> None:
@@ -246,15 +251,15 @@ class SparkProcess(Part):
 class ConsolePage(Part):
     """`penstock console` at a fixed port, for the demo's topics, connectors and pipelines."""
 
-    def __init__(self, root: Path, servers: str, *, stay: bool) -> None:
+    def __init__(self, root: Path, kafka: str | None, *, stay: bool) -> None:
         self.address = f"{ports.HOST}:{ports.free(set())}"
+        servers = [] if kafka is None else ["--servers", kafka]
         command = [
             *PENSTOCK,
             "console",
             "--listen",
             self.address,
-            "--servers",
-            servers,
+            *servers,
             "--checkpoints",
             str(root / "checkpoints"),
         ]

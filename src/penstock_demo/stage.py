@@ -35,6 +35,8 @@ START = 240.0
 PATIENCE = 90.0
 SIGNALS = signal.SIGINT, signal.SIGTERM
 AUTO = "auto"
+TARGET = "target"
+"""The folder of the services of a second cluster, below the root."""
 CONSOLE_NEEDS = "starlette", "uvicorn"
 """The packages of the console page."""
 CPU_EVERY = 2.0
@@ -117,7 +119,7 @@ class Options:
     """What the user asked for; `rate` is a number per second, of the shop's writes also "max"; `broken` the breaks.
 
     With the rate `AUTO` the demo finds a rate for this machine. With `cluster` workers the pipeline runs on a Spark
-    cluster.
+    cluster. `nodes` is the number of CQL nodes of the demo of a replication.
     """
 
     root: Path
@@ -126,6 +128,7 @@ class Options:
     broken: tuple[str, ...]
     keep: bool
     cluster: int = 0
+    nodes: int = 1
 
 
 S = TypeVar("S", bound=LoadStatus)
@@ -147,11 +150,13 @@ class Stage(Generic[S, V]):
     load_status: type[S]
     topics: tuple[str, ...]
     """The topics of the results, for users who look at them."""
+    usual: tuple[str, ...] = ("cassandra", "kafka")
     also: tuple[str, ...] = ()
-    """Services besides Kafka and Cassandra."""
+    """Services besides these."""
     parts: tuple[str, ...] = ("pipeline",)
     """The processes that start before the load."""
     logs: tuple[str, ...] = ("pipeline.log",)
+    creating = "creating tables and topics"
     starting, draining = "starting the pipeline", "waiting for the last events"
     warming, working = "warm-up rate", "writing"
     """What the load does before and after the change to the full rate."""
@@ -209,11 +214,12 @@ class Stage(Generic[S, V]):
         return self._judge(used)
 
     def _start(self) -> None:
-        self._phase("starting", **dict.fromkeys(("cassandra", "kafka", *self.also), "starting"))
+        self._phase("starting", **dict.fromkeys((*self.usual, *self.also), "starting"))
         self._prepare()
         self._running = running = self._serve()
         addresses = {"postgres": _place(running.postgres)} if "postgres" in self.also else {}
-        self._phase("creating tables and topics", cassandra=running.cql, kafka=running.kafka, **addresses)
+        addresses |= {"kafka": running.kafka} if "kafka" in self.usual else {}
+        self._phase(self.creating, cassandra=running.cql, **addresses)
         self._create()
         self._reader = self._read()
         self._reader.start()
@@ -244,7 +250,7 @@ class Stage(Generic[S, V]):
     def _serve(self) -> Running:
         """Start the servers."""
         self._stack.callback(services.down, self._root)
-        return services.up(self._root, clean=True, also=self.also, say=self._view.say)
+        return services.up(self._root, clean=True, only=self.usual, also=self.also, say=self._view.say)
 
     def _create(self) -> None:
         """Create tables and topics."""
@@ -259,7 +265,8 @@ class Stage(Generic[S, V]):
         if not all(map(find_spec, CONSOLE_NEEDS)):
             self._view.say(f"no console page: it needs another extra, run: {install('console')}")
             return
-        self._page = ConsolePage(self._root, self._running.kafka, stay=self._options.keep)
+        kafka = self._running.kafka if "kafka" in self.usual else None
+        self._page = ConsolePage(self._root, kafka, stay=self._options.keep)
         self._stack.callback(self._page.close)
         self._view.say(f"see it in a browser: http://{self._page.address}")
 

@@ -1,4 +1,4 @@
-"""What the independent consumers of both demos share: creating topics, the client, and the thread that reads."""
+"""What the independent readers of the demos share: the thread that reads, and for topics the client."""
 
 from __future__ import annotations
 
@@ -21,30 +21,23 @@ BATCH, WAIT, PATIENCE = 500, 0.2, 15.0
 class Watch(threading.Thread):
     """Reads until `close`. Its data only grows, so other threads may read it at any time."""
 
-    def __init__(self, opened: Consumer) -> None:
-        super().__init__(name="consumer", daemon=True)
+    def __init__(self) -> None:
+        super().__init__(name="reader", daemon=True)
         self.times = array("q")
         """Pairs of the time of a cause and of the receipt of its result, in microseconds."""
         self.fault: Exception | None = None
         self._recent: deque[tuple[int, int]] = deque(maxlen=20_000)
         self._closing = threading.Event()
-        self._consumer = opened
 
     def run(self) -> None:
         try:
-            while not self._closing.is_set():
-                self._adjust()
-                messages = self._consumer.consume(BATCH, WAIT)
-                now = time.time_ns() // 1000
-                for message in messages:
-                    if not is_fault(message):
-                        self._take(message, now)
-                    elif message.error().code() == KafkaError._PARTITION_EOF:
-                        self._reached_end(message)
+            self._read()
         except Exception as error:
             self.fault = error
-        finally:
-            self._consumer.close()
+
+    def _read(self) -> None:
+        """Read until `_closing` is set."""
+        raise NotImplementedError
 
     def close(self) -> None:
         self._closing.set()
@@ -58,6 +51,32 @@ class Watch(threading.Thread):
         """The sorted delays, in microseconds, of all records that were caused since then."""
         return delays(self.times, since)
 
+    def _timed(self, caused: int, received: int) -> None:
+        self.times.extend((caused, received))
+        self._recent.append((caused, received))
+
+
+class TopicWatch(Watch):
+    """Reads topics."""
+
+    def __init__(self, opened: Consumer) -> None:
+        super().__init__()
+        self._consumer = opened
+
+    def _read(self) -> None:
+        try:
+            while not self._closing.is_set():
+                self._adjust()
+                messages = self._consumer.consume(BATCH, WAIT)
+                now = time.time_ns() // 1000
+                for message in messages:
+                    if not is_fault(message):
+                        self._take(message, now)
+                    elif message.error().code() == KafkaError._PARTITION_EOF:
+                        self._reached_end(message)
+        finally:
+            self._consumer.close()
+
     def _take(self, message: Message, now: int) -> None:
         """Keep what is needed of a record; `now` is its receipt in microseconds."""
         raise NotImplementedError
@@ -67,10 +86,6 @@ class Watch(threading.Thread):
 
     def _reached_end(self, message: Message) -> None:
         """Called at the current end of a partition, if the consumer has `enable.partition.eof`."""
-
-    def _timed(self, caused: int, received: int) -> None:
-        self.times.extend((caused, received))
-        self._recent.append((caused, received))
 
 
 def delays(times: array[int], since: int) -> list[int]:

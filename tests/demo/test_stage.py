@@ -524,7 +524,7 @@ class Client:
         self.closed = True
 
 
-class Taking(watch.Watch):
+class Taking(watch.TopicWatch):
     def _take(self, message: Any, now: int) -> None:
         if message.value == b"bad":
             raise ValueError("cannot be taken")

@@ -119,9 +119,17 @@ def test_kafka_s_options_need_kafka(services: Services, tmp_path: Path) -> None:
     assert ran.returncode == 1 and "--registry and --command-config need --through" in ran.stderr
 
 
-def test_what_cannot_be_compared_is_told_with_an_exit_code_of_its_own(services: Services, tmp_path: Path) -> None:
-    ran = penstock(tmp_path, "verify", "no.table", "--from", services.cql, "--to", services.cql)
+def test_what_cannot_be_compared_is_told_and_the_other_tables_are_compared(
+    cql: Any, services: Services, source: str, target: str, tmp_path: Path
+) -> None:
+    for keyspace in (source, target):
+        cql.execute(f"CREATE TABLE {keyspace}.small (id int PRIMARY KEY)")
+        cql.execute(f"INSERT INTO {keyspace}.small (id) VALUES (1)")
+    also = ("--also", f"{source}.small={target}.small", "--settle", "0 seconds", "--json")
+    ran = penstock(tmp_path, "verify", "no.table", *also, "--from", services.cql, "--to", services.cql)
     assert ran.returncode == 3 and "there is no table no.table" in ran.stderr
+    (told,) = map(json.loads, ran.stdout.splitlines())
+    assert (told["source"], told["target"], told["result"]) == (f"{source}.small", f"{target}.small", "equal")
 
 
 WRONG = {

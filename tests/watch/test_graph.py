@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from cassandra.cluster import Session
 from hypothesis import given, strategies as some
+from keyspaces import new_keyspace
 from pyspark.sql import Row, SparkSession, functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from waiting import patience
 
-from penstock import cdc, cql as cql_tables, files, join, kafka, segment, table
+from penstock import cdc, cql as cql_tables, files, join, kafka, replicate, segment, table
 from penstock.cli.pipeline_file import load
 from penstock.local.services import Services
 from penstock.query import write
@@ -100,6 +101,20 @@ EXAMPLES = {
         query:segments -> table:seg.counts
         query:segments -> topic:topics of each row""",
 }
+
+
+def test_a_table_and_its_copy_of_the_same_name_are_two_nodes(
+    spark: SparkSession, services: Services, cql: Session
+) -> None:
+    port = services.cql.rpartition(":")[2]
+    here, there = f"127.0.0.1:{port}", f"localhost:{port}"
+    with new_keyspace(cql, "shop") as keyspace:
+        name = f"{keyspace}.orders"
+        cql.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, total int) {CDC}")
+        frame = cdc.read(spark, name, hosts=here, name="orders", write_times=True)
+        graph = graph_of("shop", {"": write(frame, replicate.sink(name, hosts=there))})
+    assert drawn(graph) == {f"table:{name}@{here} -> query:shop", f"query:shop -> table:{name}@{there}"}
+    assert [node.name for node in graph.nodes if node.kind == TABLE] == [name, name]
 
 
 @pytest.mark.slow_after(2)

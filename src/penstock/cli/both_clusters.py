@@ -1,11 +1,37 @@
-"""What commands with a source and a target share: how to reach both clusters."""
+"""What commands with a source and a target share: the tables, and how to reach both clusters."""
 
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
 from penstock.database.access import Access
+from penstock.replicate.replication import TablePair
+
+
+def add_tables(parser: ArgumentParser) -> None:
+    """Add which tables; `table_pairs` reads it."""
+    parser.add_argument("table", metavar="TABLE", help="keyspace.table of the source")
+    parser.add_argument("target", metavar="TARGET", nargs="?", help="the target's table (default: the same name)")
+    parser.add_argument(
+        "--also",
+        type=_pair,
+        action="append",
+        default=[],
+        metavar="TABLE[=TARGET]",
+        help="another table and its target; may be repeated",
+    )
+
+
+def _pair(text: str) -> TablePair:
+    table, _, target = text.partition("=")
+    if not table:
+        raise ArgumentTypeError(f"{text!r} is not TABLE or TABLE=TARGET")
+    return TablePair(table, target or table)
+
+
+def table_pairs(args: Namespace) -> tuple[TablePair, ...]:
+    return TablePair(args.table, args.target or args.table), *args.also
 
 
 def add_clusters(parser: ArgumentParser) -> None:

@@ -50,8 +50,15 @@ ADTECH = Application(
     NEEDED | NEEDED_BY_ADTECH,
     "demo,segments,postgres,ingest",
 )
+REPLICATE = Application(
+    "penstock_demo.replicate",
+    Path(".penstock/demo-replicate"),
+    ("spark", "worker", "cassandra", "target", "alter", "generation"),
+    NEEDED,
+    "demo",
+)
 AUTO = "auto"
-APPLICATIONS = {"cdc": CDC, "adtech": ADTECH}
+APPLICATIONS = {"cdc": CDC, "adtech": ADTECH, "replicate": REPLICATE}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +68,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         choices=tuple(APPLICATIONS),
         default="cdc",
         help="cdc: changes of tables as Kafka events; adtech: tracking events by HTTP become persons, segments, counts"
-        " and deliveries (default: %(default)s)",
+        " and deliveries; replicate: tables are kept equal to a copy (default: %(default)s)",
     )
     parser.add_argument("--seconds", type=_seconds, default=60, help="seconds to write for (default: %(default)s)")
     parser.add_argument(
@@ -79,19 +86,29 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="PART",
         help="break a part in the middle of the run, and start it again if it was killed; repeat for several, one "
         f"after the other. cdc: {', '.join(CDC.parts)} (kill -9, alter a table, publish new streams); adtech: "
-        f"{', '.join(ADTECH.parts)}",
+        f"{', '.join(ADTECH.parts)}; replicate: {', '.join(REPLICATE.parts)}",
     )
     parser.add_argument(
         "--cluster",
         type=positive,
         default=0,
         metavar="N",
-        help="run the pipeline on a Spark cluster of N workers, each with an executor of its own (cdc only); "
+        help="run the pipeline on a Spark cluster of N workers, each with an executor of its own (not for adtech); "
         "--break worker then kills a worker with all that runs on it",
+    )
+    parser.add_argument(
+        "--nodes",
+        type=int,
+        choices=(1, 2),
+        default=1,
+        help="replicate only: 1 for two keyspaces of one node, 2 for a node for the target (default: %(default)s)",
     )
     parser.add_argument("--keep", action="store_true", help="leave the services and the pipeline running")
     parser.add_argument(
-        "--root", type=Path, metavar="DIR", help="folder (default: .penstock/demo, for adtech .penstock/adtech)"
+        "--root",
+        type=Path,
+        metavar="DIR",
+        help="folder (default: .penstock/demo, .penstock/adtech or .penstock/demo-replicate)",
     )
     parser.set_defaults(run=run)
 
@@ -107,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
 
     root, rate, console = (args.root or application.root).absolute(), args.rate, Console()
     chosen = import_module(f"{application.package}.run")
-    options = Options(root, args.seconds, rate, tuple(args.broken), args.keep, args.cluster)
+    options = Options(root, args.seconds, rate, tuple(args.broken), args.keep, args.cluster, args.nodes)
     with view(console) as shown:
         verdict = staged(lambda stack: chosen.Demo(options, shown, stack).run(), keep=args.keep)
     import_module(f"{application.package}.verdict").print_verdict(console, verdict)
@@ -136,6 +153,16 @@ def _check(args: argparse.Namespace, application: Application) -> None:
         raise PenstockError(
             "--cluster does not work here", where="penstock demo adtech", next="leave it out, or run: penstock demo"
         )
+    if args.nodes > 1 and application is not REPLICATE:
+        raise PenstockError(
+            "--nodes is for the demo of a replication",
+            where=f"penstock demo {args.application}",
+            next="run: penstock demo replicate --nodes 2",
+        )
+    if "target" in args.broken and args.nodes == 1:
+        raise PenstockError(
+            "the target has no node of its own", where="penstock demo replicate", next="add --nodes 2 to break it"
+        )
     if args.json:
         _require_writable(args.json)
 
@@ -149,10 +176,14 @@ def _require_writable(file: Path) -> None:
 
 def _tell_kept(root: Path, topics: Iterable[str]) -> None:
     from penstock_demo.parts import kept
+    from penstock_demo.stage import TARGET
 
-    print(f"The services and the pipeline keep running. Topics: {', '.join(topics)}")
-    print(f"Addresses: penstock status --root {root}")
-    print(f"Stop: kill {' '.join(str(pid) for _, pid in kept(root))}; penstock down --root {root}")
+    print("The services and the pipeline keep running.", *(["Topics:", ", ".join(topics)] if topics else []))
+    roots = [root, *(folder for folder in [root / TARGET] if folder.exists())]
+    for one in roots:
+        print(f"Addresses: penstock status --root {one}")
+    downs = "; ".join(f"penstock down --root {one}" for one in roots)
+    print(f"Stop: kill {' '.join(str(pid) for _, pid in kept(root))}; {downs}")
 
 
 def _seconds(text: str) -> float:

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from datetime import timedelta
 
 from penstock.cli import command_config
 from penstock.cli.arguments import add_command_config, servers
-from penstock.cli.both_clusters import add_clusters, source_access, target_access
+from penstock.cli.both_clusters import add_clusters, add_tables, source_access, table_pairs, target_access
 from penstock.cli.run import add_running, running, supervise
 from penstock.config import duration
 from penstock.errors import PenstockError
-from penstock.replicate.replication import Replication, TablePair, Through
+from penstock.replicate.replication import Replication, Through
 from penstock.run.pipeline import default_target
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("table", metavar="TABLE", help="keyspace.table of the source")
-    parser.add_argument("target", metavar="TARGET", nargs="?", help="the target's table (default: the same name)")
-    parser.add_argument(
-        "--also",
-        type=_pair,
-        action="append",
-        default=[],
-        metavar="TABLE[=TARGET]",
-        help="another table in the same pipeline; may be repeated",
-    )
+    add_tables(parser)
     add_clusters(parser)
     parser.add_argument(
         "--name", required=True, metavar="NAME", help="the replication's name, and that of its checkpoint"
@@ -67,13 +58,6 @@ def add(parser: ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
-def _pair(text: str) -> TablePair:
-    table, _, target = text.partition("=")
-    if not table:
-        raise ArgumentTypeError(f"{text!r} is not TABLE or TABLE=TARGET")
-    return TablePair(table, target or table)
-
-
 def run(args: Namespace) -> int:
     return running(args, lambda lines: supervise(_replication(args), args, lines))
 
@@ -87,7 +71,7 @@ def _replication(args: Namespace) -> Replication:
         )
     every: timedelta = duration(args.every, name="--every")
     source, target = source_access(args), target_access(args)
-    pairs = (TablePair(args.table, args.target or args.table), *args.also)
+    pairs = table_pairs(args)
     same = next((pair for pair in pairs if pair.source == pair.target), None)
     if same and set(source.endpoints()) & set(target.endpoints()):
         raise PenstockError(

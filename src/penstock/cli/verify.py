@@ -1,6 +1,7 @@
-"""`penstock verify`: compares a table of one cluster with a table of another, and shows the rows that differ.
+"""`penstock verify`: compares tables of one cluster with tables of another, and shows the rows that differ.
 
-It exits with 0 if they are equal, 1 if they differ, 2 if some rows are undecided, and 3 if it could not compare them.
+It exits with 0 if they are equal, 1 if they differ, 2 if some rows are undecided, and 3 if it could not compare them;
+with several tables the worst counts.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from penstock.cli.arguments import (
     servers,
     spark_conf,
 )
-from penstock.cli.both_clusters import add_clusters, source_access, target_access
+from penstock.cli.both_clusters import add_clusters, add_tables, source_access, table_pairs, target_access
 from penstock.cli.output import printable
+from penstock.database.access import Access
 from penstock.errors import PenstockError
 from penstock.log_lines import begin
 from penstock.replicate.applied_changes import Progress, checkpoints_of, progress
@@ -38,13 +40,13 @@ from penstock.session import session_of_program, until_end
 
 EXIT = {"equal": 0, "different": 1, "undecided": 2}
 FAILED = 3
+WORST = (FAILED, EXIT["different"], EXIT["undecided"], EXIT["equal"])
 SETTLE = "1 minute"
 WHERE = "penstock verify"
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("table", metavar="TABLE", help="keyspace.table of the source")
-    parser.add_argument("target", metavar="TARGET", nargs="?", help="the target's table (default: the same name)")
+    add_tables(parser)
     add_clusters(parser)
     parser.add_argument(
         "--level",
@@ -81,7 +83,7 @@ def add(parser: ArgumentParser) -> None:
         "--limit", type=positive, default=100, metavar="N", help="rows that are shown (default: %(default)s)"
     )
     parser.add_argument("--repair", action="store_true", help="write what differs from the source, with its times")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--json", action="store_true", help="print a JSON object for each table")
     parser.add_argument("--cores", type=positive, metavar="N", help="cores for Spark")
     add_spark(parser)
     parser.set_defaults(run=run)
@@ -90,35 +92,44 @@ def add(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     begin()
     try:
-        report = _report(args)
+        _require_one_way(args)
+        clusters = source_access(args), target_access(args)
+        spark = session_of_program("penstock-verify", args.cores, verbose=False, **spark_conf(args))
     except PenstockError as problem:
-        print(f"penstock: {problem}", file=sys.stderr)
-        return FAILED
-    if args.json:
-        print(json.dumps(_as_json(report)))
-    else:
-        for line in _lines(report):
-            print(printable(line))
-    return EXIT[report.result]
-
-
-def _report(args: Namespace) -> Report:
-    _require_one_way(args)
-    source = Side(args.table, source_access(args))
-    target = Side(args.target or args.table, target_access(args))
-    spark = session_of_program("penstock-verify", args.cores, verbose=False, **spark_conf(args))
+        return _failed(problem)
     with until_end(spark):
-        settle = _progress(spark, args) if args.replication else args.settle or SETTLE
-        return verify(
+        codes = {_compare(spark, args, pair, *clusters) for pair in table_pairs(args)}
+    return next(code for code in WORST if code in codes)
+
+
+def _failed(problem: PenstockError) -> int:
+    print(f"penstock: {problem}", file=sys.stderr)
+    return FAILED
+
+
+def _compare(spark: SparkSession, args: Namespace, pair: TablePair, source: Access, target: Access) -> int:
+    """Compare two tables and print what was found; their exit code."""
+    try:
+        report = verify(
             spark,
-            source,
-            target,
+            Side(pair.source, source),
+            Side(pair.target, target),
             level=args.level,
-            settle=settle,
+            settle=_progress(spark, args, pair) if args.replication else args.settle or SETTLE,
             tries=args.tries,
             most=args.limit,
             repair=args.repair,
         )
+    except PenstockError as problem:
+        return _failed(problem)
+    if args.json:
+        print(json.dumps(_as_json(report)), flush=True)
+    else:
+        if args.also:
+            print(printable(f"{pair.source} and {pair.target}"))
+        for line in _lines(report):
+            print(printable(line), flush=True)
+    return EXIT[report.result]
 
 
 def _require_one_way(args: Namespace) -> None:
@@ -135,15 +146,17 @@ def _require_one_way(args: Namespace) -> None:
         )
 
 
-def _progress(spark: SparkSession, args: Namespace) -> Progress:
+def _progress(spark: SparkSession, args: Namespace, pair: TablePair) -> Progress:
     folder = checkpoints(args)
-    names = checkpoints_of(store_of(folder, spark), args.replication, TablePair(args.table, "").name)
+    names = checkpoints_of(store_of(folder, spark), args.replication, pair.name)
     options = command_config.options(args.command_config) if args.command_config else {}
     return progress(spark, *(folder / name for name in names), servers=args.servers, options=options)
 
 
 def _as_json(report: Report) -> dict[str, Any]:
     return {
+        "source": report.source.table,
+        "target": report.target.table,
         "result": report.result,
         "level": report.level,
         "rows": dict(zip(("source", "target"), report.rows, strict=True)),

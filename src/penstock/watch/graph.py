@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
@@ -155,6 +155,27 @@ def _all(groups: Sequence[Sequence[Node]]) -> list[Node]:
 
 def source_nodes(query: Query) -> list[list[Node]]:
     """What each source of a query reads, in the order of its plan: mostly one node, several for a list of topics."""
+    return _apart(_sources(query), _sinks(query))
+
+
+def sink_nodes(query: Query) -> list[list[Node]]:
+    """Where each sink of a query writes, in the order of the sinks: mostly one node."""
+    return _apart(_sinks(query), _sources(query))
+
+
+def _apart(groups: Sequence[Sequence[Node]], others: Sequence[Sequence[Node]]) -> list[list[Node]]:
+    """Nodes with the ids of nodes of the other side get ids of their own if they are on another cluster."""
+    there = {node.id: node.address for node in _all(others)}
+    return [
+        [
+            replace(node, id=f"{node.id}@{node.address}") if there.get(node.id, node.address) != node.address else node
+            for node in group
+        ]
+        for group in groups
+    ]
+
+
+def _sources(query: Query) -> list[list[Node]]:
     return [_of_source(format, options) for format, options in streams(query.frame)]
 
 
@@ -186,8 +207,7 @@ def _topics(source: Source) -> list[str]:
     return [source.of.get("pattern", OF_ROWS)]
 
 
-def sink_nodes(query: Query) -> list[list[Node]]:
-    """Where each sink of a query writes, in the order of the sinks: mostly one node."""
+def _sinks(query: Query) -> list[list[Node]]:
     return [_of_sink(query, target_of(sink), _address(sink)) for sink in query.sinks]
 
 
@@ -213,7 +233,7 @@ def _written_topics(query: Query, target: str) -> list[str]:
         from penstock.codec.connect_schema import topic_name
 
         prefix = target.removeprefix("topics ").removesuffix("*")
-        tables = [node.name for node in _all(source_nodes(query)) if node.system == "cql"]
+        tables = [node.name for node in _all(_sources(query)) if node.system == "cql"]
         return [topic_name(prefix + name) for name in tables] or [f"{prefix}*"]
     plan = analyzed(query.frame)
     column = next((one for one in each(plan.output()) if one.name() == "topic"), None)

@@ -101,7 +101,7 @@ class Progress:
             self._told.append((now, at - MARGIN))
 
 
-class Answers(watch.Watch):
+class Answers(watch.TopicWatch):
     """Reads the pipeline's output: the known persons, for their trackers, and the pipeline's progress."""
 
     def __init__(self, servers: str, trackers: Mapping[str, SimpleQueue[str]], progress: Progress) -> None:

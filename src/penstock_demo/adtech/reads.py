@@ -35,7 +35,7 @@ def create_topics(servers: str, *, copies: int = 1, config: Mapping[str, str] | 
     watch.create(servers, [NewTopic(topic, count, copies, config=chosen) for topic, count in TOPICS.items()])
 
 
-class Reader(watch.Watch):
+class Reader(watch.TopicWatch):
     """Counts the matched events, keeps the membership events, and times the first hop."""
 
     def __init__(self, servers: str) -> None:

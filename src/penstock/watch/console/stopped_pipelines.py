@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,7 +79,8 @@ class StoppedPipelines:
     async def _query(self, pipeline: str, one: Shown) -> Json:
         full = one.name.replace("/", ".")
         sources = [await self._source(reading) for reading in one.readings]
-        sinks = [node for sink in one.sinks or () for node in _target_nodes(sink)]
+        read = {source["node"] for source in sources}
+        sinks = [_apart(node, read) for sink in one.sinks or () for node in _target_nodes(sink)]
         return {
             "name": full,
             "pipeline": pipeline,
@@ -194,6 +195,11 @@ def _target_nodes(sink: str) -> list[Json]:
     if kind == "segments":
         return [_told(graph.table(f"{of}.{name}")) for name in graph.MEMBERS]
     return [{"id": f"{kind}:{of}", "kind": graph.SINK, "name": of, "system": kind, "address": None}]
+
+
+def _apart(node: Json, read: Container[str]) -> Json:
+    """The node of a sink; a checkpoint has no addresses, but a table is not replicated to itself."""
+    return node | {"id": f"{node['id']}@target"} if node["id"] in read else node
 
 
 def _told(node: graph.Node) -> Json:
