@@ -119,7 +119,8 @@ class Options:
     """What the user asked for; `rate` is a number per second, of the shop's writes also "max"; `broken` the breaks.
 
     With the rate `AUTO` the demo finds a rate for this machine. With `cluster` workers the pipeline runs on a Spark
-    cluster. `nodes` is the number of CQL nodes of the demo of a replication.
+    cluster. `nodes` is the number of CQL nodes of the demo of a replication, which with
+    `through_kafka` goes through topics.
     """
 
     root: Path
@@ -129,6 +130,7 @@ class Options:
     keep: bool
     cluster: int = 0
     nodes: int = 1
+    through_kafka: bool = False
 
 
 S = TypeVar("S", bound=LoadStatus)

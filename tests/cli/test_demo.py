@@ -66,8 +66,11 @@ def test_wrong_numbers_are_told_with_the_option(penstock: Command, words: list[s
             "'alter' is not a part that can be broken (penstock demo adtech). Next: choose",
         ),
         (["adtech", "--rate", "max"], "--rate max does not work here (penstock demo adtech). Next: give a number"),
-        (["cdc", "--nodes", "2"], "--nodes is for the demo of a replication (penstock demo cdc). Next: run: penstock"),
-        (["replicate", "--break", "target"], "the target has no node of its own (penstock demo replicate). Next: add"),
+        (
+            ["cdc", "--nodes", "2"],
+            "--nodes and --through-kafka are for the demo of a replication (penstock demo cdc). Next: run",
+        ),
+        (["replicate", "--break", "target"], "--break target needs --nodes 2 (penstock demo replicate). Next: add"),
         (["adtech", "--cluster", "2"], "--cluster does not work here (penstock demo adtech). Next: leave it out"),
     ],
     ids=str,

@@ -110,6 +110,7 @@ def test_a_comparison_that_fails_is_told_with_its_log(tmp_path: Path, services: 
 
 RUNS = {
     "two nodes": ("--nodes", "2", "--break", "target", "--break", "cassandra", "--break", "alter"),
+    "through kafka": ("--through-kafka", "--break", "kafka", "--break", "spark"),
     "a cluster": ("--cluster", "2", "--break", "worker", "--break", "spark"),
 }
 

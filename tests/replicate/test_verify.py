@@ -117,6 +117,13 @@ def test_each_difference_is_found(pair: Pair, spark: SparkSession) -> None:
     assert (report.result, report.different) == ("different", len(wanted))
 
 
+def test_what_expires_while_it_is_compared_is_no_difference(pair: Pair, spark: SparkSession) -> None:
+    pair.change("INSERT INTO {ks}.t (pk, ck, v) VALUES (7, 9, 1) USING TTL 2")
+    pair.change("UPDATE {ks}.t USING TTL 2 SET m = m + {'c': 3} WHERE pk = 3 AND ck = 1")
+    report = verify(pair, spark)
+    assert (report.result, report.described) == ("equal", ())
+
+
 def test_swapped_values_are_found(pair: Pair, spark: SparkSession) -> None:
     later = str(pair.time + 1)
     for value, ck in ((12, 1), (13, 0)):

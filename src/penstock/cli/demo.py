@@ -53,7 +53,7 @@ ADTECH = Application(
 REPLICATE = Application(
     "penstock_demo.replicate",
     Path(".penstock/demo-replicate"),
-    ("spark", "worker", "cassandra", "target", "alter", "generation"),
+    ("spark", "worker", "cassandra", "target", "kafka", "alter", "generation"),
     NEEDED,
     "demo",
 )
@@ -103,6 +103,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         default=1,
         help="replicate only: 1 for two keyspaces of one node, 2 for a node for the target (default: %(default)s)",
     )
+    parser.add_argument(
+        "--through-kafka", action="store_true", help="replicate only: changes go through topics to the target"
+    )
     parser.add_argument("--keep", action="store_true", help="leave the services and the pipeline running")
     parser.add_argument(
         "--root",
@@ -124,7 +127,9 @@ def run(args: argparse.Namespace) -> int:
 
     root, rate, console = (args.root or application.root).absolute(), args.rate, Console()
     chosen = import_module(f"{application.package}.run")
-    options = Options(root, args.seconds, rate, tuple(args.broken), args.keep, args.cluster, args.nodes)
+    options = Options(
+        root, args.seconds, rate, tuple(args.broken), args.keep, args.cluster, args.nodes, args.through_kafka
+    )
     with view(console) as shown:
         verdict = staged(lambda stack: chosen.Demo(options, shown, stack).run(), keep=args.keep)
     import_module(f"{application.package}.verdict").print_verdict(console, verdict)
@@ -153,18 +158,26 @@ def _check(args: argparse.Namespace, application: Application) -> None:
         raise PenstockError(
             "--cluster does not work here", where="penstock demo adtech", next="leave it out, or run: penstock demo"
         )
-    if args.nodes > 1 and application is not REPLICATE:
+    if application is REPLICATE:
+        _check_replication(args)
+    elif args.nodes > 1 or args.through_kafka:
         raise PenstockError(
-            "--nodes is for the demo of a replication",
+            "--nodes and --through-kafka are for the demo of a replication",
             where=f"penstock demo {args.application}",
-            next="run: penstock demo replicate --nodes 2",
-        )
-    if "target" in args.broken and args.nodes == 1:
-        raise PenstockError(
-            "the target has no node of its own", where="penstock demo replicate", next="add --nodes 2 to break it"
+            next="run: penstock demo replicate",
         )
     if args.json:
         _require_writable(args.json)
+
+
+def _check_replication(args: argparse.Namespace) -> None:
+    """Raise PenstockError for a break of a part that is not there."""
+    for part, there, option in (
+        ("target", args.nodes > 1, "--nodes 2"),
+        ("kafka", args.through_kafka, "--through-kafka"),
+    ):
+        if part in args.broken and not there:
+            raise PenstockError(f"--break {part} needs {option}", where="penstock demo replicate", next=f"add {option}")
 
 
 def _require_writable(file: Path) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -64,12 +65,13 @@ class Pair(NamedTuple):
 
 
 def differing(source: TableScan, target: TableScan, after: int, until: int) -> Iterator[tuple[Key, Pair]]:
-    """The rows of the tokens (after, until] that differ, by their keys."""
+    """The rows of the tokens (after, until] that differ, by their keys; not those that expire about now."""
     theirs = _rows(target, after, until)
     ours = _rows(source, after, until)
+    soon = int(time.time()) + SLACK
     for key in {**ours, **theirs}:
         pair = Pair(ours.get(key), theirs.get(key))
-        if not _same(pair, source.level):
+        if not _same(pair, source.level, soon):
             yield key, pair
 
 
@@ -121,10 +123,17 @@ def _numbers(cell: bytes | None, width: int) -> list[int | None]:
     return found
 
 
-def _same(pair: Pair, level: int) -> bool:
+def _same(pair: Pair, level: int, soon: int) -> bool:
     if pair.source is None or pair.target is None:
-        return pair.source is pair.target
-    return all(_alike(one, other, level) for one, other in zip(pair.source, pair.target, strict=True))
+        values = [cell for cell in pair.source or pair.target or () if cell.value is not None]
+        return pair.source is pair.target or (bool(values) and all(_ends(cell, soon) for cell in values))
+    cells = zip(pair.source, pair.target, strict=True)
+    return all(_alike(one, other, level) or _ends(one, soon) or _ends(other, soon) for one, other in cells)
+
+
+def _ends(cell: Cell, soon: int) -> bool:
+    """Whether the value, or some of its elements, expire by then."""
+    return any(expiry is not None and expiry <= soon for expiry in cell.expiries)
 
 
 def _alike(one: Cell, other: Cell, level: int) -> bool:

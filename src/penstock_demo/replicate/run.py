@@ -72,7 +72,7 @@ class Demo(ShopStage[Verdict]):
     """The parts of a replication, and the proof."""
 
     target = NAME
-    usual = ("cassandra",)
+    usual: tuple[str, ...] = ("cassandra",)
     topics = ()
     logs = ("pipeline.log", "verify.log")
     creating = "creating tables"
@@ -82,6 +82,8 @@ class Demo(ShopStage[Verdict]):
 
     def __init__(self, options: Options, view: View, stack: ExitStack) -> None:
         super().__init__(options, view, Board(names=("writes", "changes applied", "ms behind")), stack)
+        if options.through_kafka:
+            self.usual = "cassandra", "kafka"
         self._reports: list[dict[str, Any]] = []
         self._repaired = 0
 
@@ -96,7 +98,7 @@ class Demo(ShopStage[Verdict]):
         self._copied_to = running.cql
         if self._options.nodes > 1:
             self._stack.callback(services.down, self._root / TARGET)
-            self._other = services.up(self._root / TARGET, clean=True, only=self.usual, say=self._view.say)
+            self._other = services.up(self._root / TARGET, clean=True, only=["cassandra"], say=self._view.say)
             self._copied_to = self._other.cql
         return running
 
@@ -120,17 +122,21 @@ class Demo(ShopStage[Verdict]):
 
     def _pipe(self) -> Pipeline:
         how = ["--name", NAME, "--create", "--alter", "--confidence", f"{CONFIDENCE} seconds"]
-        words = ["replicate", *self._sides(*self.tables, TABLE), *how, "--every", "500 milliseconds"]
+        words = ["replicate", *self._sides(*self.tables, TABLE), *how, "--every", "500 milliseconds", *self._through()]
         return Pipeline(
             self._root, NAME, {}, stay=self._options.keep, cores=self.cores, master=self._master, words=words
         )
 
+    def _through(self) -> list[str]:
+        return ["--through", self._running.kafka] if self._options.through_kafka else []
+
     def _await_parts(self) -> None:
-        """Wait until all tables of the target are there, and are written."""
+        """Wait until all tables are read: writes made before would be a snapshot."""
         folder = self._root / "checkpoints" / NAME
-        queries = [folder / f"{shop.KEYSPACE}.{table}" for table in self.tables]
+        part = ".out" if self._options.through_kafka else ""
+        queries = [folder / f"{shop.KEYSPACE}.{table}{part}" for table in self.tables]
         self._until(
-            lambda: all((query / "commits" / "0").exists() for query in queries),
+            lambda: all((query / "offsets" / "0").exists() for query in queries),
             "the replication does not read",
             self.start,
         )
@@ -149,7 +155,7 @@ class Demo(ShopStage[Verdict]):
         self._breaks.append(time.time_ns() // 1000)
         os.kill(self._other.pids["cassandra"], signal.SIGKILL)
         self._view.say("killed target with kill -9")
-        self._other = services.up(self._root / TARGET, only=self.usual)
+        self._other = services.up(self._root / TARGET, only=["cassandra"])
         self._phase("running after the break")
 
     def _cpu(self) -> Cpu:
@@ -161,7 +167,7 @@ class Demo(ShopStage[Verdict]):
 
     def _drain(self) -> None:
         """Compare all tables: the last changes are still on their way. Then see that a difference is found."""
-        waits = ("--replication", NAME, "--checkpoints", str(self._root / "checkpoints"))
+        waits = ("--replication", NAME, "--checkpoints", str(self._root / "checkpoints"), *self._through())
         self._reports = self._verified(*self._sides(*self.tables), *waits)
         with connect(self._copied_to) as session:
             session.execute(ADDED)
