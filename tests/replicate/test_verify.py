@@ -122,6 +122,10 @@ def test_what_expires_while_it_is_compared_is_no_difference(pair: Pair, spark: S
     pair.change("UPDATE {ks}.t USING TTL 2 SET m = m + {'c': 3} WHERE pk = 3 AND ck = 1")
     report = verify(pair, spark)
     assert (report.result, report.described) == ("equal", ())
+    # A row that stays is one, though some of its values expire.
+    pair.change("INSERT INTO {ks}.t (pk, ck, v) VALUES (7, 9, 1) USING TTL 2")
+    pair.change("UPDATE {ks}.t SET w = 'stays' WHERE pk = 7 AND ck = 9")
+    assert verify(pair, spark).described[0].missing == "source"
 
 
 def test_swapped_values_are_found(pair: Pair, spark: SparkSession) -> None:

@@ -71,7 +71,7 @@ def differing(source: TableScan, target: TableScan, after: int, until: int) -> I
     soon = int(time.time()) + SLACK
     for key in {**ours, **theirs}:
         pair = Pair(ours.get(key), theirs.get(key))
-        if not _same(pair, source.level, soon):
+        if not _same(pair, source.level, soon) and not _whole_ends(key, pair, source, soon):
             yield key, pair
 
 
@@ -125,10 +125,23 @@ def _numbers(cell: bytes | None, width: int) -> list[int | None]:
 
 def _same(pair: Pair, level: int, soon: int) -> bool:
     if pair.source is None or pair.target is None:
-        values = [cell for cell in pair.source or pair.target or () if cell.value is not None]
-        return pair.source is pair.target or (bool(values) and all(_ends(cell, soon) for cell in values))
+        return pair.source is pair.target
     cells = zip(pair.source, pair.target, strict=True)
     return all(_alike(one, other, level) or _ends(one, soon) or _ends(other, soon) for one, other in cells)
+
+
+def _whole_ends(key: Key, pair: Pair, scan: TableScan, soon: int) -> bool:
+    """Whether a row that one side lacks expires by then: all its values, but not those of its partition."""
+    if pair.source is not None and pair.target is not None:
+        return False
+    is_row = len(key) > len(scan.table.partition_key) and key[-1] is not None
+    columns = [one.column for one in scan.columns if one.kind == CELL and one.is_value and one.column]
+    values = [
+        cell
+        for column, cell in zip(columns, pair.source or pair.target or (), strict=True)
+        if cell.value is not None and not (is_row and column.kind == "static")
+    ]
+    return bool(values) and all(_ends(cell, soon) for cell in values)
 
 
 def _ends(cell: Cell, soon: int) -> bool:
