@@ -64,6 +64,7 @@ class Bench:
     def __init__(self, source: Services, target: Services, options: argparse.Namespace, folder: Path) -> None:
         self.source, self.target, self.options, self.folder = source, target, options, folder
         self.session = connect(target.cql)
+        self.running: subprocess.Popen[bytes] | None = None
         self.subjects: dict[str, Callable[[], Any]] = {OURS: self._ours}
         if options.replicator:
             self.subjects[THEIRS] = self._theirs
@@ -98,6 +99,8 @@ class Bench:
         while not reached():
             if time.monotonic() > deadline:
                 raise SystemExit(f"not there after {PATIENCE:.0f} s")
+            if self.running and self.running.poll() is not None:
+                raise SystemExit(f"the subject has ended; its log ends with\n{(self.folder / 'log').read_text()[-2000:]}")
             time.sleep(every)
 
     @contextmanager
@@ -119,9 +122,11 @@ class Bench:
     @contextmanager
     def _running(self, command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
         with (self.folder / "log").open("ab") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+            self.running = process
             try:
                 yield process
             finally:
+                self.running = None
                 process.terminate()
 
     def lag(self, subject: str) -> list[float]:

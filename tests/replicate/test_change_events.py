@@ -69,7 +69,10 @@ def topic(services: Services) -> Iterator[str]:
         yield name
 
 
-@pytest.mark.parametrize(("format", "start"), [("json", "snapshot"), ("avro", "earliest")])
+@pytest.mark.parametrize(
+    ("format", "start"),
+    [("json", "snapshot"), ("avro", "earliest"), ("protobuf", "snapshot"), ("protobuf", "earliest")],
+)
 def test_a_table_is_rebuilt_from_its_topic(
     keyspaces: tuple[str, str],
     cql: Any,
@@ -86,7 +89,7 @@ def test_a_table_is_rebuilt_from_its_topic(
         cql.execute(f"TRUNCATE {keyspace}.{log}")
     for statement in STATEMENTS:
         cql.execute(statement.replace("{ks}", source))
-    url = registry if format == "avro" else None
+    url = None if format == "json" else registry
     hosts = services.cql
     changes = cdc.read(spark, f"{source}.t", hosts=hosts, name=topic, start=start, latency="low", write_times=True)
     events = replicate.events(changes, topic=topic, format=format, registry=url)

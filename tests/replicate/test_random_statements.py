@@ -134,6 +134,7 @@ def keyspaces(cql: Any) -> Iterator[tuple[str, str]]:
         yield source, target
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("table", TABLES)
 def test_any_order_and_repeats_end_in_the_same_state(
     keyspaces: tuple[str, str], cql: Any, services: Services, spark: SparkSession, table: str

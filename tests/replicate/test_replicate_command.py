@@ -113,10 +113,22 @@ def test_two_tables_are_written_and_both_are_equal(
     assert found == [[(1, 3, "there"), (2, 2, None)]] * 2
 
 
-def test_kafka_s_options_need_kafka(services: Services, tmp_path: Path) -> None:
+KAFKA = {
+    "no brokers": (("--registry", "http://127.0.0.1:1"), "--registry, --format and --command-config need --through"),
+    "no registry": (("--through", "127.0.0.1:1", "--format", "protobuf"), "in protobuf need a schema registry"),
+    "json": (
+        ("--through", "127.0.0.1:1", "--format", "json", "--registry", "http://127.0.0.1:1"),
+        "in json have no schema registry",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KAFKA)
+def test_the_options_of_kafka_are_checked(services: Services, tmp_path: Path, name: str) -> None:
+    words, said = KAFKA[name]
     both = ("a.b", "c.d", "--from", services.cql, "--to", services.cql, "--name", "x")
-    ran = penstock(tmp_path, "replicate", *both, "--registry", "http://127.0.0.1:1")
-    assert ran.returncode == 1 and "--registry and --command-config need --through" in ran.stderr
+    ran = penstock(tmp_path, "replicate", *both, *words)
+    assert ran.returncode == 1 and said in ran.stderr
 
 
 def test_what_cannot_be_compared_is_told_and_the_other_tables_are_compared(

@@ -47,10 +47,10 @@ class Pair:
     def sink(self, table: str = "orders") -> replicate.ReplicateSink:
         return replicate.sink(f"{self.target}.{table}", hosts=self.hosts)
 
-    def copy(self, spark: SparkSession, checkpoint: Path) -> None:
+    def copy(self, spark: SparkSession, checkpoint: Path, *, packed: bool = False) -> None:
         """Copy what is there now."""
-        query = penstock.write(self.changes(spark), self.sink()).start(checkpoint=checkpoint, trigger="once")
-        query.awaitTermination()
+        query = penstock.write(self.changes(spark, packed=packed), self.sink())
+        query.start(checkpoint=checkpoint, trigger="once").awaitTermination()
 
     def verified(self, spark: SparkSession) -> replicate.Report:
         sides = (replicate.side(f"{name}.orders", hosts=self.hosts) for name in (self.source, self.target))
@@ -66,7 +66,10 @@ def pair(cql: Any, services: Services) -> Iterator[Pair]:
         yield made
 
 
-def test_rows_and_changes_arrive_with_their_times(pair: Pair, spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("packed", [False, True])
+def test_rows_and_changes_arrive_with_their_times(
+    pair: Pair, spark: SparkSession, tmp_path: Path, packed: bool
+) -> None:
     for shop in range(20):
         pair.run(f"INSERT INTO {{ks}}.orders (shop, name) VALUES ({shop}, 'shop {shop}')")
         for number in range(5):
@@ -77,7 +80,7 @@ def test_rows_and_changes_arrive_with_their_times(pair: Pair, spark: SparkSessio
             pair.run(
                 f"UPDATE {{ks}}.orders SET note = 'n', steps = steps + ['paid'] WHERE shop = {shop} AND id = {number}"
             )
-    pair.copy(spark, tmp_path / "checkpoint")
+    pair.copy(spark, tmp_path / "checkpoint", packed=packed)
     report = pair.verified(spark)
     assert (report.result, report.rows) == ("equal", (100, 100)), report.described
     for shop in range(20):
@@ -89,7 +92,7 @@ def test_rows_and_changes_arrive_with_their_times(pair: Pair, spark: SparkSessio
         pair.run(f"UPDATE {{ks}}.orders SET steps = steps - ['paid'] WHERE shop = {shop} AND id = 3")
     pair.run("DELETE FROM {ks}.orders WHERE shop = 7")
     pair.run("DELETE name FROM {ks}.orders WHERE shop = 8")
-    pair.copy(spark, tmp_path / "checkpoint")
+    pair.copy(spark, tmp_path / "checkpoint", packed=packed)
     report = pair.verified(spark)
     assert (report.result, report.rows) == ("equal", (57, 57)), report.described
 
@@ -102,6 +105,24 @@ def test_a_new_checkpoint_copies_everything_again_and_changes_nothing(
         pair.copy(spark, tmp_path / f"checkpoint-{number}")
         report = pair.verified(spark)
         assert report.result == "equal", report.described
+
+
+def test_packed_changes_are_counted_as_rows(pair: Pair, spark: SparkSession, tmp_path: Path) -> None:
+    pair.run("CREATE TABLE {ks}.counted (k int PRIMARY KEY, v int)" + LOGGED)
+    pair.cql.execute(f"CREATE TABLE {pair.target}.counted (k int PRIMARY KEY, v int)")
+    for number in range(30):
+        pair.run(f"INSERT INTO {{ks}}.counted (k, v) VALUES ({number}, 1)")
+    packed = pair.changes(spark, "counted", packed=True, start="earliest")
+    query = penstock.write(packed, pair.sink("counted")).start(checkpoint=tmp_path / "counted", trigger="once")
+    query.awaitTermination()
+    assert sum(one["numInputRows"] for one in query.recentProgress) == 30
+    assert pair.cql.execute(f"SELECT count(*) FROM {pair.target}.counted").one()[0] == 30
+
+
+@pytest.mark.parametrize("wrong", [{"bad_values": "problem"}, {"rows": "log", "write_times": False, "start": "latest"}])
+def test_packed_changes_have_no_columns(pair: Pair, spark: SparkSession, wrong: dict[str, Any]) -> None:
+    with pytest.raises(PenstockError, match=r"packed does not work with .*leave packed out"):
+        pair.changes(spark, packed=True, **wrong)
 
 
 def test_changes_without_times_are_refused(pair: Pair, spark: SparkSession) -> None:

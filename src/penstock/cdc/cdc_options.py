@@ -31,6 +31,7 @@ class CdcOptions(AccessOptions, total=False):
     page_size: int
     patience: Duration
     write_times: bool
+    packed: bool
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class CdcSettings:
     bad_values: "stop" ends the query at a cell that cannot be read, with an error that names it; "problem" makes the
     cell null and describes it in the column `problem`.
     write_times: give also when each value was written, and when it expires.
+    packed: all columns in one, as `replicate.sink` can take them: for queries that use no column.
     """
 
     access: Access
@@ -67,6 +69,7 @@ class CdcSettings:
     lossy: bool = False
     bad_values: str = "stop"
     write_times: bool = False
+    packed: bool = False
 
     def start_micros(self) -> int | None:
         """The start time in microseconds since 1970; None for "earliest"."""
@@ -80,10 +83,10 @@ class CdcSettings:
 _REQUIRED = ("table", "hosts")
 _TEXTS = ("user", "password", "local_dc", "consistency", "ca", "certificate", "key")
 _FLAGS = ("tls", "verify_hostname")
-_LOSS, _TIMES = "failondataloss", "write_times"
+_LOSS, _TIMES, _PACKED = "failondataloss", "write_times", "packed"
 _DURATIONS = ("confidence", "max_time", "patience")
 _COUNTS = ("max_rows", "partitions", "page_size")
-_OWN = ("name", "before", "after", "rows", "start", "latency", "bad_values", _LOSS, _TIMES)
+_OWN = ("name", "before", "after", "rows", "start", "latency", "bad_values", _LOSS, _TIMES, _PACKED)
 KNOWN = (*_REQUIRED, *_OWN, *_TEXTS, *_FLAGS, *_DURATIONS, *_COUNTS)
 
 
@@ -104,7 +107,8 @@ def settings(options: Mapping[str, str]) -> CdcSettings:
     made |= {key: _count(key, given[key]) for key in _COUNTS if key in given}
     made |= {key: given[key] for key in ("start", "rows", "latency", "bad_values") if key in given}
     made["lossy"] = _one_of(_LOSS, given.get(_LOSS, "true").lower(), ("true", "false")) == "false"
-    made["write_times"] = _one_of(_TIMES, given.get(_TIMES, "false").lower(), ("true", "false")) == "true"
+    for key in (_TIMES, _PACKED):
+        made[key] = _one_of(key, given.get(key, "false").lower(), ("true", "false")) == "true"
     reach: dict[str, Any] = {key: given[key] for key in _TEXTS if key in given}
     reach |= {key: _one_of(key, given[key].lower(), ("true", "false")) == "true" for key in _FLAGS if key in given}
     access = Access(given["hosts"], **reach)
@@ -126,6 +130,11 @@ def settings(options: Mapping[str, str]) -> CdcSettings:
         raise PenstockError(
             'write_times does not work with rows "log": they are the columns of the log, unchanged',
             next='leave write_times out, or use .option("rows", "changes")',
+        )
+    if result.packed and (result.rows == "log" or result.bad_values == "problem"):
+        raise PenstockError(
+            'packed does not work with rows "log" and bad_values "problem", which need columns',
+            next="leave packed out",
         )
     return result
 

@@ -25,6 +25,7 @@ from penstock.cdc.cdc_resume import CdcResume
 from penstock.cdc.cdc_tables import frame_schema, layout, log_schema
 from penstock.cdc.generations import Position, Span, TokenRange, now_micros
 from penstock.cdc.low_latency import Fresh
+from penstock.cdc.packed_changes import changes_schema, packed, packed_schema
 from penstock.cdc.planner import Planner, Snapshot, covering, describe, retrying
 from penstock.codec.problem import problem_counts
 from penstock.config import Duration, duration, duration_text, keywords, require_known
@@ -68,10 +69,11 @@ class ScyllaCdc(DataSource):
         problem = self.settings.bad_values == "problem"
         if self.settings.rows == "log":
             return log_schema(layout(self.table), problem=problem)
-        return frame_schema(self.table, problem=problem, write_times=self.settings.write_times)
+        schema = frame_schema(self.table, problem=problem, write_times=self.settings.write_times)
+        return packed_schema(schema) if self.settings.packed else schema
 
     def streamReader(self, schema: StructType) -> CdcStreamReader:
-        return CdcStreamReader(self.settings, self.table, schema)
+        return CdcStreamReader(self.settings, self.table, changes_schema(schema))
 
 
 class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -146,6 +148,10 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [SpanPartition(spans) for spans in self._plan(lambda: self.fresh.spans(begin, until))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        changes = self._changes(partition)
+        return packed(changes) if self.settings.packed else changes
+
+    def _changes(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Imported here: Spark starts a process for each plan and each frame, and only the workers decode.
         from penstock.cdc.partition_read import read_range, read_span
 
@@ -214,6 +220,8 @@ def read(
         "partitions": str(parallelism(spark)),
         **{key: option_text(key, value) for key, value in options.items()},
     }
+    if late is not None and options.get("packed"):
+        raise PenstockError("late= needs the column ts", where=table, next="leave packed= out")
     if not name:
         raise PenstockError("cdc.read needs a name", where=table, next='give the source a name, such as name="orders"')
     describe(settings(given))

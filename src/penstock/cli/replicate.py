@@ -11,6 +11,7 @@ from penstock.cli.both_clusters import add_clusters, add_tables, source_access, 
 from penstock.cli.run import add_running, running, supervise
 from penstock.config import duration
 from penstock.errors import PenstockError
+from penstock.replicate.change_events import CODECS, EventCodec
 from penstock.replicate.replication import Replication, Through
 from penstock.run.pipeline import default_target
 
@@ -29,7 +30,10 @@ def add(parser: ArgumentParser) -> None:
         metavar="HOST:PORT,...",
         help="Kafka's brokers: changes go to topics NAME.<keyspace>.<table>, and from there to the target",
     )
-    kafka.add_argument("--registry", metavar="URL", help="a schema registry: records are Avro instead of JSON")
+    kafka.add_argument("--registry", metavar="URL", help="a schema registry, for records that are not JSON")
+    kafka.add_argument(
+        "--format", choices=CODECS, help="of the records (default: avro with a registry, json without one)"
+    )
     add_command_config(parser)
     parser.add_argument(
         "--two-ways",
@@ -97,12 +101,19 @@ def _replication(args: Namespace) -> Replication:
 
 def _through(args: Namespace) -> Through | None:
     if args.servers is None:
-        if args.registry or args.command_config:
+        if args.registry or args.format or args.command_config:
             raise PenstockError(
-                "--registry and --command-config need --through",
+                "--registry, --format and --command-config need --through",
                 where="penstock replicate",
                 next="give the brokers that changes go through, or leave them out",
             )
         return None
     options = command_config.options(args.command_config) if args.command_config else {}
-    return Through(args.servers, args.name, args.registry, options)
+    codec: EventCodec = args.format or ("json" if args.registry is None else "avro")
+    if (codec == "json") != (args.registry is None):
+        raise PenstockError(
+            f"records in {codec} {'have no' if codec == 'json' else 'need a'} schema registry",
+            where="penstock replicate",
+            next="leave --registry out" if codec == "json" else "give --registry http://HOST:PORT",
+        )
+    return Through(args.servers, args.name, codec, args.registry, options)

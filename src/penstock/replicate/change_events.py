@@ -15,8 +15,10 @@ from penstock.cdc.cdc_tables import frame_schema
 from penstock.codec import debezium
 from penstock.codec.avro import field_name
 from penstock.codec.change_frame import Layout, is_plain, layout
-from penstock.codec.connect_schema import envelope_schema, spark_type as event_type
+from penstock.codec.connect_schema import Schema, envelope_schema, spark_type as event_type
+from penstock.codec.exact_protobuf import ExactProtobuf, bare_type, unwrapped
 from penstock.codec.formats import codec
+from penstock.codec.protobuf import Protobuf
 from penstock.codec.registry import Registry
 from penstock.config import Duration, duration
 from penstock.cql.cql_writer import described
@@ -27,7 +29,7 @@ from penstock.kafka.kafka_read import read
 from penstock.replicate.replicate_sink import require_times
 from penstock.schema import CqlTable, CqlType, spark_type
 
-EventCodec: TypeAlias = Literal["json", "avro"]
+EventCodec: TypeAlias = Literal["json", "avro", "protobuf"]
 CODECS = get_args(EventCodec)
 WHERE = "replicate.changes"
 PREFIX = "kafka_"
@@ -82,7 +84,8 @@ def changes(
         prefix=PREFIX,
         options=options,
     )
-    return _Changes(target, known, wanted, events).frame()
+    exact = event_schema(known) if format == "protobuf" else None
+    return _Changes(target, known, wanted, events, exact).frame()
 
 
 def events(
@@ -100,8 +103,10 @@ def events(
     """
     if format not in CODECS:
         raise _unknown(format, "replicate.events")
-    require_times(frame, "replicate.events")
+    require_times(frame.schema, "replicate.events")
     made = codec(format, registry=registry)
+    if isinstance(made, Protobuf):
+        made = ExactProtobuf(made)
     return debezium.events(
         frame,
         prefix=prefix,
@@ -135,10 +140,15 @@ def _unknown(format: str, where: str) -> PenstockError:
 
 
 class _Changes:
-    """Makes the columns of a change frame of those of events."""
+    """Makes the columns of a change frame of those of events.
 
-    def __init__(self, table: CqlTable, known: Layout, wanted: st.StructType, events: DataFrame) -> None:
-        self.table, self.known, self.wanted, self.events = table, known, wanted, events
+    `exact` is the schema of events from Protobuf, whose lists are messages (`exact_protobuf`).
+    """
+
+    def __init__(
+        self, table: CqlTable, known: Layout, wanted: st.StructType, events: DataFrame, exact: Schema | None
+    ) -> None:
+        self.table, self.known, self.wanted, self.events, self.exact = table, known, wanted, events, exact
 
     def frame(self) -> DataFrame:
         """The change frame; raises in Spark's tasks for a record that is not an event."""
@@ -187,6 +197,10 @@ class _Changes:
 
     def _type(self, *path: str) -> st.DataType | None:
         """The type of a member of the events; None if they do not have it."""
+        given, exact = self._given(*path), self._exact(*path)
+        return given if given is None or exact is None else bare_type(given, exact)
+
+    def _given(self, *path: str) -> st.DataType | None:
         kind: st.DataType = self.events.schema
         for name in path:
             if not isinstance(kind, st.StructType) or name not in kind.names:
@@ -194,9 +208,27 @@ class _Changes:
             kind = kind[name].dataType
         return kind
 
+    def _exact(self, *path: str) -> Schema | None:
+        """The schema of a member of events from Protobuf."""
+        found = self.exact
+        for name in path:
+            if found is None:
+                return None
+            found = next((one for one in found["fields"] if field_name(one["field"]) == name), None)
+        return found
+
     def _member(self, *path: str) -> Column:
-        if self._type(*path) is None:
+        given, exact = self._given(*path), self._exact(*path)
+        if given is None:
             return F.lit(None)
+        found = self._raw(*path)
+        return found if exact is None else unwrapped(found, given, exact)
+
+    def _has(self, *path: str) -> Column:
+        return F.lit(False) if self._given(*path) is None else self._raw(*path).isNotNull()
+
+    @staticmethod
+    def _raw(*path: str) -> Column:
         found = F.col(path[0])
         for name in path[1:]:
             found = found.getField(name)
@@ -210,7 +242,7 @@ class _Changes:
             .alias(name)
             for name, kind in kinds.items()
         ]
-        return F.when(self._member(*path).isNotNull(), F.struct(*fields)) if fields else F.lit(None)
+        return F.when(self._has(*path), F.struct(*fields)) if fields else F.lit(None)
 
     def _key(self) -> Column:
         return self._of((KEY,), self.known.fields("key"))
@@ -233,7 +265,7 @@ class _Changes:
             else:
                 made = _decoded(given, found, kind)
             fields.append(made.cast(spark_type(kind)).alias(name))
-        return F.when(self._member(*path).isNotNull(), F.struct(*fields)) if fields else F.lit(None)
+        return F.when(self._has(*path), F.struct(*fields)) if fields else F.lit(None)
 
     def _range(self) -> Column:
         if "range" not in self.wanted.names:
@@ -247,12 +279,12 @@ class _Changes:
         ]
         if len(kinds) > 1:
             fields.append(self._member("range", "order").alias("order"))
-        return F.when(self._member("range").isNotNull(), F.struct(*fields))
+        return F.when(self._has("range"), F.struct(*fields))
 
     def _operation(self) -> Column:
         """The log's code: a deletion of a whole partition is a range without bounds."""
         one = F.lit(3 if self.known.clustering_key else 4)
-        deleted = F.when(self._member("range").isNotNull(), F.lit(5)).otherwise(one)
+        deleted = F.when(self._has("range"), F.lit(5)).otherwise(one)
         made = F.when(F.col("op") == "d", deleted)
         for op, code in MADE.items():
             made = made.when(F.col("op") == op, F.lit(code))
@@ -271,7 +303,7 @@ class _Changes:
                 path = "times", "lists", field_name(column.name)
                 values = _decoded(self._member(*path, "values"), self._type(*path, "values"), column.type)
                 whole = F.struct(values.alias("values"), self._member(*path, "expiries").alias("expiries"))
-                fields.append(F.when(self._member(*path).isNotNull(), whole).alias(column.name))
+                fields.append(F.when(self._has(*path), whole).alias(column.name))
         return F.struct(*fields) if fields else F.lit(None)
 
 

@@ -16,8 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructType
 
 from penstock import delays
+from penstock.cdc.packed_changes import COLUMN, changes_schema, is_packed, unpacked
 from penstock.codec.change_frame import Layout, is_change_frame, layout
 from penstock.codec.problem import PROBLEM
 from penstock.config import Duration, duration
@@ -68,7 +70,9 @@ class ReplicateSink:
 
     def _timed(self, frame: DataFrame) -> DataFrame:
         """The same with the times of the changes."""
-        _check(frame, self.table)
+        _check(changes_schema(frame.schema), self.table)
+        if is_packed(frame.schema):
+            return frame
         times = delays.event_micros(frame)
         columns = [name for name in COLUMNS if name in frame.columns]
         return frame.select(*columns, *([] if times is None else [times]))
@@ -125,17 +129,17 @@ def _two_ways(source: Side, access: Access, target: CqlTable, limits: RequestLim
     return TwoWays(*both)
 
 
-def _check(frame: DataFrame, table: CqlTable) -> None:
-    """Raise PenstockError if the frame's changes cannot be applied to the table."""
-    if not is_change_frame(frame.schema):
+def _check(schema: StructType, table: CqlTable) -> None:
+    """Raise PenstockError if changes with this schema cannot be applied to the table."""
+    if not is_change_frame(schema):
         raise PenstockError(
             "replicate.sink takes changes of a table",
-            where=f"columns {', '.join(frame.columns)}",
+            where=f"columns {', '.join(schema.names)}",
             next="pass a frame of penstock.cdc.read(..., write_times=True)",
         )
-    known = layout(frame.schema, also=("delta", "deleted", "deleted_elements", "stream_id", "time"))
-    require_times(frame, f"changes of {known.full_name}")
-    if PROBLEM in frame.columns:
+    known = layout(schema, also=("delta", "deleted", "deleted_elements", "stream_id", "time"))
+    require_times(schema, f"changes of {known.full_name}")
+    if PROBLEM in schema.names:
         raise PenstockError(
             "changes with values that cannot be read would lose them on their way",
             where=f"changes of {known.full_name}",
@@ -148,9 +152,9 @@ def _check(frame: DataFrame, table: CqlTable) -> None:
         _require_column(known, table, name, kind, kinds.get(name))
 
 
-def require_times(frame: DataFrame, where: str) -> None:
+def require_times(schema: StructType, where: str) -> None:
     """Raise PenstockError if a frame of changes was read without `write_times`."""
-    if "expires" not in frame.columns:
+    if "expires" not in schema.names:
         raise PenstockError(
             "the changes have no times of expiry",
             where=where,
@@ -200,7 +204,7 @@ class ChangeWriter:
         written, size, repeated = delays.DelayCounts(), 0, list[int]()
         texts = TableStatements(self.table)
         lists = ListStatements(self.access, texts, self.limits)
-        for batch in whole_groups(batches):
+        for batch in whole_groups(_changes(batches)):
             batch, events = delays.split(batch)
             writes = list(mutations(texts, lists, batch, time.time_ns() // 1_000_000_000))
             if self.two_ways is not None:
@@ -219,6 +223,17 @@ class ChangeWriter:
             size += sum(len(value) for one in requests for _, values in one.statements for value in values if value)
             written.acknowledged(batch.num_rows, events)
         yield written.counts(bytes=size, retries=sum(repeated)).batch()
+
+
+def _changes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The changes with their times, packed or not."""
+    for batch in batches:
+        if batch.schema.names == [COLUMN]:
+            for page in unpacked(batch):
+                changes = page.select([name for name in COLUMNS if name in page.schema.names])
+                yield changes.append_column(delays.TIME, page.column("ts").cast(pa.int64()))
+        else:
+            yield batch
 
 
 def whole_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

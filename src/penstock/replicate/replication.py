@@ -48,17 +48,15 @@ class TablePair:
 class Through:
     """The Kafka that changes go through: a topic `<prefix>.<keyspace>.<table>` for each table of the source.
 
-    The records are Avro with a `registry`, else JSON. `options` are Kafka's settings for TLS and SASL.
+    The records are in `codec`, which needs a `registry` unless it is "json". `options` are Kafka's settings for TLS and
+    SASL.
     """
 
     servers: str
     prefix: str
+    codec: EventCodec = "json"
     registry: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def format(self) -> EventCodec:
-        return "json" if self.registry is None else "avro"
 
     def topic(self, pair: TablePair) -> str:
         return topic_name(f"{self.prefix}.{'.'.join(split_name(pair.source))}")
@@ -153,9 +151,9 @@ class Replication:
         return write(self._read(spark, source, name), applied, name=name)
 
     def _changes(self, spark: SparkSession, pair: TablePair) -> DataFrame:
-        return self._read(spark, Side(pair.source, self.source), pair.name)
+        return self._read(spark, Side(pair.source, self.source), pair.name, packed=self.through is None)
 
-    def _read(self, spark: SparkSession, source: Side, name: str) -> DataFrame:
+    def _read(self, spark: SparkSession, source: Side, name: str, *, packed: bool = True) -> DataFrame:
         # Order among changes does not matter, since each has its time: they are read at once.
         return read(
             spark,
@@ -165,6 +163,7 @@ class Replication:
             confidence=self.confidence,
             latency="low",
             write_times=True,
+            packed=packed,
             **_options(source.access),
         )
 
@@ -173,7 +172,7 @@ class Replication:
             changes,
             topic=through.topic(pair),
             prefix=through.prefix,
-            format=through.format,
+            format=through.codec,
             registry=through.registry,
         )
         return write(made, kafka_sink(servers=through.servers, options=through.options), name=f"{pair.name}.out")
@@ -185,7 +184,7 @@ class Replication:
             table=pair.target,
             servers=through.servers,
             name=f"{pair.name}.in",
-            format=through.format,
+            format=through.codec,
             registry=through.registry,
             options=through.options,
             **_options(self.target_access),
