@@ -2,34 +2,111 @@
 
 Protobuf's repeated fields have no null, and no null inside. So a list is a message here, with the field `values`, and
 an element that may be null, or is a list itself, is a message with the field `value`. Dates and timestamps are plain
-numbers: Google's messages for them have only the years 1 to 9999. `wrapped` and `unwrapped` turn schemas, values and
-decoded columns into this form and back.
+numbers: Google's messages for them have only the years 1 to 9999. `wrapped` is the schema of this form, and `unwrapped`
+turns decoded columns back.
+
+Records are encoded with Google's library, in Arrow batches. As expressions of Spark's (`codec.protobuf`), the members
+of such an event take seconds to plan, in each batch.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, functions as F, types as st
+from pyspark.sql.pandas.functions import arrow_udf
 
 from penstock.codec.avro import field_name
-from penstock.codec.connect_schema import Schema
-from penstock.codec.protobuf import Protobuf
+from penstock.codec.connect_schema import Schema, require_told_apart
+from penstock.codec.decode_protobuf import class_at, compiled, messages_of
+from penstock.codec.protobuf import FIRST_MESSAGE, protobuf_schema
+from penstock.codec.registry import Subjects
 from penstock.codec.typed_records import RecordPart, Side
 
 VALUE, VALUES = "value", "values"
+PART = 1000
+"""Rows that are Python objects at a time."""
 
 
 @dataclass(frozen=True)
 class ExactProtobuf:
-    """Encodes as `Protobuf` does, after `wrapped`."""
+    """Protobuf in the form of `wrapped`, after the id of its schema."""
 
-    plain: Protobuf
+    subjects: Subjects
 
     def encode(self, part: RecordPart, *, topic: str, side: Side) -> Column:
-        whole = replace(part, payload=_value(part.payload, part.schema), schema=wrapped(part.schema))
-        return self.plain.encode(whole, topic=topic, side=side)
+        require_told_apart(part.schema)
+        text = protobuf_schema(wrapped(part.schema))
+        encoder = _Encoder(part.schema, compiled(text, f"the {side} of {topic}"))
+
+        # A function with annotations, because Spark derives the kind of the UDF from them.
+        def encoded(payloads: pa.Array) -> pa.Array:
+            return encoder.all(payloads)
+
+        udf: Callable[[Column], Column] = arrow_udf(encoded, st.BinaryType())  # type: ignore[call-overload]
+        return self.subjects.framed(udf(part.payload), text, "PROTOBUF", topic=topic, side=side, schema=part.schema)
+
+
+@dataclass
+class _Encoder:
+    """Encodes payloads of `schema`; `files` is the compiled form of `wrapped(schema)`."""
+
+    schema: Schema
+    files: bytes
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the message class, which each process makes."""
+        return {"schema": self.schema, "files": self.files}
+
+    @cached_property
+    def _message(self) -> Any:
+        return class_at(list(messages_of(self.files)), [0])
+
+    def all(self, payloads: pa.Array) -> pa.Array:
+        parts = (payloads.slice(first, PART).to_pylist() for first in range(0, len(payloads), PART))
+        return pa.array([self._one(payload) for part in parts for payload in part], pa.binary())
+
+    def _one(self, payload: Mapping[str, Any] | None) -> bytes | None:
+        if payload is None:
+            return None
+        message = self._message()
+        _fill(message, self.schema, payload)
+        return FIRST_MESSAGE + bytes(message.SerializeToString())
+
+
+def _fill(message: Any, schema: Schema, value: Mapping[str, Any]) -> None:
+    for field in schema["fields"]:
+        if (one := value[field["field"]]) is not None:
+            _put(message, field_name(field["field"]), field, one)
+
+
+def _put(message: Any, name: str, schema: Schema, value: Any) -> None:
+    """Set a field to a value that is not null."""
+    if schema["type"] not in ("struct", "array"):
+        setattr(message, name, value)
+        return
+    inner = getattr(message, name)
+    inner.SetInParent()
+    if schema["type"] == "struct":
+        _fill(inner, schema, value)
+        return
+    for item in value:
+        _add(getattr(inner, VALUES), schema["items"], item)
+
+
+def _add(repeated: Any, schema: Schema, item: Any) -> None:
+    if schema["optional"]:
+        entry = repeated.add()
+        if item is not None:
+            _put(entry, VALUE, schema, item)
+    elif schema["type"] == "struct":
+        _fill(repeated.add(), schema, item)
+    else:
+        repeated.append(item)
 
 
 def wrapped(schema: Schema) -> Schema:
@@ -51,22 +128,6 @@ def _item_schema(items: Schema) -> Schema:
 def _named(schema: Schema, of: Schema) -> Schema:
     """The schema of a field has its name."""
     return {**schema, "field": of["field"]} if "field" in of else schema
-
-
-def _value(value: Column, schema: Schema) -> Column:
-    """A value of `schema` in the form of `wrapped(schema)`."""
-    if not _has_lists(schema):
-        return value
-    if schema["type"] == "struct":
-        fields = [_value(value.getField(one["field"]), one).alias(one["field"]) for one in schema["fields"]]
-        return F.when(value.isNotNull(), F.struct(*fields))
-    items = F.transform(value, lambda item: _item(item, schema["items"]))
-    return F.when(value.isNotNull(), F.struct(items.alias(VALUES)))
-
-
-def _item(item: Column, schema: Schema) -> Column:
-    made = _value(item, schema)
-    return F.struct(made.alias(VALUE)) if schema["optional"] else made
 
 
 def _has_lists(schema: Schema) -> bool:

@@ -106,7 +106,7 @@ def events(
     require_times(frame.schema, "replicate.events")
     made = codec(format, registry=registry)
     if isinstance(made, Protobuf):
-        made = ExactProtobuf(made)
+        made = ExactProtobuf(made.subjects)
     return debezium.events(
         frame,
         prefix=prefix,
