@@ -100,7 +100,8 @@ class Bench:
             if time.monotonic() > deadline:
                 raise SystemExit(f"not there after {PATIENCE:.0f} s")
             if self.running and self.running.poll() is not None:
-                raise SystemExit(f"the subject has ended; its log ends with\n{(self.folder / 'log').read_text()[-2000:]}")
+                log = (self.folder / "log").read_text()
+                raise SystemExit(f"the subject has ended; its log ends with\n{log[-2000:]}")
             time.sleep(every)
 
     @contextmanager

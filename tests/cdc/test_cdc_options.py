@@ -53,7 +53,8 @@ def test_every_option_has_its_place_whatever_the_case_of_its_name() -> None:
         "WRITE_TIMES": "TRUE",
     }
     made = settings(given)
-    assert {name.lower() for name in given} | {"rows"} == set(KNOWN)
+    # Packed changes have no columns that may have a problem.
+    assert {name.lower() for name in given} | {"rows", "packed"} == set(KNOWN)
     assert (made.name, made.images.before, made.images.after, made.latency) == ("orders", "full", "full", "low")
     assert made.write_times
     assert (made.bad_values, made.lossy, made.max_rows, made.partitions, made.page_size) == ("problem", True, 7, 3, 11)

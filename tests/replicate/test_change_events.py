@@ -15,6 +15,7 @@ import penstock
 from penstock import cdc, kafka, replicate
 from penstock.errors import PenstockError
 from penstock.local.services import Services
+from penstock.replicate.change_events import EventCodec
 
 TYPES = (
     "CREATE TYPE {ks}.part (name text, sizes list<int>)",
@@ -81,7 +82,7 @@ def test_a_table_is_rebuilt_from_its_topic(
     spark: SparkSession,
     tmp_path: Path,
     topic: str,
-    format: replicate.EventCodec,
+    format: EventCodec,
     start: str,
 ) -> None:
     source, target = keyspaces

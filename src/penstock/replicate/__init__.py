@@ -11,7 +11,7 @@ from penstock import lazy
 
 if TYPE_CHECKING:
     from penstock.replicate.applied_changes import Progress as Progress, progress as progress
-    from penstock.replicate.change_events import EventCodec as EventCodec, changes as changes, events as events
+    from penstock.replicate.change_events import changes as changes, events as events
     from penstock.replicate.replicate_sink import ReplicateSink as ReplicateSink, sink as sink
     from penstock.replicate.row_differences import Difference as Difference
     from penstock.replicate.table_scan import Side as Side, side as side
@@ -21,7 +21,7 @@ else:
         __name__,
         {
             "penstock.replicate.applied_changes": ("Progress", "progress"),
-            "penstock.replicate.change_events": ("EventCodec", "changes", "events"),
+            "penstock.replicate.change_events": ("changes", "events"),
             "penstock.replicate.replicate_sink": ("ReplicateSink", "sink"),
             "penstock.replicate.row_differences": ("Difference",),
             "penstock.replicate.table_scan": ("Side", "side"),

@@ -29,7 +29,7 @@ from penstock.kafka.kafka_read import read
 from penstock.replicate.replicate_sink import require_times
 from penstock.schema import CqlTable, CqlType, spark_type
 
-EventCodec: TypeAlias = Literal["json", "avro", "protobuf"]
+EventCodec: TypeAlias = Literal["avro", "json", "protobuf"]
 CODECS = get_args(EventCodec)
 WHERE = "replicate.changes"
 PREFIX = "kafka_"
