@@ -240,6 +240,30 @@ def _is_worker(one: child.Listed) -> bool:
     return WORKER in one.command or one.name == WORKER[:15]
 
 
+class Printing:
+    """A running `penstock` command that prints its result; its exit code is one of `codes` if it has one."""
+
+    def __init__(self, log: Path, words: Sequence[str], codes: Sequence[int] = (0,)) -> None:
+        self.log, self._codes = log, codes
+        with log.open("ab") as file:
+            command = [*PENSTOCK, *words]
+            self._process = child.start(command, {}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=file)
+
+    @property
+    def done(self) -> bool:
+        return self._process.poll() is not None
+
+    def printed(self, failure: str) -> bytes:
+        """What it printed; raises PenstockError if it failed: `failure`, which names the log, and the log's end."""
+        said, _ = self._process.communicate()
+        if self._process.returncode not in self._codes:
+            raise PenstockError(f"{failure} ends with\n{tail(self.log)}\n", where=str(self.log))
+        return said
+
+    def close(self) -> None:
+        child.stop(self._process, 0)
+
+
 class SparkProcess(Part):
     """A master or a worker of a cluster; a worker has the processes of its executors below it."""
 

@@ -36,7 +36,7 @@ PATIENCE = 90.0
 SIGNALS = signal.SIGINT, signal.SIGTERM
 AUTO = "auto"
 TARGET = "target"
-"""The folder of the services of a second cluster, below the root."""
+"""The node of a second cluster, and the folder of its services below the root."""
 CONSOLE_NEEDS = "starlette", "uvicorn"
 """The packages of the console page."""
 CPU_EVERY = 2.0
@@ -361,18 +361,27 @@ class Stage(Generic[S, V]):
         elif part == "worker":
             self._pipeline.kill_worker()
         else:
-            os.kill(self._running.pids[part], signal.SIGKILL)
+            os.kill(self._pids[part], signal.SIGKILL)
         self._view.say(f"killed {part} with kill -9")
         if part in self._processes:
             self._processes[part].start_again()
         elif part != "worker":
-            self._running = services.up(self._root, only=[part])
+            self._serve_again(part)
         self._phase("running after the break")
+
+    @property
+    def _pids(self) -> dict[str, int]:
+        """The process ids of the servers, by name."""
+        return self._running.pids
+
+    def _serve_again(self, part: str) -> None:
+        """Start a server that was killed."""
+        self._running = services.up(self._root, only=[part])
 
     def _cpu(self) -> Cpu:
         processes = {name: part.pid for name, part in self._processes.items() if part is not self._pipeline}
         processes |= {"console": self._page.pid} if self._page else {}
-        return Cpu.now(self._running.pids | processes, self._pipeline.pid, self._load.status.cpu)
+        return Cpu.now(self._pids | processes, self._pipeline.pid, self._load.status.cpu)
 
     def _drain(self) -> None:
         """Wait for all results of the load, while there is progress."""

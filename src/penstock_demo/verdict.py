@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.table import Table
@@ -127,13 +127,30 @@ def print_verdict(console: Console, verdict: Verdict) -> None:
         table.add_row("with the warm-up, P99", f"{verdict.exact_p99_s:.2f} s; in the metrics {least:g} to {most:g} s")
     table.add_row("rate", f"{verdict.rate_per_s:.0f} writes/s, {verdict.events_per_s:.0f} events/s")
     console.print(table)
+    print_details(console, verdict)
+    if verdict.late and verdict.lost:
+        console.print(f"{verdict.late} writes took longer than the confidence window of the reader.")
+    console.print("[green]Nothing lost.[/]" if verdict.ok else "[bold red]The demo failed.[/]")
+
+
+class Measured(Protocol):
+    """What the verdicts of all demos have."""
+
+    cpu_s: dict[str, float]
+    seconds: float
+    rate_per_s: float
+    examples: list[dict[str, Any]]
+
+    @property
+    def asked_per_s(self) -> float | None: ...
+
+
+def print_details(console: Console, verdict: Measured) -> None:
+    """What was slow, and examples of what went wrong."""
     for line in slow(verdict.cpu_s, verdict.seconds, verdict.rate_per_s, verdict.asked_per_s):
         console.print(line, soft_wrap=True)
     for example in verdict.examples:
         console.print(example, soft_wrap=True)
-    if verdict.late and verdict.lost:
-        console.print(f"{verdict.late} writes took longer than the confidence window of the reader.")
-    console.print("[green]Nothing lost.[/]" if verdict.ok else "[bold red]The demo failed.[/]")
 
 
 BUSY = 0.85

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyspark.sql import SparkSession
 
@@ -25,6 +25,7 @@ from penstock.wire.errors import KafkaError
 from penstock.wire.topic_records import Reader
 
 WHERE = "replicate.progress"
+Offset: TypeAlias = dict[str, Any]
 NEXT_LOOK = 0.5
 """Seconds between two looks at the checkpoints."""
 
@@ -36,25 +37,21 @@ class QueryProgress:
     checkpoint: CheckpointFolder
     topic: str | None
 
-    def offset(self) -> dict[str, Any] | None:
+    def offset(self) -> Offset | None:
         """Where the last finished batch ended; None if there is none."""
         log = Log(self.checkpoint)
         text = log.batch(log.committed[-1]).offsets[0] if log.committed else NONE
         return None if text == NONE else json.loads(text)
 
-    def time(self) -> int:
-        """Microseconds since 1970: all changes of up to this time were applied; 0 before the end of a snapshot."""
-        offset = self.offset()
-        position = Position.of(offset) if offset else Position(0, 0)
-        return position.time if position.snapshot is None else 0
-
-    def reached(self, ends: Mapping[int, int]) -> bool:
-        """Whether the records before these offsets were applied."""
-        offset = self.offset()
-        if offset is None or self.topic is None:
+    def reached(self, offset: Offset | None, end: int | Mapping[int, int]) -> bool:
+        """Whether all before `end` was applied: a time of the log in microseconds, or the ends of the topic."""
+        if offset is None:
             return False
+        if isinstance(end, int):
+            return _time(offset) >= end
+        assert self.topic is not None
         at = TopicOffsets.of(offset, self.topic).at
-        return all(at.get(partition, 0) >= end for partition, end in ends.items())
+        return all(at.get(partition, 0) >= one for partition, one in end.items())
 
 
 @dataclass(frozen=True)
@@ -72,22 +69,21 @@ class Progress:
         """
         for query in self.queries:
             if query.topic is None:
-                self._wait(lambda query=query: query.time() >= until, query, patience)  # type: ignore[misc]
+                self._wait(query, until, patience)
         for query in self.queries:
             if query.topic is not None:
-                ends = asyncio.run(self._ends(query.topic, patience))
-                self._wait(lambda query=query, ends=ends: query.reached(ends), query, patience)  # type: ignore[misc]
+                self._wait(query, asyncio.run(self._ends(query.topic, patience)), patience)
 
-    def _wait(self, is_there: Callable[[], bool], query: QueryProgress, patience: timedelta) -> None:
+    def _wait(self, query: QueryProgress, end: int | Mapping[int, int], patience: timedelta) -> None:
         offset, since = query.offset(), time.monotonic()
-        while not is_there():
+        while not query.reached(offset, end):
             time.sleep(NEXT_LOOK)
             if (now := query.offset()) != offset:
                 offset, since = now, time.monotonic()
             elif time.monotonic() - since > patience / timedelta(seconds=1):
                 raise PenstockError(
-                    f"the replication has applied changes {_told(query)}, and no more for {duration_text(patience)}; "
-                    "rows that differ cannot be compared again",
+                    f"the replication has applied changes {_told(query.topic, offset)}, "
+                    f"and no more for {duration_text(patience)}; rows that differ cannot be compared again",
                     where=f"checkpoint {query.checkpoint.where}",
                     next="see with penstock status whether it runs; if it is stopped, compare with --settle instead",
                 )
@@ -108,10 +104,16 @@ class Progress:
             ) from error
 
 
-def _told(query: QueryProgress) -> str:
-    if query.topic is not None:
-        return f"of {query.topic} up to its offsets {query.offset()}"
-    micros = query.time()
+def _time(offset: Offset) -> int:
+    """Microseconds since 1970: all changes of up to this time were applied; 0 before the end of a snapshot."""
+    position = Position.of(offset)
+    return position.time if position.snapshot is None else 0
+
+
+def _told(topic: str | None, offset: Offset | None) -> str:
+    if topic is not None:
+        return f"of {topic} up to its offsets {offset}"
+    micros = _time(offset) if offset else 0
     if not micros:
         return "of no time yet, since it copies the rows that were there before"
     return f"of up to {datetime.fromtimestamp(micros / 1_000_000, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterable
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import PenstockError
 from penstock.local import ports
-from penstock.local.process import tail, uninterrupted
-from penstock_demo import child
+from penstock.local.process import uninterrupted
 from penstock_demo.adtech import site
-from penstock_demo.parts import INGEST, PENSTOCK, Part
+from penstock_demo.parts import INGEST, PENSTOCK, Part, Printing
 from penstock_demo.stage import Running
 
 PATIENCE = 30.0
@@ -60,30 +56,18 @@ class Ingest(Part):
             connection.close()
 
 
-class Delivery:
+class Delivery(Printing):
     """A running `penstock segment sync` of one segment; `receipt` is available once `done`."""
 
     def __init__(self, root: Path, running: Running, segment: str, mode: str) -> None:
-        self.log = root / "deliveries.log"
-        command = [sys.executable, "-m", "penstock", "segment", "sync", segment, f"--{mode}", "--to", site.DELIVERED]
-        command += ["--keyspace", site.KEYSPACE, "--hosts", running.cql, "--servers", running.kafka]
-        with self.log.open("ab") as log:
-            self._process = child.start(command, {}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
-
-    @property
-    def done(self) -> bool:
-        return self._process.poll() is not None
+        words = ["segment", "sync", segment, f"--{mode}", "--to", site.DELIVERED]
+        words += ["--keyspace", site.KEYSPACE, "--hosts", running.cql, "--servers", running.kafka]
+        super().__init__(root / "deliveries.log", words)
 
     @property
     def receipt(self) -> dict[str, Any]:
-        said, _ = self._process.communicate()
-        if self._process.returncode:
-            raise PenstockError(f"a delivery failed; its log ends with\n{tail(self.log)}\n", where=str(self.log))
-        told: dict[str, Any] = json.loads(said)
+        told: dict[str, Any] = json.loads(self.printed("a delivery failed; its log"))
         return told
-
-    def close(self) -> None:
-        child.stop(self._process, 0)
 
 
 def start_deliveries(root: Path, running: Running, segments: Iterable[str], mode: str) -> dict[str, Delivery]:

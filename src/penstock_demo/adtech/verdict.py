@@ -10,7 +10,7 @@ from rich.table import Table
 
 from penstock_demo.adtech.reconcile import PROBLEMS, STAGES, Report
 from penstock_demo.adtech.site import LATE
-from penstock_demo.verdict import slow
+from penstock_demo.verdict import print_details
 
 
 @dataclass
@@ -71,10 +71,7 @@ def print_verdict(console: Console, verdict: Verdict) -> None:
         table.add_row(stage, f"{numbers['compared']}", *problems)
     console.print(table)
     console.print(_summary(verdict), soft_wrap=True)
-    for line in slow(verdict.cpu_s, verdict.seconds, verdict.rate_per_s, verdict.asked_per_s):
-        console.print(line, soft_wrap=True)
-    for example in verdict.examples:
-        console.print(example, soft_wrap=True)
+    print_details(console, verdict)
     if verdict.late:
         console.print(f"{verdict.late} events reached Kafka later than the {LATE / 1000:g} s for which rules wait.")
     console.print("[green]All as the model says.[/]" if verdict.ok else "[bold red]The demo failed.[/]")

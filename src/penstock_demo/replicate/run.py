@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import PenstockError
 from penstock.local import services
-from penstock.local.process import tail, uninterrupted
-from penstock_demo import child, shop
+from penstock.local.process import uninterrupted
+from penstock_demo import shop
 from penstock_demo.load import Status
 from penstock_demo.node import connect
-from penstock_demo.parts import PENSTOCK, Cpu, Pipeline
+from penstock_demo.parts import Pipeline, Printing
 from penstock_demo.replicate.both_sides import MOST_EXAMPLES, Sides, compared
 from penstock_demo.replicate.pulses import CQL, TABLE, Pulses
 from penstock_demo.replicate.verdict import Verdict
@@ -32,40 +27,22 @@ NAME, COPY = "shop", "copy"
 """The replication, and the keyspace of the target."""
 CONFIDENCE = 5
 """Seconds after which a write that becomes visible would be missed."""
+COMPARED = 0, 1, 2
+"""The exit codes of `penstock verify`: equal, different, undecided."""
 KEYSPACE = f"CREATE KEYSPACE {COPY} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
 ADDED = f"INSERT INTO {COPY}.products (sku, title) VALUES ('nobody sells this', 'only in the target')"
 
 
-class Verification:
+class Verification(Printing):
     """A running `penstock verify` of these tables; `reports` are available once `done`."""
 
     def __init__(self, root: Path, words: Sequence[str]) -> None:
-        self.log = root / "verify.log"
-        with self.log.open("ab") as log:
-            self._process = child.start(
-                [*PENSTOCK, "verify", *words, "--json"],
-                {},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-            )
-
-    @property
-    def done(self) -> bool:
-        return self._process.poll() is not None
+        super().__init__(root / "verify.log", ["verify", *words, "--json"], COMPARED)
 
     @property
     def reports(self) -> list[dict[str, Any]]:
         """What it says of each table. Raises PenstockError if it could not compare them."""
-        said, _ = self._process.communicate()
-        if self._process.returncode not in (0, 1, 2):
-            raise PenstockError(
-                f"the tables could not be compared; the log ends with\n{tail(self.log)}\n", where=str(self.log)
-            )
-        return [json.loads(line) for line in said.splitlines()]
-
-    def close(self) -> None:
-        child.stop(self._process, 0)
+        return [json.loads(line) for line in self.printed("the tables could not be compared; the log").splitlines()]
 
 
 class Demo(ShopStage[Verdict]):
@@ -147,23 +124,15 @@ class Demo(ShopStage[Verdict]):
     def _first(self) -> bool:
         return self._reader.seen > 0
 
-    def _break(self, part: str, number: int) -> None:
-        if part != "target":
-            super()._break(part, number)
-            return
-        self._phase("killing target")
-        self._breaks.append(time.time_ns() // 1000)
-        os.kill(self._other.pids["cassandra"], signal.SIGKILL)
-        self._view.say("killed target with kill -9")
-        self._other = services.up(self._root / TARGET, only=["cassandra"])
-        self._phase("running after the break")
+    @property
+    def _pids(self) -> dict[str, int]:
+        return super()._pids | ({TARGET: self._other.pids["cassandra"]} if self._options.nodes > 1 else {})
 
-    def _cpu(self) -> Cpu:
-        found = super()._cpu()
-        if self._options.nodes == 1:
-            return found
-        target = Cpu.now({"target": self._other.pids["cassandra"]}, self._pipeline.pid, 0.0).seconds["target"]
-        return Cpu(found.seconds | {"target": target})
+    def _serve_again(self, part: str) -> None:
+        if part != TARGET:
+            super()._serve_again(part)
+            return
+        self._other = services.up(self._root / TARGET, only=["cassandra"])
 
     def _drain(self) -> None:
         """Compare all tables: the last changes are still on their way. Then see that a difference is found."""

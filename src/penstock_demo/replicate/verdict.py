@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock_demo.replicate.both_sides import PROBLEMS
-from penstock_demo.verdict import slow
+from penstock_demo.verdict import print_details
 
 
 @dataclass
@@ -62,8 +62,5 @@ def print_verdict(console: Console, verdict: Verdict) -> None:
     table.add_row("delay P50, P99", f"{verdict.delay_p50_s:.2f} s, {verdict.delay_p99_s:.2f} s")
     table.add_row("rate", f"{verdict.rate_per_s:.0f} writes/s")
     console.print(table)
-    for line in slow(verdict.cpu_s, verdict.seconds, verdict.rate_per_s, verdict.asked_per_s):
-        console.print(line, soft_wrap=True)
-    for example in verdict.examples:
-        console.print(example, soft_wrap=True)
+    print_details(console, verdict)
     console.print("[green]Both sides are equal.[/]" if verdict.ok else "[bold red]The demo failed.[/]")
