@@ -88,8 +88,9 @@ def _change_logs() -> None:
     row[columns.at("id")] = bytes(4)
     cells = [row.get(number, b"") for number in range(len(columns.names))]
     data = b"".join(struct.pack(">i", len(cell) or -1) + cell for cell in cells)
-    ChangeDecoder(columns, Images("full", "full"), schema, read_micros=0).decode(Page(data, 1, final=True))
-    view = View.of(data, 1, columns)
+    page = Page(data, 1, final=True)
+    ChangeDecoder(columns, Images("full", "full"), schema, read_micros=0).decode(page)
+    view = View.of(page, columns)
     row_hashes(view.buffer, view.starts, view.lengths, [STREAM])
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from log_pages import log_row, page, stream_id, table, time_of
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from penstock.cdc.cdc_tables import Images, frame_schema, layout, log_schema
+from penstock.cdc.cdc_tables import LEFT, Images, frame_schema, layout, log_schema
 from penstock.cdc.change_decoder import ChangeDecoder, decode_log
 from penstock.cdc.sent_groups import groups_of
 from penstock.codec.change_frame import layout as described
@@ -273,6 +273,25 @@ def test_half_a_range_whose_other_half_expired_is_still_a_change() -> None:
     (end,) = changes(CLUSTERED, [log_row(1, T0, 1, 8, pk=1, ck=9)])
     assert start["range"] == span({"ck": 3}, False, None, True)
     assert end["range"] == span(None, True, {"ck": 9}, False)
+
+
+def test_a_late_write_lives_from_when_it_was_written() -> None:
+    """The log's own time to live tells when; what is left of it counts from when the page was requested."""
+    held, now = 86_400, T0 // 1_000_000 + 50
+    of = replace(CLUSTERED, cdc=(("ttl", str(held)),))
+    columns = layout(of, write_times=True)
+    schema = to_arrow_schema(frame_schema(of, write_times=True), timezone="UTC")
+    rows = [
+        log_row(1, T0, number, 2, pk=1, ck=number, v=3, ttl=60, **{LEFT: held - 50 + late})
+        for number, late in enumerate([0, 1, 20])
+    ]
+    decoder = ChangeDecoder(columns, FULL, schema, READ)
+    # The group continues on a page that was requested later.
+    first = decoder.decode(page(columns, rows[:2], final=False, asked=now))
+    rows[2][LEFT] -= 9
+    second = decoder.decode(page(columns, rows[2:], asked=now + 9))
+    assert first is None and second is not None
+    assert [row["expires"].timestamp() - T0 // 1_000_000 - 60 for row in second.to_pylist()] == [0, 0, 20]
 
 
 @pytest.mark.parametrize("descending", [False, True])

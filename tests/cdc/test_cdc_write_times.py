@@ -14,6 +14,11 @@ from pyspark.sql import Row, SparkSession
 from waiting import patience, until
 
 from penstock import cdc
+from penstock.cdc.cdc_options import settings
+from penstock.cdc.cdc_tables import frame_schema
+from penstock.cdc.generations import FIRST_TOKEN, LAST_TOKEN, Span, TokenRange, now_micros
+from penstock.cdc.partition_read import read_range, read_span
+from penstock.cdc.planner import Planner, describe as described
 from penstock.errors import PenstockError
 from penstock.local.services import Services
 
@@ -90,6 +95,37 @@ def _is_inserted_with_an_old_time(cql: Any, name: str) -> bool:
         assert "from the past" in str(error)
         return False
     return True
+
+
+@pytest.mark.parametrize("of", ["rows", "log"])
+def test_expiries_stay_while_a_page_waits(table: Table, cql: Any, services: Services, of: str) -> None:
+    """The next page is requested at once, and waits for as long as whoever applies the changes is held up."""
+    name = table(COLUMNS)
+    for number in range(3):
+        cql.execute(f"INSERT INTO {name} (k, c, v) VALUES (1, {number}, 1) USING TTL 5000")
+    chosen = settings({"table": name, "hosts": services.cql, "write_times": "true", "page_size": "1"})
+    planner = Planner(chosen, described(chosen))
+    schema, now = frame_schema(planner.table, write_times=True), now_micros()
+    if of == "rows":
+        part = TokenRange(FIRST_TOKEN, LAST_TOKEN, (), now, now)
+        batches = read_range(chosen, planner.table, schema, part)
+    else:
+        streams = planner.generations.streams(planner.generations.starts()[-1])
+        batches = read_span(chosen, planner.table, schema, Span(streams, now - HOUR, now + HOUR, now))
+    found = [next(batches)]
+    held = time.monotonic() + HELD
+    until(lambda: time.monotonic() > held, "time in which a page waits")
+    found += batches
+    expiries = [
+        row["expires"].timestamp() if of == "log" else row["expiries"]["v"]
+        for batch in found
+        for row in batch.to_pylist()
+    ]
+    assert len(expiries) == 3 and max(expiries) - min(expiries) < HELD - 1
+
+
+HOUR = 3_600_000_000
+HELD = 4
 
 
 def test_a_change_of_some_elements_has_the_whole_list(table: Table, cql: Any, read: Callable[..., list[Row]]) -> None:

@@ -19,6 +19,7 @@ from penstock.database.access import Access
 from penstock.database.requests import (
     BYTES_TOGETHER,
     WRITES_TOGETHER,
+    Expiry,
     Request,
     RequestLimits,
     send_all,
@@ -145,12 +146,27 @@ def test_a_refused_value_and_a_changed_table_are_told_apart_by_preparing_again(n
 
 def test_one_statement_is_sent_alone_and_several_as_an_unlogged_batch(nodes: Nodes) -> None:
     one, two = ("INSERT INTO t (k) VALUES (?)", [b"a"]), ("DELETE FROM t WHERE k = ? AND c = ?", [b"b", None])
-    assert send_all(ACCESS, "ks", [Request((one,), b"a")], LIMITS, what="w", where="t") == [Page(b"a", 1, True)]
-    assert send_all(ACCESS, "ks", [Request((one, two), b"a")], LIMITS, what="w", where="t") == [Page(b"", 0, True)]
+    assert send([Request((one,), b"a"), Request((one, two), b"a")]) == [b"a", b""]
     single, batch = nodes.statements
     assert isinstance(single, BoundStatement) and single.values == [b"a"]
     assert batch.batch_type.name == "UNLOGGED"
     assert batch._statements_and_parameters == [(True, one[0].encode(), [b"a"]), (True, two[0].encode(), [b"b", None])]
+
+
+def test_a_time_to_live_counts_from_when_a_statement_is_sent(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A statement that is sent again may be minutes old; what ran out by then still expires, at once."""
+    clock = [1_000]
+    monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: clock[0] + 0.9))
+    monkeypatch.setattr(waits, "pause", lambda seconds: clock.append(clock.pop() + 70))
+    nodes.faults = {b"a": [OperationTimedOut()] * 2}
+    one = "UPDATE t USING TTL ? SET v = ?", [b"a", Expiry(1_100), None]
+    (alone,) = send_all(ACCESS, "ks", [Request((one,), b"a")], LIMITS, what="w", where="t")
+    lefts = [int.from_bytes(statement.values[1], "big") for statement in nodes.statements]
+    assert lefts == [100, 30, 1] and alone.asked == 1_140
+    nodes.statements.clear()
+    send_all(ACCESS, "ks", [Request((one, one), b"a")], LIMITS, what="w", where="t")
+    ((_, _, values), _) = nodes.statements[0]._statements_and_parameters
+    assert values == [b"a", (1).to_bytes(4, "big"), None]
 
 
 ROWS = st.lists(st.tuples(st.binary(min_size=1, max_size=8), st.integers(0, 3000)), max_size=60)

@@ -233,6 +233,6 @@ def test_all_end_with_the_program_that_is_killed(tmp_path: Path, module: Callabl
 def is_running(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it may end between open and read
         return False
     return state != "Z"

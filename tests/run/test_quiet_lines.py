@@ -66,12 +66,17 @@ def test_a_misspelt_column_is_one_line_with_the_right_names(
     assert re.search(r"`paeg` cannot be resolved.*`page`", lines[-1]) and "shop.py, line 17" in lines[-1]
 
 
+def is_java(pid: str) -> bool:
+    try:
+        return b"java" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):  # a command of Spark's start that has ended
+        return False
+
+
 def test_ctrl_c_while_spark_starts_leaves_no_traceback(start: Callable[..., subprocess.Popen[str]]) -> None:
     process = start("minutes")
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    until(
-        lambda: any(b"java" in Path(f"/proc/{one}/cmdline").read_bytes() for one in children.read_text().split()), "JVM"
-    )
+    until(lambda: any(map(is_java, children.read_text().split())), "JVM")
     os.kill(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=PATIENCE)
     assert [line for line in said.splitlines() if not LINE.match(line) and "JDK_JAVA" not in line] == []

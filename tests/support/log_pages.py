@@ -60,9 +60,9 @@ def time_of(micros: int) -> uuid.UUID:
     return uuid.UUID(int=(largest - (9 << 96)) & ~0xFFFFFFFFFFFFFFFF | 0x8123456789ABCDEF)
 
 
-def page(columns: LogLayout, rows: Sequence[Mapping[str, Any]], *, final: bool = True) -> Page:
+def page(columns: LogLayout, rows: Sequence[Mapping[str, Any]], *, final: bool = True, asked: int = 0) -> Page:
     cells = [
         to_bytes(kind, row.get(name)) for row in rows for name, kind in zip(columns.names, columns.kinds, strict=True)
     ]
     data = b"".join(struct.pack(">i", -1 if cell is None else len(cell)) + (cell or b"") for cell in cells)
-    return Page(data, len(rows), final)
+    return Page(data, len(rows), final, asked)

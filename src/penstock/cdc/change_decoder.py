@@ -8,7 +8,6 @@ that a change is always decoded with its images.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -48,12 +47,14 @@ class ChangeDecoder:
         self.layout, self.images, self.schema, self.read_micros = columns, images, schema, read_micros
         self.table = columns.table
         self.key_columns = np.array([columns.at(c.name) for c in self.table.clustering_key], np.int64)
-        self.carried = (b"", 0)
+        self.carried = Page(b"", 0, False)
+        self.asked = np.empty(0, np.int64)
 
     def decode(self, page: Page) -> pa.RecordBatch | None:
         """Return the changes that are complete with this page, or None if there are none."""
-        data, rows = self.carried[0] + page.data, self.carried[1] + page.rows
-        view = View.of(data, rows, self.layout)
+        whole = Page(self.carried.data + page.data, self.carried.rows + page.rows, page.final)
+        asked = np.append(self.asked, np.full(page.rows, page.asked))
+        view = View.of(whole, self.layout, asked)
         groups, rest = row_pairing.pair(
             view.buffer,
             view.starts,
@@ -63,7 +64,8 @@ class ChangeDecoder:
             preimages=self.images.before != "none",
             postimages=self.images.after != "none",
         )
-        self.carried = (data[view.starts[rest, 0] - 4 :], rows - rest) if rest < rows else (b"", 0)
+        left = whole.data[view.starts[rest, 0] - 4 :] if rest < whole.rows else b""
+        self.carried, self.asked = Page(left, whole.rows - rest, False), asked[rest:]
         if self.only is not None:
             wanted = view.among(groups.change, self.only)
             groups = Groups(*(entries[wanted] for entries in groups))
@@ -72,17 +74,20 @@ class ChangeDecoder:
 
 @dataclass(frozen=True)
 class View:
-    """A page with the positions of its cells."""
+    """A page with the positions of its cells, and the second at which each row was requested."""
 
     layout: LogLayout
     buffer: Array
     starts: Array
     lengths: Array
+    asked: Array
 
     @classmethod
-    def of(cls, data: bytes, rows: int, columns: LogLayout) -> View:
+    def of(cls, page: Page, columns: LogLayout, asked: Array | None = None) -> View:
+        """The page's cells; `asked` if its rows were requested with several pages."""
         where = f"{columns.table.keyspace}.{columns.table.log_name}"
-        return cls(columns, *indexed(data, rows, len(columns.names), where=where))
+        cells = indexed(page.data, page.rows, len(columns.names), where=where)
+        return cls(columns, *cells, np.full(page.rows, page.asked) if asked is None else asked)
 
     def cells(self, column: int, rows: Array) -> Cells:
         """The cells of a column at `rows`; null where the row is -1."""
@@ -318,12 +323,12 @@ class _Changes(FrameColumns):
         if LEFT not in self.layout.names or not held:
             return seconds
         left = self._decode("log", LEFT, self.rows, pa.int32())
-        now = int(time.time())
-        told = now - held + left.fill_null(0).to_numpy().astype(np.int64)
+        asked = self.view.asked[self.rows]
+        told = asked - held + left.fill_null(0).to_numpy().astype(np.int64)
         # The log's own time to live may have been changed: then it tells a wrong time of rows from before, which is in
         # the future or before the change.
         late = np.asarray(left.is_valid()) & (told >= self.table.altered // SECOND - 1)
-        late &= (told > seconds + 1) & (told <= now)
+        late &= (told > seconds + 1) & (told <= asked)
         return np.where(late, told, seconds)
 
     def column_ts(self, t: pa.DataType) -> pa.Array:
@@ -360,7 +365,7 @@ def decode_log(
     """Decode the rows of a log unchanged, one batch per page."""
     for page in pages:
         if page.rows:
-            view = View.of(page.data, page.rows, columns)
+            view = View.of(page, columns)
             rows = np.arange(page.rows)
             if only is not None:
                 rows = rows[view.among(rows, only)]

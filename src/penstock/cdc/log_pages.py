@@ -5,7 +5,9 @@ Rows of the log are requested from the node that owns their streams, so no node 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -118,6 +120,7 @@ class _Request:
     def __init__(self, chosen: CdcSettings, text: str, values: tuple[Any, ...], stream: bytes | None) -> None:
         self.chosen, self.text, self.values, self.stream = chosen, text, values, stream
         self.state: bytes | None = None
+        self.asked = 0
         self.future: Any = None
 
     def pages(self) -> Iterator[Page]:
@@ -142,12 +145,13 @@ class _Request:
         # After a failure the future is gone, so that a retry sends the request again.
         future, self.future = self.future or self._execute(), None
         result = future.result()
-        return result.current_rows[0], result.paging_state
+        return replace(result.current_rows[0], asked=self.asked), result.paging_state
 
     def _execute(self) -> Any:
         link = connection(self.chosen.access)
         bound = link.prepare(self.text).bind(self.values)
         bound.fetch_size = self.chosen.page_size
+        self.asked = int(time.time())
         return link.pages.execute_async(bound, paging_state=self.state, host=self._owner(link))
 
     def _owner(self, link: CqlConnection) -> Any:

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from penstock.cdc.cdc_options import CdcSettings
 from penstock.cdc.cdc_tables import TIME_TO_LIVE, WRITE_TIME, LogLayout, layout, log_name
-from penstock.cdc.change_decoder import SECOND, ChangeDecoder, FrameColumns, View, decode_log, names_where
+from penstock.cdc.change_decoder import ChangeDecoder, FrameColumns, View, decode_log, names_where
 from penstock.cdc.generations import Span, TokenRange, now_micros
 from penstock.cdc.log_pages import IN_SPAN, pages_of_log, pages_of_table, span_queries
 from penstock.cdc.row_pairing import row_hashes
@@ -107,7 +107,7 @@ def changed_since(chosen: CdcSettings, table: CqlTable, part: TokenRange) -> Cha
     by_column: dict[str, list[Array]] = {column.name: [] for column in masked}
     for query in span_queries(chosen, Span(part.streams, part.low, now_micros() + AHEAD)):
         for page in pages_of_log(chosen, text, query):
-            view = View.of(page.data, page.rows, columns)
+            view = View.of(page, columns)
             hashes = row_hashes(view.buffer, view.starts, view.lengths, [columns.at(c.name) for c in keys])
             found.append(np.unique(hashes))
             writes = np.flatnonzero(np.isin(view.buffer[view.starts[:, 0]], (1, 2))) if page.rows else hashes[:0]
@@ -136,7 +136,7 @@ class RowBuilder:
 
     def batch(self, page: Page, changed: Changed) -> pa.RecordBatch:
         """The rows of the page, in order, without the rows that come complete with a later change."""
-        view = View.of(page.data, page.rows, self.layout)
+        view = View.of(page, self.layout)
         rows, static = self._entries(view)
         keys = self._keys(view, rows, static)
         if changed.keys is not None:
@@ -247,7 +247,8 @@ class _Rows(FrameColumns):
         return self._times(WRITE_TIME, t, 0)
 
     def column_expiries(self, t: pa.DataType) -> pa.Array:
-        return self._times(TIME_TO_LIVE, t, now_micros() // SECOND)
+        # All rows are of one page.
+        return self._times(TIME_TO_LIVE, t, int(self.view.asked[0]))
 
     def _times(self, prefix: str, t: pa.DataType, since: int) -> pa.Array:
         """The results of a function of each column, with `since` added; null where the database does not tell them."""

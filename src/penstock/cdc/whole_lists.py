@@ -15,8 +15,6 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_type
 
 from penstock.cdc.cdc_options import CdcSettings
-from penstock.cdc.change_decoder import SECOND
-from penstock.cdc.generations import now_micros
 from penstock.database import Page
 from penstock.database.cells import indexed
 from penstock.database.columns import Cells, decode
@@ -95,7 +93,7 @@ class WholeLists:
         if width == 1 or lengths[0, 1] < 0:
             return found, pa.nulls(1, expiries)
         ttls = decode(_TTLS, cells[1], to_arrow_type(spark_type(_TTLS)))
-        since = pc.add(ttls.values.cast(pa.int64()), now_micros() // SECOND)
+        since = pc.add(ttls.values.cast(pa.int64()), page.asked)
         return found, pa.ListArray.from_arrays(ttls.offsets, since, type=expiries)
 
 

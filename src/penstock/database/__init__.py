@@ -7,8 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Page:
-    """Rows of a result: the protocol's bytes of their cells, the number of rows, and whether this is the last page."""
+    """Rows of a result: the protocol's bytes of their cells, the number of rows, and whether this is the last page.
+
+    `asked` is the second, since 1970, at which it was requested: what is left of a time to live counts from there, and
+    not from when the page is read, which may be much later.
+    """
 
     data: bytes
     rows: int
     final: bool
+    asked: int = 0

@@ -6,9 +6,10 @@ has the same guarantees as separate statements. All statements must be safe to r
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import count
 from operator import itemgetter
@@ -26,7 +27,20 @@ from penstock.database.token_ring import by_owner, owners
 from penstock.errors import PenstockError, SchemaChanged
 from penstock.schema import CqlTable
 
-Values: TypeAlias = Sequence[bytes | None]
+
+class Expiry(int):
+    """When a write's values expire, in seconds since 1970, in place of its time to live.
+
+    What is left is bound when the statement is sent: it may be sent again, a long time after it was made.
+    """
+
+    def left(self) -> bytes:
+        # What ran out in the meantime must expire, too: 0 would be for ever.
+        return max(self - int(time.time()), 1).to_bytes(4, "big")
+
+
+Value: TypeAlias = bytes | Expiry | None
+Values: TypeAlias = Sequence[Value]
 Statement: TypeAlias = tuple[str, Values]
 """The text of a statement, and the values to bind."""
 
@@ -106,14 +120,14 @@ def _send_missing(
     `sent` counts the requests.
     """
     hosts = owners(link, keyspace, [request.key for request in requests]) if keyspace else [None] * len(requests)
-    waiting: deque[tuple[int, Any]] = deque()
+    waiting: deque[tuple[int, int, Any]] = deque()
     fault: Exception | None = None
     for number, request in enumerate(requests):
         if answers[number] is not None or fault:
             continue
         if len(waiting) >= limits.in_flight:
             fault = _receive(*waiting.popleft(), answers)
-        waiting.append((number, _send(link, request, limits, hosts[number])))
+        waiting.append((number, int(time.time()), _send(link, request, limits, hosts[number])))
         next(sent)
     while waiting:
         fault = _receive(*waiting.popleft(), answers) or fault
@@ -129,14 +143,19 @@ def _statement(link: CqlConnection, request: Request) -> Any:
     if len(request.statements) == 1:
         text, values = request.statements[0]
         bound = _Bound(link.prepare(text), fetch_size=None)
-        bound.values = values
+        bound.values = _now(values)
         return _routed(bound, bound.prepared_statement, request)
     batch = BatchStatement(BatchType.UNLOGGED)
     # Like `batch.add`, which would serialize each value again.
     batch._statements_and_parameters = [
-        (True, link.prepare(text).query_id, values) for text, values in request.statements
+        (True, link.prepare(text).query_id, _now(values)) for text, values in request.statements
     ]
     return _routed(batch, link.prepare(request.statements[0][0]), request)
+
+
+def _now(values: Values) -> list[bytes | None]:
+    """The values as they are to be sent now."""
+    return [value.left() if isinstance(value, Expiry) else value for value in values]
 
 
 class _Bound(BoundStatement):  # type: ignore[misc]
@@ -155,14 +174,19 @@ def _routed(statement: Any, prepared: Any, request: Request) -> Any:
     return statement
 
 
-def _receive(number: int, future: Any, answers: list[Page | None]) -> Exception | None:
+def _receive(number: int, asked: int, future: Any, answers: list[Page | None]) -> Exception | None:
     try:
         rows = future.result().current_rows
     except TRANSIENT as error:
         found: Exception = error
         return found
-    answers[number] = rows[0] if rows else Page(b"", 0, True)
+    answers[number] = replace(rows[0], asked=asked) if rows else Page(b"", 0, True)
     return None
+
+
+def size_of(statements: Iterable[Statement]) -> int:
+    """The bytes of the values."""
+    return sum(len(value) for _, values in statements for value in values if isinstance(value, bytes))
 
 
 def together(
@@ -177,7 +201,7 @@ def together(
         some: list[Statement] = []
         size, first = 0, b""
         for partition, statements in part:
-            bytes_more = sum(len(value) for _, values in statements for value in values if isinstance(value, bytes))
+            bytes_more = size_of(statements)
             if some and (len(some) + len(statements) > WRITES_TOGETHER or size + bytes_more > BYTES_TOGETHER):
                 found.append(Request(tuple(some), first))
                 some, size = [], 0

@@ -25,23 +25,23 @@ import pyarrow as pa
 
 from penstock.cdc.change_decoder import SECOND
 from penstock.cdc.whole_lists import listed
-from penstock.cql.cql_writer import MAX_TTL
 from penstock.database.encode_cells import as_bytes, encode
-from penstock.database.requests import Statement
+from penstock.database.requests import Statement, Value
 from penstock.database.token_ring import partition_key
 from penstock.native import Array
 from penstock.replicate.table_statements import (
+    Cells,
     TableStatements,
     added,
     removed,
     slices,
+    time_to_live,
     to,
     to_field,
 )
 from penstock.schema import Column, CqlTable, CqlType, deleted_elements_type, log_value_type
 
-Cells = list[bytes | None]
-_BIGINT, _INT = CqlType("bigint"), CqlType("int")
+_BIGINT = CqlType("bigint")
 UPDATE, INSERT, ROW_DELETE, PARTITION_DELETE, RANGE_DELETE = 1, 2, 3, 4, 5
 """The log's operations; it has the negative of a deletion's that the end of a time to live made."""
 
@@ -89,21 +89,17 @@ class _Changes:
     """One batch of changes."""
 
     def __init__(self, texts: TableStatements, batch: pa.RecordBatch, now: int) -> None:
-        self.texts, self.table, self.batch, self.now = texts, texts.table, batch, now
+        self.texts, self.table, self.batch = texts, texts.table, batch
         self.rows = batch.num_rows
         self.keys = key_cells((*self.table.partition_key, *self.table.clustering_key), batch)
         self.times = as_bytes(encode(_BIGINT, batch.column("ts").cast(pa.int64())))
         self.operations = np.abs(batch.column("operation").fill_null(0).to_numpy(zero_copy_only=False))
-        left = self._left()
-        self.expired = left < 0
-        self.ttls = as_bytes(encode(_INT, pa.array(np.maximum(left, 0).astype(np.int32))))
-
-    def _left(self) -> Array:
-        """The seconds that the values of each change have left: 0 if they do not expire, -1 if they have expired."""
-        expires = self.batch.column("expires").cast(pa.int64())
-        seconds: Array = expires.fill_null(0).to_numpy(zero_copy_only=False) // SECOND - self.now
-        left = np.where(seconds > 0, np.minimum(seconds, MAX_TTL), -1)
-        return np.where(np.asarray(expires.is_null()), 0, left)
+        expires = batch.column("expires").cast(pa.int64())
+        seconds: Array = expires.fill_null(0).to_numpy(zero_copy_only=False) // SECOND
+        never = np.asarray(expires.is_null())
+        self.expired = ~never & (seconds <= now)
+        ends = zip(seconds.tolist(), (never | self.expired).tolist(), strict=True)
+        self.ttls = [time_to_live(None if ever else end, now) for end, ever in ends]
 
     def statements(self) -> list[list[Statement]]:
         found: list[list[Statement]] = [[] for _ in range(self.rows)]
@@ -181,7 +177,7 @@ class _Changes:
     def _inserts(self, rows: Array, assignments: list[Assignment]) -> Iterator[tuple[int, Statement]]:
         for some, chosen in _alike(rows, assignments):
             text = self.texts.insert([one.column for one in chosen if one.column])
-            columns: list[Cells] = [*self.keys, *(one.cells for one in chosen), self.times, self.ttls]
+            columns: list[Sequence[Value]] = [*self.keys, *(one.cells for one in chosen), self.times, self.ttls]
             yield from ((row, (text, [cells[row] for cells in columns])) for row in some)
 
     def _updates(self, rows: Array, assignments: list[Assignment], *, static: bool) -> Iterator[tuple[int, Statement]]:
@@ -189,7 +185,7 @@ class _Changes:
         for some, chosen in _alike(rows, assignments):
             if chosen:
                 text = self.texts.update([one.text for one in chosen], static=static)
-                columns: list[Cells] = [self.times, self.ttls, *(one.cells for one in chosen), *keys]
+                columns: list[Sequence[Value]] = [self.times, self.ttls, *(one.cells for one in chosen), *keys]
                 yield from ((row, (text, [cells[row] for cells in columns])) for row in some)
 
     def _assignments(self, column: Column) -> list[Assignment]:

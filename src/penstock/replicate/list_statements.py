@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 
 from penstock.cdc.change_decoder import SECOND
 from penstock.cdc.whole_lists import listed
-from penstock.cql.cql_writer import MAX_TTL
 from penstock.database.access import Access
 from penstock.database.cells import indexed
 from penstock.database.columns import Cells as ColumnCells, decode
@@ -28,8 +27,8 @@ from penstock.database.requests import Request, RequestLimits, Statement, send_a
 from penstock.database.table_catalog import quoted
 from penstock.database.token_ring import partition_key
 from penstock.database.write_times import timed_columns
-from penstock.replicate.change_statements import Cells, field, has_field, key_cells
-from penstock.replicate.table_statements import TableStatements, added, to
+from penstock.replicate.change_statements import field, has_field, key_cells
+from penstock.replicate.table_statements import Cells, TableStatements, added, time_to_live, to
 from penstock.schema import Column, CqlType
 
 _TIMES = CqlType("list", (CqlType("bigint"),), frozen=True)
@@ -168,7 +167,6 @@ class ListStatements:
             for end, some in groupby(zip(write.elements, write.expiries, strict=True), lambda pair: pair[1])
         ]
         for number, (end, elements) in enumerate(parts or [(None, [])]):
-            ttl = 0 if end is None else min(end - now, MAX_TTL)
             text = (added if number else to)(write.column.name)
             value = list_bytes(elements) if elements else None
-            yield self.texts.update([text], static=static), [at, ttl.to_bytes(4, "big"), value, *key]
+            yield self.texts.update([text], static=static), [at, time_to_live(end, now), value, *key]

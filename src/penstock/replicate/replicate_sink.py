@@ -25,7 +25,7 @@ from penstock.codec.problem import PROBLEM
 from penstock.config import Duration, duration
 from penstock.cql.cql_writer import described
 from penstock.database.access import Access, AccessOptions
-from penstock.database.requests import RequestLimits, Statement, send_all, together
+from penstock.database.requests import RequestLimits, Statement, send_all, size_of, together
 from penstock.delivery import EXACTLY_ONCE
 from penstock.errors import PenstockError
 from penstock.plans import require_classic
@@ -220,7 +220,7 @@ class ChangeWriter:
                 table=self.table,
                 repeated=repeated.append,
             )
-            size += sum(len(value) for one in requests for _, values in one.statements for value in values if value)
+            size += sum(size_of(one.statements) for one in requests)
             written.acknowledged(batch.num_rows, events)
         yield written.counts(bytes=size, retries=sum(repeated)).batch()
 

@@ -78,10 +78,10 @@ def differing(source: TableScan, target: TableScan, after: int, until: int) -> I
 def _rows(scan: TableScan, after: int, until: int) -> dict[Key, tuple[Cell, ...]]:
     reader = _Reader(scan.columns)
     found: dict[Key, tuple[Cell, ...]] = {}
-    for page, now in scan.pages(after, until):
+    for page in scan.pages(after, until):
         buffer, starts, lengths = scan.cells(page)
         data = buffer.tobytes()
-        found |= (reader.row(data, starts[row], lengths[row], now) for row in range(page.rows))
+        found |= (reader.row(data, starts[row], lengths[row], page.asked) for row in range(page.rows))
     return found
 
 

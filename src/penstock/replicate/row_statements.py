@@ -16,20 +16,19 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from penstock.cql.cql_writer import MAX_TTL
 from penstock.database.encode_cells import as_bytes, encode, list_bytes
-from penstock.database.requests import Statement
-from penstock.replicate.change_statements import Cells, field, has_field, key_cells
+from penstock.database.requests import Statement, Value as Bound
+from penstock.replicate.change_statements import field, has_field, key_cells
 from penstock.replicate.table_statements import (
+    Cells,
     TableStatements,
     added,
     removed,
+    time_to_live,
     to,
     to_field,
 )
 from penstock.schema import Column, CqlTable, CqlType
-
-_BIGINT, _INT = CqlType("bigint"), CqlType("int")
 
 
 class Written(NamedTuple):
@@ -103,15 +102,16 @@ class _RowWriter:
         for value in gone:
             yield self._update([value], [value.text], bound, key, static)
 
-    def _update(self, values: list[Value], assignments: list[str], bound: Cells, key: Cells, static: bool) -> Statement:
+    def _update(
+        self, values: list[Value], assignments: list[str], bound: list[Bound], key: Cells, static: bool
+    ) -> Statement:
         own = key[: len(self.table.partition_key)] if static else key
         return self.texts.update(assignments, static=static), [*bound, *(value.cell for value in values), *own]
 
 
-def _bound(at: Written, now: int) -> Cells:
+def _bound(at: Written, now: int) -> list[Bound]:
     """The time and the time to live that a statement binds."""
-    left = 0 if at.expires is None else min(at.expires - now, MAX_TTL)
-    return [at.time.to_bytes(8, "big", signed=True), left.to_bytes(4, "big")]
+    return [at.time.to_bytes(8, "big", signed=True), time_to_live(at.expires, now)]
 
 
 def _joined(values: list[Value]) -> Iterator[Value]:

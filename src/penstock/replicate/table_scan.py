@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -88,8 +87,8 @@ class TableScan:
     def kinds(self) -> Array:
         return np.array([column.kind for column in self.columns], np.int64)
 
-    def pages(self, after: int, until: int) -> Iterator[tuple[Page, int]]:
-        """The pages of the tokens (after, until], each with the second, since 1970, at which it came."""
+    def pages(self, after: int, until: int) -> Iterator[Page]:
+        """The pages of the tokens (after, until]."""
         key = token_of_key(self.table)
         selected = ", ".join(column.text for column in self.columns)
         text = f"SELECT {selected} FROM {base_name(self.table)} WHERE {key} > ? AND {key} <= ?"
@@ -101,8 +100,7 @@ class TableScan:
             page_size=self.page_size,
             patience=self.patience,
         )
-        for page in pages_of_table(chosen, text, (after, until)):
-            yield page, int(time.time())
+        return pages_of_table(chosen, text, (after, until))
 
     def cells(self, page: Page) -> tuple[Array, Array, Array]:
         return indexed(page.data, page.rows, len(self.columns), where=self.table.full_name)

@@ -9,8 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
+from penstock.cql.cql_writer import MAX_TTL
+from penstock.database.requests import Expiry, Value
 from penstock.database.table_catalog import base_name, quoted
 from penstock.schema import CqlTable
+
+Cells = list[bytes | None]
+_NEVER = bytes(4)
 
 
 class TableStatements:
@@ -60,6 +65,11 @@ class TableStatements:
 
     def _delete(self, kind: str, where: Sequence[str]) -> str:
         return f"DELETE FROM {self.name} USING TIMESTAMP ? WHERE {' AND '.join(where)}"
+
+
+def time_to_live(expires: int | None, now: int) -> Value:
+    """The time to live of values that expire then, in seconds since 1970; None for never."""
+    return _NEVER if expires is None else Expiry(min(expires, now + MAX_TTL))
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -282,8 +282,8 @@ def _digested(spark: SparkSession, both: Scans) -> tuple[Array, Array]:
 
 def _digest(scan: TableScan, first: int, end: int) -> Array:
     buckets = np.zeros((BUCKETS, WIDTH), np.uint64)
-    for page, now in scan.pages(*bounds(first, end)):
-        if page.rows and digests(*scan.cells(page), scan.kinds, now, buckets) >= 0:
+    for page in scan.pages(*bounds(first, end)):
+        if page.rows and digests(*scan.cells(page), scan.kinds, page.asked, buckets) >= 0:
             raise PenstockError(
                 "a page of rows cannot be read: a cell is not inside it, or a token has no 8 bytes",
                 where=str(scan.side),
