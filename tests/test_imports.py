@@ -65,8 +65,6 @@ SMALL = {
     "cli.completion": "a command, loaded when a shell asks",
     "cli.cql_statements": "an idea of its own: where a statement of CQL ends",
     "connect.heartbeat": "an idea of its own: events that say how far a connector is",
-    "connect.keystores": "an idea of its own: Java's keystores as PEM",
-    "connect.offsets": "an idea of its own: the connector's offsets as Kafka Connect stores them",
     "connect.transforms.header_transforms": "one kind of transforms",
     "connect.transforms.predicates": "an idea of its own: which records a transform gets",
     "ingest.pixel": "an idea of its own: events as images",

@@ -118,7 +118,7 @@ def states(worker: ConnectWorker) -> tuple[str, list[str]]:
 )
 def test_tables_are_shared_among_tasks(worker: ConnectWorker, most: str, shares: list[tuple[str, ...]]) -> None:
     made = create(worker, tasks_max=most)
-    assert [task.task.tables for task in made.tasks] == shares
+    assert [task.task.parts for task in made.tasks] == shares
     assert [task["id"] for task in worker.status("c")["tasks"]] == list(range(len(shares)))
     assert states(worker) == ("RUNNING", ["RUNNING"] * len(shares))
 
@@ -309,7 +309,8 @@ def test_topics_become_active_with_the_first_batch(worker: ConnectWorker, starte
 def test_positions_that_users_set_are_given_to_tasks(worker: ConnectWorker, started: list[IdleTask]) -> None:
     made = create(worker, STOPPED)
     place = {"keyspace_name": "ks", "table_name": "a"}
-    worker.with_stopped("c", lambda one: one.offsets.alter([{"partition": place, "offset": {"time": 0}}], one.tables()))
+    entries = [{"partition": place, "offset": {"time": 0}}]
+    worker.with_stopped("c", lambda one: one.offsets.alter(entries, one.sources()))
     worker.set_state("c", STARTED)
     settled(worker)
     assert made.tasks[0].task.starts == {"ks.a": "1970-01-01T00:00:00+00:00"}
@@ -366,7 +367,7 @@ def test_meters_of_tables_that_moved_are_shown_once_and_those_of_a_deleted_conne
     def measure() -> None:
         for task in worker.get("c").tasks:
             meter = meters.pipeline("c", task.task.every, key=key_of("c", task.task.number))
-            for table in task.task.tables:
+            for table in task.task.parts:
                 meter._query(f"c.{table}")
 
     create(worker, tasks_max="3")

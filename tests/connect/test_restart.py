@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +16,10 @@ from typing import Any
 
 import psutil
 import pytest
+from confluent_kafka import Producer
 from kafka_connect import KafkaConnect
-from kafka_topics import messages
+from kafka_topics import messages, new_topic
+from keyspaces import new_keyspace
 from waiting import PATIENCE, until
 
 from penstock.local.services import Services
@@ -55,7 +59,7 @@ def file(services: Services, tmp_path: Path) -> Path:
 bootstrap.servers={services.kafka}
 listeners=http://127.0.0.1:0
 group.id=connect-cluster
-config.storage.topic=configs-{tmp_path.name}
+config.storage.topic=configs-{uuid.uuid4().hex[:8]}
 key.converter={CONVERTER}
 value.converter={CONVERTER}
 value.converter.schemas.enable=false
@@ -137,6 +141,43 @@ def test_a_killed_worker_loses_neither_connectors_nor_changes(
     # A batch that was not recorded before the kill is repeated, complete and in order; all others come once.
     found = arrived()
     assert all(found.count(id) == 1 for id in range(20, 30))
+
+
+def test_a_killed_worker_loses_no_record_of_a_sink(file: Path, services: Services, cql: Any, tmp_path: Path) -> None:
+    """Its list shows a batch that was written twice."""
+    producer = Producer({"bootstrap.servers": services.kafka})
+    with new_keyspace(cql, "killed") as keyspace, new_topic(services.kafka, "killed", 2) as topic:
+        table = f"{keyspace}.{topic.replace('-', '_')}"
+        cql.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, l list<int>)")
+        config = {
+            "connector.class": "ScyllaDbSinkConnector",
+            "topics": topic,
+            "scylladb.contact.points": services.cql,
+            "scylladb.keyspace": keyspace,
+            "scylladb.consistency.level": "ONE",
+            "key.converter": CONVERTER,
+            "key.converter.schemas.enable": "false",
+        }
+
+        def send(*ids: int) -> None:
+            for id in ids:
+                producer.produce(topic, json.dumps({"id": id, "l": [id, id]}), key=json.dumps({"id": id}))
+            producer.flush()
+
+        def rows() -> dict[int, list[int]]:
+            return dict(cql.execute(f"SELECT id, l FROM {table}"))
+
+        send(*range(2000))
+        with worker(file, tmp_path / "data") as (process, url):
+            KafkaConnect(url).create_connector({"name": "killed", "config": config})
+            until(rows, "first rows")
+            os.kill(process.pid, signal.SIGKILL)
+        send(*range(2000, 2010))
+        with worker(file, tmp_path / "data") as (process, url):
+            until(lambda: len(rows()) == 2010, "all rows")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE) == 0
+        assert rows() == {id: [id, id] for id in range(2010)}
 
 
 def _has_written(connect: KafkaConnect) -> bool:

@@ -22,7 +22,9 @@ from penstock.database.requests import (
     Expiry,
     Request,
     RequestLimits,
+    Statement,
     send_all,
+    size_of,
     together,
 )
 from penstock.database.retrying import DatabaseUnavailable
@@ -159,7 +161,7 @@ def test_a_time_to_live_counts_from_when_a_statement_is_sent(nodes: Nodes, monke
     monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: clock[0] + 0.9))
     monkeypatch.setattr(waits, "pause", lambda seconds: clock.append(clock.pop() + 70))
     nodes.faults = {b"a": [OperationTimedOut()] * 2}
-    one = "UPDATE t USING TTL ? SET v = ?", [b"a", Expiry(1_100), None]
+    one: Statement = "UPDATE t USING TTL ? SET v = ?", [b"a", Expiry(1_100), None]
     (alone,) = send_all(ACCESS, "ks", [Request((one,), b"a")], LIMITS, what="w", where="t")
     lefts = [int.from_bytes(statement.values[1], "big") for statement in nodes.statements]
     assert lefts == [100, 30, 1] and alone.asked == 1_140
@@ -188,7 +190,7 @@ def test_writes_are_grouped_by_owner_in_small_requests_and_none_is_lost(
         assert [order[text][0] for text, _ in request.statements] == sorted(
             order[text][0] for text, _ in request.statements
         )
-        sizes = [sum(len(value or b"") for value in values) for _, values in request.statements]
+        sizes = [size_of([statement]) for statement in request.statements]
         assert len(sizes) == 1 or (len(sizes) <= WRITES_TOGETHER and sum(sizes) <= BYTES_TOGETHER)
 
 

@@ -17,7 +17,7 @@ from ring_cluster import Cluster
 from penstock.database import Page, row_fetch as module, token_ring
 from penstock.database.access import Access
 from penstock.database.columns import BadValue
-from penstock.database.requests import Request, RequestLimits
+from penstock.database.requests import Expiry, ListTime, Request, RequestLimits, Values
 from penstock.database.row_fetch import KEYS_TOGETHER, RowFetch
 from penstock.database.token_ring import partition_key
 from penstock.errors import PenstockError
@@ -51,7 +51,8 @@ class Database(Cluster):
         marks = re.findall(r'"(\w+)" (IN|=) \?', found[2])
         assert [name for name, _ in marks] == self.key and sum(how == "IN" for _, how in marks) == 1
         choices = [
-            _listed(value or b"") if how == "IN" else [value] for (_, how), value in zip(marks, values, strict=True)
+            _listed(value or b"") if how == "IN" else [value]
+            for (_, how), value in zip(marks, plain(values), strict=True)
         ]
         keys: list[tuple[bytes | None, ...]] = [()]
         for choice in choices:
@@ -63,6 +64,12 @@ class Database(Cluster):
         return Page(
             b"".join(struct.pack(">i", -1 if c is None else len(c)) + (c or b"") for c in cells), len(rows), True
         )
+
+
+def plain(values: Values) -> list[bytes | None]:
+    """The values of a read, which has no times."""
+    assert not any(isinstance(value, Expiry | ListTime) for value in values)
+    return [value for value in values if value is None or isinstance(value, bytes)]
 
 
 def _listed(value: bytes) -> list[bytes | None]:

@@ -53,9 +53,9 @@ class AvroSchema:
         names: dict[str, Any] = {}
         return cls(_resolved(read, "", names, 0), names)
 
-    def value(self, data: bytes) -> Any:
-        """The value that these bytes are, all of them; raises `NotAvro`."""
-        reader = _Reader(data, self.names)
+    def value(self, data: bytes, reads: type[AvroReader] | None = None) -> Any:
+        """The value that these bytes are, all of them; raises `NotAvro`. `reads` reads its values in another way."""
+        reader = (reads or AvroReader)(data, self.names)
         value = reader.read(self.root, 0)
         if reader.at != len(data):
             raise NotAvro(f"{len(data) - reader.at} bytes are left over after the value")
@@ -117,8 +117,8 @@ def _list(schema: dict[str, Any], member: str) -> list[Any]:
     return found
 
 
-class _Reader:
-    """Reads values from the bytes at `at`."""
+class AvroReader:
+    """Reads values from the bytes at `at`, for people; a subclass may give them otherwise."""
 
     def __init__(self, data: bytes, names: Mapping[str, Any]) -> None:
         self.data, self.names = data, names
@@ -128,8 +128,8 @@ class _Reader:
             "boolean": self._boolean,
             "int": self._int,
             "long": self._long,
-            "float": lambda: _number(struct.unpack("<f", self._bytes(4))[0]),
-            "double": lambda: _number(struct.unpack("<d", self._bytes(8))[0]),
+            "float": lambda: self.number(struct.unpack("<f", self._bytes(4))[0]),
+            "double": lambda: self.number(struct.unpack("<d", self._bytes(8))[0]),
             "bytes": lambda: self._bytes(self._long()),
             "string": self._string,
         }
@@ -145,7 +145,7 @@ class _Reader:
         if isinstance(schema, str) and schema not in PRIMITIVES:
             schema = self.names[schema]
         if isinstance(schema, str):
-            return _shown(self._primitives[schema]())
+            return self.shown(self._primitives[schema]())
         return self._complex(schema, depth)
 
     def _complex(self, schema: dict[str, Any], depth: int) -> Any:
@@ -156,12 +156,23 @@ class _Reader:
         if kind == "enum":
             return self._grown(schema["symbols"][self._index(len(schema["symbols"]), "symbol of an enum")])
         if kind == "fixed":
-            return self._grown(_logical(schema, self._bytes(schema["size"])))
+            return self._grown(self.logical(schema, self._bytes(schema["size"])))
         if kind == "array":
             return self._blocks(lambda: self.read(schema["items"], depth + 1))
         if kind == "map":
             return dict(self._blocks(lambda: (self._string(), self.read(schema["values"], depth + 1))))
-        return self._grown(_logical(schema, self._primitives[kind]()))
+        return self._grown(self.logical(schema, self._primitives[kind]()))
+
+    def number(self, value: float) -> Any:
+        """JSON has no such numbers as NaN and infinity: they are shown as text."""
+        return value if value - value == 0 else str(value)
+
+    def shown(self, value: Any) -> Any:
+        return f"0x{value.hex()}" if isinstance(value, bytes) else value
+
+    def logical(self, schema: dict[str, Any], value: Any) -> Any:
+        """The value as its logical type reads it; as it is if it has none, or does not fit it."""
+        return _logical(schema, value)
 
     def _grow(self, characters: int) -> None:
         self.text += characters
@@ -219,17 +230,7 @@ class _Reader:
         raise NotAvro(f"the number at byte {self.at} does not end")
 
 
-def _number(value: float) -> float | str:
-    """JSON has no such numbers as NaN and infinity: they are shown as text."""
-    return value if value - value == 0 else str(value)
-
-
-def _shown(value: Any) -> Any:
-    return f"0x{value.hex()}" if isinstance(value, bytes) else value
-
-
 def _logical(schema: dict[str, Any], value: Any) -> Any:
-    """The value as its logical type reads it; as it is if it has none, or does not fit it."""
     kind = schema.get("logicalType")
     try:
         if kind == "decimal" and isinstance(value, bytes):
@@ -245,7 +246,7 @@ def _logical(schema: dict[str, Any], value: Any) -> Any:
             return _time(kind, value)
     except (ValueError, OverflowError, TypeError):
         pass
-    return _shown(value)
+    return f"0x{value.hex()}" if isinstance(value, bytes) else value
 
 
 def _time(kind: str, value: int) -> Any:

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import chain
 from typing import Any
 
-from penstock.codec.debezium import PLACEMENT
-from penstock.connect import converters, database, topics
+from penstock.connect import converters
 from penstock.connect.definition import Property, read_all
-from penstock.connect.properties import FREE, properties
+from penstock.connect.plugins import Plugin, plugin_of
 from penstock.connect.providers import MOST, Provided
 from penstock.connect.secrets import Hiding, is_secret, masked, of_config, unrestored
-from penstock.connect.transforms import transform_chain
-from penstock.delivery import Delivery
-from penstock.errors import PenstockError
-from penstock.kafka import kafka_sink
-from penstock.paths import is_file
 from penstock.serve.rest_errors import RestError
 
-OVERRIDE = "producer.override."
 MOST_PROPERTIES = 1_000
 LONGEST_NAME = 500
 RENAMED = {"scylla.name": "topic.prefix", "database.server.name": "topic.prefix"}
 """Properties of the connector's version 1 and of Debezium's, and what they are called now."""
 MOST_HINTS = 20
 """Names are compared with all known ones for that many unknown properties."""
-Problems = Iterator[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -63,14 +54,17 @@ def require_bounded(config: Mapping[str, str]) -> None:
             raise RestError(400, f"The value of {name} has {len(text)} characters; the most are {MOST}")
 
 
-def check(config: Mapping[str, str], provided: Provided, *, ask: bool = True) -> Checked:
-    """Check a configuration; with `ask` also against the database, if there is no other error."""
+def check(config: Mapping[str, str], provided: Provided, *, ask: bool = True, plugin: Plugin | None = None) -> Checked:
+    """Check a configuration, of `plugin` if it names no class.
+
+    With `ask` also against the database, if there is no other error.
+    """
     given = provided.resolved(config)
+    plugin = plugin or plugin_of(given.config)
     definitions = (
-        *properties(),
+        *plugin.properties(),
         *converters.definitions(given.config),
-        *transform_chain.definitions(given.config),
-        *topics.definitions(given.config),
+        *plugin.definitions(given.config),
     )
     values, errors = read_all(definitions, given.config)
     known, shown, secrets = {each.name: each for each in definitions}, masked(given.given), of_config(given)
@@ -92,13 +86,15 @@ def check(config: Mapping[str, str], provided: Provided, *, ask: bool = True) ->
 
     add(given.errors)
     add(unrestored(given.given))
+    wrong = set(found)
     add(
         (name, message if is_seen(name) else "the value behind it is not valid")
-        for name, message in _together(values, given.config, set(found))
+        for name, message in plugin.together(values, given.config)
+        if name not in wrong
     )
     if ask and not found:
-        add(database.problems(values))
-    others = [name for name in config if name not in known and not name.startswith(FREE)]
+        add(plugin.problems(values, given.config))
+    others = [name for name in config if name not in known and not name.startswith(plugin.free)]
     unknown = {name: _hint(name, known if n < MOST_HINTS else ()) for n, name in enumerate(others)}
     return Checked(given.config, shown, secrets, definitions, values, found, unknown)
 
@@ -114,62 +110,3 @@ def _hint(name: str, known: Iterable[str]) -> str:
         return f"Unknown property, without effect. It is {new} now."
     close = get_close_matches(name, known, 1, cutoff=0.75)
     return f"Unknown property, without effect.{f' Did you mean {close[0]}?' if close else ''}"
-
-
-def _together(values: Mapping[str, Any], config: Mapping[str, str], wrong: set[str]) -> Problems:
-    """Errors between properties that are each valid."""
-    for name, message in chain(_credentials(values), _format(values), _tls(values), _producer(values, config)):
-        if name not in wrong:
-            yield name, message
-
-
-def _credentials(values: Mapping[str, Any]) -> Problems:
-    if values["scylla.password"] is not None and values["scylla.user"] is None:
-        yield "scylla.user", "Username is not set while password was set."
-    if values["scylla.user"] is not None and values["scylla.password"] is None:
-        yield "scylla.password", "Password is not set while username was set."
-
-
-def _format(values: Mapping[str, Any]) -> Problems:
-    if values["cdc.output.format"] != "legacy":
-        if values["experimental.preimages.enabled"]:
-            yield (
-                "experimental.preimages.enabled",
-                "it works only with the legacy format. Next: omit it, and set cdc.include.before=full",
-            )
-        return
-    for side in ("before", "after"):
-        if values[f"cdc.include.{side}"] != "none":
-            yield (
-                f"cdc.include.{side}",
-                f"it must be none with the legacy format, not {values[f'cdc.include.{side}']}. Next: set "
-                "cdc.output.format=advanced, or for preimages experimental.preimages.enabled=true",
-            )
-    if set(values["cdc.include.primary-key.placement"]) != set(PLACEMENT):
-        yield (
-            "cdc.include.primary-key.placement",
-            f"it must be {','.join(PLACEMENT)} with the legacy format. Next: omit it, or set "
-            "cdc.output.format=advanced",
-        )
-
-
-def _tls(values: Mapping[str, Any]) -> Problems:
-    for name in ("truststore.path", "keystore.path", "openssl.keyCertChain", "openssl.privateKey"):
-        path = values[f"scylla.ssl.{name}"]
-        if path and not is_file(path):
-            yield f"scylla.ssl.{name}", f"there is no file {path} on the worker's machine"
-    chain, key = (values[f"scylla.ssl.openssl.{name}"] for name in ("keyCertChain", "privateKey"))
-    if key and not chain:
-        yield "scylla.ssl.openssl.keyCertChain", "scylla.ssl.openssl.privateKey requires its certificate here"
-
-
-def _producer(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
-    delivery: Delivery = "exactly-once" if values["exactly.once.support"] == "required" else "at-least-once"
-    for name, text in config.items():
-        if name.startswith(OVERRIDE):
-            try:
-                kafka_sink.sink(
-                    servers="localhost:9092", options={name.removeprefix(OVERRIDE): text}, delivery=delivery
-                )
-            except PenstockError as error:
-                yield name, str(error)

@@ -12,19 +12,24 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from penstock.connect import database
-from penstock.connect.checks import check
+from penstock.connect.checks import Checked, check
 from penstock.connect.connector_store import PAUSED, STARTED, Kept
 from penstock.connect.heartbeat import Heartbeats
 from penstock.connect.offsets import Offsets
+from penstock.connect.plugins import plugin_of
 from penstock.connect.providers import Provided
 from penstock.connect.running_task import FAILED, RUNNING, UNASSIGNED, RunningTask, key_of, trace_of
 from penstock.connect.secrets import Secrets
+from penstock.connect.sink.record_sink import SinkTask
+from penstock.connect.sink.sink_offsets import SinkOffsets
 from penstock.connect.task import Setup, Task
 from penstock.errors import PenstockError
+from penstock.kafka.security import SETTINGS as SECURITY
 from penstock.run.life_signs import Observer
 from penstock.watch.meters import Meters
 
 log = logging.getLogger(__name__)
+AnyTask = Task | SinkTask
 
 # Seconds until the next attempt to read the database's tables.
 PAUSE = 5.0
@@ -52,7 +57,8 @@ class Connector:
 
     def __init__(self, name: str, kept: Kept, world: World) -> None:
         self.name, self.kept, self._world = name, kept, world
-        self.offsets = Offsets(world.checkpoints, name)
+        self.plugin = plugin_of(kept.config)
+        self.offsets = (Offsets if self.plugin.type == "source" else SinkOffsets)(world.checkpoints, name)
         self.tasks: list[RunningTask] = []
         self.trace = self.waits_for = ""
         """Why it failed; what it waits for before it has tasks."""
@@ -77,7 +83,7 @@ class Connector:
         if self.kept.state != STARTED:
             return
         self._stopping.clear()
-        self.trace, self.waits_for = "", "the tables of its database"
+        self.trace, self.waits_for = "", "its tasks"
         self._starter = threading.Thread(target=self._start, name=f"{self.name}-start", daemon=True)
         self._starter.start()
 
@@ -114,9 +120,10 @@ class Connector:
         old.wait()
         self.tasks[number] = self._run(old.task)
 
-    def tables(self) -> list[str]:
-        """The tables it reads that the database has now."""
-        return database.tables(check(self.kept.config, self._world.provided, ask=False).values)
+    def sources(self) -> list[str]:
+        """What it reads: the tables that the database has now, or the topics."""
+        values = check(self.kept.config, self._world.provided, ask=False).values
+        return database.tables(values) if self.plugin.type == "source" else values["topics"]
 
     def _start(self) -> None:
         try:
@@ -124,20 +131,34 @@ class Connector:
             self._world.secrets.keep(self.name, checked.secrets)
             if checked.messages:
                 raise PenstockError("; ".join(checked.messages), next="correct the configuration")
-            self.setup = setup = Setup(
-                self.name, self._world.servers, checked.values, checked.config, self._world.producer
-            )
-            tables = self._find_tables(checked.values)
-            tasks = self._shares(setup, tables)
+            tasks = self._of_source(checked) if self.plugin.type == "source" else self._of_sink(checked)
             self._keep_meters(tasks)
             self.tasks = [self._run(task) for task in tasks]
-            if self.tasks:
-                self._heartbeats = Heartbeats(self._world.spark, setup, self.offsets.read_to)
+            if self.tasks and self.setup:
+                self._heartbeats = Heartbeats(self._world.spark, self.setup, self.offsets.read_to)
         except Exception as error:
             self.trace = self._world.secrets.hide(trace_of(error))
             log.error("connector %s failed: %s", self.name, self.trace)
         finally:
             self.waits_for = ""
+
+    def _of_source(self, checked: Checked) -> Sequence[AnyTask]:
+        """Tasks with shares of the tables."""
+        world = self._world
+        self.setup = setup = Setup(self.name, world.servers, checked.values, checked.config, world.producer)
+        self.waits_for = "the tables of its database"
+        tables = self._find_tables(checked.values)
+        count = min(checked.values["tasks.max"], len(tables))
+        starts = self.offsets.starts()
+        return [Task(setup, number, tuple(tables[number::count]), starts) for number in range(count)]
+
+    def _of_sink(self, checked: Checked) -> Sequence[AnyTask]:
+        """Tasks with shares of the topics."""
+        world, topics = self._world, list(dict.fromkeys(checked.values["topics"]))
+        count = min(checked.values["tasks.max"], len(topics))
+        client = {name: text for name, text in world.producer.items() if name in SECURITY}
+        shared = world.servers, checked.values, checked.config, client, self.offsets.starts()
+        return [SinkTask(self.name, number, tuple(topics[number::count]), *shared) for number in range(count)]
 
     def _find_tables(self, values: Mapping[str, Any]) -> list[str]:
         """The tables; waits for a database that does not answer until this connector is stopped."""
@@ -153,17 +174,12 @@ class Connector:
             self._stopping.wait(PAUSE)
         return []
 
-    def _shares(self, setup: Setup, tables: Sequence[str]) -> list[Task]:
-        count = min(setup.values["tasks.max"], len(tables))
-        starts = self.offsets.starts()
-        return [Task(setup, number, tuple(tables[number::count]), starts) for number in range(count)]
-
-    def _run(self, task: Task) -> RunningTask:
+    def _run(self, task: AnyTask) -> RunningTask:
         world = self._world
         hide, folder = world.secrets.hide, self.offsets.folder
         return RunningTask(task, world.spark, folder, self._wrote, hide, world.meters, world.observer())
 
-    def _keep_meters(self, tasks: Sequence[Task]) -> None:
+    def _keep_meters(self, tasks: Sequence[AnyTask]) -> None:
         """Forget the meters of all queries but those of these tasks: a table that moved would be shown twice."""
         meters = self._world.meters
         for number in range(len(tasks), self._most_tasks):
@@ -172,11 +188,10 @@ class Connector:
         with meters.lock:
             for task in tasks:
                 if meter := meters.pipelines.get(key_of(self.name, task.number)):
-                    wanted = {f"{self.name}.{table}" for table in task.tables}
+                    wanted = {f"{self.name}.{part}" for part in task.parts}
                     meter.queries = {name: one for name, one in meter.queries.items() if name in wanted}
 
     def _wrote(self, query: str) -> None:
-        """Record that a batch of this query, whose name contains its table, is in Kafka."""
-        if self.setup:
-            table = query.removeprefix(f"{self.name}.")
-            self.active.add(self.setup.routed.get(table) or self.setup.topic(table))
+        """Record the topic of a query that has written a batch; its name contains its table or its topic."""
+        part = query.removeprefix(f"{self.name}.")
+        self.active.add((self.setup.routed.get(part) or self.setup.topic(part)) if self.setup else part)

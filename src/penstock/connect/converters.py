@@ -13,9 +13,13 @@ from penstock.codec.registry import Registry, Subjects
 from penstock.codec.text_formats import Json, JsonSchema, Text
 from penstock.codec.typed_records import Codec, Side
 from penstock.connect.definition import REQUIRED, Property, full_name, read_all
+from penstock.connect.sink.avro_data import AvroBytes
+from penstock.connect.sink.record_readers import Deserializer, JsonBytes, JsonSchemaBytes, TextBytes
 from penstock.errors import PenstockError
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
+AVRO = "io.confluent.connect.avro.AvroConverter"
+JSON_SCHEMA = "io.confluent.connect.json.JsonSchemaConverter"
 STRATEGIES = {
     "io.confluent.kafka.serializers.subject.TopicNameStrategy": "topic",
     "io.confluent.kafka.serializers.subject.RecordNameStrategy": "record",
@@ -67,14 +71,15 @@ REGISTRY = (
 )
 
 
+def _registry(values: Values) -> Registry:
+    user, _, password = (values["basic.auth.user.info"] or "").partition(":")
+    login = {"user": user, "password": password} if values["basic.auth.credentials.source"] == "USER_INFO" else {}
+    return Registry(",".join(values["schema.registry.url"]), register=values["auto.register.schemas"], **login)
+
+
 def _registered(codec: Callable[[Subjects], Codec]) -> Converter:
     def make(values: Values, side: Side) -> Codec:
-        user, _, password = (values["basic.auth.user.info"] or "").partition(":")
-        login = {"user": user, "password": password} if values["basic.auth.credentials.source"] == "USER_INFO" else {}
-        url, register = ",".join(values["schema.registry.url"]), values["auto.register.schemas"]
-        return codec(
-            Subjects(Registry(url, register=register, **login), STRATEGIES[values[f"{side}.subject.name.strategy"]])
-        )
+        return codec(Subjects(_registry(values), STRATEGIES[values[f"{side}.subject.name.strategy"]]))
 
     return Converter(REGISTRY, make)
 
@@ -85,9 +90,9 @@ CONVERTERS: dict[str, Converter] = {
         lambda values, side: Json(values["schemas.enable"]),
     ),
     "org.apache.kafka.connect.storage.StringConverter": Converter((), lambda values, side: Text()),
-    "io.confluent.connect.avro.AvroConverter": _registered(Avro),
+    AVRO: _registered(Avro),
     "io.confluent.connect.protobuf.ProtobufConverter": _registered(Protobuf),
-    "io.confluent.connect.json.JsonSchemaConverter": _registered(JsonSchema),
+    JSON_SCHEMA: _registered(JsonSchema),
 }
 
 
@@ -97,6 +102,18 @@ def converter(side: Side, config: Mapping[str, str]) -> Codec:
     prefix = f"{side}.converter."
     options = {name.removeprefix(prefix): text for name, text in config.items() if name.startswith(prefix)}
     return chosen.make(read_all(_options(chosen, side), options)[0], side)
+
+
+def deserializer(side: Side, config: Mapping[str, str]) -> Deserializer:
+    """The reader of a sink's keys or values, of a valid configuration."""
+    prefix, name = f"{side}.converter.", full_name(config[f"{side}.converter"], CONVERTERS)
+    options = {name.removeprefix(prefix): text for name, text in config.items() if name.startswith(prefix)}
+    values = read_all(_options(CONVERTERS[name], side), options)[0]
+    if name == JSON:
+        return JsonBytes(values["schemas.enable"])
+    if name == AVRO:
+        return AvroBytes(_registry(values))
+    return JsonSchemaBytes() if name == JSON_SCHEMA else TextBytes()
 
 
 def definitions(config: Mapping[str, str]) -> list[Property]:

@@ -10,7 +10,7 @@ from penstock import __version__
 from penstock.connect.checks import Checked
 from penstock.connect.converters import CONVERTERS
 from penstock.connect.definition import REQUIRED, Property, as_text, full_name
-from penstock.connect.properties import CLASS, CLASS_NAMES, properties
+from penstock.connect.plugins import PLUGINS, Plugin, plugin_named
 from penstock.connect.routes import Answer, RestRequest, Routes, as_config, as_object
 from penstock.connect.transforms import transform_chain
 from penstock.connect.worker import ConnectWorker
@@ -44,7 +44,7 @@ def _health(worker: ConnectWorker, ask: RestRequest) -> Answer:
 
 
 def _plugins(worker: ConnectWorker, ask: RestRequest) -> Answer:
-    found = [{"class": CLASS, "type": "source", "version": __version__}]
+    found = [{"class": one.name, "type": one.type, "version": __version__} for one in PLUGINS]
     if not ask.flag("connectorsOnly", "true"):
         found += [{"class": name, "type": "converter", "version": __version__} for name in CONVERTERS]
         found += transform_chain.CLASSES
@@ -57,16 +57,15 @@ def _plugin_config(worker: ConnectWorker, ask: RestRequest) -> Answer:
         return 200, definitions(kind.options)
     if (options := transform_chain.options(name)) is not None:
         return 200, definitions(options)
-    _require_plugin(name)
-    return 200, definitions(properties())
+    return 200, definitions(_plugin(name).properties())
 
 
 def _validate(worker: ConnectWorker, ask: RestRequest) -> Answer:
     config = as_config({name: value for name, value in as_object(ask.body).items() if value is not None})
-    _require_plugin(ask.path["plugin"])
-    if (chosen := config.get("connector.class", CLASS)) not in CLASS_NAMES:
+    plugin = _plugin(ask.path["plugin"])
+    if (chosen := config.get("connector.class", plugin.name)) not in plugin.names:
         raise RestError(400, f"Included connector type {chosen} does not match request type {ask.path['plugin']}")
-    return 200, validation(CLASS, worker.check(config))
+    return 200, validation(plugin.name, worker.check(config, plugin))
 
 
 def _loggers(worker: ConnectWorker, ask: RestRequest) -> Answer:
@@ -108,13 +107,15 @@ def _level(name: str) -> dict[str, Any]:
     return {"level": names.get(level, logging.getLevelName(level)), "last_modified": None}
 
 
-def _require_plugin(name: str) -> None:
-    if name not in CLASS_NAMES:
+def _plugin(name: str) -> Plugin:
+    found = plugin_named(name)
+    if found is None:
         raise RestError(
             404,
             f"Failed to find any class that implements Connector and which name matches {name}. "
-            f"This worker runs {CLASS}",
+            f"This worker runs {' and '.join(one.name for one in PLUGINS)}",
         )
+    return found
 
 
 ROUTES: Routes = {

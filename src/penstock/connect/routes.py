@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.config import whole
 from penstock.connect.checks import require_bounded
-from penstock.connect.connector import Connector
+from penstock.connect.connector import AnyTask, Connector
 from penstock.connect.connector_store import PAUSED, STARTED, STOPPED
-from penstock.connect.database import TABLES
 from penstock.connect.providers import references
 from penstock.connect.secrets import masked
 from penstock.connect.worker import ConnectWorker
@@ -125,7 +124,7 @@ def _tasks(worker: ConnectWorker, ask: RestRequest) -> Answer:
     return 200, [
         {
             "id": {"connector": connector.name, "task": task.task.number},
-            "config": {**masked(connector.kept.config), **_tables(connector, task.task.tables)},
+            "config": {**masked(connector.kept.config), **_own(connector, task.task)},
         }
         for task in connector.tasks
     ]
@@ -157,7 +156,7 @@ def _alter_offsets(worker: ConnectWorker, ask: RestRequest) -> Answer:
     entries = as_object(ask.body).get("offsets")
     if not isinstance(entries, list) or not entries:
         raise RestError(400, "Partitions / offsets need to be provided for an alter offsets request")
-    worker.with_stopped(ask.name, lambda connector: connector.offsets.alter(entries, connector.tables()))
+    worker.with_stopped(ask.name, lambda connector: connector.offsets.alter(entries, connector.sources()))
     return 200, {"message": "The offsets for this connector have been altered successfully"}
 
 
@@ -166,10 +165,10 @@ def _forget_offsets(worker: ConnectWorker, ask: RestRequest) -> Answer:
     return 200, {"message": "The offsets for this connector have been reset successfully"}
 
 
-def _tables(connector: Connector, tables: Sequence[str]) -> dict[str, str]:
-    """The tables of a task; empty if their names come from a reference."""
-    refers = any(references(connector.kept.config.get(TABLES, "")))
-    return {} if refers else {TABLES: ",".join(tables)}
+def _own(connector: Connector, task: AnyTask) -> dict[str, str]:
+    """What a task's configuration has instead of the connector's, unless that comes from a reference."""
+    given = connector.kept.config
+    return {name: text for name, text in task.own.items() if not any(references(given.get(name, "")))}
 
 
 def _info_of_new(connector: Connector) -> dict[str, Any]:
@@ -182,7 +181,7 @@ def _info(connector: Connector) -> dict[str, Any]:
         "name": connector.name,
         "config": masked(connector.kept.config),
         "tasks": [{"connector": connector.name, "task": task.task.number} for task in connector.tasks],
-        "type": "source",
+        "type": connector.plugin.type,
     }
 
 

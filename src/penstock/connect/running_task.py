@@ -18,6 +18,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from penstock.checkpoint.checkpoint_folder import Location
+from penstock.connect.sink.record_sink import SinkTask
 from penstock.connect.task import Task
 from penstock.errors import PenstockError
 from penstock.query import Query
@@ -57,7 +58,7 @@ class RunningTask(Observers):
 
     def __init__(
         self,
-        task: Task,
+        task: Task | SinkTask,
         spark: SparkSession,
         checkpoints: Path,
         progress: Callable[[str], None],

@@ -15,8 +15,8 @@ from penstock.codec.connect_schema import topic_name
 from penstock.codec.debezium import OPERATIONS
 from penstock.codec.typed_records import Records, Transform
 from penstock.connect import database, topics
-from penstock.connect.checks import OVERRIDE
 from penstock.connect.converters import converter
+from penstock.connect.source_checks import OVERRIDE
 from penstock.connect.transforms.transform_chain import chain
 from penstock.database.table_catalog import split_name
 from penstock.delivery import AT_LEAST_ONCE, EXACTLY_ONCE, Delivery
@@ -76,6 +76,16 @@ class Task:
     @property
     def name(self) -> str:
         return self.setup.connector
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What each of its queries reads."""
+        return self.tables
+
+    @property
+    def own(self) -> dict[str, str]:
+        """What its configuration has instead of the connector's."""
+        return {database.TABLES: ",".join(self.tables)}
 
     @property
     def every(self) -> timedelta:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from penstock.connect.checks import Checked, check, require_bounded
 from penstock.connect.connector import Connector, World
 from penstock.connect.connector_store import PAUSED, STARTED, STOPPED, ConnectorStore, Kept
+from penstock.connect.plugins import Plugin, plugin_of
 from penstock.connect.running_task import ENDED, FAILED, UNASSIGNED
 from penstock.connect.secrets import restored
 from penstock.serve.rest_errors import RestError
@@ -58,6 +59,11 @@ class ConnectWorker:
         """Set a connector's configuration; True if the connector is new."""
         with self._changes:
             known = self._connectors.get(name)
+            if known and plugin_of(config) is not known.plugin:
+                raise RestError(
+                    400, f"Connector {name} is of {known.plugin.name}, whose positions another class cannot continue. "
+                    "Delete it, and create one with another name"
+                )  # fmt: skip
             checked = self._checked(name, config if known is None else restored(config, known.kept.config))
             self._keep(name, replace(known.kept, config=checked) if known else Kept(checked))
             return known is None
@@ -121,7 +127,7 @@ class ConnectWorker:
             waits_for = "" if state == PAUSED else task.waits_for
             about_task = {"id": task.task.number, "state": state, "worker_id": self.address}
             tasks.append(about_task | _told(task.trace, waits_for))
-        return {"name": name, "connector": about, "tasks": tasks, "type": "source"}
+        return {"name": name, "connector": about, "tasks": tasks, "type": connector.plugin.type}
 
     def with_stopped(self, name: str, act: Callable[[Connector], T]) -> T:
         """Call `act` with a connector; raises RestError (400) if it is not stopped."""
@@ -134,10 +140,11 @@ class ConnectWorker:
                 )  # fmt: skip
             return act(connector)
 
-    def check(self, config: Mapping[str, str]) -> Checked:
+    def check(self, config: Mapping[str, str], plugin: Plugin | None = None) -> Checked:
         """Check a configuration; hidden values of an existing connector are taken from its configuration."""
         known = self._connectors.get(config.get("name", ""))
-        return check(restored(config, known.kept.config) if known else config, self.world.provided)
+        given = restored(config, known.kept.config) if known else config
+        return check(given, self.world.provided, plugin=plugin)
 
     def _checked(self, name: str, config: Mapping[str, str]) -> dict[str, str]:
         """The configuration with its name; raises RestError (400) if it has errors."""

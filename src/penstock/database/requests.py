@@ -39,7 +39,22 @@ class Expiry(int):
         return max(self - int(time.time()), 1).to_bytes(4, "big")
 
 
-Value: TypeAlias = bytes | Expiry | None
+class ListTime:
+    """The write time, in microseconds, of a statement that sets a list, in place of its bytes.
+
+    Elements that are written again at the same time would be there twice (CASSANDRA-11368): each time that the
+    statement is sent it is a microsecond later, and so replaces what was there.
+    """
+
+    def __init__(self, micros: int) -> None:
+        self._micros = micros
+
+    def next(self) -> bytes:
+        self._micros += 1
+        return (self._micros - 1).to_bytes(8, "big", signed=True)
+
+
+Value: TypeAlias = bytes | Expiry | ListTime | None
 Values: TypeAlias = Sequence[Value]
 Statement: TypeAlias = tuple[str, Values]
 """The text of a statement, and the values to bind."""
@@ -155,7 +170,10 @@ def _statement(link: CqlConnection, request: Request) -> Any:
 
 def _now(values: Values) -> list[bytes | None]:
     """The values as they are to be sent now."""
-    return [value.left() if isinstance(value, Expiry) else value for value in values]
+    return [
+        value.left() if isinstance(value, Expiry) else value.next() if isinstance(value, ListTime) else value
+        for value in values
+    ]
 
 
 class _Bound(BoundStatement):  # type: ignore[misc]

@@ -141,6 +141,18 @@ def read(
     return frame.observe(name, *problem_counts())
 
 
+def raw_records(
+    spark: SparkSession, topic: str, *, servers: str, start: str, batch: int, group: str, options: Mapping[str, str]
+) -> DataFrame:
+    """The records of a topic as a stream, undecoded: `key, value, partition, offset, timestamp, headers, topic`.
+
+    The arguments are those of `read`.
+    """
+    frame = _ours(spark, topic, servers, start, batch, None, None, {**options, "group": _group(group, None, topic)})
+    names = [name for name in frame.columns if name != "timestamp"]
+    return frame.select(*names, F.col("timestamp").alias("timestamp", metadata=delays.MARK))
+
+
 def _group(group: str, client: Client | None, topic: str) -> str:
     """The consumer group that is told the position; raises PenstockError if that is not possible."""
     if client == SPARKS:
@@ -196,7 +208,7 @@ def _ours(
     servers: str,
     start: str,
     batch: int | None,
-    decoder: Decoder,
+    decoder: Decoder | None,
     good: str | None,
     options: Mapping[str, str],
 ) -> DataFrame:

@@ -21,7 +21,7 @@ from penstock.database import Page
 from penstock.database.access import Access
 from penstock.database.cells import indexed
 from penstock.database.cql_connection import connection
-from penstock.database.requests import Expiry, Request, RequestLimits, Statement, send_all, together
+from penstock.database.requests import Request, RequestLimits, Statement, send_all, together
 from penstock.database.retrying import retrying
 from penstock.database.table_catalog import quoted
 from penstock.database.token_ring import partition_key
@@ -143,7 +143,7 @@ def mark(mutation: Mutation) -> Mark:
         # The text without the name of its table, which is another one on the other side.
         hashed = blake2b(_without_name(text).encode(), digest_size=8)
         for value in kept:
-            assert not isinstance(value, Expiry)
+            assert value is None or isinstance(value, bytes)
             hashed.update(struct.pack(">i", -1 if value is None else len(value)) + (value or b""))
         total += int.from_bytes(hashed.digest(), "big")
     total += int.from_bytes(blake2b(partition, digest_size=8).digest(), "big")

@@ -1,0 +1,80 @@
+"""The connector classes that a worker runs: their properties and the checks of their configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from penstock.connect import database, properties, source_checks, topics
+from penstock.connect.definition import Property
+from penstock.connect.sink import sink_checks, sink_properties
+from penstock.connect.transforms import transform_chain
+from penstock.errors import PenstockError
+
+Config = Mapping[str, str]
+Values = Mapping[str, Any]
+Problems = Iterable[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A connector class, and how Connect finds it: by its class, by the simple name, and by that without "Connector".
+
+    `definitions` gives the properties whose names a configuration makes, `together` the errors between properties that
+    are each valid, and `problems` what the database has against them. Names that begin with one of `free` are not
+    checked.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    type: Literal["source", "sink"]
+    free: tuple[str, ...]
+    properties: Callable[[], tuple[Property, ...]]
+    definitions: Callable[[Config], list[Property]]
+    together: Callable[[Values, Config], Problems]
+    problems: Callable[[Values, Config], Problems]
+
+
+def _of_source(config: Config) -> list[Property]:
+    return [*transform_chain.definitions(config), *topics.definitions(config)]
+
+
+def _of_sink(values: Values, config: Config) -> Iterator[tuple[str, str]]:
+    try:
+        yield from sink_checks.problems(sink_properties.settings(values, config))
+    except PenstockError as error:
+        yield "scylladb.ssl.enabled", str(error)
+
+
+SOURCE = Plugin(
+    properties.CLASS,
+    properties.CLASS_NAMES,
+    "source",
+    properties.FREE,
+    properties.properties,
+    _of_source,
+    source_checks.together,
+    lambda values, config: database.problems(values),
+)
+SINK = Plugin(
+    sink_properties.CLASS,
+    sink_properties.CLASS_NAMES,
+    "sink",
+    sink_properties.FREE,
+    sink_properties.properties,
+    sink_properties.definitions,
+    sink_properties.together,
+    _of_sink,
+)
+PLUGINS = (SOURCE, SINK)
+
+
+def plugin_named(name: str) -> Plugin | None:
+    """The plugin of a class, by its full or short name."""
+    return next((plugin for plugin in PLUGINS if name in plugin.names), None)
+
+
+def plugin_of(config: Mapping[str, str]) -> Plugin:
+    """The plugin of a configuration; the first one if it names none, whose checks say so."""
+    return plugin_named(config.get("connector.class", "")) or SOURCE

@@ -1,0 +1,156 @@
+"""Reads Avro in Confluent's wire format as Kafka Connect's AvroConverter does: schemas of the registry, and values.
+
+Besides the converter's own types, times of day and timestamps in microseconds or nanoseconds are read as such, not as
+numbers, and a union of several types as the value that it has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+from penstock.codec.avro_value import PER_SECOND, PRIMITIVES, AvroReader, AvroSchema, NotAvro
+from penstock.codec.connect_schema import Schema
+from penstock.codec.registry import Registry, RegistryUnavailable
+from penstock.connect.sink.connect_data import (
+    DATA,
+    NOTHING,
+    Date,
+    NoValue,
+    Part,
+    TimeOfDay,
+    Timestamp,
+    decimal_of,
+)
+from penstock.errors import PenstockError
+
+HEAD = 5
+"""Bytes before a value: zero, and the schema's id."""
+_TYPES = {
+    "boolean": "boolean",
+    "int": "int32",
+    "long": "int64",
+    "float": "float",
+    "double": "double",
+    "bytes": "bytes",
+    "string": "string",
+    "fixed": "bytes",
+    "enum": "string",
+}
+
+
+@dataclass(frozen=True)
+class AvroBytes:
+    """AvroConverter."""
+
+    registry: Registry
+
+    def __call__(self, data: bytes | None) -> Part:
+        if data is None:
+            return NOTHING
+        avro, schema = _schema(self.registry, schema_id(data))
+        try:
+            return Part(schema, avro.value(data[HEAD:], ConnectReader))
+        except NotAvro as error:
+            raise NoValue(f"it is not a value of its schema: {error}") from None
+
+
+def schema_id(data: bytes) -> int:
+    """The id in Confluent's wire format; raises NoValue."""
+    if len(data) < HEAD or data[0]:
+        raise NoValue("it does not begin with the id of a schema (Confluent's wire format)")
+    return int.from_bytes(data[1:HEAD], "big")
+
+
+@lru_cache(maxsize=1000)
+def _schema(registry: Registry, number: int) -> tuple[AvroSchema, Schema | None]:
+    try:
+        text, kind = registry.schema(number)
+        if kind != "AVRO":
+            raise NoValue(f"its schema {number} is of {kind}")
+        avro = AvroSchema.of(text)
+    except RegistryUnavailable:
+        raise
+    except PenstockError as error:
+        raise NoValue(f"its schema {number} cannot be read: {error.what}") from None
+    except NotAvro as error:
+        raise NoValue(f"its schema {number} cannot be read: {error}") from None
+    return avro, _connect(avro, avro.root, optional=False)
+
+
+def _connect(avro: AvroSchema, given: Any, *, optional: bool, depth: int = 0) -> Schema | None:
+    """Connect's schema; None for a union of several types, and for what contains itself."""
+    if isinstance(given, str) and given not in PRIMITIVES:
+        given = avro.names[given]
+    if isinstance(given, list):
+        others = [one for one in given if one != "null"]
+        null = optional or len(others) < len(given)
+        return _connect(avro, others[0], optional=null, depth=depth) if len(others) == 1 else None
+    about = given if isinstance(given, dict) else {"type": given}
+    if depth > 32 or about["type"] == "null":
+        return None
+    made = _of_type(avro, about, depth)
+    return None if made is None else {**made, "optional": optional}
+
+
+def _of_type(avro: AvroSchema, about: dict[str, Any], depth: int) -> Schema | None:
+    kind = about["type"]
+    if kind == "record":
+        fields = [(name, _connect(avro, of, optional=False, depth=depth + 1)) for name, of in about["fields"]]
+        # A field without a schema has a value, for which no column can be made.
+        return {"type": "struct", "fields": [{**(schema or {"type": ""}), "field": name} for name, schema in fields]}
+    if kind == "array":
+        items = _connect(avro, about["items"], optional=False, depth=depth + 1)
+        return None if items is None else {"type": "array", "items": items}
+    if kind == "map":
+        values = _connect(avro, about["values"], optional=False, depth=depth + 1)
+        return None if values is None else {"type": "map", "keys": {"type": "string"}, "values": values}
+    logical = _logical_name(about)
+    return {"type": about.get("connect.type") or _TYPES[kind], **({"name": f"{DATA}{logical}"} if logical else {})}
+
+
+def _logical_name(about: dict[str, Any]) -> str:
+    """Connect's logical type; "" if it has none."""
+    logical = about.get("logicalType")
+    if logical == "decimal":
+        return "Decimal"
+    if logical == "date":
+        return "Date"
+    kind, unit = _time_of(logical)
+    return "" if not unit else "Time" if kind == "time" else "Timestamp"
+
+
+def _time_of(logical: Any) -> tuple[str, int]:
+    """What kind of time a logical type is, and its parts of a second; 0 for others."""
+    name, _, unit = str(logical).rpartition("-")
+    return name, PER_SECOND.get(unit, 0) if name in ("time", "timestamp", "local-timestamp") else 0
+
+
+class ConnectReader(AvroReader):
+    """Reads values as Connect has them."""
+
+    def number(self, value: float) -> float:
+        return value
+
+    def shown(self, value: Any) -> Any:
+        return value
+
+    def logical(self, schema: dict[str, Any], value: Any) -> Any:
+        logical = schema.get("logicalType")
+        if logical == "decimal" and isinstance(value, bytes):
+            return _decimal(schema, value)
+        if logical == "date":
+            return Date(value)
+        kind, parts = _time_of(logical)
+        if not parts or not isinstance(value, int):
+            return value
+        return (TimeOfDay if kind == "time" else Timestamp)(value * 1000 // parts)
+
+
+def _decimal(schema: dict[str, Any], value: bytes) -> Decimal:
+    try:
+        return decimal_of(value, int(schema.get("scale", 0)))
+    except (TypeError, ValueError):
+        raise NotAvro("the schema has a decimal whose scale is no number") from None

@@ -1,0 +1,348 @@
+"""Converts the values of Connect's records to cells of CQL columns.
+
+A value is taken if the column can hold it without loss, else it is refused: no number wraps or is cut. Doubles may be
+rounded to a float, as JSON has no floats. Text is read in the notations of CQL and ISO 8601, or as JSON for collections
+and user types.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+import re
+import struct
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal, InvalidOperation
+from typing import Any
+from uuid import UUID
+
+from penstock.connect.sink.connect_data import Date, TimeOfDay, Timestamp
+from penstock.database.columns import DATE_EPOCH
+from penstock.database.encode_cells import (
+    NANOS_PER_DAY,
+    decimal_bytes,
+    duration_bytes,
+    inet_bytes,
+    list_bytes,
+    varint_bytes,
+)
+from penstock.schema import FIXED_WIDTHS, CqlType
+
+SHOWN = 80
+"""Characters of a value in a message."""
+MOST_DIGITS = 4000
+WIDTHS = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8, "counter": 8}
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Unfit(ValueError):
+    """A value that a column cannot hold."""
+
+
+def cell(kind: CqlType, value: Any) -> bytes | None:
+    """The cell of a value, None for null; raises Unfit."""
+    if value is None:
+        return None
+    try:
+        return _ENCODERS[kind.name](kind, value)
+    except Unfit:
+        raise
+    except (ValueError, OverflowError, InvalidOperation, struct.error, RecursionError):
+        raise _unfit(kind, value) from None
+
+
+def _unfit(kind: CqlType, value: Any, why: str = "") -> Unfit:
+    shown = value.hex() if isinstance(value, bytes) else str(value)
+    return Unfit(f"{shown[:SHOWN]!r} ({type(value).__name__}) is no {kind}{why and ', '}{why}")
+
+
+def _whole(kind: CqlType, value: Any) -> int:
+    """The integer that a value is."""
+    if type(value) is int:
+        return value
+    if type(value) is str and len(value) <= MOST_DIGITS and re.fullmatch(r"[+-]?[0-9]+", value):
+        return int(value)
+    if type(value) in (float, Decimal) and math.isfinite(value) and abs(_exponent(value)) < MOST_DIGITS:
+        number = int(value)
+        if number == value:
+            return number
+    raise _unfit(kind, value)
+
+
+def _exponent(value: float | Decimal) -> int:
+    return value.adjusted() if isinstance(value, Decimal) else 0
+
+
+def _integer(kind: CqlType, value: Any) -> bytes:
+    number = _whole(kind, value)
+    width = WIDTHS[kind.name]
+    if not -(1 << 8 * width - 1) <= number < 1 << 8 * width - 1:
+        raise _unfit(kind, number, f"which has {8 * width} bits")
+    return number.to_bytes(width, "big", signed=True)
+
+
+def _varint(kind: CqlType, value: Any) -> bytes:
+    if type(value) is str:
+        return varint_bytes(value.removeprefix("+"))
+    return varint_bytes(str(_whole(kind, value)))
+
+
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
+
+
+def _decimal(kind: CqlType, value: Any) -> bytes:
+    if type(value) is str and _NUMBER.fullmatch(value):
+        return decimal_bytes(value)
+    if type(value) is int or (type(value) in (float, Decimal) and math.isfinite(value)):
+        # The shortest digits of a double, as Java's BigDecimal.valueOf has them.
+        return decimal_bytes(str(value))
+    raise _unfit(kind, value)
+
+
+def _real(kind: CqlType, value: Any) -> float:
+    if type(value) is float:
+        return value
+    if type(value) is str and (_NUMBER.fullmatch(value) or value in ("NaN", "Infinity", "-Infinity")):
+        return float(value)
+    if type(value) is int and int(float(value)) != value:
+        raise _unfit(kind, value, "which would round it")
+    if type(value) in (int, Decimal):
+        return float(value)
+    raise _unfit(kind, value)
+
+
+def _boolean(kind: CqlType, value: Any) -> bytes:
+    if type(value) is str and value.lower() in ("true", "false"):
+        value = value.lower() == "true"
+    if type(value) is not bool:
+        raise _unfit(kind, value)
+    return bytes([value])
+
+
+def _text(kind: CqlType, value: Any) -> bytes:
+    return _str(kind, value).encode("ascii" if kind.name == "ascii" else "utf-8")
+
+
+def _str(kind: CqlType, value: Any) -> str:
+    if type(value) is not str:
+        raise _unfit(kind, value)
+    return value
+
+
+def _blob(kind: CqlType, value: Any) -> bytes:
+    if type(value) is bytes:
+        return value
+    text = _str(kind, value)
+    if text[:2].lower() == "0x":
+        return bytes.fromhex(text[2:])
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        raise _unfit(kind, value, "neither base64 nor 0x with hexadecimal digits") from None
+
+
+_UUID = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+def _uuid(kind: CqlType, value: Any) -> bytes:
+    text = _str(kind, value)
+    if not _UUID.fullmatch(text):
+        raise _unfit(kind, value)
+    found = UUID(text)
+    if kind.name == "timeuuid" and found.version != 1:
+        raise _unfit(kind, value, "whose version is 1")
+    return found.bytes
+
+
+def _unquoted(kind: CqlType, value: Any) -> str:
+    """The text of a literal, with or without CQL's quotes."""
+    text = _str(kind, value)
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] == "'" else text
+
+
+def _inet(kind: CqlType, value: Any) -> bytes:
+    return inet_bytes(_unquoted(kind, value))
+
+
+_FRACTION = re.compile(r"(-?P.*T(?:\d+H)?(?:\d+M)?)(\d+)\.(\d{1,9})S")
+
+
+def _duration(kind: CqlType, value: Any) -> bytes:
+    text = _unquoted(kind, value).strip()
+    if not text:
+        raise _unfit(kind, value)
+    if found := _FRACTION.fullmatch(text):
+        # CQL's own notation has no fractions; nanoseconds hold them.
+        months, days, nanos = _parts(f"{found[1]}{found[2]}S")
+        part = int(found[3].ljust(9, "0"))
+        return duration_bytes(_own(months, days, nanos + (-part if text.startswith("-") else part)))
+    return duration_bytes(text)
+
+
+_ISO = re.compile(r"(-?)P(?:(\d+)Y)?(?:(\d+)M)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
+
+
+def _parts(text: str) -> tuple[int, int, int]:
+    found = _ISO.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    years, months, days, hours, minutes, seconds = (int(each or 0) for each in found.groups()[1:])
+    sign = -1 if found[1] else 1
+    nanos = (hours * 3600 + minutes * 60 + seconds) * 1_000_000_000
+    return sign * (years * 12 + months), sign * days, sign * nanos
+
+
+def _own(months: int, days: int, nanos: int) -> str:
+    sign = "-" if min(months, days, nanos) < 0 else ""
+    return f"{sign}{abs(months)}mo{abs(days)}d{abs(nanos)}ns"
+
+
+_ZONE = r"(Z|[+-]\d{2}(?::?\d{2})?)?"
+_TIMESTAMP = re.compile(rf"(\d{{4}})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{{1,9}}))?)?)?\s*{_ZONE}")
+
+
+def _timestamp(kind: CqlType, value: Any) -> bytes:
+    """Milliseconds; a number counts milliseconds since 1970, as the text of one does."""
+    if type(value) is Timestamp or type(value) is int:
+        return int(value).to_bytes(8, "big", signed=True)
+    text = _unquoted(kind, value)
+    if re.fullmatch(r"-?[0-9]{1,19}", text):
+        return int(text).to_bytes(8, "big", signed=True)
+    found = _TIMESTAMP.fullmatch(text)
+    if found is None:
+        raise _unfit(kind, value, "such as 2026-01-31T12:00:00Z or 2026-01-31 12:00:00+0000")
+    *whole, fraction, zone = found.groups()
+    year, month, day, hour, minute, second = (int(each or 0) for each in whole)
+    at = datetime(year, month, day, hour, minute, second, tzinfo=_zone(zone))
+    millis = (at - EPOCH) // timedelta(milliseconds=1)
+    nanos = int((fraction or "").ljust(9, "0"))
+    if nanos % 1_000_000:
+        raise _unfit(kind, value, "which has milliseconds")
+    return (millis + nanos // 1_000_000).to_bytes(8, "big", signed=True)
+
+
+def _zone(text: str | None) -> timezone:
+    if text in (None, "", "Z"):
+        return UTC
+    sign, digits = text[0], text[1:].replace(":", "")
+    offset = timedelta(hours=int(digits[:2]), minutes=int(digits[2:] or 0))
+    return timezone(-offset if sign == "-" else offset)
+
+
+def _date(kind: CqlType, value: Any) -> bytes:
+    if type(value) is Date:
+        days = int(value)
+    else:
+        text = _unquoted(kind, value)
+        if not re.fullmatch(r"\d{4}-\d\d-\d\d", text):
+            raise _unfit(kind, value, "such as 2026-01-31")
+        days = (date.fromisoformat(text) - date(1970, 1, 1)).days
+    return (days + DATE_EPOCH).to_bytes(4, "big")
+
+
+_TIME = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?")
+
+
+def _time(kind: CqlType, value: Any) -> bytes:
+    if type(value) is TimeOfDay:
+        nanos = int(value) * 1_000_000
+    else:
+        found = _TIME.fullmatch(_unquoted(kind, value))
+        if found is None or int(found[2]) > 59 or int(found[3] or 0) > 59:
+            raise _unfit(kind, value, "such as 12:00:00.5")
+        seconds = int(found[1]) * 3600 + int(found[2]) * 60 + int(found[3] or 0)
+        nanos = seconds * 1_000_000_000 + int((found[4] or "").ljust(9, "0"))
+    if not 0 <= nanos < NANOS_PER_DAY:
+        raise _unfit(kind, value)
+    return nanos.to_bytes(8, "big")
+
+
+# Collections, tuples and user types.
+
+
+def _json(kind: CqlType, value: Any, *wanted: type) -> Any:
+    """A value of these types; text is JSON of one."""
+    if type(value) is str:
+        value = json.loads(value)
+    if type(value) not in wanted:
+        raise _unfit(kind, value)
+    return value
+
+
+def _inner(kind: CqlType, value: Any) -> bytes:
+    found = cell(kind, value)
+    if found is None:
+        raise Unfit("a collection contains a null, which the database does not store")
+    return found
+
+
+def _list(kind: CqlType, value: Any) -> bytes:
+    return list_bytes([_inner(kind.args[0], one) for one in _json(kind, value, list)])
+
+
+def _set(kind: CqlType, value: Any) -> bytes:
+    return list_bytes(list(dict.fromkeys(_inner(kind.args[0], one) for one in _json(kind, value, list))))
+
+
+def _map(kind: CqlType, value: Any) -> bytes:
+    entries = {_inner(kind.args[0], key): _inner(kind.args[1], one) for key, one in _json(kind, value, dict).items()}
+    flat = [each for entry in entries.items() for each in entry]
+    return len(entries).to_bytes(4, "big") + list_bytes(flat)[4:]
+
+
+def _vector(kind: CqlType, value: Any) -> bytes:
+    found = _json(kind, value, list)
+    if len(found) != kind.size:
+        raise _unfit(kind, value, f"as it has {len(found)} elements")
+    cells = [_inner(kind.args[0], one) for one in found]
+    if kind.args[0].name in FIXED_WIDTHS:
+        return b"".join(cells)
+    raise _unfit(kind, value, "whose elements have no fixed size")
+
+
+def _tuple(kind: CqlType, value: Any) -> bytes:
+    found = _json(kind, value, list, dict)
+    parts = list(found.values()) if isinstance(found, dict) else found
+    if len(parts) != len(kind.args):
+        raise _unfit(kind, value, f"as it has {len(parts)} fields")
+    return _fields(kind, parts)
+
+
+def _udt(kind: CqlType, value: Any) -> bytes:
+    """Fields by name; missing ones are null."""
+    found = _json(kind, value, dict)
+    if unknown := [str(name) for name in found if name not in kind.fields]:
+        raise _unfit(kind, value, f"which has no field {', '.join(unknown)[:SHOWN]}")
+    return _fields(kind, [found.get(name) for name in kind.fields])
+
+
+def _fields(kind: CqlType, values: list[Any]) -> bytes:
+    cells = [cell(arg, one) for arg, one in zip(kind.args, values, strict=True)]
+    return b"".join(struct.pack(">i", -1 if one is None else len(one)) + (one or b"") for one in cells)
+
+
+_ENCODERS: dict[str, Callable[[CqlType, Any], bytes]] = {
+    **dict.fromkeys(WIDTHS, _integer),
+    **dict.fromkeys(("text", "varchar", "ascii"), _text),
+    **dict.fromkeys(("uuid", "timeuuid"), _uuid),
+    "varint": _varint,
+    "decimal": _decimal,
+    "double": lambda kind, value: struct.pack(">d", _real(kind, value)),
+    "float": lambda kind, value: struct.pack(">f", _real(kind, value)),
+    "boolean": _boolean,
+    "blob": _blob,
+    "inet": _inet,
+    "duration": _duration,
+    "timestamp": _timestamp,
+    "date": _date,
+    "time": _time,
+    "list": _list,
+    "set": _set,
+    "map": _map,
+    "vector": _vector,
+    "tuple": _tuple,
+    "udt": _udt,
+}

@@ -1,0 +1,278 @@
+"""Records as Kafka Connect's converters read them: plain values with their schemas.
+
+A schema is an object as JsonConverter writes it (`codec.connect_schema`), or None. Values are bool, int, float, str,
+bytes, `Decimal`, a list of an array's elements, a dict of a map's entries or a struct's fields, or one of the classes
+here. A 32-bit float is the double with the same value.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import struct
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from penstock.codec.connect_schema import Schema
+
+INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+DATA = "org.apache.kafka.connect.data."
+Reader = Callable[[Any], Any]
+
+
+class Date(int):
+    """Days since 1970."""
+
+
+class TimeOfDay(int):
+    """Milliseconds since midnight."""
+
+
+class Timestamp(int):
+    """Milliseconds since 1970."""
+
+
+class NoValue(ValueError):
+    """Bytes that are no value of a converter's format, or a value that does not fit its schema."""
+
+
+class Part(NamedTuple):
+    """The key, the value or a header of a record."""
+
+    schema: Schema | None
+    value: Any
+
+
+NOTHING = Part(None, None)
+
+
+@dataclass(frozen=True)
+class ConnectRecord:
+    """A record, with its time in milliseconds since 1970; None if Kafka has none."""
+
+    topic: str
+    partition: int
+    offset: int
+    millis: int | None
+    key: Part
+    value: Part
+    headers: tuple[tuple[str, Part], ...] = ()
+
+
+# JSON, as Kafka Connect's JsonConverter reads it.
+
+
+def of_json(data: bytes | None, *, enveloped: bool) -> Part:
+    """The part that these bytes are; with `enveloped` they have the schema, too. Raises NoValue."""
+    if data is None:
+        return NOTHING
+    try:
+        found = json.loads(data, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise NoValue(f"it is not JSON: {error}") from None
+    if not enveloped:
+        return Part(None, found)
+    if not isinstance(found, dict) or set(found) != {"schema", "payload"}:
+        raise NoValue(
+            'it is not an object with only "schema" and "payload"; set schemas.enable=false if records have no schema'
+        )
+    if found["schema"] is None:
+        return Part(None, found["payload"])
+    text = json.dumps(found["schema"])
+    return Part(*_with_schema(text, found["payload"]))
+
+
+def _no_constant(text: str) -> None:
+    raise ValueError(f"JSON has no {text}")
+
+
+def _with_schema(text: str, payload: Any) -> tuple[Schema, Any]:
+    schema, read = _compiled(text)
+    return schema, read(payload)
+
+
+@lru_cache(maxsize=1000)
+def _compiled(text: str) -> tuple[Schema, Reader]:
+    schema = json.loads(text)
+    return schema, _reader(schema, 0)
+
+
+MOST_DEPTH = 64
+
+
+def _reader(schema: Any, depth: int) -> Reader:
+    """Reads JSON values of a schema."""
+    if not isinstance(schema, dict) or not isinstance(schema.get("type"), str):
+        raise NoValue(f"its schema has the type {str(schema)[:80]}")
+    if depth > MOST_DEPTH:
+        raise NoValue(f"its schema is nested more than {MOST_DEPTH} deep")
+    read = _logical(schema) or _of_type(schema, depth)
+    missing = _default(schema, read)
+
+    def reader(value: Any) -> Any:
+        return missing() if value is None else read(value)
+
+    return reader
+
+
+def _default(schema: Schema, read: Reader) -> Callable[[], Any]:
+    if schema.get("default") is not None:
+        given = read(schema["default"])
+        return lambda: given
+    if schema.get("optional"):
+        return lambda: None
+
+    def refuse() -> Any:
+        raise NoValue(f"it has null for a required {schema.get('name') or schema['type']}")
+
+    return refuse
+
+
+def _of_type(schema: Schema, depth: int) -> Reader:
+    kind = schema["type"]
+    if kind in INTEGERS:
+        return _integer(kind)
+    if kind == "array":
+        each = _reader(schema.get("items"), depth + 1)
+        return lambda value: [each(one) for one in _as(list, value, kind)]
+    if kind == "map":
+        return _map(schema, depth)
+    if kind == "struct":
+        return _struct(schema, depth)
+    if kind not in _SCALARS:
+        raise NoValue(f"its schema has the unknown type {kind[:80]}")
+    return _SCALARS[kind]
+
+
+def _as(wanted: type, value: Any, kind: str) -> Any:
+    if type(value) is not wanted:
+        raise NoValue(f"{json.dumps(value)[:80]} is no {kind}")
+    return value
+
+
+def _integer(kind: str) -> Reader:
+    bits = INTEGERS[kind] - 1
+
+    def read(value: Any) -> int:
+        number: int = _as(int, value, kind)
+        if not -(1 << bits) <= number < 1 << bits:
+            raise NoValue(f"{number} is no {kind}")
+        return number
+
+    return read
+
+
+def _double(value: Any) -> float:
+    if type(value) is str and value in ("NaN", "Infinity", "-Infinity"):
+        return float(value)
+    if type(value) not in (int, float):
+        raise NoValue(f"{json.dumps(value)[:80]} is no number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise NoValue(f"{str(value)[:80]} is no double") from None
+
+
+def _float(value: Any) -> float:
+    try:
+        found: float = struct.unpack(">f", struct.pack(">f", _double(value)))[0]
+    except OverflowError:
+        raise NoValue(f"{str(value)[:80]} is no float") from None
+    return found
+
+
+def _bytes(value: Any) -> bytes:
+    try:
+        return base64.b64decode(_as(str, value, "base64 text"), validate=True)
+    except (binascii.Error, ValueError):
+        raise NoValue(f"{str(value)[:80]!r} is not base64") from None
+
+
+_SCALARS: dict[str, Reader] = {
+    "boolean": lambda value: _as(bool, value, "boolean"),
+    "string": lambda value: _as(str, value, "string"),
+    "bytes": _bytes,
+    "double": _double,
+    "float": _float,
+    "float32": _float,
+    "float64": _double,
+}
+
+
+def _map(schema: Schema, depth: int) -> Reader:
+    """An object, or an array of pairs where keys are no strings."""
+    of_key, of_value = (_reader(schema.get(name), depth + 1) for name in ("keys", "values"))
+
+    def read(value: Any) -> dict[Any, Any]:
+        pairs = value.items() if isinstance(value, dict) else _as(list, value, "map")
+        found = {}
+        for pair in pairs:
+            if not isinstance(pair, list | tuple) or len(pair) != 2:
+                raise NoValue(f"{json.dumps(pair)[:80]} is no pair of a key and a value")
+            key = of_key(pair[0])
+            if not isinstance(key, Hashable):
+                raise NoValue("a map has structs, arrays or maps as keys")
+            found[key] = of_value(pair[1])
+        return found
+
+    return read
+
+
+def _struct(schema: Schema, depth: int) -> Reader:
+    fields = schema.get("fields")
+    if not isinstance(fields, list) or not all(
+        isinstance(one, dict) and isinstance(one.get("field"), str) for one in fields
+    ):
+        raise NoValue("its schema has a struct without a list of named fields")
+    readers = [(one["field"], _reader(one, depth + 1)) for one in fields]
+
+    def read(value: Any) -> dict[str, Any]:
+        given = _as(dict, value, "struct")
+        found = {}
+        for name, of_field in readers:
+            try:
+                found[name] = of_field(given.get(name))
+            except NoValue as error:
+                raise NoValue(f"field {name}: {error}") from None
+        return found
+
+    return read
+
+
+def _logical(schema: Schema) -> Reader | None:
+    name, kind = str(schema.get("name") or ""), schema["type"]
+    if name == f"{DATA}Decimal" and kind == "bytes":
+        scale = _scale(schema)
+        return lambda value: _decimal(value, scale)
+    whole = {
+        f"{DATA}Date": ("int32", Date),
+        f"{DATA}Time": ("int32", TimeOfDay),
+        f"{DATA}Timestamp": ("int64", Timestamp),
+    }
+    if name not in whole or kind != whole[name][0]:
+        return None
+    read, made = _integer(kind), whole[name][1]
+    return lambda value: made(read(value))
+
+
+def _scale(schema: Schema) -> int:
+    try:
+        return int(schema["parameters"]["scale"])
+    except (KeyError, TypeError, ValueError):
+        raise NoValue("its schema has a Decimal without a scale") from None
+
+
+def _decimal(value: Any, scale: int) -> Decimal:
+    """Base64 of the unscaled number, or a number or its text (`decimal.format=NUMERIC`)."""
+    if type(value) in (int, float):
+        return Decimal(str(value))
+    return decimal_of(_bytes(value), scale)
+
+
+def decimal_of(unscaled: bytes, scale: int) -> Decimal:
+    number = int.from_bytes(unscaled, "big", signed=True)
+    return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))

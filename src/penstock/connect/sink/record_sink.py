@@ -1,0 +1,155 @@
+"""The driver's side of a sink connector: its tasks, each with a query per topic, and the sink of their records."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from penstock import delays
+from penstock.connect import topics
+from penstock.connect.converters import deserializer
+from penstock.connect.sink.sink_properties import settings
+from penstock.connect.sink.sink_tables import keep_offsets, prepare_keyspace
+from penstock.connect.sink.sink_writer import COLUMNS, DeadLetterTopic, SinkWriter, Tolerance
+from penstock.database.requests import RequestLimits
+from penstock.delivery import AT_LEAST_ONCE
+from penstock.kafka.kafka_read import raw_records
+from penstock.query import Batch, Query, in_batches, write
+
+log = logging.getLogger(__name__)
+OVERRIDE = "consumer.override."
+EVERY = timedelta(milliseconds=100)
+MOST_RECORDS = 200_000
+"""Records of a batch: tasks remember the rows that they have written in it."""
+
+
+@dataclass(frozen=True)
+class RecordSink:
+    """Writes the records of topics to their tables."""
+
+    counts_delays: ClassVar[bool] = True
+    writer: SinkWriter
+    topic: str
+    delivery: str = AT_LEAST_ONCE
+    _saved: set[str] = field(default_factory=set, compare=False)
+    """The queries that have written a batch since they were started: the first one may be a repetition."""
+
+    @property
+    def target(self) -> tuple[str, str]:
+        """The identity of the sink in a checkpoint."""
+        routes = self.writer.settings.routes(self.topic)
+        return "cql", ", ".join(route.name for route in routes)
+
+    def records(self, frame: DataFrame) -> DataFrame:
+        """The records as the writer takes them."""
+        times = delays.event_micros(frame)
+        return frame.select(*COLUMNS, *([] if times is None else [times]))
+
+    def stream(self, frame: DataFrame) -> DataStreamWriter:
+        """The writer of a query with only this sink."""
+        return in_batches(delays.timed(frame), self.save)
+
+    def save(self, frame: DataFrame, batch: Batch) -> None:
+        """Write the records of one batch; writing it again changes only counters."""
+        limits = RequestLimits(patience=self.writer.patience)
+        writer = replace(self.writer, again=batch.query not in self._saved)
+        with delays.failures(batch.query):
+            delays.add_rows(batch.query, self.records(frame).mapInArrow(writer, delays.SCHEMA).collect())
+            for told in json.loads(batch.end or "[]"):
+                keep_offsets(self.writer.settings, limits, next_offsets(told))
+        self._saved.add(batch.query)
+
+
+def next_offsets(told: Mapping[str, Any]) -> dict[tuple[str, int], int]:
+    """The next offset of each partition, of offsets as the checkpoint has them."""
+    return {
+        (topic, int(partition)): offset
+        for topic, of in told.items()
+        if ":" not in topic
+        for partition, offset in of.items()
+    }
+
+
+@dataclass(frozen=True)
+class SinkTask:
+    """Some topics of a connector: each is a query with its own checkpoint, so a topic can move to another task."""
+
+    connector: str
+    number: int
+    topics: tuple[str, ...]
+    servers: str
+    values: Mapping[str, Any]
+    config: Mapping[str, str]
+    client: Mapping[str, str] = field(default_factory=dict)
+    """The worker's settings of Kafka's consumers."""
+    starts: Mapping[str, str] = field(default_factory=dict)
+    """Start by topic, for topics without a checkpoint."""
+
+    @property
+    def name(self) -> str:
+        return self.connector
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What each of its queries reads."""
+        return self.topics
+
+    @property
+    def own(self) -> dict[str, str]:
+        """What its configuration has instead of the connector's."""
+        return {"topics": ",".join(self.topics)}
+
+    @property
+    def every(self) -> timedelta:
+        return EVERY
+
+    def queries(self, spark: SparkSession) -> dict[str, Query]:
+        """A query per topic, by the topic's name; creates the keyspace, and the topic of dead letters."""
+        writer = self._writer()
+        prepare_keyspace(writer.settings, RequestLimits(patience=writer.patience))
+        if writer.letters is not None:
+            replicas = self.values["errors.deadletterqueue.topic.replication.factor"]
+            topics.create(self.servers, self._options, writer.letters.topic, topics.TopicCreation(1, replicas, {}))
+        return {topic: write(self._records(spark, topic), RecordSink(writer, topic)) for topic in self.topics}
+
+    @property
+    def _options(self) -> dict[str, str]:
+        own = {name.removeprefix(OVERRIDE): text for name, text in self.config.items() if name.startswith(OVERRIDE)}
+        return {**self.client, **own}
+
+    def _records(self, spark: SparkSession, topic: str) -> DataFrame:
+        start = self.starts.get(topic) or "earliest"
+        group = f"connect-{self.connector}"
+        options = self._options
+        return raw_records(
+            spark, topic, servers=self.servers, start=start, batch=MOST_RECORDS, group=group, options=options
+        )
+
+    def _writer(self) -> SinkWriter:
+        return SinkWriter(
+            settings(self.values, self.config),
+            deserializer("key", self.config),
+            deserializer("value", self.config),
+            tolerance(self.values),
+            self._letters(),
+        )
+
+    def _letters(self) -> DeadLetterTopic | None:
+        topic = self.values["errors.deadletterqueue.topic.name"]
+        context = self.values["errors.deadletterqueue.context.headers.enable"]
+        return DeadLetterTopic(topic, self.servers, self.connector, context, self._options) if topic else None
+
+
+def tolerance(values: Mapping[str, Any]) -> Tolerance:
+    """What happens to a bad record: both of Connect's and of the connector's settings allow to leave it out."""
+    if values["behavior.on.error"] == "FAIL" and values["errors.tolerance"] == "none":
+        return "fail"
+    quiet = values["behavior.on.error"] == "IGNORE" and not values["errors.log.enable"]
+    return "ignore" if quiet else "log"

@@ -1,0 +1,490 @@
+"""Writes records to tables as their routes say, each with its own time.
+
+A record that does not fit is told apart from a fault: the connector's configuration says what happens to it, and the
+others are written. Of two records for one row in the same millisecond the later one must win, so it is written a
+microsecond later; a record that is read twice is written once.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from cassandra import InvalidRequest
+from cassandra.query import UNSET_VALUE
+
+from penstock.codec.connect_schema import Schema
+from penstock.connect.sink.column_values import Unfit, cell
+from penstock.connect.sink.connect_data import ConnectRecord, Part
+from penstock.connect.sink.mapping import TIMESTAMP, TTL, NoField, Source, columns
+from penstock.connect.sink.sink_properties import Route, SinkSettings
+from penstock.connect.sink.sink_tables import NewTable, SinkTables, UnlikeTable, column_type
+from penstock.cql.cql_writer import MAX_TTL
+from penstock.database.access import Access
+from penstock.database.cells import indexed
+from penstock.database.cql_connection import connection
+from penstock.database.requests import ListTime, Request, RequestLimits, Statement, send_all, together
+from penstock.database.retrying import retrying
+from penstock.database.table_catalog import base_name, quoted
+from penstock.database.token_ring import LONGEST_KEY, partition_key
+from penstock.errors import PenstockError, SchemaChanged
+from penstock.schema import Column, CqlTable, CqlType, parse_type
+
+MOST_TEXTS = 50
+"""Statements prepared for one table; records with other columns use one with all of its columns."""
+Cells = dict[str, bytes | None]
+
+
+class BadRecord(Exception):
+    """A record that cannot be written, and why."""
+
+
+class Bad(NamedTuple):
+    record: ConnectRecord
+    reason: str
+
+
+class Write(NamedTuple):
+    """The statement that a record becomes for one of its tables."""
+
+    record: ConnectRecord
+    route: Route
+    partition: bytes
+    statement: Statement
+    lists: dict[str, bytes] = {}  # noqa: RUF012 (never changed)
+    """The lists that it sets, which would be there twice if they are written twice."""
+    select: Statement | None = None
+    """Reads these lists."""
+    without: Callable[[set[str]], Statement] | None = None
+    """The statement without some of them."""
+
+
+class Written(NamedTuple):
+    """The last write of a row: when, of which millisecond, and by which record."""
+
+    micros: int
+    millis: int
+    place: tuple[str, int]
+    offset: int
+
+
+BEFORE = -(1 << 62)
+"""A time before all others."""
+
+
+@dataclass
+class RecordWriter:
+    """Writes the records of a batch; `write` may be called several times.
+
+    `again` says that the batch may have been written before.
+    """
+
+    settings: SinkSettings
+    limits: RequestLimits
+    again: bool = False
+    tables: SinkTables = field(init=False)
+    _rows: dict[tuple[Any, ...], Written] = field(default_factory=dict)
+    _routes: dict[str, list[Route]] = field(default_factory=dict)
+    _texts: dict[str, set[tuple[str, ...]]] = field(default_factory=dict)
+    _queries: dict[str, list[tuple[str, CqlType]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.tables = SinkTables(self.settings, self.limits)
+
+    def write(self, records: Sequence[ConnectRecord], *, until_bad: bool = False) -> list[Bad]:
+        """Write the records, and return those that do not fit; with `until_bad` none after the first of these."""
+        writes: list[Write] = []
+        bad: list[Bad] = []
+        for record in records:
+            try:
+                writes += self.writes(record)
+            except (BadRecord, UnlikeTable, NoField) as error:
+                bad.append(Bad(record, str(error)))
+                if until_bad:
+                    break
+        return bad + self._send(writes)
+
+    # Sending.
+
+    def _send(self, writes: Sequence[Write]) -> list[Bad]:
+        """Send the writes; returns the records that the database refuses."""
+        by_route: dict[tuple[str, str], list[Write]] = {}
+        for one in writes:
+            by_route.setdefault((one.route.topic, one.route.name), []).append(one)
+        return [bad for some in by_route.values() for bad in self._send_to(some[0].route, some)]
+
+    def _send_to(self, route: Route, writes: Sequence[Write]) -> list[Bad]:
+        if not writes:
+            return []
+        access = self._access(route)
+        writes = self._without_known_lists(access, route, writes) if self.again else writes
+        given = [(one.partition, [one.statement]) for one in writes]
+        counted = route.query or any(" + ?" in one.statement[0] for one in writes)
+        requests = (
+            [Request((one.statement,), one.partition) for one in writes]
+            if counted
+            else together(access, route.keyspace, given, self.limits)
+        )
+        try:
+            send_all(access, route.keyspace, requests, self.limits, what="writing", where=route.name)
+        except SchemaChanged:
+            raise
+        except PenstockError as error:
+            if error.retriable:
+                raise
+            if len(writes) == 1:
+                return [Bad(writes[0].record, error.what)]
+            # One of them is refused: the others are written again, which changes nothing.
+            half = len(writes) // 2
+            return self._send_to(route, writes[:half]) + self._send_to(route, writes[half:])
+        return []
+
+    def _without_known_lists(self, access: Access, route: Route, writes: Sequence[Write]) -> list[Write]:
+        """The writes, without the lists that their rows have already."""
+        known = [one for one in writes if one.select]
+        requests = [Request((one.select,), one.partition) for one in known if one.select]
+        pages = send_all(access, route.keyspace, requests, self.limits, what="reading lists", where=route.name)
+        changed = {}
+        for one, page in zip(known, pages, strict=True):
+            buffer, starts, lengths = indexed(page.data, page.rows, len(one.lists), where=route.name)
+            data = buffer.tobytes()
+            there = {
+                name
+                for number, (name, cell) in enumerate(one.lists.items())
+                if page.rows and data[starts[0, number] :][: max(lengths[0, number], 0)] == cell
+            }
+            if there and one.without:
+                changed[id(one)] = one._replace(statement=one.without(there))
+        return [changed.get(id(one), one) for one in writes]
+
+    def _access(self, route: Route) -> Access:
+        return replace(self.settings.access, consistency=route.consistency)
+
+    # Records as statements.
+
+    def writes(self, record: ConnectRecord) -> Iterator[Write]:
+        """The writes of a record; raises BadRecord, UnlikeTable or NoField."""
+        if record.topic not in self._routes:
+            self._routes[record.topic] = self.settings.routes(record.topic)
+        for route in self._routes[record.topic]:
+            made = self._query(record, route) if route.query else self._row(record, route)
+            if made is not None:
+                yield made
+
+    def _row(self, record: ConnectRecord, route: Route) -> Write | None:
+        if not route.mapping:
+            _require_object(record.key, "key")
+        if record.value.value is None:
+            return self._deletion(record, route)
+        values, schemas = _mapped(record, route) if route.mapping else _unmapped(record)
+        table = self._fitting(record, route, values, schemas)
+        names = _names(table, values)
+        kinds = {column.name: column.type for column in table.columns}
+        cells = {
+            names[name]: _cell(kinds[names[name]], value, names[name])
+            for name, value in values.items()
+            if not (value is None and route.null_to_unset)
+        }
+        key = self._key(table, cells, record)
+        if any(column.type.name == "counter" for column in table.values):
+            return self._counted(record, route, table, cells, key)
+        at = self._time(record, route, key)
+        if at is None:
+            return None
+        ttl = _ttl(record, route)
+        made = Write(record, route, self._partition(table, key), self._insert(table, cells, at, ttl))
+        lists = {one.name: value for one in table.values if is_list(one) and (value := cells.get(one.name))}
+        if not lists:
+            return made
+        cells_of = {name: value for name, value in cells.items() if name not in lists}
+        time = ListTime(int.from_bytes(at, "big", signed=True))
+        return made._replace(
+            statement=self._insert(table, cells, time, ttl),
+            lists=lists,
+            select=_reading(table, key, list(lists)),
+            without=lambda there: self._insert(
+                table, cells_of | {name: lists[name] for name in lists if name not in there}, time, ttl
+            ),
+        )
+
+    def _deletion(self, record: ConnectRecord, route: Route) -> Write | None:
+        if not route.deletes:
+            raise BadRecord("it has no value, and deletes are off (scylladb.deletes.enabled, deletesEnabled)")
+        table = self.tables.get(route)
+        if table is None:
+            return None
+        keys = (*table.partition_key, *table.clustering_key)
+        if route.mapping:
+            given = {
+                name: source.of(record) for name, source in columns(route.mapping) if source.side in ("key", "header")
+            }
+        else:
+            given = dict(record.key.value)
+        names = _names(table, dict.fromkeys(given), strict=False)
+        kinds = {column.name: column.type for column in keys}
+        cells = {
+            names[name]: _cell(kinds[names[name]], value, name)
+            for name, value in given.items()
+            if names.get(name) in kinds
+        }
+        key = self._key(table, cells, record)
+        at = self._time(record, route, key)
+        if at is None:
+            return None
+        where = " AND ".join(f"{quoted(column.name)} = ?" for column in keys)
+        return Write(
+            record,
+            route,
+            self._partition(table, key),
+            (f"DELETE FROM {base_name(table)} USING TIMESTAMP ? WHERE {where}", [at, *key]),
+        )
+
+    def _fitting(
+        self, record: ConnectRecord, route: Route, values: Mapping[str, Any], schemas: Mapping[str, Schema | None]
+    ) -> CqlTable:
+        """The table, with a column for each value."""
+        table = self.tables.get(route) or self.tables.look_again(route)
+        if table is None:
+            return self._created(record, route, values, schemas)
+        if missing := _missing(table, values):
+            table = self.tables.look_again(route)
+            missing = _missing(table, values) if table else missing
+        if table is not None and missing:
+            table = self.tables.add(route, {name: schemas.get(name) for name in missing})
+        if table is None:
+            raise UnlikeTable(f"the table {route.name} was dropped")
+        return table
+
+    def _created(
+        self, record: ConnectRecord, route: Route, values: Mapping[str, Any], schemas: Mapping[str, Schema | None]
+    ) -> CqlTable:
+        if route.mapping:
+            key = [name for name, source in columns(route.mapping) if source.side == "key"]
+        else:
+            fields = _fields(record.key.schema)
+            key, schemas = list(fields), {**fields, **schemas}
+        if not key or any(schemas.get(name) is None for name in (*key, *values)):
+            raise UnlikeTable(
+                f"there is no table {route.name}, and none can be made: that needs a key that is a struct, and schemas"
+            )
+        kinds = {name: column_type(schema) for name, schema in schemas.items() if schema is not None}
+        ordered = {name: kinds[name] for name in dict.fromkeys([*key, *kinds])}
+        comment = str((record.value.schema or {}).get("doc") or "made by a sink connector")
+        return self.tables.create(NewTable(route.keyspace, route.table, ordered, key), route, comment)
+
+    def _key(self, table: CqlTable, cells: Cells, record: ConnectRecord) -> list[bytes]:
+        """The cells of the primary key; those that are not among `cells` are taken from the record's key."""
+        found = []
+        for column in (*table.partition_key, *table.clustering_key):
+            if column.name not in cells and isinstance(record.key.value, dict) and column.name in record.key.value:
+                cells[column.name] = _cell(column.type, record.key.value[column.name], column.name)
+            value = cells.get(column.name)
+            if value is None:
+                raise BadRecord(f"it has no value for {column.name} of the primary key of {table.full_name}")
+            if len(value) > LONGEST_KEY:
+                raise BadRecord(f"{column.name} of the primary key has {len(value)} bytes; the most are {LONGEST_KEY}")
+            found.append(value)
+        if len(table.partition_key) == 1 and not found[0]:
+            raise BadRecord(f"{table.partition_key[0].name}, the partition key, is empty")
+        return found
+
+    def _partition(self, table: CqlTable, key: Sequence[bytes]) -> bytes:
+        return partition_key(key[: len(table.partition_key)])
+
+    def _insert(self, table: CqlTable, cells: Cells, at: bytes | ListTime, ttl: bytes | None) -> Statement:
+        names = tuple(column.name for column in table.columns if column.name in cells)
+        known = self._texts.setdefault(table.full_name, set())
+        if names not in known and len(known) >= MOST_TEXTS:
+            names = tuple(column.name for column in table.columns)
+        known.add(names)
+        marks = ", ".join("?" * len(names))
+        using = "USING TIMESTAMP ?" if ttl is None else "USING TIMESTAMP ? AND TTL ?"
+        text = f"INSERT INTO {base_name(table)} ({', '.join(map(quoted, names))}) VALUES ({marks}) {using}"
+        return text, [*(cells.get(name, UNSET_VALUE) for name in names), at, *([] if ttl is None else [ttl])]
+
+    def _counted(
+        self, record: ConnectRecord, route: Route, table: CqlTable, cells: Cells, key: list[bytes]
+    ) -> Write | None:
+        """Counters have no write time: the database adds."""
+        if self._is_repeated(record, (route.name, *key)):
+            return None
+        keys = (*table.partition_key, *table.clustering_key)
+        added = [column.name for column in table.values if cells.get(column.name) is not None]
+        if not added:
+            return None
+        sets = ", ".join(f"{quoted(name)} = {quoted(name)} + ?" for name in added)
+        where = " AND ".join(f"{quoted(column.name)} = ?" for column in keys)
+        statement = f"UPDATE {base_name(table)} SET {sets} WHERE {where}", [*(cells[name] for name in added), *key]
+        return Write(record, route, self._partition(table, key), statement)
+
+    # Times.
+
+    def _time(self, record: ConnectRecord, route: Route, key: Sequence[bytes]) -> bytes | None:
+        """The time of a write; None if the record was written before."""
+        row = (route.name, *key)
+        if self._is_repeated(record, row):
+            return None
+        if (given := _given_time(record, route)) is not None:
+            micros = given
+        else:
+            millis = time.time_ns() // 1_000_000 if record.millis is None else record.millis
+            last = self._rows[row]
+            micros = millis * 1000
+            if millis >= last.millis:
+                micros = max(micros, last.micros + 1)
+                self._rows[row] = last._replace(micros=micros, millis=millis)
+        return micros.to_bytes(8, "big", signed=True)
+
+    def _is_repeated(self, record: ConnectRecord, row: tuple[Any, ...]) -> bool:
+        """Whether the record, or a later one of its partition, was the last to be written to this row."""
+        last, place = self._rows.get(row), (record.topic, record.partition)
+        if last is not None and last.place == place and last.offset >= record.offset:
+            return True
+        micros, millis = (BEFORE, BEFORE) if last is None else last[:2]
+        self._rows[row] = Written(micros, millis, place, record.offset)
+        return False
+
+    # Own statements.
+
+    def _query(self, record: ConnectRecord, route: Route) -> Write | None:
+        """The route's own statement, with the mapped values in its markers."""
+        assert route.mapping, "checked with the configuration"
+        if self._is_repeated(record, (route.name, record.topic, record.partition, record.offset)):
+            return None
+        values = {name: source.of(record) for name, source in columns(route.mapping)}
+        bound = []
+        for name, kind in self._markers(route):
+            if name not in values:
+                raise BadRecord(f"the query has the marker :{name}, which is not mapped")
+            found = _cell(kind, values[name], name)
+            bound.append(UNSET_VALUE if found is None and route.null_to_unset else found)
+        return Write(record, route, b"", (route.query, bound))
+
+    def _markers(self, route: Route) -> list[tuple[str, CqlType]]:
+        if route.query not in self._queries:
+            try:
+                prepared = retrying(
+                    lambda: connection(self._access(route)).prepare(route.query),
+                    what="preparing the query",
+                    where=route.name,
+                    patience=self.limits.patience,
+                )
+            except InvalidRequest as error:
+                raise PenstockError(
+                    f"the database refuses the query: {error}", where=route.query, next="correct it"
+                ) from error
+            self._queries[route.query] = [
+                (one.name, parse_type(one.type.cql_parameterized_type(), {})) for one in prepared.column_metadata
+            ]
+        return self._queries[route.query]
+
+
+def is_list(column: Column) -> bool:
+    return column.type.name == "list" and column.type.multi_cell
+
+
+def _reading(table: CqlTable, key: Sequence[bytes], names: Sequence[str]) -> Statement:
+    """A statement that reads columns of a row."""
+    where = " AND ".join(f"{quoted(column.name)} = ?" for column in (*table.partition_key, *table.clustering_key))
+    return f"SELECT {', '.join(map(quoted, names))} FROM {base_name(table)} WHERE {where}", list(key)
+
+
+def _require_object(part: Part, side: str) -> None:
+    if not isinstance(part.value, dict):
+        raise BadRecord(f"its {side} must be a struct or a map, and is {type(part.value).__name__}")
+
+
+def _unmapped(record: ConnectRecord) -> tuple[Mapping[str, Any], dict[str, Schema | None]]:
+    """The fields of the value, and their schemas."""
+    _require_object(record.value, "value")
+    values = record.value.value
+    if wrong := next((name for name in values if type(name) is not str), None):
+        raise BadRecord(f"its value is a map with the key {wrong!r}, which is no name of a column")
+    return values, dict.fromkeys(values) | dict(_fields(record.value.schema))
+
+
+def _mapped(record: ConnectRecord, route: Route) -> tuple[Mapping[str, Any], dict[str, Schema | None]]:
+    assert route.mapping
+    found = dict(columns(route.mapping))
+    return (
+        {name: source.of(record) for name, source in found.items()},
+        {name: _schema_of(record, source) for name, source in found.items()},
+    )
+
+
+def _schema_of(record: ConnectRecord, source: Source) -> Schema | None:
+    if source.side not in ("key", "value"):
+        return None
+    schema: Schema | None = getattr(record, source.side).schema
+    for name in source.path:
+        schema = _fields(schema).get(name)
+    return schema
+
+
+def _fields(schema: Schema | None) -> Mapping[str, Schema]:
+    """The schemas of a struct's fields; none for other schemas."""
+    if schema is None or schema["type"] != "struct":
+        return {}
+    return {one["field"]: one for one in schema["fields"]}
+
+
+def _names(table: CqlTable, values: Mapping[str, Any], *, strict: bool = True) -> dict[str, str]:
+    """The column of each field: of its name, or else the only one whose name differs only by case."""
+    known = {column.name for column in table.columns}
+    found = {}
+    for name in values:
+        if name in known:
+            found[name] = name
+            continue
+        alike = [one for one in known if one.lower() == name.lower() and one not in values]
+        if len(alike) == 1:
+            found[name] = alike[0]
+        elif strict:
+            raise UnlikeTable(f"the table {table.full_name} has no column {name}")
+    return found
+
+
+def _missing(table: CqlTable, values: Mapping[str, Any]) -> list[str]:
+    found = _names(table, values, strict=False)
+    return [name for name in values if name not in found]
+
+
+def _cell(kind: CqlType, value: Any, column: str) -> bytes | None:
+    try:
+        return cell(kind, value)
+    except Unfit as error:
+        raise BadRecord(f"column {column}: {error}") from None
+
+
+def _number(value: Any, what: str, unit: float) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise BadRecord(f"{what} is {str(value)[:80]!r}, which is no number")
+    return float(value) if unit != 1 and isinstance(value, float) else value
+
+
+def _ttl(record: ConnectRecord, route: Route) -> bytes | None:
+    """The record's time to live, the route's, or none."""
+    source = (route.mapping or {}).get(TTL)
+    value = None if source is None else source.of(record)
+    if value is None:
+        return None if route.ttl is None else route.ttl.to_bytes(4, "big")
+    seconds = math.ceil(_number(value, TTL, route.ttl_unit) * route.ttl_unit)
+    if not 0 <= seconds <= MAX_TTL:
+        raise BadRecord(f"{TTL} is {seconds} seconds; use 0 (no time to live) to {MAX_TTL} (20 years)")
+    return seconds.to_bytes(4, "big")
+
+
+def _given_time(record: ConnectRecord, route: Route) -> int | None:
+    """The write time that the mapping names, in microseconds."""
+    source = (route.mapping or {}).get(TIMESTAMP)
+    value = None if source is None or record.value.value is None else source.of(record)
+    if value is None:
+        return None
+    number = _number(value, TIMESTAMP, route.time_unit)
+    micros = round(number * round(route.time_unit * 1e6)) if route.time_unit >= 1e-6 else int(number) // 1000
+    if not -(1 << 63) < micros < 1 << 63:
+        raise BadRecord(f"{TIMESTAMP} is {number}, which is no time")
+    return micros

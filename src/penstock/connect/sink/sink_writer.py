@@ -1,0 +1,157 @@
+"""The task's side of a sink connector: reads records of Kafka with converters, writes them, and gives away bad ones."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Literal, TypeAlias
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from penstock import delays
+from penstock.connect.sink.connect_data import NOTHING, ConnectRecord, NoValue
+from penstock.connect.sink.record_readers import Deserializer, RawRecord, header
+from penstock.connect.sink.record_writer import Bad, RecordWriter
+from penstock.connect.sink.sink_properties import SinkSettings
+from penstock.database.requests import RequestLimits
+from penstock.errors import PenstockError
+from penstock.kafka.security import Security
+from penstock.wire.producer.blocking import BlockingProducer
+
+log = logging.getLogger(__name__)
+
+Tolerance: TypeAlias = Literal["fail", "log", "ignore"]
+COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+CONTEXT = "__connect.errors."
+"""Before the names of the headers that say what is wrong with a record (KIP-298)."""
+
+
+def decoded(records: Iterable[RawRecord], key: Deserializer, value: Deserializer) -> Iterator[ConnectRecord | Bad]:
+    """The records as their converters read them, or why one cannot be read."""
+    for raw in records:
+        headers = tuple((name, header(data)) for name, data in raw.headers)
+        side = "key"
+        try:
+            of_key = key(raw.key)
+            side = "value"
+            of_value = value(raw.value)
+        except NoValue as error:
+            yield Bad(ConnectRecord(*raw[:4], NOTHING, NOTHING, headers), f"its {side} cannot be read: {error}")
+        else:
+            yield ConnectRecord(*raw[:4], of_key, of_value, headers)
+
+
+@dataclass(frozen=True)
+class DeadLetterTopic:
+    """Where bad records go: with `context` they get headers that say where they are from and what is wrong."""
+
+    topic: str
+    servers: str
+    connector: str
+    context: bool
+    security: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def send(self, letters: Sequence[tuple[RawRecord, str]]) -> None:
+        """Write the records, and wait for the brokers."""
+        security = Security.of(self.security)
+        with BlockingProducer(self.servers, tls=security.tls(), authenticate=security.authenticate()) as producer:
+            sent = [
+                producer.send(self.topic, raw.value, key=raw.key, headers=self._headers(raw, reason))
+                for raw, reason in letters
+            ]
+            for each in sent:
+                each.result()
+
+    def _headers(self, raw: RawRecord, reason: str) -> list[tuple[str, bytes | None]]:
+        if not self.context:
+            return [*raw.headers]
+        told = {
+            "topic": raw.topic,
+            "partition": raw.partition,
+            "offset": raw.offset,
+            "connector.name": self.connector,
+            "stage": "TASK_PUT",
+            "exception.class.name": "org.apache.kafka.connect.errors.DataException",
+            "exception.message": reason,
+        }
+        return [*raw.headers, *((CONTEXT + name, str(value).encode()) for name, value in told.items())]
+
+
+@dataclass(frozen=True)
+class SinkWriter:
+    """Writes the records of a Spark task, and gives a row of counts (`delays`)."""
+
+    settings: SinkSettings
+    key: Deserializer
+    value: Deserializer
+    tolerance: Tolerance
+    letters: DeadLetterTopic | None = None
+    patience: timedelta = RequestLimits.patience
+    again: bool = False
+    """Whether the batch may have been written before, in part or whole."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        written, size = delays.DelayCounts(), 0
+        timeout = timedelta(milliseconds=max(self.settings.timeout_millis, 1))
+        task = TaskContext.get()
+        again = self.again or (task is not None and task.attemptNumber() > 0)
+        writer = RecordWriter(self.settings, RequestLimits(timeout=timeout, patience=self.patience), again)
+        for batch in batches:
+            batch, events = delays.split(batch)
+            raw = list(raw_records(batch))
+            self._write(writer, raw)
+            size += sum(len(data) for one in raw for data in (one.key, one.value) if data)
+            written.acknowledged(batch.num_rows, events)
+        yield written.counts(bytes=size).batch()
+
+    def _write(self, writer: RecordWriter, raw: Sequence[RawRecord]) -> None:
+        found = list(decoded(raw, self.key, self.value))
+        fails = self.tolerance == "fail"
+        first = next((number for number, one in enumerate(found) if isinstance(one, Bad)), len(found))
+        bad = [one for one in found if isinstance(one, Bad)]
+        good = [one for one in (found[:first] if fails else found) if not isinstance(one, Bad)]
+        refused = writer.write(good, until_bad=fails) + bad
+        if refused and fails:
+            raise self._failure(refused[0])
+        self._left_out(raw, refused)
+
+    def _failure(self, bad: Bad) -> PenstockError:
+        at = bad.record
+        return PenstockError(
+            f"a record cannot be written: {bad.reason}",
+            where=f"topic {at.topic}, partition {at.partition}, offset {at.offset}",
+            next="correct the table or the configuration; or set errors.tolerance=all, and "
+            "errors.deadletterqueue.topic.name to keep such records",
+        )
+
+    def _left_out(self, raw: Sequence[RawRecord], bad: Sequence[Bad]) -> None:
+        """Tell of the records that are not written, and keep them as dead letters."""
+        if self.tolerance == "log":
+            for one in bad:
+                at = one.record
+                log.warning("left out %s, %d, offset %d: %s", at.topic, at.partition, at.offset, one.reason)
+        if self.letters is not None and bad:
+            places = {(one.topic, one.partition, one.offset): one for one in raw}
+            given = [(places[one.record.topic, one.record.partition, one.record.offset], one.reason) for one in bad]
+            self.letters.send(given)
+
+
+def raw_records(batch: pa.RecordBatch) -> Iterator[RawRecord]:
+    """The records of a batch of the columns COLUMNS."""
+    columns = {name: batch.column(name).to_pylist() for name in COLUMNS if name != "timestamp"}
+    millis = [micros // 1000 for micros in batch.column("timestamp").cast(pa.int64()).to_pylist()]
+    for number in range(batch.num_rows):
+        at = millis[number]
+        headers = tuple((one["key"], one["value"]) for one in columns["headers"][number] or ())
+        yield RawRecord(
+            columns["topic"][number],
+            columns["partition"][number],
+            columns["offset"][number],
+            None if at < 0 else at,
+            columns["key"][number],
+            columns["value"][number],
+            headers,
+        )

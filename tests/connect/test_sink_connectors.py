@@ -1,0 +1,297 @@
+"""Sink connectors by another project's client: records become rows, bad ones dead letters, and positions are kept."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+import requests
+from cassandra import InvalidRequest
+from cassandra.cluster import NoHostAvailable
+from confluent_kafka import Producer
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from kafka_connect import KafkaConnect
+from kafka_topics import messages, new_topic
+from keyspaces import new_keyspace
+from requests.exceptions import HTTPError
+from waiting import PATIENCE, until
+
+from penstock.connect.sink import sink_properties
+from penstock.connect.sink.connect_data import ConnectRecord, Part
+from penstock.connect.sink.record_writer import RecordWriter
+from penstock.connect.sink.sink_properties import CLASS
+from penstock.database.requests import RequestLimits
+from penstock.local.services import Services
+
+ID = {"type": "int32", "optional": False, "field": "id"}
+NAME = {"type": "string", "optional": True, "field": "name"}
+KEY = {"type": "struct", "fields": [ID], "optional": False}
+VALUE = {"type": "struct", "fields": [ID, NAME], "optional": True}
+Send = Callable[..., None]
+
+
+@pytest.fixture(scope="module")
+def keyspace(cql: Any) -> Iterator[str]:
+    with new_keyspace(cql, "sink") as name:
+        yield name
+
+
+@pytest.fixture
+def topic(services: Services) -> Iterator[str]:
+    with new_topic(services.kafka, "orders", 2) as name:
+        yield name
+
+
+@pytest.fixture
+def send(services: Services, topic: str) -> Send:
+    """Sends a record for the row with this id; without a name it is a tombstone."""
+    producer = Producer({"bootstrap.servers": services.kafka})
+
+    def send(id: int, name: str | None = None, value: bytes | None = None) -> None:
+        key = json.dumps({"schema": KEY, "payload": {"id": id}})
+        made = json.dumps({"schema": VALUE, "payload": {"id": id, "name": name}}).encode()
+        producer.produce(topic, value or (None if name is None else made), key=key)
+        producer.flush()
+
+    return send
+
+
+@pytest.fixture
+def config(services: Services, keyspace: str, topic: str) -> dict[str, str]:
+    return {
+        "connector.class": CLASS,
+        "topics": topic,
+        "scylladb.contact.points": services.cql,
+        "scylladb.keyspace": keyspace,
+        "scylladb.consistency.level": "ONE",
+        "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "key.converter.schemas.enable": "true",
+        "value.converter.schemas.enable": "true",
+    }
+
+
+@pytest.fixture
+def named(connect: KafkaConnect) -> Iterator[str]:
+    """The name of a connector that is deleted at the end."""
+    name = f"sink-{uuid.uuid4().hex[:8]}"
+    yield name
+    if name in connect.list_connectors():
+        connect.delete_connector(name)
+
+
+def rows(cql: Any, keyspace: str, topic: str) -> dict[int, str]:
+    try:
+        return dict(cql.execute(f"SELECT id, name FROM {keyspace}.{topic.replace('-', '_')}"))
+    except (InvalidRequest, NoHostAvailable):  # there is no table yet, or the node is about to know it
+        return {}
+
+
+def states(connect: KafkaConnect, name: str) -> list[str]:
+    return [task["state"] for task in connect.get_connector_status(name)["tasks"]]
+
+
+def trace(connect: KafkaConnect, name: str) -> str:
+    tasks = connect.get_connector_status(name)["tasks"]
+    return str(tasks[0].get("trace", "")) if tasks and tasks[0]["state"] == "FAILED" else ""
+
+
+def positions(connect: KafkaConnect, name: str) -> int:
+    """The sum of the offsets."""
+    found = requests.get(f"{connect.url}/connectors/{name}/offsets", timeout=PATIENCE).json()["offsets"]
+    return sum(one["offset"]["kafka_offset"] for one in found)
+
+
+def test_records_become_rows_of_a_table_that_is_made_and_tombstones_delete_them(
+    connect: KafkaConnect, cql: Any, config: dict[str, str], named: str, send: Send, topic: str
+) -> None:
+    keyspace = config["scylladb.keyspace"]
+    for id in range(1, 4):
+        send(id, f"name {id}")
+    created = connect.create_connector({"name": named, "config": config})
+    assert created["type"] == "sink"
+    until(lambda: rows(cql, keyspace, topic) == {1: "name 1", 2: "name 2", 3: "name 3"}, "rows")
+    until(lambda: states(connect, named) == ["RUNNING"], "running task")
+    send(2)
+    send(1, "other")
+    until(lambda: rows(cql, keyspace, topic) == {1: "other", 3: "name 3"}, "changed rows")
+    until(lambda: positions(connect, named) == 5, "positions")
+    stored = cql.execute(f'SELECT topic, "offset" FROM {keyspace}.kafka_connect_offsets')
+    assert sum(offset for name, offset in stored if name == topic) == 5
+    # A connector that is paused reads on from where it was.
+    connect.pause_connector(named)
+    send(4, "later")
+    connect.resume_connector(named)
+    until(lambda: rows(cql, keyspace, topic) == {1: "other", 3: "name 3", 4: "later"}, "row of later")
+    until(lambda: positions(connect, named) == 6, "positions")
+
+
+def test_a_bad_record_ends_the_task_and_says_which_or_becomes_a_dead_letter(
+    connect: KafkaConnect, cql: Any, services: Services, config: dict[str, str], named: str, send: Send, topic: str
+) -> None:
+    keyspace = config["scylladb.keyspace"]
+    send(1, "good")
+    connect.create_connector({"name": named, "config": config})
+    until(lambda: rows(cql, keyspace, topic) == {1: "good"}, "row")
+    send(1, value=b"{no json")
+    said = until(lambda: trace(connect, named), "failed task")
+    assert f"topic {topic}, partition" in said and "its value cannot be read: it is not JSON" in said
+    assert "set errors.tolerance=all" in said
+    letters = f"{topic}-dead"
+    more = {
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": letters,
+        "errors.deadletterqueue.topic.replication.factor": "1",
+        "errors.deadletterqueue.context.headers.enable": "true",
+    }
+    connect.update_connector(named, config | more)
+    send(2, "after")
+    until(lambda: rows(cql, keyspace, topic) == {1: "good", 2: "after"}, "row after the bad one")
+    (letter,) = until(lambda: messages(services.kafka, letters, 1), "dead letter")
+    assert letter.value() == b"{no json"
+    headers = {name: value.decode() for name, value in letter.headers()}
+    assert headers["__connect.errors.topic"] == topic
+    assert "is not JSON" in headers["__connect.errors.exception.message"]
+
+
+def test_positions_are_set_and_removed_while_a_connector_is_stopped(
+    connect: KafkaConnect, cql: Any, config: dict[str, str], named: str, send: Send, topic: str
+) -> None:
+    keyspace = config["scylladb.keyspace"]
+    send(1, "one")
+    connect.create_connector({"name": named, "config": config})
+    until(lambda: rows(cql, keyspace, topic) == {1: "one"}, "row")
+    until(lambda: positions(connect, named) == 1, "position")
+    connect.stop_connector(named)
+    cql.execute(f"TRUNCATE {keyspace}.{topic.replace('-', '_')}")
+    offsets = f"{connect.url}/connectors/{named}/offsets"
+    other = {"offsets": [{"partition": {"kafka_topic": "other", "kafka_partition": 0}, "offset": {"kafka_offset": 0}}]}
+    answer = requests.patch(offsets, json=other, timeout=PATIENCE)
+    assert answer.status_code == 400 and "does not read the topic other" in answer.json()["message"]
+    assert requests.delete(offsets, timeout=PATIENCE).status_code == 200
+    connect.resume_connector(named)
+    until(lambda: rows(cql, keyspace, topic) == {1: "one"}, "row that is written again")
+
+
+def test_wrong_configurations_name_their_property(connect: KafkaConnect, config: dict[str, str]) -> None:
+    wrong = {
+        "scylladb.consistency.level": "MOST",
+        "topic.orders.ks.t.mapping": "id=key.id,id=value.id",
+        "topic.orders.ks.t.ttlSeconds": "long",
+        "value.converter": "io.confluent.connect.protobuf.ProtobufConverter",
+        "value.converter.schema.registry.url": "nowhere",
+        "transforms": "a",
+    }
+    url = f"{connect.url}/connector-plugins/{CLASS}/config/validate"
+    found = requests.put(url, json={"name": "x"} | config | wrong, timeout=PATIENCE).json()
+    errors = {one["value"]["name"]: one["value"]["errors"] for one in found["configs"] if one["value"]["errors"]}
+    assert set(errors) == set(wrong)
+    assert "column id occurs twice" in errors["topic.orders.ks.t.mapping"][0]
+
+
+def test_a_connector_keeps_its_class(connect: KafkaConnect, config: dict[str, str], named: str) -> None:
+    connect.create_connector({"name": named, "config": config, "initial_state": "STOPPED"})
+    with pytest.raises(HTTPError, match="400"):
+        connect.update_connector(named, config | {"connector.class": "ScyllaConnector"})
+    plugins = requests.get(f"{connect.url}/connector-plugins", timeout=PATIENCE).json()
+    assert {(one["class"].rpartition(".")[2], one["type"]) for one in plugins} == {
+        ("ScyllaConnector", "source"),
+        ("ScyllaDbSinkConnector", "sink"),
+    }
+
+
+def test_avro_records_make_tables_and_add_columns(
+    connect: KafkaConnect, cql: Any, services: Services, config: dict[str, str], named: str, topic: str
+) -> None:
+    keyspace = config["scylladb.keyspace"]
+    fields = [
+        {"name": "id", "type": "long"},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-millis"}], "default": None},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+    ]
+    key = {"type": "record", "name": "key", "fields": fields[:1]}
+    producer = Producer({"bootstrap.servers": services.kafka})
+
+    def send(row: dict[str, Any], *more: dict[str, Any]) -> None:
+        value = {"type": "record", "name": "value", "fields": [*fields, *more]}
+        parts = []
+        with SchemaRegistryClient({"url": services.registry}) as registry:
+            for side, schema, part in (("key", key, {"id": row["id"]}), ("value", value, row)):
+                place = SerializationContext(topic, MessageField(side))
+                parts.append(AvroSerializer(registry, json.dumps(schema))(part, place))
+        producer.produce(topic, parts[1], key=parts[0])
+        producer.flush()
+
+    avro = {f"{side}.converter": "io.confluent.connect.avro.AvroConverter" for side in ("key", "value")}
+    url = {f"{side}.converter.schema.registry.url": services.registry for side in ("key", "value")}
+    at = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
+    send({"id": 1, "price": Decimal("12.30"), "at": at, "tags": ["a", "b"]})
+    connect.create_connector({"name": named, "config": config | avro | url})
+    table = f"{keyspace}.{topic.replace('-', '_')}"
+
+    def found(columns: str) -> list[Any]:
+        try:
+            return sorted(cql.execute(f"SELECT {columns} FROM {table}"))
+        except (InvalidRequest, NoHostAvailable):
+            return []
+
+    first = (1, Decimal("12.30"), at.replace(tzinfo=None), ["a", "b"])
+    until(lambda: found("id, price, at, tags") == [first], "row")
+    send({"id": 2, "price": Decimal(1), "at": None, "tags": [], "size": 1.5}, {"name": "size", "type": "double"})
+    until(lambda: found("id, price, at, tags, size") == [(*first, None), (2, Decimal("1.00"), None, None, 1.5)], "row")
+
+
+def test_a_batch_that_is_written_again_leaves_lists_as_they_are(cql: Any, services: Services, keyspace: str) -> None:
+    """Elements that are written again at the same time would be there twice (CASSANDRA-11368)."""
+    cql.execute(f"CREATE TABLE {keyspace}.lists (id int PRIMARY KEY, l list<int>, v int)")
+    config = {
+        "name": "x",
+        "connector.class": CLASS,
+        "topics": "lists",
+        "scylladb.contact.points": services.cql,
+        "scylladb.keyspace": keyspace,
+        "scylladb.consistency.level": "ONE",
+    }
+    values, errors = sink_properties.read(config)
+    assert not errors
+    settings = sink_properties.settings(values, config)
+    rows = [(1, [1, 2]), (2, [5]), (1, [3]), (2, None)]
+    records = [
+        ConnectRecord("lists", 0, n, 1000, Part(None, {"id": id}), Part(None, {"id": id, "l": made, "v": n}))
+        for n, (id, made) in enumerate(rows)
+    ]
+    for again in (False, True, True):
+        assert RecordWriter(settings, RequestLimits(), again).write(records) == []
+        assert sorted(cql.execute(f"SELECT id, l, v FROM {keyspace}.lists")) == [(1, [3], 2), (2, None, 3)]
+
+
+def test_a_value_that_the_database_refuses_is_told_apart_from_the_others(
+    cql: Any, services: Services, keyspace: str
+) -> None:
+    cql.execute(f"CREATE TABLE {keyspace}.refused (id int PRIMARY KEY, m text)")
+    cql.execute(f"CREATE INDEX ON {keyspace}.refused (m)")
+    config = {
+        "name": "x",
+        "connector.class": CLASS,
+        "topics": "refused",
+        "scylladb.contact.points": services.cql,
+        "scylladb.keyspace": keyspace,
+        "scylladb.consistency.level": "ONE",
+    }
+    settings = sink_properties.settings(sink_properties.read(config)[0], config)
+    records = [
+        ConnectRecord("refused", 0, n, 1000, Part(None, {"id": n}), Part(None, {"id": n, "m": "v" * size}))
+        for n, size in enumerate([1, 1, 70_000, 1])
+    ]
+    (bad,) = RecordWriter(settings, RequestLimits(patience=timedelta(seconds=20))).write(records)
+    assert bad.record.offset == 2 and "refuses" in bad.reason
+    assert sorted(id for (id,) in cql.execute(f"SELECT id FROM {keyspace}.refused")) == [0, 1, 3]
