@@ -209,7 +209,7 @@ def test_a_connector_keeps_its_class(connect: KafkaConnect, config: dict[str, st
 
 
 def test_avro_records_make_tables_and_add_columns(
-    connect: KafkaConnect, cql: Any, services: Services, config: dict[str, str], named: str, topic: str
+    connect: KafkaConnect, cql: Any, services: Services, registry: str, config: dict[str, str], named: str, topic: str
 ) -> None:
     keyspace = config["scylladb.keyspace"]
     fields = [
@@ -224,15 +224,15 @@ def test_avro_records_make_tables_and_add_columns(
     def send(row: dict[str, Any], *more: dict[str, Any]) -> None:
         value = {"type": "record", "name": "value", "fields": [*fields, *more]}
         parts = []
-        with SchemaRegistryClient({"url": services.registry}) as registry:
+        with SchemaRegistryClient({"url": registry}) as client:
             for side, schema, part in (("key", key, {"id": row["id"]}), ("value", value, row)):
                 place = SerializationContext(topic, MessageField(side))
-                parts.append(AvroSerializer(registry, json.dumps(schema))(part, place))
+                parts.append(AvroSerializer(client, json.dumps(schema))(part, place))
         producer.produce(topic, parts[1], key=parts[0])
         producer.flush()
 
     avro = {f"{side}.converter": "io.confluent.connect.avro.AvroConverter" for side in ("key", "value")}
-    url = {f"{side}.converter.schema.registry.url": services.registry for side in ("key", "value")}
+    url = {f"{side}.converter.schema.registry.url": registry for side in ("key", "value")}
     at = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
     send({"id": 1, "price": Decimal("12.30"), "at": at, "tags": ["a", "b"]})
     connect.create_connector({"name": named, "config": config | avro | url})
@@ -295,3 +295,21 @@ def test_a_value_that_the_database_refuses_is_told_apart_from_the_others(
     (bad,) = RecordWriter(settings, RequestLimits(patience=timedelta(seconds=20))).write(records)
     assert bad.record.offset == 2 and "refuses" in bad.reason
     assert sorted(id for (id,) in cql.execute(f"SELECT id FROM {keyspace}.refused")) == [0, 1, 3]
+
+
+def test_tombstones_of_a_table_that_is_missing_delete_nothing_or_are_told(
+    cql: Any, services: Services, keyspace: str
+) -> None:
+    config = {
+        "name": "x",
+        "connector.class": CLASS,
+        "topics": "missing",
+        "scylladb.contact.points": services.cql,
+        "scylladb.keyspace": keyspace,
+        "scylladb.consistency.level": "ONE",
+    }
+    gone = [ConnectRecord("missing", 0, 0, 1000, Part(None, {"id": 1}), Part(None, None))]
+    for managed, wanted in (("true", []), ("false", [f"there is no table {keyspace}.missing"])):
+        given = config | {"scylladb.table.manage.enabled": managed}
+        settings = sink_properties.settings(sink_properties.read(given)[0], given)
+        assert [bad.reason for bad in RecordWriter(settings, RequestLimits()).write(gone)] == wanted

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -86,14 +85,6 @@ def place(node: Session, vector: Vector) -> Place:
     if shared:
         _places[ddl] = made
     return made
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _dropped(node: Session) -> Iterator[None]:
-    yield
-    for place in _places.values():
-        node.execute(f"DROP KEYSPACE IF EXISTS {place.name}")
-    _places.clear()
 
 
 @dataclass

@@ -28,6 +28,10 @@ from penstock.errors import PenstockError, SchemaChanged
 from penstock.schema import CqlTable
 
 
+class RefusedValue(PenstockError):
+    """The database refuses one of the values of a request; sent again it would be refused again."""
+
+
 class Expiry(int):
     """When a write's values expire, in seconds since 1970, in place of its time to live.
 
@@ -247,7 +251,7 @@ def refusal(
     where: str,
     patience: timedelta,
 ) -> PenstockError:
-    """The error to raise: SchemaChanged if the table has changed, else PenstockError.
+    """The error to raise: SchemaChanged if the table has changed, else RefusedValue.
 
     Without a single `table`, preparing the `statements` shows whether something has changed.
     """
@@ -263,7 +267,7 @@ def refusal(
             where=where,
             next="restart the query: it checks the table again",
         )
-    return PenstockError(
+    return RefusedValue(
         f"{what} failed, the database refuses a value: {error}",
         where=where,
         next="filter these rows out, or change the value to one that the database accepts",

@@ -38,6 +38,7 @@ MODULES = frozenset(
             "config",
             "database.access",
             "database.columns",
+            "database.requests",
             "database.retrying",
         ),
         *(

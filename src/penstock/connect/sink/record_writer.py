@@ -26,11 +26,11 @@ from penstock.cql.cql_writer import MAX_TTL
 from penstock.database.access import Access
 from penstock.database.cells import indexed
 from penstock.database.cql_connection import connection
-from penstock.database.requests import ListTime, Request, RequestLimits, Statement, send_all, together
+from penstock.database.requests import ListTime, RefusedValue, Request, RequestLimits, Statement, send_all, together
 from penstock.database.retrying import retrying
 from penstock.database.table_catalog import base_name, quoted
 from penstock.database.token_ring import LONGEST_KEY, partition_key
-from penstock.errors import PenstockError, SchemaChanged
+from penstock.errors import PenstockError
 from penstock.schema import Column, CqlTable, CqlType, parse_type
 
 MOST_TEXTS = 50
@@ -87,6 +87,7 @@ class RecordWriter:
     again: bool = False
     tables: SinkTables = field(init=False)
     _rows: dict[tuple[Any, ...], Written] = field(default_factory=dict)
+    _looked: set[tuple[str, ...]] = field(default_factory=set)
     _routes: dict[str, list[Route]] = field(default_factory=dict)
     _texts: dict[str, set[tuple[str, ...]]] = field(default_factory=dict)
     _queries: dict[str, list[tuple[str, CqlType]]] = field(default_factory=dict)
@@ -100,7 +101,7 @@ class RecordWriter:
         bad: list[Bad] = []
         for record in records:
             try:
-                writes += self.writes(record)
+                writes += list(self.writes(record))
             except (BadRecord, UnlikeTable, NoField) as error:
                 bad.append(Bad(record, str(error)))
                 if until_bad:
@@ -130,11 +131,7 @@ class RecordWriter:
         )
         try:
             send_all(access, route.keyspace, requests, self.limits, what="writing", where=route.name)
-        except SchemaChanged:
-            raise
-        except PenstockError as error:
-            if error.retriable:
-                raise
+        except RefusedValue as error:
             if len(writes) == 1:
                 return [Bad(writes[0].record, error.what)]
             # One of them is refused: the others are written again, which changes nothing.
@@ -215,7 +212,9 @@ class RecordWriter:
             raise BadRecord("it has no value, and deletes are off (scylladb.deletes.enabled, deletesEnabled)")
         table = self.tables.get(route)
         if table is None:
-            return None
+            if self.settings.manage:
+                return None  # without a table there is no row to delete
+            raise UnlikeTable(f"there is no table {route.name}")
         keys = (*table.partition_key, *table.clustering_key)
         if route.mapping:
             given = {
@@ -246,10 +245,12 @@ class RecordWriter:
         self, record: ConnectRecord, route: Route, values: Mapping[str, Any], schemas: Mapping[str, Schema | None]
     ) -> CqlTable:
         """The table, with a column for each value."""
-        table = self.tables.get(route) or self.tables.look_again(route)
+        table = self.tables.get(route)
         if table is None:
             return self._created(record, route, values, schemas)
-        if missing := _missing(table, values):
+        if (missing := _missing(table, values)) and (looked := (route.name, *missing)) not in self._looked:
+            # Somebody may have added them. Once is enough: each record may have such a field.
+            self._looked.add(looked)
             table = self.tables.look_again(route)
             missing = _missing(table, values) if table else missing
         if table is not None and missing:
