@@ -74,6 +74,11 @@ class CqlType:
         """Whether the database stores each element as its own cell (non-frozen collection or user type)."""
         return not self.frozen and self.name in ("list", "set", "map", "udt")
 
+    @property
+    def nonfrozen_list(self) -> bool:
+        """Whether its elements are cells with keys that the database makes."""
+        return self.multi_cell and self.name == "list"
+
     def __str__(self) -> str:
         if self.name == "udt":
             text = _name(self.udt)
@@ -269,7 +274,7 @@ TIMEUUID = CqlType("timeuuid")
 
 def log_value_type(kind: CqlType) -> CqlType:
     """The type of a base column's value in the log: collections are frozen, a non-frozen list is a map by id."""
-    if kind.multi_cell and kind.name == "list":
+    if kind.nonfrozen_list:
         return CqlType("map", (TIMEUUID, kind.args[0]), True)
     return CqlType(kind.name, kind.args, True, kind.fields, kind.udt, kind.size) if kind.multi_cell else kind
 

@@ -24,10 +24,12 @@ from keyspaces import new_keyspace
 from requests.exceptions import HTTPError
 from waiting import PATIENCE, until
 
+from penstock.connect.checks import check
+from penstock.connect.providers import Provided
 from penstock.connect.sink import sink_properties
 from penstock.connect.sink.connect_data import ConnectRecord, Part
 from penstock.connect.sink.record_writer import RecordWriter
-from penstock.connect.sink.sink_properties import CLASS
+from penstock.connect.sink.sink_properties import CLASS, SinkSettings
 from penstock.database.requests import RequestLimits
 from penstock.local.services import Services
 
@@ -86,6 +88,12 @@ def named(connect: KafkaConnect) -> Iterator[str]:
     yield name
     if name in connect.list_connectors():
         connect.delete_connector(name)
+
+
+def settings_of(config: dict[str, str]) -> SinkSettings:
+    checked = check(config, Provided(), ask=False)
+    assert not checked.messages
+    return sink_properties.settings(checked.values, config)
 
 
 def rows(cql: Any, keyspace: str, topic: str) -> dict[int, str]:
@@ -261,9 +269,7 @@ def test_a_batch_that_is_written_again_leaves_lists_as_they_are(cql: Any, servic
         "scylladb.keyspace": keyspace,
         "scylladb.consistency.level": "ONE",
     }
-    values, errors = sink_properties.read(config)
-    assert not errors
-    settings = sink_properties.settings(values, config)
+    settings = settings_of(config)
     rows = [(1, [1, 2]), (2, [5]), (1, [3]), (2, None)]
     records = [
         ConnectRecord("lists", 0, n, 1000, Part(None, {"id": id}), Part(None, {"id": id, "l": made, "v": n}))
@@ -287,7 +293,7 @@ def test_a_value_that_the_database_refuses_is_told_apart_from_the_others(
         "scylladb.keyspace": keyspace,
         "scylladb.consistency.level": "ONE",
     }
-    settings = sink_properties.settings(sink_properties.read(config)[0], config)
+    settings = settings_of(config)
     records = [
         ConnectRecord("refused", 0, n, 1000, Part(None, {"id": n}), Part(None, {"id": n, "m": "v" * size}))
         for n, size in enumerate([1, 1, 70_000, 1])
@@ -311,5 +317,26 @@ def test_tombstones_of_a_table_that_is_missing_delete_nothing_or_are_told(
     gone = [ConnectRecord("missing", 0, 0, 1000, Part(None, {"id": 1}), Part(None, None))]
     for managed, wanted in (("true", []), ("false", [f"there is no table {keyspace}.missing"])):
         given = config | {"scylladb.table.manage.enabled": managed}
-        settings = sink_properties.settings(sink_properties.read(given)[0], given)
+        settings = settings_of(given)
         assert [bad.reason for bad in RecordWriter(settings, RequestLimits()).write(gone)] == wanted
+
+
+def test_a_time_to_live_of_any_size_is_a_bad_record(cql: Any, services: Services, keyspace: str) -> None:
+    cql.execute(f"CREATE TABLE {keyspace}.lives (id int PRIMARY KEY, v int)")
+    config = {
+        "name": "x",
+        "connector.class": CLASS,
+        "topics": "lives",
+        "scylladb.contact.points": services.cql,
+        "scylladb.keyspace": keyspace,
+        "scylladb.consistency.level": "ONE",
+        f"topic.lives.{keyspace}.lives.mapping": "id=key.id, v=value.v, __ttl=value.life",
+    }
+    lives = [60, -1, 10**400, 1 << 40, float("inf"), "1", None]
+    records = [
+        ConnectRecord("lives", 0, n, 1000, Part(None, {"id": n}), Part(None, {"v": n, "life": life}))
+        for n, life in enumerate(lives)
+    ]
+    bad = RecordWriter(settings_of(config), RequestLimits()).write(records)
+    assert [one.record.offset for one in bad] == [1, 2, 3, 4, 5]
+    assert sorted(id for (id,) in cql.execute(f"SELECT id FROM {keyspace}.lives")) == [0, 6]

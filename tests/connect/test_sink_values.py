@@ -175,6 +175,11 @@ def test_a_record_without_a_mapped_field_says_so(text: str) -> None:
 
 # Schemas.
 
+DECIMAL = (
+    b'{"schema": {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "0"}}, '
+    b'"payload": "%b"}'
+)
+
 
 @pytest.mark.parametrize(
     ("data", "said"),
@@ -184,6 +189,7 @@ def test_a_record_without_a_mapped_field_says_so(text: str) -> None:
         (b'{"payload": 1}', "schemas.enable=false"),
         (b'{"schema": {"type": "int8"}, "payload": 200}', "no int8"),
         (b'{"schema": {"type": "int8"}, "payload": null}', "null for a required int8"),
+        (DECIMAL % base64.b64encode(b"\x7f" * 2000), "decimal of 2000 bytes"),
         (b'{"schema": {"type": "other"}, "payload": 1}', "unknown type"),
         (b'{"schema": {"type": "struct", "fields": [{"type": "int8"}]}, "payload": {}}', "named fields"),
         (b'{"schema": {"type": "array"}, "payload": []}', "has the type"),

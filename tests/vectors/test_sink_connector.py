@@ -20,7 +20,9 @@ from cell_states import session_for_states
 from connect_json import driven, encoded, plain
 from waiting import patience
 
-from penstock.connect.sink import sink_checks, sink_properties
+from penstock.connect.checks import check
+from penstock.connect.providers import Provided
+from penstock.connect.sink import sink_properties
 from penstock.connect.sink.record_readers import JsonBytes, RawRecord
 from penstock.connect.sink.record_writer import Bad, RecordWriter
 from penstock.connect.sink.sink_properties import SinkSettings
@@ -120,13 +122,11 @@ def configured(place: Place, vector: Vector, services: Services, existing: Path)
         "scylladb.offset.storage.table.enable": str(vector["group"] == "offsets").lower(),
     }
     config = base | given
-    values, errors = sink_properties.read(config)
-    found = Outcome(errors=errors)
     reaches = not {"scylladb.contact.points", "scylladb.ssl.enabled"} & set(given)
-    if not errors and reaches:
-        found.settings = sink_properties.settings(values, config)
-        for name, text in sink_checks.problems(found.settings):
-            errors.setdefault(name, []).append(text)
+    checked = check(config, Provided(), ask=reaches)
+    found = Outcome(errors=checked.errors)
+    if not checked.errors and reaches:
+        found.settings = sink_properties.settings(checked.values, config)
     return config, found
 
 

@@ -194,7 +194,9 @@ def frame_schema(table: CqlTable, *, problem: bool = False, write_times: bool = 
     ]
     if write_times:
         times = st.StructType([st.StructField(c.name, _times_type(c.type)) for c in table.values])
-        lists = st.StructType([st.StructField(c.name, _list_type(c.type)) for c in table.values if _is_list(c.type)])
+        lists = st.StructType(
+            [st.StructField(c.name, _list_type(c.type)) for c in table.values if c.type.nonfrozen_list]
+        )
         fields += [("expires", st.TimestampType()), ("write_times", times), ("expiries", times), ("lists", lists)]
     # Spark has no struct without fields: leave out structs that a table without values or collections would not fill.
     absent = {name for name, kind in fields if isinstance(kind, st.StructType) and not kind.fields}
@@ -211,10 +213,6 @@ def frame_schema(table: CqlTable, *, problem: bool = False, write_times: bool = 
 def _times_type(kind: CqlType) -> st.DataType:
     """The type of a column's write times, or of its times of expiry: one time, or one for each element or field."""
     return st.ArrayType(st.LongType()) if kind.multi_cell else st.LongType()
-
-
-def _is_list(kind: CqlType) -> bool:
-    return kind.multi_cell and kind.name == "list"
 
 
 def _list_type(kind: CqlType) -> st.StructType:

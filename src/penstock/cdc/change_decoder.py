@@ -255,7 +255,7 @@ class _Changes(FrameColumns):
             cells = self.view.cells(place, at)
             if column.type.multi_cell and column.type.name != "udt":
                 cells = cells.without_empty_collections()
-            if column.type.multi_cell and column.type.name == "list":
+            if column.type.nonfrozen_list:
                 kind, read = column.type, decode_list_in_log
             else:
                 kind, read = self.layout.kinds[place], decode

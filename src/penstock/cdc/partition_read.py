@@ -224,7 +224,7 @@ class _Rows(FrameColumns):
         for f in t:
             kind = self._kind(f.name)
             # CQL cannot select the ids of a list's elements.
-            known = kind.frozen or kind.name != "list"
+            known = not kind.nonfrozen_list
             children.append(
                 self._decode("delta", f.name, log_value_type(kind), f.type) if known else self._null(f.type)
             )

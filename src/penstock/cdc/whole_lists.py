@@ -35,7 +35,7 @@ class WholeLists:
     def __init__(self, chosen: CdcSettings, table: CqlTable) -> None:
         self.chosen, self.table = chosen, table
         self.timed = timed_columns(chosen.access, table, chosen.patience)
-        self.columns = [column for column in table.values if column.type.multi_cell and column.type.name == "list"]
+        self.columns = [column for column in table.values if column.type.nonfrozen_list]
         self.limits = RequestLimits(patience=chosen.patience)
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:

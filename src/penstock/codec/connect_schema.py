@@ -242,11 +242,7 @@ def _times(table: Layout, base: str) -> Schema:
             ("write_times", _struct(each, f"{base}.WriteTimes", optional=True)),
             ("expiries", _struct(each, f"{base}.Expiries", optional=True)),
         ]
-    lists = [
-        (name, _whole_list(name, kind, base))
-        for name, kind in values.items()
-        if kind.multi_cell and kind.name == "list"
-    ]
+    lists = [(name, _whole_list(name, kind, base)) for name, kind in values.items() if kind.nonfrozen_list]
     if lists:
         fields.append(("lists", _struct(lists, f"{base}.Lists", optional=True)))
     return _struct(fields, f"{base}.Times", optional=True)

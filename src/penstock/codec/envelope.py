@@ -279,7 +279,7 @@ def times_member(table: Layout) -> Column:
     members = [F.unix_seconds("expires").alias("expires")]
     if values:
         members += [F.col("write_times"), F.col("expiries")]
-    lists = [name for name in values if table.types[name].multi_cell and table.types[name].name == "list"]
+    lists = [name for name in values if table.types[name].nonfrozen_list]
     if lists:
         members.append(F.struct(*(_whole_list(name, table).alias(name) for name in lists)).alias("lists"))
     return F.struct(*members)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from penstock.cdc.cdc_tables import expand, find_table
 from penstock.cdc.planner import require_readable
-from penstock.connect.keystores import as_pem
+from penstock.connect.keystores import pem_files
 from penstock.database.access import Access, NoTls
 from penstock.database.cql_connection import connection
 from penstock.database.retrying import DatabaseUnavailable, retrying
@@ -36,9 +36,7 @@ def access(values: Mapping[str, Any]) -> Access:
 def _tls(values: Mapping[str, Any]) -> dict[str, Any]:
     """The connector's TLS settings; like its Java driver it requires a trusted certificate, but not a host name."""
     found = {"certificate": values["scylla.ssl.openssl.keyCertChain"], "key": values["scylla.ssl.openssl.privateKey"]}
-    for name, kind in (("truststore", "ca"), ("keystore", "certificate")):
-        if path := values[f"scylla.ssl.{name}.path"]:
-            found[kind] = as_pem(path, values[f"scylla.ssl.{name}.password"])
+    found |= pem_files(values, "scylla.ssl.")
     return {"tls": True, "verify_hostname": False, **{name: path for name, path in found.items() if path}}
 
 

@@ -6,8 +6,10 @@ Kafka Connect reports them so.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any, Literal
 
 Type = Literal["STRING", "INT", "LONG", "BOOLEAN", "LIST", "PASSWORD", "CLASS"]
@@ -80,6 +82,16 @@ def from_toml(name: str, about: Mapping[str, Any], **more: Any) -> Property:
     if given.pop("inert", False):
         given["doc"] = f"{INERT} {given['doc']}".strip()
     return Property(name, **{**given, "allowed": tuple(given.get("allowed", ()))})
+
+
+def of_file(package: str, file: str, checks: Mapping[str, Check]) -> tuple[Property, ...]:
+    """The properties of a TOML file, in its order: a section is a group, and `check` names one of `checks`."""
+    groups = tomllib.loads((files(package) / file).read_text())
+    return tuple(
+        from_toml(name, {**about, "check": checks.get(about.get("check"))}, group=group)
+        for group, members in groups.items()
+        for name, about in members.items()
+    )
 
 
 def as_text(value: Any) -> str | None:

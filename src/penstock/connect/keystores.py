@@ -6,6 +6,7 @@ import base64
 import hashlib
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,15 @@ from penstock.database.access import NoTls
 from penstock.session import spark
 
 CERTIFICATE, KEY = "java.security.cert.Certificate", "java.security.Key"
+
+
+def pem_files(values: Mapping[str, Any], prefix: str) -> dict[str, str]:
+    """The arguments `ca` and `certificate` of `Access`, from the properties of a truststore and a keystore."""
+    found = {}
+    for name, kind in (("truststore", "ca"), ("keystore", "certificate")):
+        if path := values[f"{prefix}{name}.path"]:
+            found[kind] = as_pem(path, values[f"{prefix}{name}.password"])
+    return found
 
 
 def as_pem(store: str, password: str | None) -> str:

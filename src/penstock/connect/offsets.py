@@ -46,7 +46,8 @@ class Offsets:
 
     def starts(self) -> dict[str, str]:
         """The times that users have set, by table."""
-        return {path.name.removesuffix(".start"): path.read_text() for path in self.folder.glob("*.start")}
+        files = (path for path in self.folder.glob("*.start") if path.is_file())  # a table may have the name "start"
+        return {path.name.removesuffix(".start"): path.read_text() for path in files}
 
     def alter(self, offsets: Iterable[Any], tables: Iterable[str]) -> None:
         """Set positions of some of `tables` to a time, or remove them with None.

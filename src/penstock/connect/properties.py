@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from functools import cache
-from importlib.resources import files
 
 from penstock.codec.debezium import OPERATIONS, PLACES
 from penstock.connect.converters import CONVERTERS
-from penstock.connect.definition import Check, Property, aliases, at_least, from_toml, full_name
+from penstock.connect.definition import Check, Property, aliases, at_least, full_name, of_file
 
 CLASS = "com.scylladb.cdc.debezium.connector.ScyllaConnector"
 CLASS_NAMES = (CLASS, "ScyllaConnector", "Scylla")
@@ -88,9 +86,4 @@ CHECKS: dict[str, Check] = {
 @cache
 def properties() -> tuple[Property, ...]:
     """All properties with fixed names, in the order of the file."""
-    groups = tomllib.loads((files("penstock.connect") / "properties.toml").read_text())
-    return tuple(
-        from_toml(name, {**about, "check": CHECKS.get(about.get("check"))}, group=group)
-        for group, members in groups.items()
-        for name, about in members.items()
-    )
+    return of_file("penstock.connect", "properties.toml", CHECKS)

@@ -299,7 +299,7 @@ class _Changes:
     def _lists(self) -> Column:
         fields = []
         for column in self.table.values:
-            if column.type.multi_cell and column.type.name == "list":
+            if column.type.nonfrozen_list:
                 path = "times", "lists", field_name(column.name)
                 values = _decoded(self._member(*path, "values"), self._type(*path, "values"), column.type)
                 whole = F.struct(values.alias("values"), self._member(*path, "expiries").alias("expiries"))

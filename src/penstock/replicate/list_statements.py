@@ -59,7 +59,7 @@ class ListStatements:
 
     def __init__(self, access: Access, texts: TableStatements, limits: RequestLimits) -> None:
         self.access, self.texts, self.table, self.limits = access, texts, texts.table, limits
-        self.columns = [one for one in self.table.values if one.type.multi_cell and one.type.name == "list"]
+        self.columns = [one for one in self.table.values if one.type.nonfrozen_list]
         self.timed = timed_columns(access, self.table, limits.patience) if self.columns else frozenset()
 
     def of(self, batch: pa.RecordBatch, now: int) -> dict[int, list[Statement]]:

@@ -88,7 +88,7 @@ def _of_column(texts: TableStatements, column: Column, key: Key, source: Cell, t
     own = key[: len(texts.partition)] if static else key
     if target.value is None:
         return
-    if not column.type.multi_cell or column.type.name == "list":
+    if not column.type.multi_cell or column.type.nonfrozen_list:
         if source.value is None:
             newest = target.newest if target.newest is not None else now_micros()
             yield texts.update([to(column.name)], static=static), [_bound(newest), _NO_TTL, None, *own]

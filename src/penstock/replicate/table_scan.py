@@ -124,7 +124,7 @@ def scans(source: Side, target: Side, level: int, *, patience: timedelta, page_s
     _require_key(*tables)
     shared, unlike = _shared(*tables)
     told = [timed_columns(one.access, table, patience) for one, table in zip((source, target), tables, strict=True)]
-    timed = [column for column in shared if column.type.name != "list" or not column.type.multi_cell]
+    timed = [column for column in shared if not column.type.nonfrozen_list]
     timed = [column for column in timed if all(column.name in names for names in told)]
     columns = tuple(_columns(tables[0], shared, {column.name for column in timed}))
     one, other = (
@@ -184,7 +184,7 @@ def _unseen(level: int, shared: Sequence[Column], timed: Sequence[Column]) -> It
         yield "write times and times to live"
         return
     known = {column.name for column in timed}
-    lists = [column.name for column in shared if column.type.multi_cell and column.type.name == "list"]
+    lists = [column.name for column in shared if column.type.nonfrozen_list]
     others = [column.name for column in shared if column.name not in known and column.name not in lists]
     if lists:
         yield f"keys and write times of the elements of lists ({', '.join(lists)})"

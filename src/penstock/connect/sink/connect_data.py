@@ -91,7 +91,7 @@ def _no_constant(text: str) -> None:
 
 
 def _with_schema(text: str, payload: Any) -> tuple[Schema, Any]:
-    schema, read = _compiled(text)
+    schema, read = (_compiled if len(text) <= MOST_KEPT else _compiled.__wrapped__)(text)
     return schema, read(payload)
 
 
@@ -102,6 +102,10 @@ def _compiled(text: str) -> tuple[Schema, Reader]:
 
 
 MOST_DEPTH = 64
+MOST_UNSCALED = 1660
+"""Bytes of a decimal's digits: 4000 of them."""
+MOST_KEPT = 1 << 16
+"""Characters of a schema up to which its reader is kept for the next record."""
 
 
 def _reader(schema: Any, depth: int) -> Reader:
@@ -198,8 +202,6 @@ _SCALARS: dict[str, Reader] = {
     "bytes": _bytes,
     "double": _double,
     "float": _float,
-    "float32": _float,
-    "float64": _double,
 }
 
 
@@ -274,5 +276,8 @@ def _decimal(value: Any, scale: int) -> Decimal:
 
 
 def decimal_of(unscaled: bytes, scale: int) -> Decimal:
+    """Raises NoValue for more digits than Python converts."""
+    if len(unscaled) > MOST_UNSCALED:
+        raise NoValue(f"it has a decimal of {len(unscaled)} bytes; the most are {MOST_UNSCALED}")
     number = int.from_bytes(unscaled, "big", signed=True)
     return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))

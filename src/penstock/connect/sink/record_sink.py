@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -21,9 +20,9 @@ from penstock.connect.sink.sink_writer import COLUMNS, DeadLetterTopic, SinkWrit
 from penstock.database.requests import RequestLimits
 from penstock.delivery import AT_LEAST_ONCE
 from penstock.kafka.kafka_read import raw_records
+from penstock.kafka.security import SETTINGS as SECURITY
 from penstock.query import Batch, Query, in_batches, write
 
-log = logging.getLogger(__name__)
 OVERRIDE = "consumer.override."
 EVERY = timedelta(milliseconds=100)
 MOST_RECORDS = 200_000
@@ -144,7 +143,8 @@ class SinkTask:
     def _letters(self) -> DeadLetterTopic | None:
         topic = self.values["errors.deadletterqueue.topic.name"]
         context = self.values["errors.deadletterqueue.context.headers.enable"]
-        return DeadLetterTopic(topic, self.servers, self.connector, context, self._options) if topic else None
+        security = {name: text for name, text in self._options.items() if name in SECURITY}
+        return DeadLetterTopic(topic, self.servers, self.connector, context, security) if topic else None
 
 
 def tolerance(values: Mapping[str, Any]) -> Tolerance:

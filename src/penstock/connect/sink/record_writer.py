@@ -31,7 +31,7 @@ from penstock.database.retrying import retrying
 from penstock.database.table_catalog import base_name, quoted
 from penstock.database.token_ring import LONGEST_KEY, partition_key
 from penstock.errors import PenstockError
-from penstock.schema import Column, CqlTable, CqlType, parse_type
+from penstock.schema import CqlTable, CqlType, parse_type
 
 MOST_TEXTS = 50
 """Statements prepared for one table; records with other columns use one with all of its columns."""
@@ -177,8 +177,7 @@ class RecordWriter:
         if record.value.value is None:
             return self._deletion(record, route)
         values, schemas = _mapped(record, route) if route.mapping else _unmapped(record)
-        table = self._fitting(record, route, values, schemas)
-        names = _names(table, values)
+        table, names = self._fitting(record, route, values, schemas)
         kinds = {column.name: column.type for column in table.columns}
         cells = {
             names[name]: _cell(kinds[names[name]], value, names[name])
@@ -193,7 +192,7 @@ class RecordWriter:
             return None
         ttl = _ttl(record, route)
         made = Write(record, route, self._partition(table, key), self._insert(table, cells, at, ttl))
-        lists = {one.name: value for one in table.values if is_list(one) and (value := cells.get(one.name))}
+        lists = {one.name: value for one in table.values if one.type.nonfrozen_list and (value := cells.get(one.name))}
         if not lists:
             return made
         cells_of = {name: value for name, value in cells.items() if name not in lists}
@@ -222,7 +221,7 @@ class RecordWriter:
             }
         else:
             given = dict(record.key.value)
-        names = _names(table, dict.fromkeys(given), strict=False)
+        names = _names(table, given)
         kinds = {column.name: column.type for column in keys}
         cells = {
             names[name]: _cell(kinds[names[name]], value, name)
@@ -233,31 +232,26 @@ class RecordWriter:
         at = self._time(record, route, key)
         if at is None:
             return None
-        where = " AND ".join(f"{quoted(column.name)} = ?" for column in keys)
-        return Write(
-            record,
-            route,
-            self._partition(table, key),
-            (f"DELETE FROM {base_name(table)} USING TIMESTAMP ? WHERE {where}", [at, *key]),
-        )
+        statement = f"DELETE FROM {base_name(table)} USING TIMESTAMP ? WHERE {_of_row(table)}", [at, *key]
+        return Write(record, route, self._partition(table, key), statement)
 
     def _fitting(
         self, record: ConnectRecord, route: Route, values: Mapping[str, Any], schemas: Mapping[str, Schema | None]
-    ) -> CqlTable:
-        """The table, with a column for each value."""
-        table = self.tables.get(route)
-        if table is None:
-            return self._created(record, route, values, schemas)
-        if (missing := _missing(table, values)) and (looked := (route.name, *missing)) not in self._looked:
+    ) -> tuple[CqlTable, dict[str, str]]:
+        """The table, with a column for each value, and the names of these columns."""
+        table = self.tables.get(route) or self._created(record, route, values, schemas)
+        names = _names(table, values)
+        if (missing := _without(names, values)) and (looked := (route.name, *missing)) not in self._looked:
             # Somebody may have added them. Once is enough: each record may have such a field.
             self._looked.add(looked)
-            table = self.tables.look_again(route)
-            missing = _missing(table, values) if table else missing
-        if table is not None and missing:
-            table = self.tables.add(route, {name: schemas.get(name) for name in missing})
-        if table is None:
-            raise UnlikeTable(f"the table {route.name} was dropped")
-        return table
+            table = self.tables.look_again(route) or table
+            names = _names(table, values)
+        if missing := _without(names, values):
+            table = self.tables.add(route, {name: schemas.get(name) for name in missing}) or table
+            names = _names(table, values)
+        if missing := _without(names, values):
+            raise UnlikeTable(f"the table {route.name} has no column {', '.join(missing)}")
+        return table, names
 
     def _created(
         self, record: ConnectRecord, route: Route, values: Mapping[str, Any], schemas: Mapping[str, Schema | None]
@@ -312,13 +306,12 @@ class RecordWriter:
         """Counters have no write time: the database adds."""
         if self._is_repeated(record, (route.name, *key)):
             return None
-        keys = (*table.partition_key, *table.clustering_key)
         added = [column.name for column in table.values if cells.get(column.name) is not None]
         if not added:
             return None
         sets = ", ".join(f"{quoted(name)} = {quoted(name)} + ?" for name in added)
-        where = " AND ".join(f"{quoted(column.name)} = ?" for column in keys)
-        statement = f"UPDATE {base_name(table)} SET {sets} WHERE {where}", [*(cells[name] for name in added), *key]
+        values = [*(cells[name] for name in added), *key]
+        statement = f"UPDATE {base_name(table)} SET {sets} WHERE {_of_row(table)}", values
         return Write(record, route, self._partition(table, key), statement)
 
     # Times.
@@ -383,14 +376,14 @@ class RecordWriter:
         return self._queries[route.query]
 
 
-def is_list(column: Column) -> bool:
-    return column.type.name == "list" and column.type.multi_cell
-
-
 def _reading(table: CqlTable, key: Sequence[bytes], names: Sequence[str]) -> Statement:
     """A statement that reads columns of a row."""
-    where = " AND ".join(f"{quoted(column.name)} = ?" for column in (*table.partition_key, *table.clustering_key))
-    return f"SELECT {', '.join(map(quoted, names))} FROM {base_name(table)} WHERE {where}", list(key)
+    return f"SELECT {', '.join(map(quoted, names))} FROM {base_name(table)} WHERE {_of_row(table)}", list(key)
+
+
+def _of_row(table: CqlTable) -> str:
+    """The condition for one row."""
+    return " AND ".join(f"{quoted(column.name)} = ?" for column in (*table.partition_key, *table.clustering_key))
 
 
 def _require_object(part: Part, side: str) -> None:
@@ -432,8 +425,8 @@ def _fields(schema: Schema | None) -> Mapping[str, Schema]:
     return {one["field"]: one for one in schema["fields"]}
 
 
-def _names(table: CqlTable, values: Mapping[str, Any], *, strict: bool = True) -> dict[str, str]:
-    """The column of each field: of its name, or else the only one whose name differs only by case."""
+def _names(table: CqlTable, values: Mapping[str, Any]) -> dict[str, str]:
+    """The column of each field that has one: of its name, or else the only one whose name differs only by case."""
     known = {column.name for column in table.columns}
     found = {}
     for name in values:
@@ -443,14 +436,12 @@ def _names(table: CqlTable, values: Mapping[str, Any], *, strict: bool = True) -
         alike = [one for one in known if one.lower() == name.lower() and one not in values]
         if len(alike) == 1:
             found[name] = alike[0]
-        elif strict:
-            raise UnlikeTable(f"the table {table.full_name} has no column {name}")
     return found
 
 
-def _missing(table: CqlTable, values: Mapping[str, Any]) -> list[str]:
-    found = _names(table, values, strict=False)
-    return [name for name in values if name not in found]
+def _without(names: Mapping[str, str], values: Mapping[str, Any]) -> list[str]:
+    """The fields without a column."""
+    return [name for name in values if name not in names]
 
 
 def _cell(kind: CqlType, value: Any, column: str) -> bytes | None:
@@ -461,7 +452,7 @@ def _cell(kind: CqlType, value: Any, column: str) -> bytes | None:
 
 
 def _number(value: Any, what: str, unit: float) -> float:
-    if type(value) not in (int, float) or not math.isfinite(value):
+    if type(value) not in (int, float) or not abs(value) < 1 << 63:
         raise BadRecord(f"{what} is {str(value)[:80]!r}, which is no number")
     return float(value) if unit != 1 and isinstance(value, float) else value
 

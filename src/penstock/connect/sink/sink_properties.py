@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-from penstock.connect.definition import Check, Property, from_toml, read_all
-from penstock.connect.keystores import as_pem
+from penstock.connect.definition import Check, Property, of_file
+from penstock.connect.keystores import pem_files
 from penstock.connect.properties import CHECKS, SINK_CLASS
 from penstock.connect.sink.mapping import Source, WrongMapping, mapping
 from penstock.cql.cql_writer import MAX_TTL
@@ -67,12 +65,7 @@ _LEVELS = ("ANY", "ONE", "TWO", "THREE", "QUORUM", "ALL", "LOCAL_QUORUM", "EACH_
 @cache
 def properties() -> tuple[Property, ...]:
     """The properties with fixed names, in the order of the file."""
-    groups = tomllib.loads((files("penstock.connect.sink") / "sink_properties.toml").read_text())
-    return tuple(
-        from_toml(name, {**about, "check": _OWN_CHECKS.get(about.get("check"))}, group=group)
-        for group, members in groups.items()
-        for name, about in members.items()
-    )
+    return of_file("penstock.connect.sink", "sink_properties.toml", _OWN_CHECKS)
 
 
 def _mapping(text: str) -> str | None:
@@ -232,16 +225,10 @@ def access(values: Mapping[str, Any]) -> Access:
         values["scylladb.password"] if login else "",
         values["scylladb.loadbalancing.localdc"],
         values["scylladb.consistency.level"],
-        **(_tls(values) if values["scylladb.ssl.enabled"] else {}),
+        tls=values["scylladb.ssl.enabled"],
+        verify_hostname=values["scylladb.ssl.hostname.verification"],
+        **(pem_files(values, "scylladb.ssl.") if values["scylladb.ssl.enabled"] else {}),
     )
-
-
-def _tls(values: Mapping[str, Any]) -> dict[str, Any]:
-    found = {}
-    for name, kind in (("truststore", "ca"), ("keystore", "certificate")):
-        if path := values[f"scylladb.ssl.{name}.path"]:
-            found[kind] = as_pem(path, values[f"scylladb.ssl.{name}.password"])
-    return {"tls": True, "verify_hostname": values["scylladb.ssl.hostname.verification"], **found}
 
 
 def together(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
@@ -272,12 +259,3 @@ def _of_query(prefix: str, values: Mapping[str, Any]) -> Problems:
         yield f"{prefix}query", f"it excludes deletes: set {prefix}deletesEnabled=false"
     if not values.get(f"{prefix}mapping"):
         yield f"{prefix}query", f"it needs {prefix}mapping for its markers"
-
-
-def read(config: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, list[str]]]:
-    """The values of a configuration, and the errors of each property and of several together."""
-    values, errors = read_all((*properties(), *definitions(config)), config)
-    for name, message in together(values, config):
-        if name not in errors:
-            errors[name] = [message]
-    return values, errors

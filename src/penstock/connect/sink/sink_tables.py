@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from cassandra import AlreadyExists, InvalidRequest
 
@@ -13,9 +13,10 @@ from penstock.codec.connect_schema import Schema
 from penstock.connect.sink.connect_data import DATA
 from penstock.connect.sink.sink_properties import Route, SinkSettings
 from penstock.database.cql_connection import connection
-from penstock.database.requests import RequestLimits
+from penstock.database.requests import Request, RequestLimits, send_all
 from penstock.database.retrying import retrying
 from penstock.database.table_catalog import NoTable, describe, quoted
+from penstock.database.token_ring import partition_key
 from penstock.errors import PenstockError
 from penstock.schema import CqlTable
 
@@ -26,9 +27,7 @@ _TYPES = {
     "int32": "int",
     "int64": "bigint",
     "float": "float",
-    "float32": "float",
     "double": "double",
-    "float64": "double",
     "boolean": "boolean",
     "string": "text",
     "bytes": "blob",
@@ -185,29 +184,30 @@ def prepare_keyspace(settings: SinkSettings, limits: RequestLimits) -> None:
             '(topic text, "partition" int, "offset" bigint, PRIMARY KEY ((topic, "partition")))'
         )
     for text in texts:
-        _execute(settings, limits, [(text, ())], "preparing the keyspace")
-
-
-def keep_offsets(settings: SinkSettings, limits: RequestLimits, offsets: Mapping[tuple[str, int], int]) -> None:
-    """Write the next offset of each partition of a topic to the table of positions."""
-    if settings.offsets:
-        name = f"{quoted(settings.keyspace)}.{quoted(settings.offsets)}"
-        text = f'INSERT INTO {name} (topic, "partition", "offset") VALUES (%s, %s, %s) USING TTL 0'
-        _execute(settings, limits, [(text, (*place, at)) for place, at in offsets.items()], "writing the positions")
-
-
-def _execute(
-    settings: SinkSettings, limits: RequestLimits, statements: Iterable[tuple[str, tuple[Any, ...]]], what: str
-) -> None:
-    for text, values in statements:
         try:
             retrying(
-                lambda text=text, values=values: connection(settings.access).rows.execute(text, values),  # type: ignore[misc]
-                what=what,
+                lambda text=text: connection(settings.access).rows.execute(text),  # type: ignore[misc]
+                what="preparing the keyspace",
                 where=f"{settings.keyspace} at {settings.access.hosts}",
                 patience=limits.patience,
             )
         except InvalidRequest as error:
             raise PenstockError(
-                f"{what} failed: {error}", where=f"{settings.keyspace}, {text}", next="correct the configuration"
+                f"the keyspace cannot be prepared: {error}",
+                where=f"{settings.keyspace}, {text}",
+                next="correct the configuration",
             ) from error
+
+
+def keep_offsets(settings: SinkSettings, limits: RequestLimits, offsets: Mapping[tuple[str, int], int]) -> None:
+    """Write the next offset of each partition of a topic to the table of positions."""
+    if not settings.offsets:
+        return
+    name = f"{quoted(settings.keyspace)}.{quoted(settings.offsets)}"
+    text = f'INSERT INTO {name} (topic, "partition", "offset") VALUES (?, ?, ?) USING TTL 0'
+    keys = ((topic.encode(), partition.to_bytes(4, "big"), at) for (topic, partition), at in offsets.items())
+    requests = [
+        Request(((text, [topic, partition, at.to_bytes(8, "big")]),), partition_key((topic, partition)))
+        for topic, partition, at in keys
+    ]
+    send_all(settings.access, settings.keyspace, requests, limits, what="writing the positions", where=name)
