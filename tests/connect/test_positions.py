@@ -13,16 +13,25 @@ from hypothesis import given, strategies as st
 
 from penstock.connect import keystores, topics, worker_settings
 from penstock.connect.definition import read_all
-from penstock.connect.offsets import Offsets
+from penstock.connect.offsets import KeptInFolder, Offsets, folder_of
 from penstock.connect.providers import Provided, Provider, ResolvedConfig
 from penstock.connect.topics import TopicCreation
 from penstock.connect.worker_settings import WorkerSettings
 from penstock.errors import PenstockError
 
 
+def kept(root: Path) -> Offsets:
+    return Offsets(KeptInFolder(folder_of(root, "c")))
+
+
+def folder_in(offsets: Offsets) -> Path:
+    assert isinstance(offsets.kept, KeptInFolder)
+    return offsets.kept.folder
+
+
 def checkpoint(offsets: Offsets, table: str, batches: dict[int, Any], committed: list[int]) -> None:
     """A checkpoint as Spark writes it: planned batches, of which some are committed."""
-    folder = offsets.folder / table
+    folder = folder_in(offsets) / table
     for part in ("offsets", "commits"):
         (folder / part).mkdir(parents=True)
     for number, offset in batches.items():
@@ -37,7 +46,7 @@ def at(keyspace: str, table: str, offset: Any) -> dict[str, Any]:
 
 
 def test_a_position_is_the_end_of_the_last_committed_batch(tmp_path: Path) -> None:
-    offsets = Offsets(tmp_path, "c")
+    offsets = kept(tmp_path)
     assert offsets.read() == [] and offsets.read_to() is None
     # Numbers are compared as numbers, and a batch that is only planned does not count.
     batches = {9: {"planned": 1, "time": 9}, 10: {"planned": 1, "time": 10}, 11: {"planned": 1, "time": 11}}
@@ -48,17 +57,17 @@ def test_a_position_is_the_end_of_the_last_committed_batch(tmp_path: Path) -> No
 
 
 def test_the_slowest_table_says_how_far_a_connector_has_read(tmp_path: Path) -> None:
-    offsets = Offsets(tmp_path, "c")
+    offsets = kept(tmp_path)
     checkpoint(offsets, "ks.a", {0: {"planned": 1, "time": 50}}, [0])
     checkpoint(offsets, "ks.b", {0: {"planned": 1, "time": 20, "fresh": 40}}, [0])
-    (offsets.folder / "ks.c.start").write_text("2020-01-01T00:00:00")
+    (folder_in(offsets) / "ks.c.start").write_text("2020-01-01T00:00:00")
     # A table without a batch is not counted.
     assert offsets.read_to() == 40
     assert [each["partition"]["table_name"] for each in offsets.read()] == ["a", "b", "c"]
 
 
 def test_a_position_that_a_user_sets_replaces_the_checkpoint(tmp_path: Path) -> None:
-    offsets = Offsets(tmp_path, "c")
+    offsets = kept(tmp_path)
     checkpoint(offsets, "ks.a", {0: {"planned": 1, "time": 50}}, [0])
     checkpoint(offsets, 'ks."B c"', {0: {"planned": 1, "time": 60}}, [0])
     tables = ["ks.a", 'ks."B c"', "ks.d"]
@@ -69,12 +78,12 @@ def test_a_position_that_a_user_sets_replaces_the_checkpoint(tmp_path: Path) -> 
         at("ks", "a", {"time": "1970-01-01T00:00:01+00:00"}),
         at("ks", "d", {"time": "2020-01-01T00:00:00+00:00"}),
     ]
-    assert offsets.starts() == {"ks.a": "1970-01-01T00:00:01+00:00", "ks.d": "2020-01-01T00:00:00+00:00"}
+    assert offsets.kept.starts() == {"ks.a": "1970-01-01T00:00:01+00:00", "ks.d": "2020-01-01T00:00:00+00:00"}
     offsets.alter([at("ks", "B c", None), at("ks", "d", None)], tables)
     assert [each["partition"]["table_name"] for each in offsets.read()] == ["a"]
-    offsets.forget()
-    offsets.forget()
-    assert offsets.read() == [] and not offsets.folder.exists()
+    offsets.kept.forget_all()
+    offsets.kept.forget_all()
+    assert offsets.read() == [] and not folder_in(offsets).exists()
 
 
 NAMES = st.text("ab./%\\2Eé \0", min_size=1, max_size=4)
@@ -83,7 +92,7 @@ NAMES = st.text("ab./%\\2Eé \0", min_size=1, max_size=4)
 @given(NAMES, NAMES)
 def test_connectors_have_folders_of_their_own(first: str, second: str) -> None:
     root = Path("/positions")
-    folders = [Offsets(root, name).folder for name in (first, second)]
+    folders = [folder_of(root, name) for name in (first, second)]
     assert all(folder.parent == root and folder.name not in (".", "..") for folder in folders)
     assert (folders[0] == folders[1]) == (first == second)
 

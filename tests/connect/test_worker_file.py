@@ -13,7 +13,7 @@ from penstock.connect import worker_settings
 from penstock.connect.checks import check
 from penstock.connect.connector_store import Kept, connectors
 from penstock.connect.converters import converter
-from penstock.connect.offsets import Offsets
+from penstock.connect.offsets import KeptInFolder, folder_of
 from penstock.connect.properties import CLASS
 from penstock.connect.providers import Provided
 from penstock.errors import PenstockError
@@ -215,7 +215,7 @@ def test_to_forget_one_connector_touches_no_other(tmp_path: Path, name: str) -> 
     others = [root / "orders" / "ks.t", tmp_path / "data" / "more"]
     for folder in others:
         folder.mkdir(parents=True)
-    (Offsets(root, name).folder / "ks.t").mkdir(parents=True)
-    Offsets(root, name).forget()
+    (folder_of(root, name) / "ks.t").mkdir(parents=True)
+    KeptInFolder(folder_of(root, name)).forget_all()
     assert all(folder.is_dir() for folder in others)
     assert [path.name for path in root.iterdir()] == ["orders"]

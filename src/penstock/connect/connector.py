@@ -7,29 +7,25 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import SparkSession
 
-from penstock.connect import database
-from penstock.connect.checks import Checked, check
+from penstock.connect.checks import check
 from penstock.connect.connector_store import PAUSED, STARTED, Kept
+from penstock.connect.connector_tasks import AnyTask, TaskMaker
 from penstock.connect.heartbeat import Heartbeats
-from penstock.connect.offsets import Offsets
+from penstock.connect.offsets import KeptInFolder, Offsets, folder_of
 from penstock.connect.plugins import plugin_of
 from penstock.connect.providers import Provided
 from penstock.connect.running_task import FAILED, RUNNING, UNASSIGNED, RunningTask, key_of, trace_of
 from penstock.connect.secrets import Secrets
-from penstock.connect.sink.record_sink import SinkTask
 from penstock.connect.sink.sink_offsets import SinkOffsets
-from penstock.connect.task import Setup, Task
+from penstock.connect.task import Setup
 from penstock.errors import PenstockError
-from penstock.kafka.security import SETTINGS as SECURITY
 from penstock.run.life_signs import Observer
 from penstock.watch.meters import Meters
 
 log = logging.getLogger(__name__)
-AnyTask = Task | SinkTask
 
 # Seconds until the next attempt to read the database's tables.
 PAUSE = 5.0
@@ -58,7 +54,8 @@ class Connector:
     def __init__(self, name: str, kept: Kept, world: World) -> None:
         self.name, self.kept, self._world = name, kept, world
         self.plugin = plugin_of(kept.config)
-        self.offsets = (Offsets if self.plugin.type == "source" else SinkOffsets)(world.checkpoints, name)
+        self.folder = folder_of(world.checkpoints, name)
+        self.offsets = (Offsets if self.plugin.type == "source" else SinkOffsets)(KeptInFolder(self.folder))
         self.tasks: list[RunningTask] = []
         self.trace = self.waits_for = ""
         """Why it failed; what it waits for before it has tasks."""
@@ -120,18 +117,23 @@ class Connector:
         old.wait()
         self.tasks[number] = self._run(old.task)
 
+    @property
+    def shares(self) -> list[dict[str, str]]:
+        """What the configuration of each task has instead of the connector's."""
+        return [one.task.own for one in self.tasks]
+
     def sources(self) -> list[str]:
         """What it reads: the tables that the database has now, or the topics."""
-        values = check(self.kept.config, self._world.provided, ask=False).values
-        return database.tables(values) if self.plugin.type == "source" else values["topics"]
+        return self._maker().sources()
 
     def _start(self) -> None:
         try:
-            checked = check(self.kept.config, self._world.provided, ask=False)
+            maker = self._maker()
+            checked, self.setup = maker.checked, maker.setup
             self._world.secrets.keep(self.name, checked.secrets)
             if checked.messages:
                 raise PenstockError("; ".join(checked.messages), next="correct the configuration")
-            tasks = self._of_source(checked) if self.plugin.type == "source" else self._of_sink(checked)
+            tasks = [maker.task(number, share) for number, share in enumerate(maker.shares(self._found(maker)))]
             self._keep_meters(tasks)
             self.tasks = [self._run(task) for task in tasks]
             if self.tasks and self.setup:
@@ -142,29 +144,17 @@ class Connector:
         finally:
             self.waits_for = ""
 
-    def _of_source(self, checked: Checked) -> Sequence[AnyTask]:
-        """Tasks with shares of the tables."""
-        world = self._world
-        self.setup = setup = Setup(self.name, world.servers, checked.values, checked.config, world.producer)
-        self.waits_for = "the tables of its database"
-        tables = self._find_tables(checked.values)
-        count = min(checked.values["tasks.max"], len(tables))
-        starts = self.offsets.starts()
-        return [Task(setup, number, tuple(tables[number::count]), starts) for number in range(count)]
+    def _maker(self) -> TaskMaker:
+        world, checked = self._world, check(self.kept.config, self._world.provided, ask=False)
+        return TaskMaker(self.name, world.servers, checked, world.producer, self.offsets.kept.starts())
 
-    def _of_sink(self, checked: Checked) -> Sequence[AnyTask]:
-        """Tasks with shares of the topics."""
-        world, topics = self._world, list(dict.fromkeys(checked.values["topics"]))
-        count = min(checked.values["tasks.max"], len(topics))
-        client = {name: text for name, text in world.producer.items() if name in SECURITY}
-        shared = world.servers, checked.values, checked.config, client, self.offsets.starts()
-        return [SinkTask(self.name, number, tuple(topics[number::count]), *shared) for number in range(count)]
-
-    def _find_tables(self, values: Mapping[str, Any]) -> list[str]:
-        """The tables; waits for a database that does not answer until this connector is stopped."""
+    def _found(self, maker: TaskMaker) -> list[str]:
+        """What it reads; waits for a database that does not answer until this connector is stopped."""
+        if maker.setup is not None:
+            self.waits_for = "the tables of its database"
         while not self._stopping.is_set():
             try:
-                return database.tables(values)
+                return maker.sources()
             except PenstockError as error:
                 if not error.retriable:
                     raise
@@ -176,8 +166,8 @@ class Connector:
 
     def _run(self, task: AnyTask) -> RunningTask:
         world = self._world
-        hide, folder = world.secrets.hide, self.offsets.folder
-        return RunningTask(task, world.spark, folder, self._wrote, hide, world.meters, world.observer())
+        hide = world.secrets.hide
+        return RunningTask(task, world.spark, self.folder, self._wrote, hide, world.meters, world.observer())
 
     def _keep_meters(self, tasks: Sequence[AnyTask]) -> None:
         """Forget the meters of all queries but those of these tasks: a table that moved would be shown twice."""

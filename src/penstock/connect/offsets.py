@@ -1,17 +1,17 @@
-"""A connector's positions by table: reads them from its checkpoints, sets them, or removes them.
+"""A connector's positions by table: reads them, sets them, or removes them.
 
-A table's checkpoint is a folder of Spark's; its position is the end of the last committed batch. A position that a
-user sets is kept beside it; a query without a checkpoint starts there.
+`KeptInFolder` has them in checkpoints. A table's checkpoint is a folder of Spark's; its position is the end of the last
+committed batch. A position that a user sets is kept beside it; a query without a checkpoint starts there.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 from penstock.database.table_catalog import split_name
@@ -23,16 +23,77 @@ EXAMPLE = (
 )
 
 
-class Offsets:
-    """The positions of a connector, below `root`."""
+class KeptPositions(Protocol):
+    """Where the positions of one connector are, by what its queries read: tables, or topics."""
 
-    def __init__(self, root: Path, connector: str) -> None:
-        # Names of dots only would be other folders; quote() does not encode dots.
-        self.folder = root / (quote(connector, safe="") if connector.strip(".") else connector.replace(".", "%2E"))
+    def begun(self) -> Set[str]:
+        """What has been read from, at least in part."""
+
+    def end(self, part: str) -> dict[str, Any] | None:
+        """The end of the last finished batch, as in Spark's checkpoint; None before the first."""
+
+    def starts(self) -> dict[str, str]:
+        """Where users have set a start instead."""
+
+    def set_start(self, part: str, start: str) -> None:
+        """Let a query begin there, instead of where it was."""
+
+    def forget(self, part: str) -> None:
+        """Let a query begin as if nothing had been read."""
+
+    def forget_all(self) -> None:
+        """Remove all positions."""
+
+
+class KeptInFolder:
+    """In the checkpoints below a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def begun(self) -> Set[str]:
+        return {path.name for path in self.folder.glob("*") if path.is_dir()}
+
+    def end(self, part: str) -> dict[str, Any] | None:
+        committed = [int(path.name) for path in (self.folder / part / "commits").glob("[0-9]*")]
+        if not committed:
+            return None
+        lines = (self.folder / part / "offsets" / str(max(committed))).read_text().splitlines()
+        found: dict[str, Any] = json.loads(lines[-1])
+        return found
+
+    def starts(self) -> dict[str, str]:
+        files = (path for path in self.folder.glob("*.start") if path.is_file())  # a table may have the name "start"
+        return {path.name.removesuffix(".start"): path.read_text() for path in files}
+
+    def set_start(self, part: str, start: str) -> None:
+        self.forget(part)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / f"{part}.start").write_text(start)
+
+    def forget(self, part: str) -> None:
+        shutil.rmtree(self.folder / part, ignore_errors=True)
+        (self.folder / f"{part}.start").unlink(missing_ok=True)
+
+    def forget_all(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def folder_of(root: Path, connector: str) -> Path:
+    """The folder of a connector's checkpoints."""
+    # Names of dots only would be other folders; quote() does not encode dots.
+    return root / (quote(connector, safe="") if connector.strip(".") else connector.replace(".", "%2E"))
+
+
+class Offsets:
+    """The positions of a connector, in the form of Kafka Connect's REST API."""
+
+    def __init__(self, kept: KeptPositions) -> None:
+        self.kept = kept
 
     def read(self) -> list[dict[str, Any]]:
-        """All known positions as in Connect's REST API."""
-        tables = {path.name for path in self.folder.glob("*") if path.is_dir()} | set(self.starts())
+        """All known positions."""
+        tables = self.kept.begun() | set(self.kept.starts())
         return [
             {"partition": _partition(table), "offset": offset}
             for table in sorted(tables)
@@ -44,11 +105,6 @@ class Offsets:
         found = [each["offset"] for each in self.read() if "planned" in each["offset"]]
         return min((max(offset["time"], offset.get("fresh", 0)) for offset in found), default=None)
 
-    def starts(self) -> dict[str, str]:
-        """The times that users have set, by table."""
-        files = (path for path in self.folder.glob("*.start") if path.is_file())  # a table may have the name "start"
-        return {path.name.removesuffix(".start"): path.read_text() for path in files}
-
     def alter(self, offsets: Iterable[Any], tables: Iterable[str]) -> None:
         """Set positions of some of `tables` to a time, or remove them with None.
 
@@ -56,27 +112,16 @@ class Offsets:
         """
         known = {split_name(table): table for table in tables}
         changes = [_change(entry, known) for entry in offsets]
-        self.folder.mkdir(parents=True, exist_ok=True)
         for table, start in changes:
-            self._forget(table)
-            if start is not None:
-                (self.folder / f"{table}.start").write_text(start)
-
-    def forget(self) -> None:
-        """Remove the positions of all tables."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _forget(self, table: str) -> None:
-        shutil.rmtree(self.folder / table, ignore_errors=True)
-        (self.folder / f"{table}.start").unlink(missing_ok=True)
+            if start is None:
+                self.kept.forget(table)
+            else:
+                self.kept.set_start(table, start)
 
     def _of(self, table: str) -> dict[str, Any] | None:
-        committed = [int(path.name) for path in (self.folder / table / "commits").glob("[0-9]*")]
-        if committed:
-            lines = (self.folder / table / "offsets" / str(max(committed))).read_text().splitlines()
-            found: dict[str, Any] = json.loads(lines[-1])
-            return found
-        start = self.starts().get(table)
+        if (end := self.kept.end(table)) is not None:
+            return end
+        start = self.kept.starts().get(table)
         return None if start is None else {"time": start}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.config import whole
 from penstock.connect.checks import require_bounded
-from penstock.connect.connector import AnyTask, Connector
+from penstock.connect.connector import Connector
 from penstock.connect.connector_store import PAUSED, STARTED, STOPPED
 from penstock.connect.providers import references
 from penstock.connect.secrets import masked
@@ -123,10 +123,10 @@ def _tasks(worker: ConnectWorker, ask: RestRequest) -> Answer:
     connector = worker.get(ask.name)
     return 200, [
         {
-            "id": {"connector": connector.name, "task": task.task.number},
-            "config": {**masked(connector.kept.config), **_own(connector, task.task)},
+            "id": {"connector": connector.name, "task": number},
+            "config": {**masked(connector.kept.config), **_own(connector, share)},
         }
-        for task in connector.tasks
+        for number, share in enumerate(connector.shares)
     ]
 
 
@@ -161,14 +161,14 @@ def _alter_offsets(worker: ConnectWorker, ask: RestRequest) -> Answer:
 
 
 def _forget_offsets(worker: ConnectWorker, ask: RestRequest) -> Answer:
-    worker.with_stopped(ask.name, lambda connector: connector.offsets.forget())
+    worker.with_stopped(ask.name, lambda connector: connector.offsets.kept.forget_all())
     return 200, {"message": "The offsets for this connector have been reset successfully"}
 
 
-def _own(connector: Connector, task: AnyTask) -> dict[str, str]:
+def _own(connector: Connector, share: Mapping[str, str]) -> dict[str, str]:
     """What a task's configuration has instead of the connector's, unless that comes from a reference."""
     given = connector.kept.config
-    return {name: text for name, text in task.own.items() if not any(references(given.get(name, "")))}
+    return {name: text for name, text in share.items() if not any(references(given.get(name, "")))}
 
 
 def _info_of_new(connector: Connector) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def _info(connector: Connector) -> dict[str, Any]:
     return {
         "name": connector.name,
         "config": masked(connector.kept.config),
-        "tasks": [{"connector": connector.name, "task": task.task.number} for task in connector.tasks],
+        "tasks": [{"connector": connector.name, "task": number} for number in range(len(connector.shares))],
         "type": connector.plugin.type,
     }
 

@@ -1,4 +1,4 @@
-"""A sink connector's positions by partition of its topics: reads, sets and removes them in its checkpoints."""
+"""A sink connector's positions by partition of its topics: reads, sets and removes them."""
 
 from __future__ import annotations
 
@@ -29,19 +29,17 @@ class SinkOffsets(Offsets):
         topics = set(sources)
         changes = dict(_change(entry, topics) for entry in offsets)
         known = self._all() | changes
-        self.folder.mkdir(parents=True, exist_ok=True)
         for topic in {topic for topic, _ in changes}:
-            self._forget(topic)
             of = {str(partition): at for (name, partition), at in known.items() if name == topic}
-            (self.folder / f"{topic}.start").write_text(json.dumps({topic: of}))
+            self.kept.set_start(topic, json.dumps({topic: of}))
 
     def _all(self) -> dict[tuple[str, int], int]:
         found: dict[tuple[str, int], int] = {}
-        for text in self.starts().values():
+        for text in self.kept.starts().values():
             found |= next_offsets(json.loads(text))
-        for folder in self.folder.glob("*"):
-            if folder.is_dir() and (offset := self._of(folder.name)):
-                found |= next_offsets(offset)
+        for topic in self.kept.begun():
+            if (end := self.kept.end(topic)) is not None:
+                found |= next_offsets(end)
         return found
 
 

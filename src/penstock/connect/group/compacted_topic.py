@@ -1,0 +1,161 @@
+"""A compacted topic that this process follows: it is read to its end at the start, and every record after that.
+
+What is written is seen here before `put` returns: whoever writes reads its own records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from datetime import timedelta
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.wire import BlockingProducer, Reader
+from penstock.wire.admin import Admin
+from penstock.wire.errors import KafkaError
+from penstock.wire.fetcher import RecordsTooLarge
+from penstock.wire.producer.accumulator import RecordMetadata
+
+log = logging.getLogger(__name__)
+
+# Callers of the REST API wait during this time.
+PATIENCE = timedelta(seconds=30)
+PAUSE = 1.0
+"""Seconds until the topic is read again after a failure."""
+Seen = Callable[[str, bytes | None, int], None]
+"""Gets the key, the value (None for a tombstone) and the offset of each record, in a thread of the topic's."""
+
+
+class CompactedTopic:
+    """The topic `name`, created with `partitions` if it is missing; `security` are the client's options."""
+
+    def __init__(
+        self,
+        servers: str,
+        name: str,
+        seen: Seen,
+        *,
+        security: Mapping[str, Any],
+        partitions: int = 1,
+        replication: int = -1,
+        max_decompressed: int | None = None,
+    ) -> None:
+        self.name, self._servers, self._seen, self._security = name, servers, seen, dict(security)
+        self._partitions, self._replication, self._max_decompressed = partitions, replication, max_decompressed
+        self._at: dict[int, int] = {}
+        self._moved = threading.Condition()
+        self._first = Future[None]()
+        self._closing = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name=f"follows {name}", daemon=True)
+        self._producer: BlockingProducer | None = None
+
+    def start(self) -> None:
+        """Read all records, and follow the topic from then on; raises PenstockError if that is not possible."""
+        self._thread.start()
+        try:
+            self._first.result()
+        except KafkaError as error:
+            raise self._unreadable(error) from error
+        self._producer = BlockingProducer(self._servers, delivery_timeout=PATIENCE, **self._security)
+
+    def send(self, key: str, value: bytes | None) -> Future[RecordMetadata]:
+        """Write a record; the result is there when all replicas have it."""
+        assert self._producer, "call start() first"
+        return self._producer.send(self.name, value, key=key.encode())
+
+    def put(self, key: str, value: bytes | None) -> None:
+        """Write a record, and wait until it is seen here; raises PenstockError if it is not written in time."""
+        try:
+            written = self.send(key, value).result()
+        except KafkaError as error:
+            raise PenstockError(
+                f"a record was not written: {error}", where=self._where, next="check that Kafka is up, and try again"
+            ) from error
+        with self._moved:
+            reached = self._moved.wait_for(
+                lambda: self._at.get(written.partition, 0) > written.offset, PATIENCE.total_seconds()
+            )
+        if not reached:
+            raise PenstockError(
+                f"what was written was not read within {PATIENCE.total_seconds():g} s",
+                where=self._where,
+                next="check that Kafka is up, and look whether the change has come",
+            )
+
+    def close(self) -> None:
+        """Stop following the topic; all records that were sent are written first."""
+        self._closing.set()
+        if self._loop:
+            self._loop.call_soon_threadsafe(lambda: None)
+        self._thread.join()
+        if self._producer:
+            self._producer.close()
+
+    @property
+    def _where(self) -> str:
+        return f"topic {self.name} at {self._servers}"
+
+    def _unreadable(self, error: KafkaError) -> PenstockError:
+        next = "check that Kafka is up, and that this user may create, read and write the topic"
+        if isinstance(error, RecordsTooLarge):
+            next = "set fetch.max.decompressed.bytes in the worker's file to more bytes"
+        return PenstockError(f"the topic cannot be read: {error}", where=self._where, next=next)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._begin())
+        except BaseException as error:
+            self._first.set_exception(error)
+            return
+        self._first.set_result(None)
+        while not self._closing.is_set():
+            try:
+                asyncio.run(self._follow())
+            except KafkaError as error:
+                log.warning("%s", self._unreadable(error))
+                self._closing.wait(PAUSE)
+
+    async def _begin(self) -> None:
+        """Make the topic if need be, and read it to its end."""
+        async with Admin(self._servers, patience=PATIENCE, **self._security) as admin:
+            await admin.create_topic(
+                self.name,
+                partitions=self._partitions,
+                replication=self._replication,
+                configs={"cleanup.policy": "compact"},
+            )
+        async with self._reader() as reader:
+            start, end = await reader.earliest(self.name), await reader.latest(self.name)
+            await self._read(reader, start, end)
+            self._at = {partition: max(at, self._at.get(partition, 0)) for partition, at in end.items()}
+
+    async def _follow(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        async with self._reader() as reader:
+            reading = asyncio.create_task(self._read(reader, dict(self._at), None))
+            closing = asyncio.create_task(asyncio.to_thread(self._closing.wait))
+            await asyncio.wait([reading, closing], return_when=asyncio.FIRST_COMPLETED)
+            reading.cancel()
+            try:
+                await reading
+            except asyncio.CancelledError:
+                await closing
+
+    def _reader(self) -> Reader:
+        return Reader(self._servers, patience=PATIENCE, **self._security)
+
+    async def _read(self, reader: Reader, start: Mapping[int, int], end: Mapping[int, int] | None) -> None:
+        most = self._max_decompressed
+        async for partition, table in reader.read(self.name, start=start, end=end, max_decompressed_bytes=most):
+            columns = (table[name].to_pylist() for name in ("key", "value", "offset"))
+            for key, value, offset in zip(*columns, strict=True):
+                if key is not None:
+                    self._seen(key.decode(errors="replace"), value, offset)
+                with self._moved:
+                    self._at[partition] = offset + 1
+                    self._moved.notify_all()
