@@ -11,22 +11,16 @@ import pytest
 from kafka_connect import KafkaConnect
 from keyspaces import new_keyspace
 from pyspark.sql import SparkSession
+from worker_group import DEFAULTS
 
 from penstock.connect.api import application
-from penstock.connect.connector import World
 from penstock.connect.connector_store import ConnectorStore
 from penstock.connect.properties import CLASS
 from penstock.connect.providers import Provided, Provider
 from penstock.connect.worker import ConnectWorker
+from penstock.connect.world import World
 from penstock.local.services import Services
 from penstock.serve.rest_server import RestServer, address_of, bind
-
-JSON = "org.apache.kafka.connect.json.JsonConverter"
-DEFAULTS = {
-    f"{side}.converter{part}": text
-    for side in ("key", "value")
-    for part, text in (("", JSON), (".schemas.enable", "false"))
-}
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,11 @@ from pyspark.sql import SparkSession
 from waiting import patience, until
 
 from penstock.connect import running_task
-from penstock.connect.connector import Connector, World
+from penstock.connect.connector import Connector
 from penstock.connect.connector_store import PAUSED, STARTED, Kept
 from penstock.connect.running_task import RUNNING, RunningTask
 from penstock.connect.task import Setup, Task
+from penstock.connect.world import World
 from penstock.local.services import Services
 from penstock.watch.lineage import sending
 from penstock.watch.meters import Meters

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.connect.connector import World
 from penstock.connect.connector_store import ConnectorStore, Kept
 from penstock.connect.properties import CLASS
 from penstock.connect.providers import Provided, Provider
 from penstock.connect.worker import ConnectWorker
+from penstock.connect.world import World
 from penstock.errors import PenstockError
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"

@@ -6,9 +6,10 @@ import logging
 import socket
 import threading
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from penstock.cli import services
 from penstock.cli.arguments import (
@@ -23,12 +24,15 @@ from penstock.cli.arguments import (
 )
 from penstock.connect import worker_settings
 from penstock.connect.api import application
-from penstock.connect.connector import World
 from penstock.connect.connector_store import ConnectorStore
+from penstock.connect.group.group_worker import GroupWorker
 from penstock.connect.secrets import HidingFormatter, Secrets
 from penstock.connect.spark_lines import SparkLines
 from penstock.connect.worker import ConnectWorker
+from penstock.connect.worker_face import Worker
+from penstock.connect.worker_settings import WorkerSettings
 from penstock.connect.worker_status import TaskMetrics, status_of, unready
+from penstock.connect.world import World
 from penstock.executors import require_executors
 from penstock.run.checkpoint import lock
 from penstock.run.supervise import Stop
@@ -85,7 +89,7 @@ def run(args: Namespace) -> int:
     listen(stop.gently, stop.now)
     data = args.data.resolve()
     with (
-        lock(data / "worker") as note_jvm,
+        _folder(data, chosen) as (folder, note_jvm),
         bind(chosen.host, chosen.port) as bound,
         lineage.sending(args.lineage) as observer,
     ):
@@ -97,13 +101,11 @@ def run(args: Namespace) -> int:
         jvm = jvm_process(spark)
         if jvm:
             note_jvm(jvm.pid)
-        folder = data / "connectors"
         world = World(spark, chosen.servers, folder, chosen.provided, chosen.producer, secrets, observer=observer)
         hosts = Hosts((*chosen.allowed, *args.allow_host))
         try:
-            require_executors(spark, data)
-            store = ConnectorStore(chosen.servers, chosen.topic, chosen.client(), chosen.max_decompressed)
-            worker = ConnectWorker(world, store, address_of(bound))
+            require_executors(spark, folder)
+            worker = _worker(chosen, world, _advertised(chosen, bound), data / "connectors")
             warn_if_open(chosen.host, "run connectors with the rights of this worker")
             with _told(args.metrics, worker, said) as metrics:
                 _serve(worker, bound, hosts, metrics, stop, jvm)
@@ -113,7 +115,37 @@ def run(args: Namespace) -> int:
 
 
 @contextmanager
-def _told(place: tuple[str, int] | None, worker: ConnectWorker, said: SparkLines) -> Iterator[str]:
+def _folder(data: Path, chosen: WorkerSettings) -> Iterator[tuple[Path, Callable[[int], None]]]:
+    """The folder of the checkpoints, and a function that notes the process of the JVM.
+
+    A group's positions are in Kafka: its workers have folders for the time that they run.
+    """
+    if chosen.group is None:
+        with lock(data / "worker") as note_jvm:
+            yield data / "connectors", note_jvm
+        return
+    with TemporaryDirectory(prefix="penstock-connect-") as folder:
+        yield Path(folder), lambda pid: None
+
+
+def _worker(chosen: WorkerSettings, world: World, address: str, before: Path) -> Worker:
+    """A worker of the group that the file names, or on its own; `before` has the positions of the latter."""
+    group, client = chosen.group, chosen.client()
+    if group is None:
+        store = ConnectorStore(chosen.servers, chosen.topic, client, chosen.max_decompressed)
+        return ConnectWorker(world, store, address)
+    topics, member = group.topics(chosen.servers, client), group.member(chosen.servers, client)
+    return GroupWorker(world, topics, address, member, before)
+
+
+def _advertised(chosen: WorkerSettings, bound: socket.socket) -> str:
+    """The address by which other machines know this worker."""
+    address = address_of(bound)
+    return f"{chosen.advertised}:{address.rpartition(':')[2]}" if chosen.advertised else address
+
+
+@contextmanager
+def _told(place: tuple[str, int] | None, worker: Worker, said: SparkLines) -> Iterator[str]:
     """Serve the metrics of the worker, and let other commands find it; yields the URL, or "" without metrics."""
     meters, spark = worker.world.meters, worker.world.spark
     prober = Prober(meters)
@@ -130,7 +162,7 @@ def _told(place: tuple[str, int] | None, worker: ConnectWorker, said: SparkLines
 
 
 def _serve(
-    worker: ConnectWorker,
+    worker: Worker,
     bound: socket.socket,
     hosts: Hosts,
     metrics: str,
@@ -145,6 +177,7 @@ def _serve(
         print(f"serving metrics at {metrics}/metrics", flush=True)
     try:
         while not stop.gently.wait(LOOK):
+            worker.require()
             require_java(jvm, "run the command again: the connectors continue from their checkpoints", within=0)
     finally:
         server.close()

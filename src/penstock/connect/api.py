@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.connect import plugin_routes, routes
 from penstock.connect.routes import Call, RestRequest
-from penstock.connect.worker import ConnectWorker
+from penstock.connect.worker_face import Worker
 from penstock.errors import PenstockError
 from penstock.serve.json_bodies import json_body
 from penstock.serve.rest_errors import RestError
@@ -30,7 +30,7 @@ SLASH = "\x00"
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def application(worker: ConnectWorker) -> Starlette:
+def application(worker: Worker) -> Starlette:
     """The application of a worker."""
     hide = worker.world.secrets.hide
 
@@ -66,7 +66,7 @@ class _Slashes(Starlette):
         await super().__call__(scope, receive, send)
 
 
-def _endpoint(worker: ConnectWorker, calls: Mapping[str, Call]) -> Endpoint:
+def _endpoint(worker: Worker, calls: Mapping[str, Call]) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         # Starlette also routes HEAD to a path with GET.
         call = calls["GET" if request.method == "HEAD" else request.method]

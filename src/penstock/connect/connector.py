@@ -4,48 +4,21 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-
-from pyspark.sql import SparkSession
+from collections.abc import Sequence
 
 from penstock.connect.checks import check
 from penstock.connect.connector_store import PAUSED, STARTED, Kept
-from penstock.connect.connector_tasks import AnyTask, TaskMaker
+from penstock.connect.connector_tasks import AnyTask, TaskMaker, awaited
 from penstock.connect.heartbeat import Heartbeats
 from penstock.connect.offsets import KeptInFolder, Offsets, folder_of
 from penstock.connect.plugins import plugin_of
-from penstock.connect.providers import Provided
 from penstock.connect.running_task import FAILED, RUNNING, UNASSIGNED, RunningTask, key_of, trace_of
-from penstock.connect.secrets import Secrets
 from penstock.connect.sink.sink_offsets import SinkOffsets
 from penstock.connect.task import Setup
+from penstock.connect.world import World
 from penstock.errors import PenstockError
-from penstock.run.life_signs import Observer
-from penstock.watch.meters import Meters
 
 log = logging.getLogger(__name__)
-
-# Seconds until the next attempt to read the database's tables.
-PAUSE = 5.0
-
-
-@dataclass(frozen=True)
-class World:
-    """What all connectors of a worker share; `checkpoints` is the folder of their checkpoints.
-
-    `observer` makes one for each task.
-    """
-
-    spark: SparkSession
-    servers: str
-    checkpoints: Path
-    provided: Provided = field(default_factory=Provided)
-    producer: Mapping[str, str] = field(default_factory=dict)
-    secrets: Secrets = field(default_factory=Secrets)
-    meters: Meters = field(default_factory=Meters)
-    observer: Callable[[], Observer] = Observer
 
 
 class Connector:
@@ -122,6 +95,10 @@ class Connector:
         """What the configuration of each task has instead of the connector's."""
         return [one.task.own for one in self.tasks]
 
+    def forget_topics(self) -> None:
+        """Let `active` begin anew."""
+        self.active.clear()
+
     def sources(self) -> list[str]:
         """What it reads: the tables that the database has now, or the topics."""
         return self._maker().sources()
@@ -133,7 +110,8 @@ class Connector:
             self._world.secrets.keep(self.name, checked.secrets)
             if checked.messages:
                 raise PenstockError("; ".join(checked.messages), next="correct the configuration")
-            tasks = [maker.task(number, share) for number, share in enumerate(maker.shares(self._found(maker)))]
+            shares = maker.shares(awaited(maker, self._stopping, self._wait_for))
+            tasks = [maker.task(number, share) for number, share in enumerate(shares)]
             self._keep_meters(tasks)
             self.tasks = [self._run(task) for task in tasks]
             if self.tasks and self.setup:
@@ -148,21 +126,9 @@ class Connector:
         world, checked = self._world, check(self.kept.config, self._world.provided, ask=False)
         return TaskMaker(self.name, world.servers, checked, world.producer, self.offsets.kept.starts())
 
-    def _found(self, maker: TaskMaker) -> list[str]:
-        """What it reads; waits for a database that does not answer until this connector is stopped."""
-        if maker.setup is not None:
-            self.waits_for = "the tables of its database"
-        while not self._stopping.is_set():
-            try:
-                return maker.sources()
-            except PenstockError as error:
-                if not error.retriable:
-                    raise
-                why = self._world.secrets.hide(str(error))
-                self.waits_for = f"its database: {why}"
-                log.warning("connector %s waits for its database: %s", self.name, why)
-            self._stopping.wait(PAUSE)
-        return []
+    def _wait_for(self, what: str) -> str:
+        self.waits_for = self._world.secrets.hide(what)
+        return self.waits_for
 
     def _run(self, task: AnyTask) -> RunningTask:
         world = self._world

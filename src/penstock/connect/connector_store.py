@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -37,7 +38,29 @@ class Kept:
     state: str = STARTED
 
 
-class ConnectorStore:
+class ConnectorWriter(ABC):
+    """Writes what users change."""
+
+    def put(self, name: str, config: Mapping[str, str]) -> None:
+        """Store a configuration; returns when all replicas have it."""
+        self._write(_CONNECTOR + name, {"properties": dict(config)})
+
+    def set_state(self, name: str, state: str) -> None:
+        """Store the state that the user wants."""
+        # Older workers do not know the state STOPPED: they pause the connector.
+        known = PAUSED if state == STOPPED else state
+        self._write(_STATE + name, {"state": known, "state.v2": state})
+
+    def remove(self, name: str) -> None:
+        self._write(_CONNECTOR + name, None)
+        self._write(_STATE + name, None)
+
+    @abstractmethod
+    def _write(self, key: str, value: Mapping[str, Any] | None) -> None:
+        """Write a record; returns when all replicas have it."""
+
+
+class ConnectorStore(ConnectorWriter):
     """The topic; `security` are the client's `tls` and `authenticate`, `max_decompressed` limits its record batches."""
 
     def __init__(
@@ -61,20 +84,6 @@ class ConnectorStore:
         # Also if the topic is read again.
         self._producer = self._producer or BlockingProducer(self._servers, delivery_timeout=PATIENCE, **self._security)
         return connectors(records)
-
-    def put(self, name: str, config: Mapping[str, str]) -> None:
-        """Store a configuration; returns when all replicas have it."""
-        self._write(_CONNECTOR + name, {"properties": dict(config)})
-
-    def set_state(self, name: str, state: str) -> None:
-        """Store the state that the user wants."""
-        # Older workers do not know the state STOPPED: they pause the connector.
-        known = PAUSED if state == STOPPED else state
-        self._write(_STATE + name, {"state": known, "state.v2": state})
-
-    def remove(self, name: str) -> None:
-        self._write(_CONNECTOR + name, None)
-        self._write(_STATE + name, None)
 
     def close(self) -> None:
         if self._producer:
@@ -118,7 +127,7 @@ def connectors(records: Iterable[tuple[str, bytes | None]]) -> dict[str, Kept]:
     The state of a connector may come before its configuration: Connect writes an initial state first, and compaction
     leaves only the latest record of each key.
     """
-    latest = {key: _said(key, value) for key, value in dict(records).items() if value and key.startswith(OURS)}
+    latest = {key: object_of(key, value) for key, value in dict(records).items() if value and key.startswith(OURS)}
     found = {}
     for key, said in latest.items():
         if key.startswith(_CONNECTOR) and said is not None:
@@ -131,7 +140,7 @@ def connectors(records: Iterable[tuple[str, bytes | None]]) -> dict[str, Kept]:
     return found
 
 
-def _said(key: str, value: bytes) -> dict[str, Any] | None:
+def object_of(key: str, value: bytes) -> dict[str, Any] | None:
     """The JSON object of a record; None for other values, which must not stop the other connectors."""
     try:
         said = json.loads(value)

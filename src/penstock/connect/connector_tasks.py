@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from penstock.connect import database
 from penstock.connect.checks import Checked
-from penstock.connect.plugins import plugin_of
+from penstock.connect.plugins import Plugin, plugin_of
 from penstock.connect.sink.record_sink import SinkTask
 from penstock.connect.task import Setup, Task
+from penstock.errors import PenstockError
 from penstock.kafka.security import SETTINGS as SECURITY
 
+log = logging.getLogger(__name__)
+
+PAUSE = 5.0
+"""Seconds until the next attempt to read the database's tables."""
 AnyTask = Task | SinkTask
 Shares = Sequence[tuple[str, ...]]
 """The tables or topics of each task."""
@@ -55,3 +62,31 @@ class TaskMaker:
         return SinkTask(
             self.connector, number, share, self.servers, checked.values, checked.config, client, self.starts
         )
+
+    def topic_of(self, query: str) -> str:
+        """The topic of a query, whose name contains its table or its topic."""
+        part = query.removeprefix(f"{self.connector}.")
+        return (self.setup.routed.get(part) or self.setup.topic(part)) if self.setup else part
+
+
+def awaited(maker: TaskMaker, stopping: threading.Event, told: Callable[[str], str]) -> list[str]:
+    """What the connector reads; waits for a database that does not answer, until `stopping`.
+
+    `told` gets what the connector waits for, and returns it without secrets.
+    """
+    if maker.setup is not None:
+        told("the tables of its database")
+    while not stopping.is_set():
+        try:
+            return maker.sources()
+        except PenstockError as error:
+            if not error.retriable:
+                raise
+            log.warning("connector %s waits for %s", maker.connector, told(f"its database: {error}"))
+        stopping.wait(PAUSE)
+    return []
+
+
+def own(plugin: Plugin, share: Sequence[str]) -> dict[str, str]:
+    """What the configuration of a task has instead of the connector's."""
+    return {database.TABLES if plugin.type == "source" else "topics": ",".join(share)}

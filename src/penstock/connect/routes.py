@@ -9,11 +9,10 @@ from typing import Any
 
 from penstock.config import whole
 from penstock.connect.checks import require_bounded
-from penstock.connect.connector import Connector
 from penstock.connect.connector_store import PAUSED, STARTED, STOPPED
 from penstock.connect.providers import references
 from penstock.connect.secrets import masked
-from penstock.connect.worker import ConnectWorker
+from penstock.connect.worker_face import ShownConnector, Worker
 from penstock.serve.rest_errors import RestError
 
 INITIAL = {"RUNNING": STARTED, "PAUSED": PAUSED, "STOPPED": STOPPED}
@@ -39,12 +38,12 @@ class RestRequest:
 
 Answer = tuple[int, Any]
 """The HTTP status, and the body; None for no body."""
-Call = Callable[[ConnectWorker, RestRequest], Answer]
+Call = Callable[[Worker, RestRequest], Answer]
 Routes = dict[str, dict[str, Call]]
 """By path and method."""
 
 
-def _list(worker: ConnectWorker, ask: RestRequest) -> Answer:
+def _list(worker: Worker, ask: RestRequest) -> Answer:
     if "expand" not in ask.query:
         return 200, worker.names()
     parts: dict[str, Callable[[str], Any]] = {"info": lambda name: _info(worker.get(name)), "status": worker.status}
@@ -57,7 +56,7 @@ def _list(worker: ConnectWorker, ask: RestRequest) -> Answer:
     return 200, found
 
 
-def _create(worker: ConnectWorker, ask: RestRequest) -> Answer:
+def _create(worker: Worker, ask: RestRequest) -> Answer:
     if not isinstance(ask.body, dict) or not isinstance(ask.body.get("config"), dict):
         form = "`name` (the connector's name) and `config` (its configuration as an object)"
         raise RestError(400, f"The body must be an object with {form}")
@@ -73,37 +72,37 @@ def _create(worker: ConnectWorker, ask: RestRequest) -> Answer:
     return 201, _info_of_new(worker.get(name))
 
 
-def _get(worker: ConnectWorker, ask: RestRequest) -> Answer:
+def _get(worker: Worker, ask: RestRequest) -> Answer:
     return 200, _info(worker.get(ask.name))
 
 
-def _delete(worker: ConnectWorker, ask: RestRequest) -> Answer:
+def _delete(worker: Worker, ask: RestRequest) -> Answer:
     worker.delete(ask.name)
     return 204, None
 
 
-def _get_config(worker: ConnectWorker, ask: RestRequest) -> Answer:
+def _get_config(worker: Worker, ask: RestRequest) -> Answer:
     return 200, masked(worker.get(ask.name).kept.config)
 
 
-def _put_config(worker: ConnectWorker, ask: RestRequest) -> Answer:
+def _put_config(worker: Worker, ask: RestRequest) -> Answer:
     if worker.configure(ask.name, as_config(ask.body)):
         return 201, _info_of_new(worker.get(ask.name))
     return 200, _info(worker.get(ask.name))
 
 
-def _patch_config(worker: ConnectWorker, ask: RestRequest) -> Answer:
+def _patch_config(worker: Worker, ask: RestRequest) -> Answer:
     given = as_object(ask.body)
     changed = as_config({name: value for name, value in given.items() if value is not None})
     worker.patch(ask.name, {**dict.fromkeys(given), **changed})
     return 200, _info(worker.get(ask.name))
 
 
-def _status(worker: ConnectWorker, ask: RestRequest) -> Answer:
+def _status(worker: Worker, ask: RestRequest) -> Answer:
     return 200, worker.status(ask.name)
 
 
-def _restart(worker: ConnectWorker, ask: RestRequest) -> Answer:
+def _restart(worker: Worker, ask: RestRequest) -> Answer:
     tasks, failed = ask.flag("includeTasks"), ask.flag("onlyFailed")
     worker.restart(ask.name, tasks=tasks, only_failed=failed)
     return (202, worker.status(ask.name)) if tasks or failed else (204, None)
@@ -112,14 +111,14 @@ def _restart(worker: ConnectWorker, ask: RestRequest) -> Answer:
 def _wanting(state: str, status: int) -> Call:
     """Sets the state that the user wants."""
 
-    def call(worker: ConnectWorker, ask: RestRequest) -> Answer:
+    def call(worker: Worker, ask: RestRequest) -> Answer:
         worker.set_state(ask.name, state)
         return status, None
 
     return call
 
 
-def _tasks(worker: ConnectWorker, ask: RestRequest) -> Answer:
+def _tasks(worker: Worker, ask: RestRequest) -> Answer:
     connector = worker.get(ask.name)
     return 200, [
         {
@@ -130,29 +129,29 @@ def _tasks(worker: ConnectWorker, ask: RestRequest) -> Answer:
     ]
 
 
-def _task_status(worker: ConnectWorker, ask: RestRequest) -> Answer:
+def _task_status(worker: Worker, ask: RestRequest) -> Answer:
     return 200, worker.task(ask.name, _number(ask.path["task"]))
 
 
-def _restart_task(worker: ConnectWorker, ask: RestRequest) -> Answer:
+def _restart_task(worker: Worker, ask: RestRequest) -> Answer:
     worker.restart_task(ask.name, _number(ask.path["task"]))
     return 204, None
 
 
-def _topics(worker: ConnectWorker, ask: RestRequest) -> Answer:
+def _topics(worker: Worker, ask: RestRequest) -> Answer:
     return 200, {ask.name: {"topics": sorted(worker.get(ask.name).active)}}
 
 
-def _reset_topics(worker: ConnectWorker, ask: RestRequest) -> Answer:
-    worker.get(ask.name).active.clear()
+def _reset_topics(worker: Worker, ask: RestRequest) -> Answer:
+    worker.get(ask.name).forget_topics()
     return 202, None
 
 
-def _offsets(worker: ConnectWorker, ask: RestRequest) -> Answer:
+def _offsets(worker: Worker, ask: RestRequest) -> Answer:
     return 200, {"offsets": worker.get(ask.name).offsets.read()}
 
 
-def _alter_offsets(worker: ConnectWorker, ask: RestRequest) -> Answer:
+def _alter_offsets(worker: Worker, ask: RestRequest) -> Answer:
     entries = as_object(ask.body).get("offsets")
     if not isinstance(entries, list) or not entries:
         raise RestError(400, "Partitions / offsets need to be provided for an alter offsets request")
@@ -160,23 +159,23 @@ def _alter_offsets(worker: ConnectWorker, ask: RestRequest) -> Answer:
     return 200, {"message": "The offsets for this connector have been altered successfully"}
 
 
-def _forget_offsets(worker: ConnectWorker, ask: RestRequest) -> Answer:
+def _forget_offsets(worker: Worker, ask: RestRequest) -> Answer:
     worker.with_stopped(ask.name, lambda connector: connector.offsets.kept.forget_all())
     return 200, {"message": "The offsets for this connector have been reset successfully"}
 
 
-def _own(connector: Connector, share: Mapping[str, str]) -> dict[str, str]:
+def _own(connector: ShownConnector, share: Mapping[str, str]) -> dict[str, str]:
     """What a task's configuration has instead of the connector's, unless that comes from a reference."""
     given = connector.kept.config
     return {name: text for name, text in share.items() if not any(references(given.get(name, "")))}
 
 
-def _info_of_new(connector: Connector) -> dict[str, Any]:
+def _info_of_new(connector: ShownConnector) -> dict[str, Any]:
     """As in Connect the answer to a creation names no tasks, even if some have started meanwhile."""
     return {**_info(connector), "tasks": []}
 
 
-def _info(connector: Connector) -> dict[str, Any]:
+def _info(connector: ShownConnector) -> dict[str, Any]:
     return {
         "name": connector.name,
         "config": masked(connector.kept.config),

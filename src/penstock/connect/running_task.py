@@ -102,9 +102,16 @@ class RunningTask(Observers):
         missing = ", ".join(sorted(name.removeprefix(f"{self.task.name}.") for name in self._begun - self._works))
         return f"the first batch of {missing}{': ' if blocked else ''}{blocked}"
 
-    def ask_to_stop(self) -> None:
-        """Finish the batch in flight and start no other."""
+    def ask_to_stop(self, *, now: bool = False) -> None:
+        """Finish the batch in flight and start no other; with `now`, do not wait for that batch."""
         self._stop.gently.set()
+        if now:
+            self._stop.now.set()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, or failed."""
+        return not self._thread.is_alive()
 
     def wait(self) -> None:
         """Wait until it has ended."""

@@ -11,6 +11,7 @@ from typing import Any
 from penstock.config import whole
 from penstock.connect.converters import CONVERTERS, JSON
 from penstock.connect.definition import full_name
+from penstock.connect.group.group_settings import GroupSettings, group_settings
 from penstock.connect.providers import KINDS, SIDES, Provided, Provider, read_properties
 from penstock.connect.secrets import of_config
 from penstock.errors import PenstockError
@@ -41,6 +42,10 @@ class WorkerSettings:
     """Secrets, with their replacements in messages."""
     max_decompressed: int | None = None
     """Bytes that a record batch of the topic of configurations may decompress to."""
+    advertised: str = ""
+    """The host name by which other machines know the worker."""
+    group: GroupSettings | None = None
+    """The group that shares the connectors; None for a worker on its own."""
 
     def client(self) -> dict[str, Any]:
         """The options of Penstock's Kafka client."""
@@ -70,18 +75,21 @@ def read(file: Path | None, servers: str | None, listen: str | None) -> WorkerSe
     security = {name: found[name] for name in SECURITY if name in found}
     producer = {name.removeprefix("producer."): text for name, text in found.items() if name.startswith("producer.")}
     _require_producer(security, producer, where)
+    topic, most = found.get("config.storage.topic", TOPIC), _bytes(found, DECOMPRESSED, where)
     return WorkerSettings(
         chosen,
         host,
         port,
-        found.get("config.storage.topic", TOPIC),
+        topic,
         # Connectors' configurations show the worker's converters, so their references stay unresolved here.
         Provided(_providers(found, where), {**_converters(found, where), **_converters_of(said)}),
         {**security, **producer},
         Security.of(security),
         (host, *_allowed(found)),
         of_config(resolved),
-        _bytes(found, DECOMPRESSED, where),
+        most,
+        found.get("rest.advertised.host.name", "").strip(),
+        group_settings(found, topic, most, where),
     )
 
 

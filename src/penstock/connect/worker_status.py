@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from typing import Any
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
@@ -12,8 +11,7 @@ from prometheus_client.registry import Collector
 
 from penstock.connect.connector_store import PAUSED, STOPPED
 from penstock.connect.running_task import FAILED, RESTARTING, RUNNING, UNASSIGNED
-from penstock.connect.worker import ConnectWorker
-from penstock.serve.rest_errors import RestError
+from penstock.connect.worker_face import Worker
 from penstock.watch.meters import Meters
 from penstock.watch.program import Program
 from penstock.watch.status import status
@@ -27,14 +25,14 @@ AT_REST = (PAUSED, STOPPED)
 class TaskMetrics(Collector):
     """Counts tasks at each scrape."""
 
-    def __init__(self, worker: ConnectWorker) -> None:
+    def __init__(self, worker: Worker) -> None:
         self._worker = worker
 
     def collect(self) -> Iterator[Metric]:
         made = GaugeMetricFamily(
             "penstock_connector_tasks", "Tasks of a connector in a state", labels=("connector", "state")
         )
-        for one in statuses(self._worker):
+        for one in self._worker.here():
             found = Counter(task["state"] for task in one["tasks"])
             for state in STATES:
                 made.add_metric((one["name"], state), found[state])
@@ -42,17 +40,9 @@ class TaskMetrics(Collector):
             yield made
 
 
-def statuses(worker: ConnectWorker) -> Iterator[Mapping[str, Any]]:
-    """The status of each connector, as in the REST API."""
-    for name in worker.names():
-        # A connector may be deleted meanwhile.
-        with suppress(RestError):
-            yield worker.status(name)
-
-
-def status_of(program: Program, meters: Meters, worker: ConnectWorker) -> dict[str, Any]:
+def status_of(program: Program, meters: Meters, worker: Worker) -> dict[str, Any]:
     """The /status of the worker."""
-    found = list(statuses(worker))
+    found = list(worker.here())
     problems = [(state, text) for one in found for state, text in _problems(one)]
     failed = next((text for state, text in problems if state == FAILED), "")
     state = "failed" if failed else "waiting" if problems else "running"
@@ -64,9 +54,9 @@ def status_of(program: Program, meters: Meters, worker: ConnectWorker) -> dict[s
     }
 
 
-def unready(worker: ConnectWorker) -> list[str]:
+def unready(worker: Worker) -> list[str]:
     """Why the worker is not ready: the connectors and tasks that should run and do not; empty if all do."""
-    return [f"{state}: {text}" for one in statuses(worker) for state, text in _problems(one)]
+    return [f"{state}: {text}" for one in worker.here() for state, text in _problems(one)]
 
 
 def _problems(of: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 
 # Callers of the REST API wait during this time.
 PATIENCE = timedelta(seconds=30)
+LOOK = 0.1
+"""Seconds between two looks whether the thread has ended."""
 PAUSE = 1.0
 """Seconds until the topic is read again after a failure."""
 Seen = Callable[[str, bytes | None, int], None]
@@ -50,9 +53,10 @@ class CompactedTopic:
         self._moved = threading.Condition()
         self._first = Future[None]()
         self._closing = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._reading: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
         self._thread = threading.Thread(target=self._run, name=f"follows {name}", daemon=True)
         self._producer: BlockingProducer | None = None
+        self.cluster_id = ""
 
     def start(self) -> None:
         """Read all records, and follow the topic from then on; raises PenstockError if that is not possible."""
@@ -90,9 +94,12 @@ class CompactedTopic:
     def close(self) -> None:
         """Stop following the topic; all records that were sent are written first."""
         self._closing.set()
-        if self._loop:
-            self._loop.call_soon_threadsafe(lambda: None)
-        self._thread.join()
+        while self._thread.is_alive():
+            if self._reading:
+                loop, task = self._reading
+                with suppress(RuntimeError):  # it has ended meanwhile
+                    loop.call_soon_threadsafe(task.cancel)
+            self._thread.join(LOOK)
         if self._producer:
             self._producer.close()
 
@@ -123,6 +130,7 @@ class CompactedTopic:
     async def _begin(self) -> None:
         """Make the topic if need be, and read it to its end."""
         async with Admin(self._servers, patience=PATIENCE, **self._security) as admin:
+            self.cluster_id = await admin.cluster_id()
             await admin.create_topic(
                 self.name,
                 partitions=self._partitions,
@@ -135,16 +143,11 @@ class CompactedTopic:
             self._at = {partition: max(at, self._at.get(partition, 0)) for partition, at in end.items()}
 
     async def _follow(self) -> None:
-        self._loop = asyncio.get_running_loop()
         async with self._reader() as reader:
             reading = asyncio.create_task(self._read(reader, dict(self._at), None))
-            closing = asyncio.create_task(asyncio.to_thread(self._closing.wait))
-            await asyncio.wait([reading, closing], return_when=asyncio.FIRST_COMPLETED)
-            reading.cancel()
-            try:
+            self._reading = asyncio.get_running_loop(), reading
+            with suppress(asyncio.CancelledError):
                 await reading
-            except asyncio.CancelledError:
-                await closing
 
     def _reader(self) -> Reader:
         return Reader(self._servers, patience=PATIENCE, **self._security)

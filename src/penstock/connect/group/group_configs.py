@@ -1,0 +1,162 @@
+"""The configurations of a group's connectors, as all its workers read them from the topic, and what else is told there.
+
+Besides the records of `connector_store` there are two kinds: `commit-<name>` has how a connector's sources are divided
+among its tasks, {"tasks": 2, "shares": [["shop.orders"], ["shop.items"]]}; `restart-connector-<name>` asks for a
+restart, and counts only for those who are there when it is written.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from penstock.connect.connector_store import ConnectorWriter, Kept, connectors, object_of
+from penstock.connect.connector_tasks import Shares
+from penstock.connect.group.compacted_topic import CompactedTopic, Seen
+from penstock.connect.group.division import TaskId
+
+log = logging.getLogger(__name__)
+
+CONNECTOR, STATE, COMMIT, RESTART = "connector-", "target-state-", "commit-", "restart-connector-"
+
+
+class Restart(NamedTuple):
+    """A wish to restart a connector: also its tasks, or only failed ones, or only the task `number`."""
+
+    connector: str
+    tasks: bool = False
+    only_failed: bool = False
+    number: int | None = None
+
+
+@dataclass(frozen=True)
+class Divided:
+    """A connector as the group knows it.
+
+    `configured` is the offset of its configuration, and `generation` that of the newest division of its sources, -1 if
+    there is none; a division from before the configuration does not count.
+    """
+
+    kept: Kept
+    configured: int
+    generation: int = -1
+    shares: Shares = ()
+
+    @property
+    def is_divided(self) -> bool:
+        return self.generation > self.configured
+
+
+class GroupConfigs(ConnectorWriter):
+    """The topic of configurations; `changed` is called after each record, `restart` with each wish, in its thread."""
+
+    def __init__(self, topic: Callable[[Seen], CompactedTopic]) -> None:
+        self._topic = topic(self._seen)
+        self.changed: Callable[[], None] = lambda: None
+        self.restart: Callable[[Restart], None] = lambda wish: None
+        self._lock = threading.Lock()
+        self._records: dict[str, tuple[bytes, int]] = {}
+        self._known: dict[str, Divided] = {}
+        self.offset = 0
+        """Up to where the topic is read."""
+        self._reads = False
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of the Kafka cluster."""
+        return self._topic.cluster_id
+
+    def start(self) -> None:
+        """Read all, and follow the topic from now on."""
+        self._topic.start()
+        self._reads = True
+
+    def known(self) -> dict[str, Divided]:
+        """All connectors by name."""
+        with self._lock:
+            return dict(self._known)
+
+    def tasks(self) -> list[TaskId]:
+        """The tasks that there should be."""
+        return [
+            TaskId(name, one.generation, number)
+            for name, one in self.known().items()
+            if one.is_divided
+            for number in range(len(one.shares))
+        ]
+
+    def divide(self, name: str, shares: Shares) -> None:
+        """Tell the group how a connector's sources are divided."""
+        self._write(COMMIT + name, {"tasks": len(shares), "shares": [list(share) for share in shares]})
+
+    def undivide(self, name: str) -> None:
+        """Tell the group that a connector has no tasks, until it is divided anew."""
+        self._write(COMMIT + name, None)
+
+    def ask_restart(self, wish: Restart) -> None:
+        """Tell the group to restart a connector, or some of its tasks."""
+        about = {"include-tasks": wish.tasks, "only-failed": wish.only_failed, "task": wish.number}
+        self._write(RESTART + wish.connector, about)
+
+    def remove(self, name: str) -> None:
+        """Remove a connector for all workers."""
+        super().remove(name)
+        self.undivide(name)
+
+    def close(self) -> None:
+        self._topic.close()
+
+    def _write(self, key: str, value: Mapping[str, Any] | None) -> None:
+        self._topic.put(key, None if value is None else json.dumps(value).encode())
+
+    def _seen(self, key: str, value: bytes | None, offset: int) -> None:
+        kind = next((one for one in (CONNECTOR, STATE, COMMIT, RESTART) if key.startswith(one)), None)
+        with self._lock:
+            self.offset = offset + 1
+            if kind is not None and kind != RESTART:
+                if value is None:
+                    self._records.pop(key, None)
+                else:
+                    self._records[key] = value, offset
+                self._renew(key.removeprefix(kind))
+        if kind == RESTART and self._reads and value and (wish := _wish(key, value)):
+            self.restart(wish)
+        if self._reads:
+            self.changed()
+
+    def _renew(self, name: str) -> None:
+        """What is known of a connector, of its newest records."""
+        keys = (CONNECTOR + name, STATE + name)
+        kept = connectors((key, self._records[key][0]) for key in keys if key in self._records).get(name)
+        if kept is None:
+            self._known.pop(name, None)
+            return
+        value, generation = self._records.get(COMMIT + name, (b"", -1))
+        shares = _shares(COMMIT + name, value) if value else None
+        configured = self._records[CONNECTOR + name][1]
+        self._known[name] = Divided(kept, configured, -1 if shares is None else generation, shares or ())
+
+
+def _shares(key: str, value: bytes) -> Shares | None:
+    """How a connector is divided; None for a record of Kafka Connect's own workers, which has no shares."""
+    found = (object_of(key, value) or {}).get("shares")
+    if not isinstance(found, list) or not all(isinstance(share, list) for share in found):
+        return None
+    return [tuple(map(str, share)) for share in found]
+
+
+def _wish(key: str, value: bytes) -> Restart | None:
+    found = object_of(key, value)
+    if found is None:
+        return None
+    number = found.get("task")
+    return Restart(
+        key.removeprefix(RESTART),
+        bool(found.get("include-tasks")),
+        bool(found.get("only-failed")),
+        number if isinstance(number, int) else None,
+    )

@@ -1,0 +1,356 @@
+"""What one worker of a group does: it takes part in the group, and runs the connectors and tasks that it is given.
+
+Two threads: one keeps the place in the group; the other looks again and again at what should run and what runs, and
+starts, stops and tells. A task is stopped before its share is given up, and started only when nobody else has it. A
+worker that is not sure to be in the group any more stops its tasks at once, for others may run them already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import shutil
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.connect.checks import check
+from penstock.connect.connector_store import STARTED
+from penstock.connect.connector_tasks import TaskMaker
+from penstock.connect.group.division import Claim, Share, TaskId, divide
+from penstock.connect.group.group_configs import Divided, GroupConfigs, Restart
+from penstock.connect.group.kafka_positions import KafkaPositions, KeptInKafka
+from penstock.connect.group.owner import Owner
+from penstock.connect.group.states import GroupStates, Told, of_connector, of_task
+from penstock.connect.offsets import Offsets
+from penstock.connect.running_task import ENDED, FAILED, UNASSIGNED, RunningTask, key_of, trace_of
+from penstock.connect.world import World
+from penstock.errors import PenstockError
+from penstock.run.life_signs import Observer, Observers
+from penstock.run.supervise import is_batch
+from penstock.wire.errors import KafkaError
+from penstock.wire.group_member import GroupMember, GroupWork
+
+log = logging.getLogger(__name__)
+
+LOOK = 0.25
+"""Seconds between two looks at what runs."""
+MemberMaker = Callable[[GroupWork], GroupMember]
+
+
+class Positions(Observer):
+    """Tells the group where the batches of a task have ended."""
+
+    def __init__(self, positions: KafkaPositions, connector: str) -> None:
+        self._positions, self._connector = positions, connector
+
+    def progress(self, name: str, progress: Mapping[str, Any]) -> None:
+        if is_batch(progress) and progress["sources"]:
+            end = progress["sources"][0]["endOffset"]
+            place = self._connector, name.removeprefix(f"{self._connector}.")
+            self._positions.reached(place, json.loads(end) if isinstance(end, str) else end)
+
+
+@dataclass
+class Running:
+    """A task that runs here, or has failed; `trace` is why it could not be started."""
+
+    id: TaskId
+    share: tuple[str, ...]
+    folder: Path
+    task: RunningTask | None = None
+    trace: str = ""
+    stopping: bool = False
+
+    def ask_to_stop(self, *, now: bool = False) -> None:
+        self.stopping = True
+        if self.task:
+            self.task.ask_to_stop(now=now)
+
+    @property
+    def is_over(self) -> bool:
+        return self.task is None or self.task.is_over
+
+    def told(self, worker: str) -> Told:
+        if self.task is None:
+            return Told(FAILED, worker, self.trace)
+        state = self.task.state
+        return Told(UNASSIGNED if state == ENDED else state, worker, self.task.trace, self.task.waits_for)
+
+
+class SharedWork:
+    """The work of the worker at `address`; `failure` is why it cannot take part any more."""
+
+    def __init__(
+        self,
+        world: World,
+        configs: GroupConfigs,
+        positions: KafkaPositions,
+        states: GroupStates,
+        address: str,
+        member: MemberMaker,
+    ) -> None:
+        self._world, self._configs, self._positions, self._states = world, configs, positions, states
+        self._address, self._make_member = address, member
+        self.failure: KafkaError | None = None
+        self.running: dict[TaskId, Running] = {}
+        self._owners: dict[str, Owner] = {}
+        self._share: Share | None = None
+        self._leads = self._asked = False
+        self._claim = Claim(address)
+        self._divided: object = None
+        self._wishes: list[Restart] = []
+        self._anew: set[str] = set()
+        self._lock = threading.Lock()
+        self._look, self._closing, self._joined = threading.Event(), threading.Event(), threading.Event()
+        self._member: GroupMember | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._threads = [
+            threading.Thread(target=target, name=f"group {name}", daemon=True)
+            for name, target in (("member", self._take_part), ("work", self._work))
+        ]
+
+    @property
+    def workers(self) -> frozenset[str]:
+        """The addresses of the group's workers, as this one knows them."""
+        share = self._share
+        return share.workers if share else frozenset()
+
+    def start(self) -> None:
+        """Join the group; returns when this worker has been given its share, or the group refuses it."""
+        self._configs.restart, self._configs.changed = self._wish, self._look.set
+        for thread in self._threads:
+            thread.start()
+        self._joined.wait()
+
+    def close(self) -> None:
+        """Stop all tasks after their batches, and leave the group."""
+        self._closing.set()
+        self._look.set()
+        self._threads[1].join()
+        if self._loop and self._threads[0].is_alive():
+            self._loop.call_soon_threadsafe(self._left.set)
+        self._threads[0].join()
+
+    # The part of the group's protocol; called in the event loop.
+
+    def said(self) -> bytes:
+        """What this worker has, or has not stopped yet."""
+        share = self._share or Share()
+        with self._lock:
+            tasks, connectors = share.tasks | self.running.keys(), share.connectors | self._owners.keys()
+        self._asked, self._claim = False, Claim(self._address, frozenset(connectors), frozenset(tasks))
+        return self._claim.encoded()
+
+    def divide(self, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        """Divide all connectors and tasks among the workers."""
+        self._divided = names, tasks = self._wanted()
+        claims = {member: _claim(member, data) for member, data in members.items()}
+        shares = divide(claims, names, tasks, self._configs.offset)
+        return {member: share.encoded() for member, share in shares.items()}
+
+    def given(self, share: bytes, leads: bool) -> None:
+        """Run this share from now on."""
+        self._share, self._leads = Share.decoded(share), leads
+        self._joined.set()
+        self._look.set()
+
+    def lost(self, why: str) -> None:
+        """Stop everything: others may run it."""
+        log.warning("this worker is not in its group any more, and stops its tasks: %s", why)
+        self._share, self._leads = None, False
+        self._look.set()
+
+    def _take_part(self) -> None:
+        try:
+            asyncio.run(self._stay())
+        except KafkaError as error:
+            self.failure = error
+        finally:
+            self._share = None
+            self._joined.set()
+            self._look.set()
+
+    async def _stay(self) -> None:
+        self._loop, self._left = asyncio.get_running_loop(), asyncio.Event()
+        self._member = self._make_member(self)
+        running, left = asyncio.create_task(self._member.run()), asyncio.create_task(self._left.wait())
+        await asyncio.wait([running, left], return_when=asyncio.FIRST_COMPLETED)
+        for task in (running, left):
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+    def _join_again(self) -> None:
+        if self._loop and self._member and not self._asked:
+            self._asked = True
+            self._loop.call_soon_threadsafe(self._member.join_again)
+
+    def _wanted(self) -> tuple[frozenset[str], frozenset[TaskId]]:
+        return frozenset(self._configs.known()), frozenset(self._configs.tasks())
+
+    def _wish(self, wish: Restart) -> None:
+        with self._lock:
+            self._wishes.append(wish)
+
+    # The work; all of it in one thread.
+
+    def _work(self) -> None:
+        while not self._closing.is_set():
+            self._pass()
+            self._look.wait(LOOK)
+            self._look.clear()
+        self._stop_all()
+
+    def _pass(self) -> None:
+        share, cut = self._share, False
+        if share is None or self._member is None or not self._member.holds:
+            share, cut = None, True
+        known = self._configs.known()
+        self._restart(known)
+        self._stop_others(share or Share(), known, now=cut)
+        self._reap(known)
+        if share is not None and self._configs.offset >= share.offset:
+            self._start_mine(share, known)
+            self._give_up(share)
+            if self._leads and self._wanted() != self._divided:
+                self._join_again()
+        self._tell()
+
+    def _restart(self, known: Mapping[str, Divided]) -> None:
+        """Stop what is wished to start again; `_start_mine` starts it."""
+        with self._lock:
+            wishes, self._wishes = self._wishes, []
+        for wish in wishes:
+            owner = self._owners.get(wish.connector)
+            everything = wish.tasks and not wish.only_failed
+            if owner and wish.number is None and (owner.trace or everything):
+                self._anew.add(wish.connector)
+                owner.ask_to_stop()
+            for id, one in self.running.items():
+                failed = one.told("").state == FAILED
+                chosen = id.number == wish.number if wish.number is not None else wish.tasks and failed
+                if id.connector == wish.connector and chosen:
+                    one.ask_to_stop()
+
+    def _stop_others(self, share: Share, known: Mapping[str, Divided], *, now: bool) -> None:
+        for name, owner in self._owners.items():
+            of = known.get(name)
+            if name not in share.connectors or of is None or of.kept.state != STARTED:
+                owner.ask_to_stop()
+            elif of.configured != owner.known.configured:
+                self._anew.add(name)
+                owner.ask_to_stop()
+        for id, one in self.running.items():
+            if not self._is_mine(id, share, known):
+                one.ask_to_stop(now=now)
+
+    def _is_mine(self, id: TaskId, share: Share, known: Mapping[str, Divided]) -> bool:
+        of = known.get(id.connector)
+        if id not in share.tasks or of is None:
+            return False
+        return of.is_divided and of.generation == id.generation and of.kept.state == STARTED
+
+    def _reap(self, known: Mapping[str, Divided]) -> None:
+        """Take away what has stopped, after its positions are written."""
+        for id, one in list(self.running.items()):
+            if not (one.stopping and one.is_over):
+                continue
+            self._positions.settle(id.connector, set(one.share))
+            shutil.rmtree(one.folder, ignore_errors=True)
+            self._world.meters.forget(key_of(id.connector, id.number))
+            of = known.get(id.connector)
+            if of is None or id.number >= len(of.shares):
+                self._states.forget(of_task(id.connector, id.number))
+            else:
+                self._states.tell(of_task(id.connector, id.number), Told(UNASSIGNED, self._address))
+            with self._lock:
+                del self.running[id]
+        for name, owner in list(self._owners.items()):
+            if owner.is_over:
+                if name not in known:
+                    self._states.forget(of_connector(name))
+                with self._lock:
+                    del self._owners[name]
+
+    def _start_mine(self, share: Share, known: Mapping[str, Divided]) -> None:
+        for name in sorted(share.connectors - self._owners.keys()):
+            if (of := known.get(name)) and of.kept.state == STARTED:
+                owner = self._owner(name, of)
+                with self._lock:
+                    self._owners[name] = owner
+        for id in sorted(share.tasks - self.running.keys()):
+            if self._is_mine(id, share, known):
+                one = self._begin(id, known[id.connector])
+                with self._lock:
+                    self.running[id] = one
+
+    def _give_up(self, share: Share) -> None:
+        """Join again once everything is stopped that was claimed and is not in the share: others wait for it."""
+        claimed = self._claim
+        more = (claimed.tasks - share.tasks) | (claimed.connectors - share.connectors)
+        if more and not more & (self.running.keys() | self._owners.keys()):
+            self._join_again()
+
+    def _owner(self, name: str, of: Divided) -> Owner:
+        anew = name in self._anew
+        self._anew.discard(name)
+        read_to = Offsets(KeptInKafka(self._positions, name)).read_to
+        return Owner(lambda: self.maker(name, of), of, self._world, self._configs, read_to, anew=anew)
+
+    def maker(self, name: str, of: Divided) -> TaskMaker:
+        """Makes a connector's tasks; raises PenstockError for a configuration that is not valid any more."""
+        world, kept = self._world, KeptInKafka(self._positions, name)
+        checked = check(of.kept.config, world.provided, ask=False)
+        world.secrets.keep(name, checked.secrets)
+        if checked.messages:
+            raise PenstockError("; ".join(checked.messages), next="correct the configuration")
+        return TaskMaker(name, world.servers, checked, world.producer, kept.starts())
+
+    def _begin(self, id: TaskId, of: Divided) -> Running:
+        world, share = self._world, of.shares[id.number]
+        one = Running(id, share, world.checkpoints / uuid.uuid4().hex)
+        try:
+            made = self.maker(id.connector, of)
+            KeptInKafka(self._positions, id.connector).prepare(one.folder, set(share))
+            observer = Observers(world.observer(), Positions(self._positions, id.connector))
+            task = made.task(id.number, share)
+
+            def wrote(query: str) -> None:
+                self._states.used(id.connector, made.topic_of(query))
+
+            one.task = RunningTask(task, world.spark, one.folder, wrote, world.secrets.hide, world.meters, observer)
+        except Exception as error:
+            one.trace = world.secrets.hide(trace_of(error))
+            log.error("task %s-%d failed: %s", id.connector, id.number, one.trace)
+        return one
+
+    def _tell(self) -> None:
+        for id, one in self.running.items():
+            self._states.tell(of_task(id.connector, id.number), one.told(self._address))
+        for name, owner in self._owners.items():
+            told = Told(owner.state, self._address, owner.trace, owner.waits_for)
+            self._states.tell(of_connector(name), told)
+
+    def _stop_all(self) -> None:
+        for one in self.running.values():
+            one.ask_to_stop()
+        for owner in self._owners.values():
+            owner.ask_to_stop()
+        while self.running or self._owners:
+            self._reap(self._configs.known())
+            self._look.wait(LOOK)
+            self._look.clear()
+
+
+def _claim(member: str, data: bytes) -> Claim:
+    try:
+        return Claim.decoded(data)
+    except ValueError as error:
+        log.warning("ignored what the worker %s says of itself: %s", member, error)
+        return Claim("")

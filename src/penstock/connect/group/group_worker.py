@@ -1,0 +1,210 @@
+"""A worker of a group: its REST API shows and changes the connectors of the whole group, wherever they run."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from penstock.connect.checks import Checked
+from penstock.connect.connector_store import STARTED, STOPPED, Kept
+from penstock.connect.connector_tasks import own
+from penstock.connect.group.group_configs import Divided, GroupConfigs, Restart
+from penstock.connect.group.group_work import MemberMaker, SharedWork
+from penstock.connect.group.kafka_positions import KafkaPositions, KeptInKafka
+from penstock.connect.group.states import GroupStates, Told, of_connector, of_task
+from penstock.connect.offsets import Offsets, folder_of
+from penstock.connect.plugins import Plugin, plugin_of
+from penstock.connect.running_task import UNASSIGNED
+from penstock.connect.sink.sink_offsets import SinkOffsets
+from penstock.connect.worker_face import Json, ShownConnector, Worker, told
+from penstock.connect.world import World
+from penstock.errors import PenstockError
+from penstock.serve.rest_errors import RestError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+ONCE = "exactly.once.support"
+PATIENCE = 30.0
+"""Seconds for which a request waits until the tasks of a stopped connector have ended."""
+PAUSE = 0.1
+
+
+@dataclass(frozen=True)
+class GroupTopics:
+    """What the workers of a group share in Kafka."""
+
+    configs: GroupConfigs
+    positions: KafkaPositions
+    states: GroupStates
+
+    def start(self) -> None:
+        """Read all, and follow the topics from now on."""
+        self.positions.start()
+        self.states.start()
+        self.configs.start()
+
+    def close(self) -> None:
+        self.configs.close()
+        self.states.close()
+        self.positions.close()
+
+
+class GroupConnector:
+    """A connector of the group."""
+
+    def __init__(self, name: str, of: Divided, topics: GroupTopics, work: SharedWork) -> None:
+        self.name, self.kept, self.plugin = name, of.kept, plugin_of(of.kept.config)
+        self._of, self._topics, self._work = of, topics, work
+        kind = Offsets if self.plugin.type == "source" else SinkOffsets
+        self.offsets = kind(KeptInKafka(topics.positions, name))
+
+    @property
+    def shares(self) -> list[dict[str, str]]:
+        """What the configuration of each task has instead of the connector's."""
+        divided = self._of.is_divided and self.kept.state != STOPPED
+        return [own(self.plugin, share) for share in self._of.shares] if divided else []
+
+    @property
+    def active(self) -> set[str]:
+        """The topics that it has used."""
+        return self._topics.states.topics(self.name)
+
+    def forget_topics(self) -> None:
+        """Let `active` begin anew."""
+        self._topics.states.forget_topics(self.name)
+
+    def sources(self) -> list[str]:
+        """What it reads: the tables that the database has now, or the topics."""
+        return self._work.maker(self.name, self._of).sources()
+
+
+class GroupWorker(Worker):
+    """A worker that shares the connectors of `topics` with all others of its group.
+
+    Positions in `before`, the folder of a worker without a group, are taken over if the group has none.
+    """
+
+    def __init__(
+        self, world: World, topics: GroupTopics, address: str, member: MemberMaker, before: Path | None = None
+    ) -> None:
+        super().__init__(world, address)
+        self._topics, self._before = topics, before
+        self.work = SharedWork(world, topics.configs, topics.positions, topics.states, address, member)
+
+    @property
+    def cluster_id(self) -> str:
+        return self._topics.configs.cluster_id
+
+    def start(self) -> None:
+        """Join the group, and run what it gives this worker; raises PenstockError if that is not possible."""
+        self._topics.start()
+        if self._before is not None:
+            self._adopt(self._before)
+        self.work.start()
+        self.require()
+
+    def require(self) -> None:
+        """Raise PenstockError if this worker cannot take part in its group any more."""
+        if error := self.work.failure:
+            raise PenstockError(
+                f"this worker cannot take part in its group: {error}",
+                next="check group.id and session.timeout.ms in the worker's file, and that all workers of the group "
+                "are Penstock's",
+            )
+
+    def close(self) -> None:
+        self.work.close()
+        self._topics.close()
+
+    def known(self) -> Mapping[str, ShownConnector]:
+        known = self._topics.configs.known()
+        return {name: GroupConnector(name, of, self._topics, self.work) for name, of in known.items()}
+
+    def here(self) -> Iterator[Json]:
+        for one in super().here():
+            tasks = [task for task in one["tasks"] if task["worker_id"] == self.address]
+            if tasks or one["connector"]["worker_id"] == self.address:
+                yield {**one, "tasks": tasks}
+
+    def set_state(self, name: str, state: str) -> None:
+        with self._changes:
+            before = self.get(name).kept.state
+            if state == before:
+                self.restart(name, tasks=False, only_failed=False)
+                return
+            if state == STOPPED or before == STOPPED:
+                # A stopped connector has no tasks; it looks for its tables anew when it starts.
+                self._topics.configs.undivide(name)
+            self._topics.configs.set_state(name, state)
+
+    def delete(self, name: str) -> None:
+        with self._changes:
+            self.get(name)
+            self._topics.configs.remove(name)
+
+    def restart(self, name: str, *, tasks: bool, only_failed: bool) -> None:
+        if self.get(name).kept.state == STARTED:
+            self._topics.configs.ask_restart(Restart(name, tasks, only_failed))
+
+    def restart_task(self, name: str, number: int) -> None:
+        self.task(name, number)
+        if self.get(name).kept.state == STARTED:
+            self._topics.configs.ask_restart(Restart(name, number=number))
+
+    def status(self, name: str) -> Json:
+        connector = self.get(name)
+        about = self._state(connector, of_connector(name))
+        tasks = [
+            {"id": number} | self._state(connector, of_task(name, number)) for number in range(len(connector.shares))
+        ]
+        return {"name": name, "connector": about, "tasks": tasks, "type": connector.plugin.type}
+
+    def _state(self, connector: ShownConnector, key: str) -> Json:
+        """What is told of a connector or a task; nothing that a worker said which is not in the group any more."""
+        said = self._topics.states.of(key)
+        if said is None or said.worker not in self.work.workers:
+            said = Told(UNASSIGNED, "", waits_for="a worker of its group")
+        if connector.kept.state != STARTED:
+            return {"state": connector.kept.state, "worker_id": said.worker} | told(said.trace, "")
+        return {"state": said.state, "worker_id": said.worker} | told(said.trace, said.waits_for)
+
+    def with_stopped(self, name: str, act: Callable[[ShownConnector], T]) -> T:
+        def checked(connector: ShownConnector) -> T:
+            self._await_end(name)
+            return act(connector)
+
+        return super().with_stopped(name, checked)
+
+    def check(self, config: Mapping[str, str], plugin: Plugin | None = None) -> Checked:
+        checked = super().check(config, plugin)
+        if checked.values.get(ONCE) == "required":
+            checked.errors.setdefault(ONCE, []).append(
+                f"Invalid value required for configuration {ONCE}: the positions of a group of workers are in Kafka, "
+                "and not in the transactions of events; run the connector on a worker without group.id"
+            )
+        return checked
+
+    def _keep(self, name: str, kept: Kept) -> None:
+        # The state first: a connector that is made as a stopped one must not start before.
+        self._topics.configs.set_state(name, kept.state)
+        self._topics.configs.put(name, kept.config)
+
+    def _await_end(self, name: str) -> None:
+        """Wait until no worker of the group runs a task of a stopped connector."""
+        deadline = time.monotonic() + PATIENCE
+        while running := self._topics.states.running(name, self.work.workers):
+            if time.monotonic() > deadline:
+                raise RestError(
+                    409, f"Tasks of connector {name} have not ended yet, at {', '.join(sorted(running))}; try again"
+                )
+            time.sleep(PAUSE)
+
+    def _adopt(self, folder: Path) -> None:
+        for name in self._topics.configs.known():
+            if taken := KeptInKafka(self._topics.positions, name).adopt(folder_of(folder, name)):
+                log.warning("connector %s goes on from its positions in %s: %s", name, folder, ", ".join(taken))

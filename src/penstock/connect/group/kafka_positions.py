@@ -1,0 +1,139 @@
+"""The positions of a group's connectors in a compacted topic (`offset.storage.topic`).
+
+The key of a record is JSON, ["<connector>", {"reads": "<table or topic>"}]; the value is the end of the last finished
+batch as Spark's checkpoints have it, {"end": {...}}, or where a user lets it start, {"start": "..."}.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Set
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from penstock.checkpoint.checkpoint_folder import Local
+from penstock.checkpoint.log import Log
+from penstock.connect.group.compacted_topic import CompactedTopic, Seen
+from penstock.connect.offsets import KeptInFolder
+from penstock.wire.errors import KafkaError
+from penstock.wire.producer.accumulator import RecordMetadata
+
+log = logging.getLogger(__name__)
+Place = tuple[str, str]
+"""A connector, and what one of its queries reads."""
+
+
+class KafkaPositions:
+    """The topic, with the newest position of each place."""
+
+    def __init__(self, topic: Callable[[Seen], CompactedTopic]) -> None:
+        self._topic = topic(self._seen)
+        self._known: dict[Place, dict[str, Any]] = {}
+        self._lock = threading.Lock()
+        self._sent: dict[Place, Future[RecordMetadata]] = {}
+
+    def start(self) -> None:
+        """Read all, and follow the topic from now on."""
+        self._topic.start()
+
+    def close(self) -> None:
+        self._topic.close()
+
+    def of(self, connector: str) -> dict[str, dict[str, Any]]:
+        """The positions of a connector, by what it reads."""
+        with self._lock:
+            return {part: found for (name, part), found in self._known.items() if name == connector}
+
+    def put(self, place: Place, found: dict[str, Any] | None) -> None:
+        """Set or remove a position, for all workers to see."""
+        self._topic.put(_key(place), None if found is None else json.dumps(found).encode())
+
+    def reached(self, place: Place, end: Any) -> None:
+        """A batch has ended there: written in the background."""
+        self._sent[place] = self._topic.send(_key(place), json.dumps({"end": end}).encode())
+
+    def settle(self, connector: str, parts: Set[str]) -> None:
+        """Wait until what was reached there is written: another worker may go on from it then."""
+        for part in parts:
+            if (sent := self._sent.pop((connector, part), None)) is None:
+                continue
+            try:
+                sent.result()
+            except KafkaError as error:
+                log.warning(
+                    "connector %s: the position in %s was not written, so its last batch will be repeated: %s",
+                    connector,
+                    part,
+                    error,
+                )
+
+    def _seen(self, key: str, value: bytes | None, offset: int) -> None:
+        try:
+            name, about = json.loads(key)
+            place = str(name), str(about["reads"])
+            found = None if value is None else json.loads(value)
+            if found is not None and not isinstance(found, dict):
+                raise ValueError("it is not a JSON object")
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            log.warning("ignored the record %.200r of the positions: %s", key, error)
+            return
+        with self._lock:
+            if found is None:
+                self._known.pop(place, None)
+            else:
+                self._known[place] = found
+
+
+class KeptInKafka:
+    """The positions of one connector."""
+
+    def __init__(self, positions: KafkaPositions, connector: str) -> None:
+        self._positions, self._connector = positions, connector
+
+    def begun(self) -> Set[str]:
+        return {part for part, found in self._positions.of(self._connector).items() if "end" in found}
+
+    def end(self, part: str) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = self._positions.of(self._connector).get(part, {}).get("end")
+        return found
+
+    def starts(self) -> dict[str, str]:
+        found = self._positions.of(self._connector)
+        return {part: str(one["start"]) for part, one in found.items() if "start" in one}
+
+    def set_start(self, part: str, start: str) -> None:
+        self._positions.put((self._connector, part), {"start": start})
+
+    def forget(self, part: str) -> None:
+        self._positions.put((self._connector, part), None)
+
+    def forget_all(self) -> None:
+        for part in self._positions.of(self._connector):
+            self.forget(part)
+
+    def prepare(self, folder: Path, parts: Set[str]) -> None:
+        """Make the checkpoints with which Spark's queries go on where others ended."""
+        for part in parts:
+            if (end := self.end(part)) is not None:
+                Log(Local(folder / part)).add((json.dumps(end, separators=(",", ":")),))
+
+    def adopt(self, folder: Path) -> list[str]:
+        """Take over the positions that a worker without a group kept in a folder; returns of what."""
+        local, known = KeptInFolder(folder), self._positions.of(self._connector)
+        starts, taken = local.starts(), []
+        for part in sorted(local.begun() | set(starts)):
+            if part in known:
+                continue
+            end = local.end(part)
+            if end is None and part not in starts:
+                continue
+            self._positions.put((self._connector, part), {"start": starts[part]} if end is None else {"end": end})
+            taken.append(part)
+        return taken
+
+
+def _key(place: Place) -> str:
+    return json.dumps([place[0], {"reads": place[1]}], ensure_ascii=False)

@@ -1,0 +1,126 @@
+"""The states of a group's connectors and tasks in a compacted topic (`status.storage.topic`), told by their workers.
+
+The records are Kafka Connect's: `status-connector-<name>` and `status-task-<name>-<number>` with a state, a trace and
+the worker's address; besides `waits_for`. `status-topic-<topic>:connector-<name>` is a topic that a connector has used.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.connect.connector_store import object_of
+from penstock.connect.group.compacted_topic import CompactedTopic, Seen
+from penstock.connect.running_task import UNASSIGNED
+
+log = logging.getLogger(__name__)
+
+PAUSE = 5.0
+"""Seconds until a state is told again of which only the wait has changed."""
+TOPIC, OF = "status-topic-", ":connector-"
+
+
+@dataclass(frozen=True)
+class Told:
+    """A state, and the address of the worker that tells it."""
+
+    state: str
+    worker: str
+    trace: str = ""
+    waits_for: str = ""
+
+
+class GroupStates:
+    """The topic, with the newest states, by "<connector>" or "<connector>-<number of the task>"."""
+
+    def __init__(self, topic: Callable[[Seen], CompactedTopic]) -> None:
+        self._topic = topic(self._seen)
+        self._lock = threading.Lock()
+        self._known: dict[str, Told] = {}
+        self._topics: set[tuple[str, str]] = set()
+        self._said: dict[str, tuple[Told, float]] = {}
+
+    def start(self) -> None:
+        """Read all, and follow the topic from now on."""
+        self._topic.start()
+
+    def close(self) -> None:
+        self._topic.close()
+
+    def of(self, key: str) -> Told | None:
+        """The newest state of a connector or a task, by its key."""
+        with self._lock:
+            return self._known.get(key)
+
+    def running(self, connector: str, workers: Set[str]) -> set[str]:
+        """Those of the workers that still run a task of this connector."""
+        prefix = of_task(connector, 0)[:-1]
+        with self._lock:
+            return {
+                told.worker
+                for key, told in self._known.items()
+                if key.startswith(prefix) and key[len(prefix) :].isdecimal()
+                if told.worker in workers and told.state != UNASSIGNED
+            }
+
+    def topics(self, connector: str) -> set[str]:
+        """The topics that a connector has used."""
+        with self._lock:
+            return {topic for name, topic in self._topics if name == connector}
+
+    def tell(self, key: str, told: Told) -> None:
+        """Tell a state, if it is news."""
+        before, at = self._said.get(key, (None, 0.0))
+        if before == told:
+            return
+        waits = before is not None and replace(told, waits_for=before.waits_for) == before
+        if waits and told.waits_for and time.monotonic() - at < PAUSE:
+            return
+        self._said[key] = told, time.monotonic()
+        about = {"state": told.state, "worker_id": told.worker, "trace": told.trace, "waits_for": told.waits_for}
+        self._send(key, about)
+
+    def forget(self, key: str) -> None:
+        """A connector or a task is no more."""
+        self._said.pop(key, None)
+        self._send(key, None)
+
+    def used(self, connector: str, topic: str) -> None:
+        """A connector has used a topic."""
+        if topic not in self.topics(connector):
+            self._topic.send(f"{TOPIC}{topic}{OF}{connector}", json.dumps({"topic": {"name": topic}}).encode())
+
+    def forget_topics(self, connector: str) -> None:
+        for topic in self.topics(connector):
+            self._topic.put(f"{TOPIC}{topic}{OF}{connector}", None)
+
+    def _send(self, key: str, about: Mapping[str, Any] | None) -> None:
+        self._topic.send(f"status-{key}", None if about is None else json.dumps(about).encode())
+
+    def _seen(self, key: str, value: bytes | None, offset: int) -> None:
+        with self._lock:
+            if key.startswith(TOPIC):
+                topic, _, connector = key.removeprefix(TOPIC).partition(OF)
+                (self._topics.discard if value is None else self._topics.add)((connector, topic))
+            elif key.startswith("status-"):
+                name, found = key.removeprefix("status-"), object_of(key, value) if value else None
+                if found is None:
+                    self._known.pop(name, None)
+                else:
+                    texts = (str(found.get(one) or "") for one in ("state", "worker_id", "trace", "waits_for"))
+                    self._known[name] = Told(*texts)
+
+
+def of_connector(name: str) -> str:
+    """The key of a connector's state."""
+    return f"connector-{name}"
+
+
+def of_task(name: str, number: int) -> str:
+    """The key of a task's state."""
+    return f"task-{name}-{number}"

@@ -1,0 +1,187 @@
+"""The operations of the REST API on connectors that do not depend on where these run."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
+
+from penstock.connect.checks import Checked, check, require_bounded
+from penstock.connect.connector_store import STARTED, STOPPED, Kept
+from penstock.connect.offsets import Offsets
+from penstock.connect.plugins import Plugin, plugin_of
+from penstock.connect.secrets import restored
+from penstock.connect.world import World
+from penstock.serve.rest_errors import RestError
+
+T = TypeVar("T")
+Json = dict[str, Any]
+
+
+class ShownConnector(Protocol):
+    """A connector as the REST API shows it."""
+
+    name: str
+    kept: Kept
+    plugin: Plugin
+    offsets: Offsets
+
+    @property
+    def shares(self) -> list[dict[str, str]]:
+        """What the configuration of each task has instead of the connector's."""
+
+    @property
+    def active(self) -> set[str]:
+        """The topics that it has used."""
+
+    def forget_topics(self) -> None:
+        """Let `active` begin anew."""
+
+    def sources(self) -> list[str]:
+        """What it reads: the tables that the database has now, or the topics."""
+
+
+class Worker(ABC):
+    """The connectors of a worker or of its group; methods may be called in any thread, changes are done one by one."""
+
+    def __init__(self, world: World, address: str) -> None:
+        self.world, self.address = world, address
+        self._changes = threading.RLock()
+
+    @property
+    @abstractmethod
+    def cluster_id(self) -> str:
+        """The id of the Kafka cluster."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start what is stored."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop all; it continues when a worker starts again."""
+
+    @abstractmethod
+    def require(self) -> None:
+        """Raise PenstockError if this worker cannot go on."""
+
+    @abstractmethod
+    def known(self) -> Mapping[str, ShownConnector]:
+        """All connectors by name."""
+
+    @abstractmethod
+    def set_state(self, name: str, state: str) -> None:
+        """Set the state that the user wants."""
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Remove a connector; as in Connect its positions stay for a later connector with the same name."""
+
+    @abstractmethod
+    def restart(self, name: str, *, tasks: bool, only_failed: bool) -> None:
+        """Start a failed connector again, and with `tasks` all its tasks, or only failed ones."""
+
+    @abstractmethod
+    def restart_task(self, name: str, number: int) -> None:
+        """Start a task again."""
+
+    @abstractmethod
+    def status(self, name: str) -> Json:
+        """Kafka Connect's status; `waits_for` says besides what keeps a part from running, or holds it up."""
+
+    @abstractmethod
+    def _keep(self, name: str, kept: Kept) -> None:
+        """Store a connector, new or known."""
+
+    def names(self) -> list[str]:
+        return sorted(self.known())
+
+    def get(self, name: str) -> ShownConnector:
+        """A connector; raises RestError (404) if there is none."""
+        if (found := self.known().get(name)) is None:
+            raise RestError(404, f"Connector {name} not found")
+        return found
+
+    def here(self) -> Iterator[Json]:
+        """The status of each connector, with what of it runs on this worker."""
+        for name in self.names():
+            # A connector may be deleted meanwhile.
+            with suppress(RestError):
+                yield self.status(name)
+
+    def create(self, name: str, config: Mapping[str, str], state: str = STARTED) -> None:
+        """Create a connector; raises RestError if it exists or its configuration is wrong."""
+        with self._changes:
+            if name in self.known():
+                raise RestError(409, f"Connector {name} already exists")
+            self._keep(name, Kept(self._checked(name, config), state))
+
+    def configure(self, name: str, config: Mapping[str, str]) -> bool:
+        """Set a connector's configuration; True if the connector is new."""
+        with self._changes:
+            known = self.known().get(name)
+            if known and plugin_of(config) is not known.plugin:
+                raise RestError(
+                    400, f"Connector {name} is of {known.plugin.name}, whose positions another class cannot continue. "
+                    "Delete it, and create one with another name"
+                )  # fmt: skip
+            checked = self._checked(name, config if known is None else restored(config, known.kept.config))
+            self._keep(name, replace(known.kept, config=checked) if known else Kept(checked))
+            return known is None
+
+    def patch(self, name: str, changes: Mapping[str, str | None]) -> None:
+        """Change some properties; None removes a property (RFC 7386)."""
+        with self._changes:
+            config = {**self.get(name).kept.config, **changes}
+            self.configure(name, {key: text for key, text in config.items() if text is not None})
+
+    def task(self, name: str, number: int) -> Json:
+        """The state of a task; raises RestError (404) if there is no such task."""
+        tasks: list[Json] = self.status(name)["tasks"]
+        if not 0 <= number < len(tasks):
+            raise RestError(404, f"No status found for task {name}-{number}")
+        return tasks[number]
+
+    def with_stopped(self, name: str, act: Callable[[ShownConnector], T]) -> T:
+        """Call `act` with a connector; raises RestError (400) if it is not stopped."""
+        with self._changes:
+            connector = self.get(name)
+            if connector.kept.state != STOPPED:
+                raise RestError(
+                    400, "Connectors must be in the STOPPED state before their offsets can be modified. "
+                    f"This can be done for {name} with the PUT /connectors/{name}/stop endpoint"
+                )  # fmt: skip
+            return act(connector)
+
+    def check(self, config: Mapping[str, str], plugin: Plugin | None = None) -> Checked:
+        """Check a configuration; hidden values of an existing connector are taken from its configuration."""
+        known = self.known().get(config.get("name", ""))
+        given = restored(config, known.kept.config) if known else config
+        return check(given, self.world.provided, plugin=plugin)
+
+    def _checked(self, name: str, config: Mapping[str, str]) -> dict[str, str]:
+        """The configuration with its name; raises RestError (400) if it has errors."""
+        if config.get("name", name) != name:
+            raise RestError(
+                400, f"Connector name configuration ({config['name']}) doesn't match connector name ({name})"
+            )
+        whole = {**config, "name": name}
+        require_bounded(whole)
+        checked = self.check(whole)
+        if checked.messages:
+            listed = "\n".join(checked.messages)
+            raise RestError(
+                400,
+                f"Connector configuration is invalid and contains the following {len(checked.messages)} error(s):\n"
+                f"{listed}\nYou can also find the above list of errors at the endpoint "
+                "`/connector-plugins/{connectorType}/config/validate`",
+            )
+        return whole
+
+
+def told(trace: str, waits_for: str) -> Json:
+    """The fields that a status has only if there is something to say."""
+    return ({"trace": trace} if trace else {}) | ({"waits_for": waits_for} if waits_for else {})
