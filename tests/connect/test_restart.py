@@ -52,13 +52,12 @@ def worker(file: Path, data: Path, *options: str) -> Iterator[tuple[subprocess.P
 
 @pytest.fixture
 def file(services: Services, tmp_path: Path) -> Path:
-    """A worker's properties, as in Connect's quick start."""
+    """The properties of a worker on its own."""
     path = tmp_path / "worker.properties"
     path.write_text(
         f"""# where Kafka is
 bootstrap.servers={services.kafka}
 listeners=http://127.0.0.1:0
-group.id=connect-cluster
 config.storage.topic=configs-{uuid.uuid4().hex[:8]}
 key.converter={CONVERTER}
 value.converter={CONVERTER}
@@ -68,6 +67,23 @@ config.providers.file.class=org.apache.kafka.common.config.provider.FileConfigPr
 """
     )
     return path
+
+
+@pytest.fixture
+def group_file(file: Path) -> Path:
+    """The properties of workers that are a group, as in Connect's quick start."""
+    name = f"group-{uuid.uuid4().hex[:8]}"
+    with file.open("a") as more:
+        more.write(
+            f"""group.id={name}
+offset.storage.topic={name}-offsets
+offset.storage.replication.factor=1
+status.storage.topic={name}-status
+session.timeout.ms=6000
+heartbeat.interval.ms=500
+"""
+        )
+    return file
 
 
 @pytest.mark.slow
@@ -143,7 +159,44 @@ def test_a_killed_worker_loses_neither_connectors_nor_changes(
     assert all(found.count(id) == 1 for id in range(20, 30))
 
 
-def test_a_killed_worker_loses_no_record_of_a_sink(file: Path, services: Services, cql: Any, tmp_path: Path) -> None:
+def test_the_tasks_of_a_killed_worker_run_elsewhere(
+    group_file: Path, services: Services, cql: Any, tables: Any, config: dict[str, str], tmp_path: Path
+) -> None:
+    names = [tables(f"taken_{letter}") for letter in "ab"]
+
+    def insert(*ids: int) -> None:
+        for name in names:
+            for id in ids:
+                cql.execute(f"INSERT INTO {name} (id, at, v) VALUES ({id}, 1, 'a')")
+
+    def arrived() -> list[list[int]]:
+        found = [messages(services.kafka, f"{config['topic.prefix']}.{name}", PARTITIONS) for name in names]
+        return [sorted(int(re.findall(rb'"id":(\d+)', message.key())[0]) for message in of) for of in found]
+
+    def running(connect: KafkaConnect) -> set[str]:
+        tasks = connect.get_connector_status("killed")["tasks"]
+        return {task["worker_id"] for task in tasks if task["state"] == "RUNNING"} if len(tasks) == 2 else set()
+
+    with worker(group_file, tmp_path) as (one, url), worker(group_file, tmp_path) as (_, other):
+        killed, left = KafkaConnect(url), KafkaConnect(other)
+        insert(*range(10))
+        left.create_connector(
+            {"name": "killed", "config": config | {"scylla.table.names": ",".join(names), "tasks.max": "2"}}
+        )
+        until(lambda: len(running(killed)) == 2, "a task on each worker")
+        until(lambda: [set(of) for of in arrived()] == [set(range(10))] * 2, "events")
+        insert(*range(10, 20))
+        os.kill(one.pid, signal.SIGKILL)
+        insert(*range(20, 30))
+        until(lambda: running(left) == {other.removeprefix("http://")}, "both tasks on the other worker")
+        until(lambda: [set(of) for of in arrived()] == [set(range(30))] * 2, "all events")
+        # What came after the kill comes once; what was in flight then may come again.
+        assert all(of.count(id) == 1 for of in arrived() for id in range(20, 30))
+
+
+def test_a_killed_worker_loses_no_record_of_a_sink(
+    group_file: Path, services: Services, cql: Any, tmp_path: Path
+) -> None:
     """Its list shows a batch that was written twice."""
     producer = Producer({"bootstrap.servers": services.kafka})
     with new_keyspace(cql, "killed") as keyspace, new_topic(services.kafka, "killed", 2) as topic:
@@ -168,12 +221,12 @@ def test_a_killed_worker_loses_no_record_of_a_sink(file: Path, services: Service
             return dict(cql.execute(f"SELECT id, l FROM {table}"))
 
         send(*range(2000))
-        with worker(file, tmp_path / "data") as (process, url):
+        with worker(group_file, tmp_path / "data") as (process, url):
             KafkaConnect(url).create_connector({"name": "killed", "config": config})
             until(rows, "first rows")
             os.kill(process.pid, signal.SIGKILL)
         send(*range(2000, 2010))
-        with worker(file, tmp_path / "data") as (process, url):
+        with worker(group_file, tmp_path / "data") as (process, url):
             until(lambda: len(rows()) == 2010, "all rows")
             process.send_signal(signal.SIGTERM)
             assert process.wait(PATIENCE) == 0

@@ -11,12 +11,17 @@ from typing import Any
 
 import pytest
 import requests
+from confluent_kafka import KafkaException
 from kafka_topics import messages
 from pyspark.sql import SparkSession
+from requests.exceptions import HTTPError
 from waiting import PATIENCE, until
-from worker_group import DEFAULTS, Member, member_of, new_group
+from worker_group import DEFAULTS, Member, cut_off, member_of, new_group
 
+from penstock.connect.connector import Connector
+from penstock.connect.connector_store import Kept
 from penstock.connect.providers import Provided
+from penstock.connect.world import World
 from penstock.local.services import Services
 
 PARTITIONS = 4  # the broker's default
@@ -28,7 +33,7 @@ class Group:
     def __init__(self, spark: SparkSession, services: Services, folder: Path) -> None:
         self._about = new_group(), spark, services.kafka, folder, Provided({}, DEFAULTS)
         self._stacks: dict[str, ExitStack] = {}
-        self.folder, self.before = folder, None
+        self.folder = folder
 
     def join(self, before: Path | None = None) -> Member:
         stack = ExitStack()
@@ -59,6 +64,14 @@ def workers(member: Member, name: str) -> list[str]:
     return [task["worker_id"] for task in member.connect.get_connector_status(name)["tasks"]]
 
 
+def arrived(services: Services, topic: str) -> int:
+    """The number of events in a topic, which may not exist yet."""
+    try:
+        return sum(1 for _ in messages(services.kafka, topic, PARTITIONS))
+    except KafkaException:
+        return 0
+
+
 def test_tasks_are_divided_and_move_without_a_change_lost_or_repeated(
     group: Group, services: Services, cql: Any, tables: Any, config: dict[str, str]
 ) -> None:
@@ -70,7 +83,7 @@ def test_tasks_are_divided_and_move_without_a_change_lost_or_repeated(
             for id in ids:
                 cql.execute(f"INSERT INTO {name} (id, at, v) VALUES ({id}, 1, 'a')")
 
-    def arrived() -> list[Counter[int]]:
+    def events() -> list[Counter[int]]:
         return [
             Counter(
                 int(re.findall(rb'"id":(\d+)', message.key())[0])
@@ -80,14 +93,14 @@ def test_tasks_are_divided_and_move_without_a_change_lost_or_repeated(
         ]
 
     def once(*ids: int) -> bool:
-        return arrived() == [Counter(ids)] * len(names)
+        return events() == [Counter(ids)] * len(names)
 
     first = group.join()
     insert(1)
     config |= {"scylla.table.names": ",".join(names), "tasks.max": "3"}
     first.connect.create_connector({"name": "moving", "config": config})
     until(lambda: states(first, "moving") == ["RUNNING"] * 3, "running tasks")
-    until(lambda: all(arrived()), "events")
+    until(lambda: all(events()), "events")
 
     second = group.join()
     until(lambda: len(second.running) == 1 and len(first.running) == 2, "moved task")
@@ -107,3 +120,110 @@ def test_tasks_are_divided_and_move_without_a_change_lost_or_repeated(
     assert [f"{one['partition']['keyspace_name']}.{one['partition']['table_name']}" for one in offsets] == names
     second.connect.delete_connector("moving")
     until(lambda: not second.running, "end of the deleted connector's tasks")
+
+
+def test_each_worker_answers_for_the_whole_group(
+    group: Group, services: Services, cql: Any, tables: Any, config: dict[str, str]
+) -> None:
+    one, other = group.join(), group.join()
+    name = tables("answers")
+    topic = f"{config['topic.prefix']}.{name}"
+    config |= {"scylla.table.names": name}
+    cql.execute(f"INSERT INTO {name} (id, at, v) VALUES (1, 1, 'a')")
+    one.connect.create_connector({"name": "answers", "config": config})
+    with pytest.raises(HTTPError, match="409"):
+        other.connect.create_connector({"name": "answers", "config": config})
+    until(lambda: states(other, "answers") == ["RUNNING"], "running task")
+    until(lambda: topics(other, "answers") == [topic], "topic that is used")
+
+    other.connect.pause_connector("answers")
+    until(lambda: not one.running | other.running, "end of the paused task")
+    assert states(one, "answers") == ["PAUSED"]
+    cql.execute(f"INSERT INTO {name} (id, at, v) VALUES (2, 1, 'a')")
+    one.connect.resume_connector("answers")
+    until(lambda: arrived(services, topic) == 2, "event that was written while it was paused")
+
+    # A position is set while no worker runs the connector.
+    place = f"{other.connect.url}/connectors/answers/offsets"
+    (position,) = requests.get(place, timeout=PATIENCE).json()["offsets"]
+    assert requests.delete(place, timeout=PATIENCE).status_code == 400
+    assert requests.put(f"{one.connect.url}/connectors/answers/stop", timeout=PATIENCE).status_code == 204
+    start = {"offsets": [{**position, "offset": {"time": "2020-01-01T00:00:00Z"}}]}
+    assert requests.patch(place, json=start, timeout=PATIENCE).status_code == 200
+    assert states(one, "answers") == [] and not one.running | other.running
+    other.connect.resume_connector("answers")
+    until(lambda: arrived(services, topic) == 4, "both events again")
+
+    # A restart and a new configuration reach the worker that runs the task.
+    before = {id for each in (one, other) for id in each.worker.work.running}
+    one.connect.restart_connector("answers", include_tasks=True)
+    until(lambda: ran_anew(before, one, other), "restarted task")
+    before = {id for each in (one, other) for id in each.worker.work.running}
+    other.connect.update_connector("answers", config | {"poll.interval.ms": "100"})
+    until(lambda: ran_anew(before, one, other), "task with the new configuration")
+    until(lambda: states(one, "answers") == ["RUNNING"], "running task")
+
+    once = config | {"exactly.once.support": "required"}
+    refused = requests.put(f"{one.connect.url}/connectors/once/config", json=once, timeout=PATIENCE)
+    assert (refused.status_code, "without group.id" in refused.json()["message"]) == (400, True)
+    one.connect.delete_connector("answers")
+    with pytest.raises(HTTPError, match="404"):
+        other.connect.get_connector_status("answers")
+    until(lambda: not one.running | other.running, "end of the deleted task")
+
+
+def topics(member: Member, name: str) -> list[str]:
+    found = requests.get(f"{member.connect.url}/connectors/{name}/topics", timeout=PATIENCE).json()
+    return list(found[name]["topics"])
+
+
+def ran_anew(before: set[Any], *members: Member) -> bool:
+    """Whether a task runs that did not before, and none that did."""
+    now = {id for each in members for id, one in each.worker.work.running.items() if one.task}
+    return bool(now) and not now & before
+
+
+def test_a_worker_that_the_group_has_lost_stops_its_tasks(
+    group: Group, services: Services, cql: Any, tables: Any, config: dict[str, str]
+) -> None:
+    name = tables("lost")
+    topic = f"{config['topic.prefix']}.{name}"
+    alone = group.join()
+    alone.connect.create_connector({"name": "lost", "config": config | {"scylla.table.names": name}})
+    until(lambda: states(alone, "lost") == ["RUNNING"], "running task")
+    other = group.join()
+    until(lambda: alone.worker.work.workers == other.worker.work.workers, "second worker")
+    assert alone.running and not other.running
+    work = alone.worker.work
+    assert work._loop and work._member
+    work._loop.call_soon_threadsafe(cut_off, work._member)
+    until(lambda: not alone.running, "end of the task")
+    until(lambda: states(other, "lost") == ["RUNNING"], "task elsewhere")
+    assert other.running == {("lost", 0)}
+    cql.execute(f"INSERT INTO {name} (id, at, v) VALUES (1, 1, 'a')")
+    until(lambda: arrived(services, topic) == 1, "event")
+
+
+def test_positions_of_a_worker_on_its_own_are_taken_over(
+    group: Group, services: Services, spark: SparkSession, cql: Any, tables: Any, config: dict[str, str]
+) -> None:
+    name = tables("before")
+    topic = f"{config['topic.prefix']}.{name}"
+    config |= {"scylla.table.names": name, "name": "before"}
+    cql.execute(f"INSERT INTO {name} (id, at, v) VALUES (1, 1, 'a')")
+    own = World(spark, services.kafka, group.folder / "own", Provided({}, DEFAULTS))
+    connector = Connector("before", Kept(config), own)
+    connector.start()
+    until(lambda: arrived(services, topic) == 1, "event")
+    until(lambda: connector.offsets.read(), "position")
+    connector.halt()
+
+    cql.execute(f"INSERT INTO {name} (id, at, v) VALUES (2, 1, 'a')")
+    first = group.join()
+    first.connect.create_connector({"name": "before", "config": config, "initial_state": "STOPPED"})
+    group.leave(first)
+    second = group.join(group.folder / "own")
+    second.connect.resume_connector("before")
+    until(lambda: arrived(services, topic) == 2, "only the later event")
+    until(lambda: states(second, "before") == ["RUNNING"], "running task")
+    assert arrived(services, topic) == 2

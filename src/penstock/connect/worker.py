@@ -35,7 +35,7 @@ class ConnectWorker(Worker):
         """Nothing that ends a worker on its own is known here."""
 
     def close(self) -> None:
-        with self._changes:
+        with self._changing():
             for connector in self._connectors.values():
                 connector.halt()
             self.store.close()
@@ -44,21 +44,21 @@ class ConnectWorker(Worker):
         return self._connectors
 
     def set_state(self, name: str, state: str) -> None:
-        with self._changes:
+        with self._changing():
             connector = self._of(name)
             if state != connector.kept.state or connector.trace:
                 self.store.set_state(name, state)
                 connector.change(replace(connector.kept, state=state))
 
     def delete(self, name: str) -> None:
-        with self._changes:
+        with self._changing():
             connector = self._of(name)
             self.store.remove(name)
             connector.remove()
             del self._connectors[name]
 
     def restart(self, name: str, *, tasks: bool, only_failed: bool) -> None:
-        with self._changes:
+        with self._changing():
             connector = self._of(name)
             if connector.kept.state != STARTED:
                 return  # As in Connect, a paused or stopped connector stays so.
@@ -70,7 +70,7 @@ class ConnectWorker(Worker):
                         connector.restart_task(number)
 
     def restart_task(self, name: str, number: int) -> None:
-        with self._changes:
+        with self._changing():
             self.task(name, number)
             if self._of(name).kept.state == STARTED:
                 self._of(name).restart_task(number)

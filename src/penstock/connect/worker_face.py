@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
@@ -96,6 +96,12 @@ class Worker(ABC):
     def _keep(self, name: str, kept: Kept) -> None:
         """Store a connector, new or known."""
 
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """One change at a time."""
+        with self._changes:
+            yield
+
     def names(self) -> list[str]:
         return sorted(self.known())
 
@@ -114,14 +120,14 @@ class Worker(ABC):
 
     def create(self, name: str, config: Mapping[str, str], state: str = STARTED) -> None:
         """Create a connector; raises RestError if it exists or its configuration is wrong."""
-        with self._changes:
+        with self._changing():
             if name in self.known():
                 raise RestError(409, f"Connector {name} already exists")
             self._keep(name, Kept(self._checked(name, config), state))
 
     def configure(self, name: str, config: Mapping[str, str]) -> bool:
         """Set a connector's configuration; True if the connector is new."""
-        with self._changes:
+        with self._changing():
             known = self.known().get(name)
             if known and plugin_of(config) is not known.plugin:
                 raise RestError(
@@ -134,7 +140,7 @@ class Worker(ABC):
 
     def patch(self, name: str, changes: Mapping[str, str | None]) -> None:
         """Change some properties; None removes a property (RFC 7386)."""
-        with self._changes:
+        with self._changing():
             config = {**self.get(name).kept.config, **changes}
             self.configure(name, {key: text for key, text in config.items() if text is not None})
 
@@ -147,7 +153,7 @@ class Worker(ABC):
 
     def with_stopped(self, name: str, act: Callable[[ShownConnector], T]) -> T:
         """Call `act` with a connector; raises RestError (400) if it is not stopped."""
-        with self._changes:
+        with self._changing():
             connector = self.get(name)
             if connector.kept.state != STOPPED:
                 raise RestError(

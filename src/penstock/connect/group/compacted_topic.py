@@ -9,7 +9,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 PATIENCE = timedelta(seconds=30)
 LOOK = 0.1
 """Seconds between two looks whether the thread has ended."""
+REFRESH = 5.0
+"""Seconds that a refresh waits at most."""
 PAUSE = 1.0
 """Seconds until the topic is read again after a failure."""
 Seen = Callable[[str, bytes | None, int], None]
@@ -52,8 +54,8 @@ class CompactedTopic:
         self._at: dict[int, int] = {}
         self._moved = threading.Condition()
         self._first = Future[None]()
-        self._closing = threading.Event()
-        self._reading: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
+        self._closing, self._follows = threading.Event(), threading.Event()
+        self._reading: tuple[asyncio.AbstractEventLoop, Reader, asyncio.Task[None]] | None = None
         self._thread = threading.Thread(target=self._run, name=f"follows {name}", daemon=True)
         self._producer: BlockingProducer | None = None
         self.cluster_id = ""
@@ -66,6 +68,7 @@ class CompactedTopic:
         except KafkaError as error:
             raise self._unreadable(error) from error
         self._producer = BlockingProducer(self._servers, delivery_timeout=PATIENCE, **self._security)
+        self._follows.wait()
 
     def send(self, key: str, value: bytes | None) -> Future[RecordMetadata]:
         """Write a record; the result is there when all replicas have it."""
@@ -91,12 +94,31 @@ class CompactedTopic:
                 next="check that Kafka is up, and look whether the change has come",
             )
 
+    def refresh(self) -> None:
+        """Wait until all is seen that anybody has written so far; raises PenstockError if Kafka does not answer."""
+        end = self._ends()
+        with self._moved:
+            # Compaction may have removed the last records of a partition: then there is nothing more to see.
+            self._moved.wait_for(lambda: all(self._at.get(one, 0) >= at for one, at in end.items()), REFRESH)
+
+    def _ends(self) -> dict[int, int]:
+        assert self._reading, "call start() first"
+        loop, reader, _ = self._reading
+        try:
+            return asyncio.run_coroutine_threadsafe(reader.latest(self.name), loop).result(PATIENCE.total_seconds())
+        except (KafkaError, RuntimeError, TimeoutError, CancelledError) as error:
+            raise PenstockError(
+                f"the topic cannot be read now: {error}",
+                where=self._where,
+                next="check that Kafka is up, and try again",
+            ) from error
+
     def close(self) -> None:
         """Stop following the topic; all records that were sent are written first."""
         self._closing.set()
         while self._thread.is_alive():
             if self._reading:
-                loop, task = self._reading
+                loop, _, task = self._reading
                 with suppress(RuntimeError):  # it has ended meanwhile
                     loop.call_soon_threadsafe(task.cancel)
             self._thread.join(LOOK)
@@ -126,6 +148,9 @@ class CompactedTopic:
             except KafkaError as error:
                 log.warning("%s", self._unreadable(error))
                 self._closing.wait(PAUSE)
+            except Exception:
+                log.exception("%s is read again", self._where)
+                self._closing.wait(PAUSE)
 
     async def _begin(self) -> None:
         """Make the topic if need be, and read it to its end."""
@@ -145,7 +170,8 @@ class CompactedTopic:
     async def _follow(self) -> None:
         async with self._reader() as reader:
             reading = asyncio.create_task(self._read(reader, dict(self._at), None))
-            self._reading = asyncio.get_running_loop(), reading
+            self._reading = asyncio.get_running_loop(), reader, reading
+            self._follows.set()
             with suppress(asyncio.CancelledError):
                 await reading
 

@@ -75,6 +75,10 @@ class GroupConfigs(ConnectorWriter):
         self._topic.start()
         self._reads = True
 
+    def refresh(self) -> None:
+        """Wait until all is known that any worker has written so far."""
+        self._topic.refresh()
+
     def known(self) -> dict[str, Divided]:
         """All connectors by name."""
         with self._lock:

@@ -332,7 +332,9 @@ class SharedWork:
 
     def _tell(self) -> None:
         for id, one in self.running.items():
-            self._states.tell(of_task(id.connector, id.number), one.told(self._address))
+            # Of what has stopped `_reap` tells it, once nothing more comes from it.
+            if not (one.stopping and one.is_over):
+                self._states.tell(of_task(id.connector, id.number), one.told(self._address))
         for name, owner in self._owners.items():
             told = Told(owner.state, self._address, owner.trace, owner.waits_for)
             self._states.tell(of_connector(name), told)

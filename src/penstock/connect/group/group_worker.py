@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -125,6 +126,12 @@ class GroupWorker(Worker):
         known = self._topics.configs.known()
         return {name: GroupConnector(name, of, self._topics, self.work) for name, of in known.items()}
 
+    def get(self, name: str) -> ShownConnector:
+        if name not in self._topics.configs.known():
+            # It may have been created at another worker a moment ago.
+            self._topics.configs.refresh()
+        return super().get(name)
+
     def here(self) -> Iterator[Json]:
         for one in super().here():
             tasks = [task for task in one["tasks"] if task["worker_id"] == self.address]
@@ -132,7 +139,7 @@ class GroupWorker(Worker):
                 yield {**one, "tasks": tasks}
 
     def set_state(self, name: str, state: str) -> None:
-        with self._changes:
+        with self._changing():
             before = self.get(name).kept.state
             if state == before:
                 self.restart(name, tasks=False, only_failed=False)
@@ -143,18 +150,20 @@ class GroupWorker(Worker):
             self._topics.configs.set_state(name, state)
 
     def delete(self, name: str) -> None:
-        with self._changes:
+        with self._changing():
             self.get(name)
             self._topics.configs.remove(name)
 
     def restart(self, name: str, *, tasks: bool, only_failed: bool) -> None:
-        if self.get(name).kept.state == STARTED:
-            self._topics.configs.ask_restart(Restart(name, tasks, only_failed))
+        with self._changing():
+            if self.get(name).kept.state == STARTED:
+                self._topics.configs.ask_restart(Restart(name, tasks, only_failed))
 
     def restart_task(self, name: str, number: int) -> None:
-        self.task(name, number)
-        if self.get(name).kept.state == STARTED:
-            self._topics.configs.ask_restart(Restart(name, number=number))
+        with self._changing():
+            self.task(name, number)
+            if self.get(name).kept.state == STARTED:
+                self._topics.configs.ask_restart(Restart(name, number=number))
 
     def status(self, name: str) -> Json:
         connector = self.get(name)
@@ -189,6 +198,13 @@ class GroupWorker(Worker):
             )
         return checked
 
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        with super()._changing():
+            # Another worker may have been asked a moment ago.
+            self._topics.configs.refresh()
+            yield
+
     def _keep(self, name: str, kept: Kept) -> None:
         # The state first: a connector that is made as a stopped one must not start before.
         self._topics.configs.set_state(name, kept.state)
@@ -196,6 +212,8 @@ class GroupWorker(Worker):
 
     def _await_end(self, name: str) -> None:
         """Wait until no worker of the group runs a task of a stopped connector."""
+        if not self.work.workers:
+            raise RestError(409, "This worker is not in its group now; ask another worker, or try again")
         deadline = time.monotonic() + PATIENCE
         while running := self._topics.states.running(name, self.work.workers):
             if time.monotonic() > deadline:
