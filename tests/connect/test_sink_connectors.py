@@ -17,10 +17,12 @@ from cassandra.cluster import NoHostAvailable
 from confluent_kafka import Producer
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from kafka_connect import KafkaConnect
 from kafka_topics import messages, new_topic
 from keyspaces import new_keyspace
+from protobuf_files import message_class
 from requests.exceptions import HTTPError
 from waiting import PATIENCE, until
 
@@ -194,10 +196,10 @@ def test_wrong_configurations_name_their_property(connect: KafkaConnect, config:
         "scylladb.consistency.level": "MOST",
         "topic.orders.ks.t.mapping": "id=key.id,id=value.id",
         "topic.orders.ks.t.ttlSeconds": "long",
-        "value.converter": "io.confluent.connect.protobuf.ProtobufConverter",
         "value.converter.schema.registry.url": "nowhere",
         "transforms": "a",
     }
+    config["value.converter"] = "io.confluent.connect.protobuf.ProtobufConverter"
     url = f"{connect.url}/connector-plugins/{CLASS}/config/validate"
     found = requests.put(url, json={"name": "x"} | config | wrong, timeout=PATIENCE).json()
     errors = {one["value"]["name"]: one["value"]["errors"] for one in found["configs"] if one["value"]["errors"]}
@@ -256,6 +258,59 @@ def test_avro_records_make_tables_and_add_columns(
     until(lambda: found("id, price, at, tags") == [first], "row")
     send({"id": 2, "price": Decimal(1), "at": None, "tags": [], "size": 1.5}, {"name": "size", "type": "double"})
     until(lambda: found("id, price, at, tags, size") == [(*first, None), (2, Decimal("1.00"), None, None, 1.5)], "row")
+
+
+MONEY = 'syntax = "proto3"; package shop; message Money { int64 units = 1; int32 nanos = 2; }'
+ORDER = """syntax = "proto3"; package shop;
+import "money.proto"; import "google/protobuf/timestamp.proto"; import "google/protobuf/wrappers.proto";
+message Order {
+  int64 id = 1; google.protobuf.StringValue note = 2; google.protobuf.Timestamp at = 3; repeated string tags = 4;
+  Money price = 5; oneof paid { string card = 6; bool cash = 7; } State state = 8; enum State { NEW = 0; SENT = 1; }
+}
+"""
+
+
+def test_protobuf_records_of_confluents_serializer_become_rows(
+    connect: KafkaConnect, cql: Any, services: Services, registry: str, config: dict[str, str], named: str, topic: str
+) -> None:
+    keyspace, table = config["scylladb.keyspace"], topic.replace("-", "_")
+    cql.execute(f"CREATE TYPE {keyspace}.money (units bigint, nanos int)")
+    cql.execute(
+        f"CREATE TABLE {keyspace}.{table} (id bigint PRIMARY KEY, note text, at timestamp, tags list<text>, "
+        "price frozen<money>, card text, cash boolean, state text)"
+    )
+    key, order = (
+        message_class('syntax = "proto3"; message Key { int64 id = 1; }'),
+        message_class(ORDER, {"money.proto": MONEY}),
+    )
+    at = dt.datetime(2026, 1, 31, 12, 0, 0, 123_000, tzinfo=dt.UTC)
+    first = order(id=1, tags=["a", "b"], card="4711", state=1)
+    first.note.value, first.price.units, first.price.nanos = "fragile", 5, -1
+    first.at.FromDatetime(at)
+    producer = Producer({"bootstrap.servers": services.kafka})
+    with SchemaRegistryClient({"url": registry}) as client:
+        for row in (first, order(id=2, cash=True)):
+            parts = []
+            for side, part in (("key", key(id=row.id)), ("value", row)):
+                serializer = ProtobufSerializer(type(part), client)
+                parts.append(serializer(part, SerializationContext(topic, MessageField(side))))
+            producer.produce(topic, parts[1], key=parts[0])
+    producer.flush()
+    protobuf = {f"{side}.converter": "io.confluent.connect.protobuf.ProtobufConverter" for side in ("key", "value")}
+    url = {f"{side}.converter.schema.registry.url": registry for side in ("key", "value")}
+    flat = {"value.converter.flatten.unions": "true"}
+    connect.create_connector({"name": named, "config": config | protobuf | url | flat})
+    columns = "id, note, at, tags, price, card, cash, state"
+    until(
+        lambda: (
+            sorted(cql.execute(f"SELECT {columns} FROM {keyspace}.{table}"))
+            == [
+                (1, "fragile", at.replace(tzinfo=None), ["a", "b"], (5, -1), "4711", None, "SENT"),
+                (2, None, None, None, None, None, True, "NEW"),
+            ]
+        ),
+        "rows",
+    )
 
 
 def test_a_batch_that_is_written_again_leaves_lists_as_they_are(cql: Any, services: Services, keyspace: str) -> None:

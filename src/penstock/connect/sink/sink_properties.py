@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 from penstock.connect.definition import Check, Property, of_file
@@ -14,12 +15,14 @@ from penstock.connect.properties import CHECKS, SINK_CLASS
 from penstock.connect.sink.mapping import Source, WrongMapping, mapping
 from penstock.cql.cql_writer import MAX_TTL
 from penstock.database.access import Access
+from penstock.extras import install
 from penstock.paths import is_file
 
 CLASS = SINK_CLASS
 FREE = ("consumer.override.", "topic.", "header.converter.", "errors.deadletterqueue.")
 """Prefixes of properties whose names continue with the user's or Kafka's names."""
-UNREADABLE = "ProtobufConverter"
+COMPILED = "Protobuf"
+"""In the names of converters whose schemas are compiled."""
 CLASS_NAMES = (CLASS, "ScyllaDbSinkConnector", "ScyllaDbSink")
 UNITS = {
     "NANOSECONDS": 1e-9,
@@ -242,8 +245,11 @@ def together(values: Mapping[str, Any], config: Mapping[str, str]) -> Problems:
     elif values["scylladb.security.enabled"] and user is None:
         yield "scylladb.username", "scylladb.security.enabled needs the user and the password"
     for side in ("key.converter", "value.converter"):
-        if (values[side] or "").endswith(UNREADABLE):
-            yield side, "a sink does not read Protobuf; it reads JSON, Avro, JSON Schema and strings"
+        if COMPILED in (values[side] or "") and find_spec("grpc_tools") is None:
+            yield (
+                side,
+                f"reading Protobuf needs a compiler of its schemas, on the workers too; run: {install('protobuf')}",
+            )
     if config.get("transforms"):
         hint = "map their fields with topic.<topic>.<keyspace>.<table>.mapping"
         yield "transforms", f"a sink's records are not transformed; {hint}"
